@@ -41,6 +41,10 @@ _COMMANDS = {
         "rmqtool.commands.export:export",
     ),
     "inspect": ("Show what a store holds, or everything at a place in one.", "rmqtool.commands.inspect:inspect"),
+    "pending": (
+        "Show what a stopped broker still owes: how many messages, due when, and for whom.",
+        "rmqtool.commands.pending:pending",
+    ),
     "query": (
         "Find a message, and explain it: where it stands, who has it, when it goes.",
         "rmqtool.commands.query:query",

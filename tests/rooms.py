@@ -24,6 +24,7 @@ ROOMS: Mapping[str, str] = {
     "rebuild": "derived files anew",
     "clean": "the next deletions, and who loses by them",
     "query": "find and explain one message",
+    "pending": "what a stopped broker still owes",
     "export": "messages to Parquet",
     "diff": "two stores side by side",
     "spark": "only what is Spark",

@@ -8,23 +8,21 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rmqtool.base.mapped_files import MappedFile
+from rmqtool.broker.half_messages import ended_halves
 from rmqtool.broker.queue_deletion import QueueAfterRun
 from rmqtool.clean.plan import CleanPlan
-from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqtool.formats.properties import TIMER_DUE
+from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TRANSACTION_GROUP
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.record_at import record_at
-from rmqtool.store.config_json import load_config
 from rmqtool.store.consume_queues import Queue
-from rmqtool.store.store import CONFIG, Store
-from rmqtool.store.unit_files import open_units
+from rmqtool.store.delay_offsets import load_delay_offsets
+from rmqtool.store.unit_files import written_units
 
 Kind = Literal["delay", "timer", "transaction"]
 
-_TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"  # MixAll.CID_SYS_RMQ_TRANS
-_DUE = "TIMER_OUT_MS"  # MessageConst.PROPERTY_TIMER_OUT_MS
 _TIMER_MAX_DELAY_MS = 3 * 86_400_000  # MessageStoreConfig#timerMaxDelaySec, its default
 _MAX_RECORDS = 5_000  # records that are read one by one for each queue
 _DIGITS = re.compile(rb"\d{1,18}")
@@ -63,7 +61,7 @@ def undelivered_messages(plan: CleanPlan) -> Iterator[Undelivered]:
     """The messages that wait now and that the runs of a plan delete, queue by queue."""
     ops = {old.queue.queue_id: old for old in plan.facts.states if old.queue.topic == OP_TOPIC}
     committed = {(item.group, item.topic, item.queue_id): item.offset for item in plan.snapshot.committed.offsets}
-    delay_offsets = _delay_offsets(plan.snapshot.store)
+    delay_offsets = load_delay_offsets(plan.snapshot.store).by_level
     log = [log_file.file for log_file in plan.facts.log_files]
     for old, new in zip(plan.facts.states, plan.states, strict=True):
         lost = _Lost(old.queue, old.first_alive, new.first_alive)
@@ -80,17 +78,10 @@ def undelivered_messages(plan: CleanPlan) -> Iterator[Undelivered]:
             yield undelivered
 
 
-def _delay_offsets(store: Store) -> dict[int, int]:
-    """The next queue offset to deliver, by delay level (`ScheduleMessageService`); levels not there begin at 0."""
-    table: Any = load_config(store.root / CONFIG / "delayOffset.json").content.get("offsetTable")
-    items = table.items() if isinstance(table, dict) else ()
-    return {int(level): offset for level, offset in items if level.isdigit() and type(offset) is int}
-
-
 def _delayed(lost: _Lost, delivered: int) -> Undelivered:
     """Messages that a delay level has not delivered yet; its units have the delivery time in place of the tags code."""
     count, first, last = 0, None, None
-    for units in _units(lost.queue, max(lost.start, delivered), lost.stop):
+    for _, units in written_units(lost.queue, max(lost.start, delivered), lost.stop):
         due = units["tags_code"]
         count += len(units)
         first = int(due.min()) if first is None else min(first, int(due.min()))
@@ -101,13 +92,13 @@ def _delayed(lost: _Lost, delivered: int) -> Undelivered:
 def _timed(lost: _Lost, log: Sequence[MappedFile], now: int) -> Undelivered | None:
     """Messages that the timer wheel has not delivered yet: the due time is a property of the record."""
     newest = next(
-        (_record(log, unit) for units in _units(lost.queue, lost.stop - 1, lost.stop) for unit in units), None
+        (_record(log, unit) for _, units in written_units(lost.queue, lost.stop - 1, lost.stop) for unit in units), None
     )
     if newest and newest["store_timestamp"] + _TIMER_MAX_DELAY_MS < now:
         return None
     count = lost.stop - lost.start
     first = max(lost.start, lost.stop - _MAX_RECORDS)
-    records = (_record(log, unit) for units in _units(lost.queue, first, lost.stop) for unit in units)
+    records = (_record(log, unit) for _, units in written_units(lost.queue, first, lost.stop) for unit in units)
     due = [time for record in records if record and (time := _due(record)) is not None and time > now]
     exact = first == lost.start
     messages_lost = len(due) if exact else count
@@ -123,7 +114,7 @@ def _timed(lost: _Lost, log: Sequence[MappedFile], now: int) -> Undelivered | No
 
 
 def _due(record: dict[str, Any]) -> int | None:
-    text = dict(record["properties"]).get(_DUE, "")
+    text = dict(record["properties"]).get(TIMER_DUE, "")
     return int(text) if _DIGITS.fullmatch(text.encode()) else None
 
 
@@ -131,36 +122,20 @@ def _pending(
     lost: _Lost, op: QueueAfterRun | None, committed: OffsetsByGroup, log: Sequence[MappedFile]
 ) -> Undelivered:
     """Half messages that were neither committed nor rolled back (`TransactionalMessageServiceImpl#check`)."""
-    start = max(lost.start, committed.get((_TRANSACTION_GROUP, HALF_TOPIC, lost.queue.queue_id), 0))
-    removed, exact = _removed(op, committed, log) if op and start < lost.stop else (set(), True)
-    messages_lost = max(0, lost.stop - start) - sum(start <= offset < lost.stop for offset in removed)
-    return Undelivered("transaction", HALF_TOPIC, lost.queue.queue_id, messages_lost, exact=exact)
+    start = max(lost.start, committed.get((TRANSACTION_GROUP, HALF_TOPIC, lost.queue.queue_id), 0))
+    if not op or start >= lost.stop:
+        return Undelivered("transaction", HALF_TOPIC, lost.queue.queue_id, max(0, lost.stop - start))
+    first = max(op.first_alive, committed.get((TRANSACTION_GROUP, OP_TOPIC, lost.queue.queue_id), 0))
+    ended = ended_halves(op.queue, first, op.range.max_offset, log)
+    done = int(np.count_nonzero((ended.offsets >= start) & (ended.offsets < lost.stop)))
+    exact = ended.unread == 0
+    return Undelivered("transaction", HALF_TOPIC, lost.queue.queue_id, lost.stop - start - done, exact=exact)
 
 
-def _removed(op: QueueAfterRun, committed: OffsetsByGroup, log: Sequence[MappedFile]) -> tuple[set[int], bool]:
-    """Queue offsets of half messages that op messages name as done, and whether all op messages were read."""
-    queue, stop = op.queue, op.range.max_offset
-    start = max(op.first_alive, committed.get((_TRANSACTION_GROUP, OP_TOPIC, queue.queue_id), 0))
-    offsets: set[int] = set()
-    for units in _units(queue, start, min(stop, start + _MAX_RECORDS)):
-        for unit in units:
-            record = _record(log, unit, "body")
-            offsets.update(map(int, _DIGITS.findall(record["body"] if record else b"")))
-    return offsets, stop <= start + _MAX_RECORDS
-
-
-def _record(log: Sequence[MappedFile], unit: np.void, column: str = "properties") -> dict[str, Any] | None:
+def _record(log: Sequence[MappedFile], unit: np.void) -> dict[str, Any] | None:
     frame = record_at(log, int(unit["physical_offset"]))
     if frame is None:
         return None
-    (batch,) = record_batches(frame, ("store_timestamp", column))
+    (batch,) = record_batches(frame, ("store_timestamp", "properties"))
     (row,) = batch.to_pylist()
     return dict(row)
-
-
-def _units(queue: Queue, start: int, stop: int) -> Iterator[NDArray[np.void]]:
-    """The units from queue offset `start` to before `stop`, file by file."""
-    with open_units(queue) as files:
-        for low, high, is_in_file in files.stretches(start, stop):
-            if is_in_file:
-                yield files.units(low, high - low)

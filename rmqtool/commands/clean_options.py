@@ -14,7 +14,7 @@ import click
 
 from rmqtool.base.times import parse_zone, rfc3339
 from rmqtool.broker.delete_when import MAX_TIME
-from rmqtool.commands.options import time_of, time_zone_option
+from rmqtool.commands.options import now_option, time_zone_option
 from rmqtool.rules.retention import NAMES
 from rmqtool.rules.versions import parse_version
 
@@ -75,13 +75,6 @@ _SETTINGS: dict[str, tuple[str, Check, str]] = {
 _FORCIBLY = "cleanFileForciblyEnable"
 
 
-def _in_calendar(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    time = time_of(ctx, param, value)
-    if time is not None and not 0 <= time <= MAX_TIME:
-        raise click.BadParameter(f"{value!r} is not between the years 1970 and 9999", ctx, param)
-    return time
-
-
 def _float(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
     if value is not None and math.isnan(value):
         raise click.BadParameter("nan is no number", ctx, param)
@@ -102,8 +95,7 @@ def cleaner_options(command: F) -> F:
           for name, (metavar, check, text) in _SETTINGS.items()),
         click.option(f"--{_kebab(_FORCIBLY)}/--no-{_kebab(_FORCIBLY)}", default=None,
                      help="Whether files may go regardless of age. Default: they may."),
-        click.option("--now", callback=_in_calendar, metavar="TIME",
-                     help="As if it were then: '2026-11-21 04:00', tomorrow, +2h, with Z in UTC. Default: the clock."),
+        now_option,
         time_zone_option("The broker's", exposed=True),
         click.option("--disk-used-percent", type=click.FloatRange(0, 100), callback=_float, metavar="PERCENT",
                      help="As if every disk were so full, as that version computes it. Default: measured."),

@@ -14,6 +14,7 @@ import click
 from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.base.files import RateLimit, read_all
 from rmqtool.base.times import parse_time, parse_zone
+from rmqtool.broker.delete_when import MAX_TIME
 from rmqtool.rules.broker_conf import BrokerConf, parse_broker_conf
 from rmqtool.rules.versions import Version, parse_version
 from rmqtool.show.output import Style
@@ -73,6 +74,22 @@ def _conf(ctx: click.Context, param: click.Parameter, value: Path | None) -> Bro
     # Latin-1, as the broker reads it: Properties#load(InputStream).
     conf = parse_broker_conf(read_all(value, _MAX_CONF_SIZE).decode("latin-1"))
     return replace(conf, path=str(value))
+
+
+def _in_calendar(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    time = time_of(ctx, param, value)
+    if time is not None and not 0 <= time <= MAX_TIME:
+        raise click.BadParameter(f"{value!r} is not between the years 1970 and 9999", ctx, param)
+    return time
+
+
+now_option = click.option(
+    "--now",
+    callback=_in_calendar,
+    metavar="TIME",
+    help="As if it were then: '2026-11-21 04:00', tomorrow, +2h, with Z in UTC. Default: the clock.",
+)
+"""The time at which a command answers, the argument `now`: epoch ms, None for the clock."""
 
 
 def _remember(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:

@@ -16,9 +16,9 @@ from rmqtool.base.errors import NotAStoreError, UnreadableError
 from rmqtool.base.files import UNLIMITED, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.inspect.locate import FileGroup, Location
-from rmqtool.inspect.pointed_records import Heads, Offsets, passing_records, read_heads
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.filters import Filters, Mask
+from rmqtool.scan.pointed_records import Heads, Offsets, passing_records, read_heads
 from rmqtool.store.paths import COMPACTION_LOG, COMPACTION_QUEUE, DLEDGER_DATA
 from rmqtool.store.store import open_store
 

@@ -16,10 +16,9 @@ from rmqtool.rules.system_topics import (
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
 )
-from rmqtool.store.config_json import load_config
 from rmqtool.store.consumer_offsets import CommittedOffset
+from rmqtool.store.delay_offsets import load_delay_offsets
 from rmqtool.store.queue_range import QueueRange
-from rmqtool.store.store import CONFIG
 
 _HOUR_MS = 3_600_000
 _LEAST_SPAN_MS = 60_000  # a shorter time shows no growth per hour
@@ -108,12 +107,7 @@ def _messages_of(overview: Overview, topic: str) -> int:
 
 
 def _delayed(overview: Overview) -> Iterator[DelayLevel]:
-    table = load_config(overview.snapshot.store.root / CONFIG / "delayOffset.json").content.get("offsetTable")
-    done = {
-        int(level): offset
-        for level, offset in (table.items() if isinstance(table, dict) else ())
-        if _LEVEL.fullmatch(level) and type(offset) is int
-    }
+    done = load_delay_offsets(overview.snapshot.store).by_level
     for queue, offsets in overview.queues:
         if queue.topic == SCHEDULE_TOPIC:
             level = queue.queue_id + 1  # ScheduleMessageService#delayLevel2QueueId

@@ -41,6 +41,16 @@ def without_library(directory: Path) -> UnsupportedError:
     return UnsupportedError("a RocksDB database, which needs the package rocksdict", file=directory, hint=hint)
 
 
+def holds_rows(entry: os.DirEntry[str]) -> bool:
+    """Whether a file of a database holds data: a table, or a log of data that is in no table yet."""
+    if not entry.name.endswith(".log"):
+        return entry.name.endswith(".sst")
+    try:
+        return entry.stat().st_size > 0
+    except OSError:
+        return False  # a running broker deletes it when its content is in tables
+
+
 class RocksDb:
     """A database that is open for reading; use it as a context manager."""
 

@@ -25,6 +25,7 @@ from rmqtool.store.queue_minimum import Offsets
 RECOVERED_FILES = 3
 """`ConsumeQueue#recover` reads the last three."""
 
+_PIECE = 1 << 14  # units that are read at once
 _READ_UNITS = 200  # so many take no longer to read than one: they are a page
 _READ_WHOLE = 1 << 16  # a file up to this size is read as the broker reads it, a larger one searched, bytes
 
@@ -185,6 +186,28 @@ def open_units(queue: Queue, reading: ReadPolicy = UNLIMITED) -> Iterator[UnitFi
     """The units of a queue, whose files are closed in the end."""
     with closing(OpenFiles(reading)) as open_files:
         yield UnitFiles(queue, open_files)
+
+
+def written_units(
+    queue: Queue, start: int, stop: int, reading: ReadPolicy = UNLIMITED
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.void]]]:
+    """The units of a simple queue from queue offset `start` to before `stop` that are written, and their offsets.
+
+    They come piece by piece, from files or from RocksDB.
+    """
+    if queue.database:
+        for first in range(start, stop, _PIECE):
+            rows = queue.database.units((queue.topic, queue.queue_id), first, min(stop, first + _PIECE))
+            if len(rows.offsets):
+                yield rows
+        return
+    with open_units(queue, reading) as files:
+        for low, high, is_in_file in files.stretches(start, stop):
+            for first in range(low, high, _PIECE) if is_in_file else ():
+                units = files.units(first, min(high - first, _PIECE))
+                written = np.flatnonzero(files.is_written(units))
+                if len(written):
+                    yield first + written, units[written]
 
 
 def count_leading(rows: NDArray[np.bool_]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -13,7 +12,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import list_directory
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.report import AROUND, NEEDING_QUEUES, Selection
-from rmqtool.store.rocksdb import is_readable
+from rmqtool.store.rocksdb import holds_rows, is_readable
 from rmqtool.store.store import CHECKPOINT, CONSUME_QUEUE_EXT, ROCKSDB_CONFIGS, SIDE_STORE, Store, holds_rocksdb
 
 Why = Literal["only", "skip", "fast", "interrupted", "changed", "unreadable", "not-supported", "empty"]
@@ -145,16 +144,6 @@ def _side_store(store: Store) -> Iterator[Gap]:
         codes = ("store.rocksdb-side-store", *(f"{name}." for name in ("index", "timer") if name in what))
         yield Gap(f"{what} in {SIDE_STORE}", "not-supported",
                   f"{what} in the RocksDB database {SIDE_STORE}, which this version does not read", codes)  # fmt: skip
-
-
-def holds_rows(entry: os.DirEntry[str]) -> bool:
-    """Whether a file of a database holds data: a table, or a log of data that is in no table yet."""
-    if not entry.name.endswith(".log"):
-        return entry.name.endswith(".sst")
-    try:
-        return entry.stat().st_size > 0
-    except OSError:
-        return False  # a running broker deletes it when its content is in tables
 
 
 def files_below(directory: Path) -> Iterator[Path]:

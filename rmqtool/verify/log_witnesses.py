@@ -29,9 +29,9 @@ from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.paths import TIMER_LOG
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, COMMIT_LOG, CONFIG, Store
+from rmqtool.store.timer_wheel import newest_wheel
 from rmqtool.verify.record_checks import RecordTotals
 from rmqtool.verify.task import StoreReader
-from rmqtool.verify.timer_wheel import newest_wheel
 
 _EPOCHS = "epochFileCheckpoint"
 _CHECKPOINT_OFFSETS = ("confirm_physical_offset", "logics_physical_offset")

@@ -5,25 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import InputFile, ReadPolicy, read_all
-from rmqtool.base.mapped_files import MappedFiles, file_at, list_mapped_files
-from rmqtool.base.tolerant import skip_wrong_type
+from rmqtool.base.mapped_files import MappedFiles, file_at
 from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.timer_start import timer_state
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats import timer_check, timer_log, timer_wheel
 from rmqtool.formats.layout import parse
+from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.store.store import CONFIG, Store
+from rmqtool.store.timer_wheel import WHEEL
 from rmqtool.verify.task import StoreReader
-from rmqtool.verify.timer_messages import TIMER_TOPIC, TimerState, check_timers
-from rmqtool.verify.timer_wheel import WHEEL
+from rmqtool.verify.timer_messages import check_timers
 
-_LOG = "timerlog"
 _CHECK = f"{CONFIG}/timercheck"
 _QUEUE = QueueName(TIMER_TOPIC, 0)
 _PIECE = 1 << 22  # bytes, whole slots
@@ -46,23 +45,14 @@ def check_timer(reader: StoreReader, ends: Mapping[QueueName, int], latest: int,
     `ends` are the queues' maximum offsets, `latest` is the newest store timestamp, epoch ms.
     """
     store = reader.store
-    log = list_mapped_files(store.root / _LOG, scope=skip_wrong_type)
-    precision = store.conf.size("timerPrecisionMs") or timer_wheel.DEFAULT_PRECISION_MS
-    check_timers(reader, TimerState(log, _read_check(store), precision, latest), report)
+    state = timer_state(store, reader.reading, latest)
+    log = state.log
+    check_timers(reader, state, report)
     report.check("timer.log", len(log.files))
     for file, message in (*_files_out_of_line(store, log), *_checkpoint_ahead(store, log, ends)):
         report.add("timer.log", message, file=file)
     if log.files:
         _check_slots(reader, log, report)
-
-
-def _read_check(store: Store) -> Any:
-    """The content of `timercheck`, None when it cannot be read."""
-    try:
-        data = read_all(store.root / _CHECK, timer_check.USED_SIZE)
-    except RmqtoolError:
-        return None
-    return parse(timer_check.TimerCheck, data) if len(data) == timer_check.USED_SIZE else None
 
 
 def _files_out_of_line(store: Store, log: MappedFiles) -> Iterator[tuple[str, str]]:

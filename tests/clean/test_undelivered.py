@@ -126,7 +126,15 @@ def test_more_than_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     found = found_in(store_of(tmp_path / "a", timed(1, 2, 3, 4), timed(9)))
     assert found
     assert (found.messages_lost, found.exact) == (4, False)
-    root = store_of(tmp_path / "b", half(4), [*half(1), *op(b"0", b"1", b"2", b"3")])
+
+
+def test_op_messages_that_cannot_be_read(tmp_path: Path) -> None:
+    """What they ended is not known: the number is then the most that it may be."""
+    root = store_of(tmp_path, half(4), [*half(1), *op(b"0", b"1")])
+    path = root / "consumequeue" / OP / "0" / ("0" * 20)
+    data = bytearray(path.read_bytes())
+    data[UNIT_SIZE : UNIT_SIZE + 8] = (1 << 40).to_bytes(8, "big")
+    path.write_bytes(data)
     pending = found_in(root)
     assert pending
-    assert (pending.messages_lost, pending.exact) == (1, False)
+    assert (pending.messages_lost, pending.exact) == (3, False)

@@ -148,7 +148,7 @@ def test_a_file_as_store(store: Path) -> None:
     assert_says(inspect(store, "--as", "store", part=file), Exit.FAILED, file, "store directory should be")
 
 
-@pytest.mark.parametrize("command", ["verify", "inspect", "clean", "rebuild-cq", "query", "undo"])
+@pytest.mark.parametrize("command", ["verify", "inspect", "clean", "rebuild-cq", "query", "pending", "undo"])
 def test_a_file_given_by_mistake_may_stay(tmp_path: Path, command: str) -> None:
     """A path that is given by mistake may be any file of the system."""
     (tmp_path / "passwd").write_bytes(b"root:x:0:0\n")

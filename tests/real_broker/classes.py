@@ -31,7 +31,7 @@ def class_path(version: str, whole: bool = False) -> str:
     folders = ["common", family(version)]
     jars = [cached(cache() / version / "jars", lambda into: _fetch(version, "rocketmq-broker", into))]
     if whole:
-        folders.append("whole")
+        folders += ["whole", f"whole-{family(version)}"]
         name_server = cache() / version / "jars-name-server"
         jars.append(cached(name_server, lambda into: _fetch(version, "rocketmq-namesrv", into)))
     all_jars = ":".join(f"{directory}/*" for directory in jars)

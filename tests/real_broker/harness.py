@@ -114,9 +114,16 @@ class Harness:
 
     def write_shop(self, root: Path, settings: dict[str, str] | None = None) -> dict[str, Any]:
         """Let a whole broker with clients write a store into `root`, or go on with one; what they say happened."""
+        return self._run_whole([], root, settings)
+
+    def pop(self, root: Path) -> dict[str, list[str]]:
+        """Let a POP consumer of a whole broker take messages, and those that come again; see Pops.java."""
+        return self._run_whole(["pops"], root)
+
+    def _run_whole(self, command: list[str], root: Path, settings: dict[str, str] | None = None) -> dict[str, Any]:
         with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
             file = Path(scratch, "facts.json")
-            arguments = [str(root), str(file)]
+            arguments = [*command, str(root), str(file)]
             all_settings = {**SETTINGS, **SHOP_SETTINGS, **(settings or {})}
             with Jvm(self.version, Path(scratch), all_settings, arguments, whole=True) as jvm:
                 jvm.finish()

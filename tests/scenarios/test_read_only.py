@@ -69,6 +69,7 @@ def test_verify(jobs: str, store: Path) -> None:
         ("inspect", ["--scan"]),
         ("query", ["--topic", "orders", "--queue", "0", "--queue-offset", "0"]),
         ("clean", ["--dry-run"]),
+        ("pending", ["--list"]),
         ("rebuild-cq", ["--dry-run"]),
         ("rebuild-index", ["--dry-run"]),
     ],

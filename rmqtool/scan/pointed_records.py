@@ -1,4 +1,4 @@
-"""The records that units point to, many at once: for filters on fields that units do not have."""
+"""The records that units point to, many at once: for what units do not have."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rmqtool.scan.block import BLOCK_SIZE, PADDING, Block, Positions
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.events import MAX_MESSAGE_SIZE
 from rmqtool.scan.filters import Filters, Mask
-from rmqtool.scan.frames import Headers, sound_prefix
+from rmqtool.scan.frames import Headers, RecordRun, sound_prefix
 
 _OWN_POSITION, _OWN_POSITION_AT = PREFIX_DTYPE["physical_offset"], position_of(PREFIX_DTYPE, "physical_offset")
 _GAP = 16 << 10  # bytes between two records that cost less to read along than a read of their own
@@ -70,11 +70,22 @@ def read_heads(files: Sequence[MappedFile], offsets: Offsets, reading: ReadPolic
 def passing_records(
     files: Sequence[MappedFile], heads: Heads, filters: Filters, reading: ReadPolicy = UNLIMITED
 ) -> tuple[Mask, Mask]:
-    """Which records pass the filters, and which are sound to their end; both as long as the heads.
-
-    Records that overlap, as no broker writes them, are read one by one.
-    """
+    """Which records pass the filters, and which are sound to their end; both as long as the heads."""
     passed, sound = np.zeros((2, len(heads.offsets)), dtype=np.bool_)
+    for rows, frames in sound_records(files, heads, reading):
+        sound[rows] = True
+        passed[rows] = np.concatenate([filters.mask(batch) for batch in record_batches(frames, filters.columns)])
+    return passed, sound
+
+
+def sound_records(
+    files: Sequence[MappedFile], heads: Heads, reading: ReadPolicy = UNLIMITED
+) -> Iterator[tuple[Positions, RecordRun]]:
+    """The records that are sound to their end, run by run, and which of the heads they belong to.
+
+    A run is to be used before the next is read; its physical offsets are not those of the log. Records that overlap,
+    as no broker writes them, are read one by one.
+    """
     rows = np.flatnonzero(heads.is_record)
     starts, sizes = heads.offsets[rows], heads.message_sizes[rows]
     reached = np.maximum.accumulate(starts + sizes)[:-1] if len(rows) else starts
@@ -84,10 +95,8 @@ def passing_records(
         file_numbers, _ = _files_of(files, starts)
         for batch, block, positions in _packed(files, file_numbers, starts, starts + sizes, reading):
             _set_positions(block, positions)
-            for chosen, mask in _passing(block, positions, filters):
-                sound[group[batch][chosen]] = True
-                passed[group[batch][chosen]] = mask
-    return passed, sound
+            for chosen, frames in _sound_runs(block, positions):
+                yield group[batch][chosen], frames
 
 
 def _files_of(files: Sequence[MappedFile], offsets: Offsets) -> tuple[NDArray[np.intp], Offsets]:
@@ -177,15 +186,14 @@ def _set_positions(block: Block, positions: Positions) -> None:
     stored[positions + _OWN_POSITION_AT] = positions
 
 
-def _passing(block: Block, positions: Positions, filters: Filters) -> Iterator[tuple[slice, Mask]]:
-    """Which of the sound records at `positions` pass the filters, run by run; others are skipped."""
+def _sound_runs(block: Block, positions: Positions) -> Iterator[tuple[slice, RecordRun]]:
+    """The sound records at `positions`, run by run; others are skipped."""
     at, run_length = 0, len(positions)
     while at < len(positions):
         wanted = positions[at : at + run_length]
         frames = sound_prefix(block, wanted)
         if len(frames):
-            masks = [filters.mask(batch) for batch in record_batches(frames, filters.columns)]
-            yield slice(at, at + len(frames)), np.concatenate(masks)
+            yield slice(at, at + len(frames)), frames
         is_whole = len(frames) == len(wanted)
         at += len(frames) + (not is_whole)
         run_length = 2 * run_length if is_whole else _RECORDS_BEHIND_DAMAGE

@@ -11,9 +11,9 @@ import pytest
 
 from rmqtool.base.files import InputFile
 from rmqtool.formats.message import HEADER_DTYPES
-from rmqtool.inspect.pointed_records import Heads, passing_records, read_heads
 from rmqtool.scan.block import BLOCK_SIZE
 from rmqtool.scan.filters import Filters
+from rmqtool.scan.pointed_records import Heads, passing_records, read_heads
 from tests.building import START_TIME, LogBuilder, message, write_log, write_sparse
 from tests.scan.reading import files_of
 from tests.unchanged import unchanged

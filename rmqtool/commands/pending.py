@@ -1,0 +1,118 @@
+"""`rmqtool pending STORE`: what a stopped broker still owes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqtool.base.errors import Exit
+from rmqtool.commands.completion import complete_topic
+from rmqtool.commands.options import (
+    examples_and_statuses,
+    global_options,
+    now_option,
+    store_options,
+    time_of,
+    time_zone_option,
+)
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import Version
+from rmqtool.show.output import Style
+
+if TYPE_CHECKING:
+    from rmqtool.base.files import RateLimit
+
+_KINDS = ("delay", "timer", "lost-timer", "half", "pop", "retry", "dead-letter")
+_EPILOG = examples_and_statuses(
+    (
+        "rmqtool pending /data/rocketmq/store",
+        "rmqtool pending /data/rocketmq/store --list --topic orders",
+        "rmqtool pending /data/rocketmq/store --list --due-before +1h",
+        "rmqtool pending /data/rocketmq/store --kind half --kind pop --list",
+        "rmqtool pending /data/rocketmq/store --now +2h --json | jq .result.owed",
+    ),
+    {
+        Exit.OK: "all was looked at, whether or not anything is owed",
+        Exit.USAGE: "the command line is wrong",
+        Exit.LOSSY: "something could not be read, or is not looked at: there may be more",
+        Exit.FAILED: "the store cannot be read, or is not supported",
+        Exit.NOT_A_STORE: "not a RocketMQ store",
+    },
+)
+
+
+@click.command("pending", epilog=_EPILOG)
+@click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
+@click.option("--list", "listed", is_flag=True, help="List the messages too, with their places, the most urgent first.")
+@click.option("--kind", "kinds", type=click.Choice(_KINDS), multiple=True, help="Only this kind. Repeatable.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC",
+    shell_complete=complete_topic,
+    help="Only what goes to this topic, as its consumers see it. Repeatable.",
+)
+@click.option(
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="GROUP",
+    help="Only what waits for this consumer group, or is of this producer group. Repeatable.",
+)
+@click.option("--due-before", callback=time_of, metavar="TIME", help="Only what is due before then.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="List at most so many; all are counted.",
+)
+@now_option
+@time_zone_option("Zone of times without one")
+@store_options
+@global_options
+@click.pass_obj
+def pending(
+    style: Style,
+    /,
+    *,
+    path: Path,
+    listed: bool,
+    limit: int,
+    now: int | None,
+    broker_version: Version | None,
+    broker_conf: BrokerConf,
+    limit_rate: RateLimit | None,
+    **filters: Any,
+) -> Exit:
+    """Show what a stopped broker still owes: how many messages, due when, and for whom.
+
+    STORE is the directory that broker.conf calls storePathRootDir. Counted are messages of delay levels and of the
+    timer, half messages without an answer, messages that POP consumers took and did not acknowledge, and retries; for
+    information, timer messages that no start would deliver, and dead letters. Nothing in the store is changed.
+    """
+    from rmqtool.base.tolerant import ReadErrors
+    from rmqtool.pending.work import PendingRequest, pending_work
+    from rmqtool.show.pending_json import write_pending
+    from rmqtool.show.pending_text import show_pending
+    from rmqtool.show.progress import byte_progress
+    from rmqtool.store.snapshot import Snapshot
+    from rmqtool.store.store import open_store
+
+    style.store = str(path)
+    errors = ReadErrors()
+    snapshot = Snapshot(open_store(path, broker_conf), broker_version, limit_rate, scope=errors.scope)
+    moment = time.time_ns() // 1_000_000 if now is None else now
+    request = PendingRequest(moment, **filters, limit=limit if listed else 0)
+    with byte_progress("reading what waits", snapshot.log.size, quiet=style.quiet) as progress:
+        work = pending_work(snapshot, errors, request, progress.update)
+    if style.json:
+        write_pending(snapshot, work, style)
+    else:
+        show_pending(snapshot, work, style)
+    return Exit.OK if work.is_whole else Exit.LOSSY

@@ -1,0 +1,1 @@
+"""What a stopped broker still owes: messages that it has accepted, and that nobody has got yet."""

@@ -1,0 +1,34 @@
+"""What to do about what waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from shlex import quote
+
+from rmqtool.findings.finding import counted
+from rmqtool.pending.work import PendingWork
+from rmqtool.store.snapshot import Snapshot
+
+
+def next_steps(snapshot: Snapshot, work: PendingWork) -> list[str]:
+    """Sentences and commands, in the order in which to follow them."""
+    return list(_steps(snapshot, work))
+
+
+def _steps(snapshot: Snapshot, work: PendingWork) -> Iterator[str]:
+    store = quote(str(snapshot.store.root))
+    conf = f" --broker-conf {quote(snapshot.store.conf.path)}" if snapshot.store.conf.path else ""
+    lost = work.total("lost-timer").messages
+    if lost:
+        yield f"{counted(lost, 'timer message')} would never be delivered: rmqtool verify {store}{conf}"
+    if work.unread or work.notes.unread:
+        yield f"see what is damaged: rmqtool verify {store}{conf}"
+    if work.messages.num_rows:
+        offset = work.messages.column("physical_offset")[0].as_py()
+        yield f"see the first of them: rmqtool query {store}{conf} --offset {offset} --trace"
+    elif work.owed.messages:
+        yield f"list them: rmqtool pending {store}{conf} --list"
+    if work.total("delay", "timer", "pop").overdue:
+        yield "what is overdue is delivered as soon as the broker starts: have its consumers ready"
+    if work.total("half").messages:
+        yield "the broker asks the producers of half messages when it starts: have them ready, or they are given up"

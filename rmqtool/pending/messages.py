@@ -1,0 +1,198 @@
+"""The messages of a part of a queue as columns of their units and records, many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rmqtool.base.tolerant import ReadErrors
+from rmqtool.findings.finding import counted
+from rmqtool.pending.waiting import Notes
+from rmqtool.scan.columns import COLUMNS, ColumnRun
+from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.pointed_records import read_heads, sound_records
+from rmqtool.store.consume_queues import Queue
+from rmqtool.store.consumer_offsets import CONSUMER_OFFSET
+from rmqtool.store.queue_units import LoadedQueue
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.unit_files import open_units, written_units
+
+_OF_RECORDS = ("unique_key", "keys", "store_timestamp", "born_timestamp", "reconsume_times")
+_CHECKED = ("queue_id", "queue_offset")
+_BODY = "stored_body"
+_PIECE = 1 << 14  # messages that are read at once
+Offsets = NDArray[np.int64]
+
+
+class View:
+    """A store as it is looked at, and what was not seen."""
+
+    def __init__(self, snapshot: Snapshot, errors: ReadErrors, now: int, progress: Callable[[int], None]) -> None:
+        """`errors` are those of the snapshot, `now` is epoch ms; `progress` is told how many bytes were read."""
+        self.snapshot = snapshot
+        self.errors = errors
+        self.now = now
+        self.notes = Notes()
+        self._progress = progress
+        self._read = 0
+
+    def queues(self, prefix: str) -> Iterator[LoadedQueue]:
+        """The queues of topics that begin with `prefix` and hold messages; none of them is a batch queue."""
+        for queue in self.snapshot.queues:
+            if queue.topic.startswith(prefix) and queue.kind == "simple":
+                loaded = None
+                with self.errors.scope():
+                    loaded = self.snapshot.queue(queue.topic, queue.queue_id)
+                    self._note_what_is_behind(loaded)
+                if loaded is not None and loaded.range.max_offset > max(loaded.range.min_offset, 0):
+                    yield loaded
+
+    def _note_what_is_behind(self, queue: LoadedQueue | None) -> None:
+        """Note units behind the first that is not written: a start drops them, and derives them from the log anew."""
+        if queue is None or queue.queue.database or self.snapshot.holder:
+            return
+        with open_units(queue.queue, self.snapshot.reading) as files:
+            behind = files.data_end - queue.range.max_offset
+        if behind > 0:
+            what = f"{counted(behind, 'unit')} of {queue.queue.topic}, queue {queue.queue.queue_id}"
+            self.notes.add_unread(what, f"the unit {queue.range.max_offset} before them is damaged")
+
+    def committed(self, group: str, queue: LoadedQueue) -> int | None:
+        """The offset that a group has committed of a queue: that of the next message; None without one."""
+        return self._offsets.get((group, queue.queue.topic, queue.queue.queue_id))
+
+    @cached_property
+    def _offsets(self) -> dict[tuple[str, str, int], int]:
+        offsets, file = self.snapshot.committed.offsets, self.snapshot.committed.file
+        if file.path is None or file.problem:
+            what = "what groups have consumed, and which half messages are done"
+            self.notes.add_uncertain(what, f"config/{CONSUMER_OFFSET}: {file.problem or 'it is missing'}")
+        return {(each.group, each.topic, each.queue_id): each.offset for each in offsets}
+
+    @cached_property
+    def groups(self) -> frozenset[str]:
+        """The groups that have committed an offset."""
+        return frozenset(each.group for each in self.snapshot.committed.offsets)
+
+    def advance(self, size: int) -> None:
+        """Say that so many more bytes of messages were read."""
+        self._read += size
+        self._progress(self._read)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The messages of a queue from `start` to before `stop` (queue offsets), and what is wanted of them.
+
+    `properties` are columns of their own; with `bodies` there is a column `stored_body`.
+    """
+
+    queue: Queue
+    start: int
+    stop: int
+    properties: Sequence[str] = ()
+    bodies: bool = False
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """Names of the columns that are no properties."""
+        return (*_OF_RECORDS, *_CHECKED, *((_BODY,) if self.bodies else ()))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the records."""
+        fields = [(name, COLUMNS[name].type) for name in self.stored]
+        return pa.schema([*fields, *((name, pa.string()) for name in self.properties)])
+
+
+def part_from(queue: LoadedQueue, start: int, properties: Sequence[str] = (), *, bodies: bool = False) -> Part:
+    """The messages of a queue from queue offset `start` on, or from its minimum where that is larger."""
+    return Part(queue.queue, max(queue.range.min_offset, start, 0), queue.range.max_offset, properties, bodies)
+
+
+def note_beyond(view: View, topic: str, queue_id: int, end: int, offset: int) -> None:
+    """Note a queue that ends before an offset up to which its messages were delivered: messages may be missing."""
+    if offset > end:
+        what = f"messages of {topic}, queue {queue_id}"
+        view.notes.add_unread(what, f"it ends at {end}, but {offset} were delivered: the queue lacks its end")
+
+
+def messages_of(view: View, part: Part) -> Iterator[pa.Table]:
+    """The messages that units lead to, in the order of the queue, piece by piece; `tags_code` is that of the unit.
+
+    Units that lead to no sound message of the queue are left out and noted.
+    """
+    found = deleted = 0
+    with view.errors.scope():
+        for numbers, units in written_units(part.queue, part.start, part.stop, view.snapshot.reading):
+            offsets = units["physical_offset"].astype(np.int64)
+            table = _records(view, part, numbers, offsets)
+            table = table.append_column("tags_code", pa.array(units["tags_code"].astype(np.int64)))
+            table = table.filter(table.column("found"))
+            found += table.num_rows
+            deleted += _deleted(view, offsets)
+            if table.num_rows:
+                yield table
+    _note_missing(view, part.queue, max(0, part.stop - part.start) - found, deleted)
+
+
+def messages_at(view: View, part: Part, numbers: Offsets, physical_offsets: Offsets) -> Iterator[pa.Table]:
+    """The messages of these queue offsets, which begin at these physical offsets; as `messages_of`, without units."""
+    found = 0
+    with view.errors.scope():
+        for at in range(0, len(numbers), _PIECE):
+            piece = slice(at, at + _PIECE)
+            table = _records(view, part, numbers[piece], physical_offsets[piece])
+            table = table.filter(table.column("found"))
+            found += table.num_rows
+            yield table
+    _note_missing(view, part.queue, len(numbers) - found, _deleted(view, physical_offsets))
+
+
+def _deleted(view: View, physical_offsets: Offsets) -> int:
+    """How many messages were in log files that the cleaner has deleted."""
+    return int(np.count_nonzero((physical_offsets >= 0) & (physical_offsets < view.snapshot.log_min_offset)))
+
+
+def _note_missing(view: View, queue: Queue, missing: int, deleted: int) -> None:
+    of_queue = f"of {queue.topic}, queue {queue.queue_id}"
+    if missing > deleted:
+        what = f"{counted(missing - deleted, 'message')} {of_queue}"
+        view.notes.add_unread(what, "a unit of the queue, or the message that it points to, is damaged or missing")
+    if deleted:
+        why = "their log files were deleted before their time: nobody gets them"
+        view.notes.add_uncertain(f"{counted(deleted, 'message')} {of_queue}", why)
+
+
+def _records(view: View, part: Part, numbers: Offsets, offsets: Offsets) -> pa.Table:
+    """A row for each of the physical offsets; `found` where a sound message of the queue begins there."""
+    distinct, of_row = np.unique(offsets, return_inverse=True)
+    files, reading = view.snapshot.log.files, view.snapshot.reading
+    read, batches = [np.zeros(0, dtype=np.intp)], []
+    with view.errors.scope():  # messages of a log file that cannot be read count as missing
+        heads = read_heads(files, distinct, reading)
+        for rows, frames in sound_records(files, heads, reading):
+            batches.append(_columns(frames, part))
+            read.append(rows)
+            view.advance(int(heads.message_sizes[rows].sum()))
+    order = np.concatenate(read)
+    places = np.full(len(distinct), -1, dtype=np.int64)
+    places[order] = np.arange(len(order))
+    own = places[of_row]
+    table = pa.Table.from_batches(batches, schema=part.schema).take(pa.array(own, mask=own < 0))
+    queue_offsets = np.asarray(table.column("queue_offset").fill_null(-1))
+    queue_ids = np.asarray(table.column("queue_id").fill_null(-1))
+    is_found = (queue_offsets == numbers) & (queue_ids == part.queue.queue_id)
+    return table.append_column("found", pa.array(is_found)).append_column("physical_offset", pa.array(offsets))
+
+
+def _columns(frames: RecordRun, part: Part) -> pa.RecordBatch:
+    run = ColumnRun(frames)
+    columns = [COLUMNS[name].read(run) for name in part.stored]
+    columns += [run.properties.column(name.encode()) for name in part.properties]
+    return pa.RecordBatch.from_arrays(columns, schema=part.schema)

@@ -1,0 +1,164 @@
+"""Messages that POP consumers took and did not acknowledge (`PopReviveService`).
+
+A check point names the messages of one POP, an acknowledgement takes some of them back. Both wait in a revive topic,
+and before that in the timer's; what is left of a check point at its time is delivered again by way of a retry topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.files import list_directory
+from rmqtool.findings.finding import counted
+from rmqtool.formats.java import decode_text
+from rmqtool.formats.properties import REAL_TOPIC, TAGS
+from rmqtool.pending.messages import Part, View, messages_at, messages_of, part_from
+from rmqtool.pending.receivers import RETRY_TOPIC, receivers
+from rmqtool.pending.timers import Timers
+from rmqtool.pending.waiting import waiting
+from rmqtool.rules.system_topics import REVIVE_GROUP, REVIVE_PREFIX
+from rmqtool.store.config_json import parse_fastjson
+from rmqtool.store.rocksdb import holds_rows
+
+_CHECK_POINT = "ck"
+_ACKNOWLEDGEMENTS = ("ack", "bAck")  # PopAckConstants
+_KV_STORE = "kvStore"
+_NUMBERS = ("q", "so", "pt", "it", "bm", "n", "ao")  # PopCheckPoint, AckMsg
+_LISTS = ("d", "aol")
+_MAX_NUMBER = 1 << 62
+_MAX_MESSAGES = 1 << 8  # of one POP: PopCheckPoint#num is a byte, its bits an int
+
+
+class _Pop(NamedTuple):
+    """What a check point and its acknowledgements have in common."""
+
+    topic: str
+    queue_id: int
+    group: str
+    start_offset: int
+    time: int  # epoch ms
+
+
+@dataclass
+class _Taken:
+    """The queue offsets of one POP, and when those that are left can be seen again, epoch ms."""
+
+    due: int
+    offsets: set[int]
+
+
+def popped(view: View, timers: Timers) -> Iterator[pa.RecordBatch]:
+    """The messages of all check points that are not acknowledged, queue by queue."""
+    _note_rocksdb(view)
+    taken: dict[_Pop, _Taken] = {}
+    acknowledged: list[tuple[_Pop, set[int]]] = []
+    odd = 0
+    for tag, body in _bookkeeping(view, timers):
+        fields = _decoded(body)
+        if fields is None:
+            odd += 1
+        elif tag == _CHECK_POINT:
+            pop = _pop_of(fields)
+            taken[pop] = _Taken(pop.time + fields["it"], _offsets_of(fields))
+        elif tag in _ACKNOWLEDGEMENTS:
+            acknowledged.append((_pop_of(fields), _acknowledged_by(fields)))
+    if odd:
+        view.notes.add_unread(f"{counted(odd, 'check point')} of POP consumers", "their JSON cannot be read")
+    for pop, offsets in acknowledged:
+        if pop in taken:
+            taken[pop].offsets -= offsets
+    yield from _rows(view, taken)
+
+
+def _decoded(body: bytes) -> dict[str, Any] | None:
+    """The fields of a check point or an acknowledgement, None for what is neither."""
+    try:
+        fields = parse_fastjson(decode_text(body))
+    except ValueError:
+        return None
+    if not isinstance(fields, dict) or not all(isinstance(fields.get(name), str) for name in ("t", "c")):
+        return None
+    fields = {name: value for name, value in fields.items() if value is not None}
+    is_list = all(isinstance(fields.get(name, []), list) for name in _LISTS)
+    numbers = [fields.get(name, 0) for name in _NUMBERS]
+    numbers += [number for name in _LISTS for number in fields.get(name, [])] if is_list else []
+    fits = is_list and all(type(number) is int and abs(number) < _MAX_NUMBER for number in numbers)
+    return {**dict.fromkeys(_NUMBERS[:5], 0), **fields} if fits else None
+
+
+def _acknowledged_by(fields: dict[str, Any]) -> set[int]:
+    return {*fields["aol"]} if "aol" in fields else {fields.get("ao", -1)}
+
+
+def _pop_of(fields: dict[str, Any]) -> _Pop:
+    return _Pop(fields["t"], fields["q"], fields["c"], fields["so"], fields["pt"])
+
+
+def _offsets_of(fields: dict[str, Any]) -> set[int]:
+    """The queue offsets of a check point without those that its own bits acknowledge (`PopCheckPoint`)."""
+    start, bits = fields["so"], fields.get("bm", 0)
+    differences = fields.get("d") or range(fields.get("n", 0))
+    return {
+        start + difference
+        for number, difference in zip(range(_MAX_MESSAGES), differences, strict=False)
+        if not bits >> number & 1
+    }
+
+
+def _bookkeeping(view: View, timers: Timers) -> Iterator[tuple[str, bytes]]:
+    """Tag and body of each check point and acknowledgement that is not processed yet."""
+    for messages in timers.delivered((TAGS, REAL_TOPIC), bodies=True):
+        yield from _tagged(messages.filter(pc.starts_with(messages.column(REAL_TOPIC), REVIVE_PREFIX)))
+    for queue in view.queues(REVIVE_PREFIX):
+        last = view.committed(REVIVE_GROUP, queue)  # the last one, where others commit the next
+        for messages in messages_of(view, part_from(queue, 0 if last is None else last + 1, (TAGS,), bodies=True)):
+            yield from _tagged(messages)
+
+
+def _tagged(messages: pa.Table) -> Iterable[tuple[str, bytes]]:
+    return zip(messages.column(TAGS).to_pylist(), messages.column("stored_body").to_pylist(), strict=True)
+
+
+def _rows(view: View, taken: dict[_Pop, _Taken]) -> Iterator[pa.RecordBatch]:
+    """The messages that are left of check points, by queue and group."""
+    by_queue: dict[tuple[str, int, str], dict[int, int]] = {}
+    for pop, rest in taken.items():
+        dues = by_queue.setdefault((pop.topic, pop.queue_id, pop.group), {})
+        dues.update(dict.fromkeys(rest.offsets, rest.due))
+    gone = 0
+    for (topic, queue_id, group), dues in sorted(by_queue.items()):
+        queue = None
+        with view.errors.scope():
+            queue = view.snapshot.queue(topic, queue_id)
+        kept = sorted(offset for offset in dues if queue and queue.range.min_offset <= offset < queue.range.max_offset)
+        gone += len(dues) - len(kept)
+        units = [queue.unit_at(offset) for offset in kept] if queue else []
+        numbers = np.array([offset for offset, unit in zip(kept, units, strict=True) if unit], dtype=np.int64)
+        offsets = np.array([unit.physical_offset for unit in units if unit], dtype=np.int64)
+        if not queue or not len(numbers):
+            continue
+        for messages in messages_at(view, Part(queue.queue, 0, 0, (RETRY_TOPIC,)), numbers, offsets):
+            due = [dues[number] for number in messages.column("queue_offset").to_pylist()]
+            topics = pa.chunked_array([pa.array([topic] * messages.num_rows, pa.string())])
+            columns = {**receivers(messages, topics, view.groups), "group": group}
+            yield waiting("pop", messages, due_timestamp=due, **columns, topic=topic, queue_id=queue_id)
+    if gone:
+        what = counted(gone, "message") + " that POP consumers took"
+        view.notes.add_uncertain(what, "the queue does not hold them any more: they are not delivered again")
+
+
+def _note_rocksdb(view: View) -> None:
+    """Since 5.3.2 a broker may keep check points in RocksDB (popConsumerKVServiceEnable)."""
+    try:
+        is_used = any(map(holds_rows, list_directory(view.snapshot.store.root / _KV_STORE)))
+    except RmqtoolError:
+        return
+    if is_used:
+        view.notes.add_unread("messages that POP consumers took", f"they are in RocksDB, {_KV_STORE}/: not looked at")

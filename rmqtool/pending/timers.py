@@ -1,0 +1,176 @@
+"""Timer messages: those that a start delivers, and those that it never would (`TimerMessageStore`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from rmqtool.broker.timer_start import (
+    TIMER_LAG,
+    NextRead,
+    TimerQueue,
+    TimerState,
+    is_timer_elsewhere,
+    next_timer_read,
+    read_timer_queue,
+    timer_state,
+)
+from rmqtool.findings.finding import counted
+from rmqtool.formats.properties import REAL_QUEUE_ID, REAL_TOPIC, TIMER_DELETES, TIMER_DUE
+from rmqtool.pending.messages import Part, View, messages_at
+from rmqtool.pending.receivers import RETRY_TOPIC, receivers
+from rmqtool.pending.waiting import Kind, integers, is_true, waiting
+from rmqtool.rules.system_topics import REVIVE_PREFIX, TIMER_TOPIC
+from rmqtool.rules.versions import TIMER_DELETE_KEY_CONFIGURED, TIMER_DELETE_KEY_HAS_TOPIC
+
+_PROPERTIES = (REAL_TOPIC, REAL_QUEUE_ID, RETRY_TOPIC, TIMER_DUE, TIMER_DELETES)
+_ELSEWHERE = "they are in RocksDB, or the broker's timer is turned off: not looked at"
+
+
+class Timers:
+    """The timer's queue and what a start does with its messages."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    @cached_property
+    def state(self) -> TimerState:
+        """The timer's files."""
+        snapshot = self._view.snapshot
+        latest = snapshot.log_range.last_store_timestamp if snapshot.log.files else None
+        return timer_state(snapshot.store, snapshot.reading, latest or 0)
+
+    @cached_property
+    def _queue(self) -> TimerQueue | None:
+        snapshot = self._view.snapshot
+        queue = None
+        with self._view.errors.scope():
+            queue = read_timer_queue(self.state, snapshot.log.files, snapshot.database)
+        if queue is not None and is_timer_elsewhere(snapshot.store):
+            self._view.notes.add_unread("timer messages", _ELSEWHERE)
+            return None
+        return queue
+
+    @cached_property
+    def _next_read(self) -> NextRead | None:
+        if self._queue is not None:
+            with self._view.errors.scope():
+                return next_timer_read(self.state, self._queue)
+        return None
+
+    def delivered(self, properties: Sequence[str], *, bodies: bool = False) -> Iterator[pa.Table]:
+        """The messages that a start reads from its queue, or reaches through the wheel."""
+        if self._next_read is None or self._queue is None:
+            return
+        in_wheel = self._next_read.logged & (self._next_read.slots >= self.state.first_slot(self._view.now))
+        yield from self._read(in_wheel | self._is_read_again, properties, bodies=bodies)
+
+    def missed(self) -> Iterator[pa.Table]:
+        """The messages that it neither reads from its queue nor reaches, though they were not due."""
+        if self._next_read is None or self._queue is None:
+            return
+        slots, read_until = self._next_read.slots, self.state.read_until
+        is_skipped = self._next_read.logged & (slots >= read_until) & (slots < self.state.first_slot(self._view.now))
+        is_unknown = ~self._next_read.logged
+        for messages in self._read((is_skipped | is_unknown) & ~self._is_read_again, _PROPERTIES):
+            due = integers(messages.column(TIMER_DUE))
+            yield messages.filter(pc.greater_equal(due, read_until + TIMER_LAG))
+
+    @property
+    def _is_read_again(self) -> NDArray[np.bool_]:
+        begin = self._next_read.begin if self._next_read else 0
+        offsets = self._queue.queue_offsets if self._queue else np.zeros(0, dtype=np.int64)
+        is_read: NDArray[np.bool_] = offsets >= begin
+        return is_read
+
+    def _read(self, rows: NDArray[np.bool_], properties: Sequence[str], *, bodies: bool = False) -> Iterator[pa.Table]:
+        queue = self._view.snapshot.queue(TIMER_TOPIC, 0)
+        if queue is None or self._queue is None:
+            return
+        rows = rows & (self._queue.queue_offsets >= queue.range.min_offset)
+        rows &= self._queue.queue_offsets < queue.range.max_offset
+        part = Part(queue.queue, 0, 0, properties, bodies)
+        yield from messages_at(self._view, part, self._queue.queue_offsets[rows], self._queue.physical_offsets[rows])
+
+
+def timed(view: View, timers: Timers) -> Iterator[pa.RecordBatch]:
+    """The messages that wait for the timer; not those that were recalled, nor the check points of POP consumers."""
+    recalled = _recalled(timers)
+    delivered = doubtful = 0
+    for messages in timers.delivered(_PROPERTIES):
+        due = integers(messages.column(TIMER_DUE))
+        is_users = pc.and_(messages.column(TIMER_DELETES).is_null(), pc.invert(_is_revived(messages)))
+        own, other = (
+            is_true(pc.is_in(_delete_keys(messages, due, timers.state.precision, with_topic=with_topic), recalled))
+            for with_topic in (_keys_have_topic(view), not _keys_have_topic(view))
+        )
+        kept = is_true(is_users) & ~own
+        doubtful += int(np.count_nonzero(kept & other))
+        delivered += int(np.count_nonzero(kept & is_true(pc.less(due, timers.state.delivered_until))))
+        yield _rows(view, "timer", messages.filter(pa.array(kept)))
+    if delivered:
+        what = f"a delivery of {counted(delivered, 'timer message')}"
+        view.notes.add_uncertain(what, "due before the broker stopped, and read from the queue again by a start")
+    if doubtful:
+        why = f"it counts by the rules of some releases, not of {view.snapshot.release}: --broker-version names one"
+        view.notes.add_uncertain(f"a recall of {counted(doubtful, 'timer message')}", why)
+
+
+def lost_timers(view: View, timers: Timers) -> Iterator[pa.RecordBatch]:
+    """The messages of the timer that no start would deliver."""
+    for messages in timers.missed():
+        kept = pc.and_(messages.column(TIMER_DELETES).is_null(), pc.invert(_is_revived(messages)))
+        yield _rows(view, "lost-timer", messages.filter(kept))
+
+
+def _rows(view: View, kind: Kind, messages: pa.Table) -> pa.RecordBatch:
+    return waiting(
+        kind,
+        messages,
+        due_timestamp=integers(messages.column(TIMER_DUE)),
+        **receivers(messages, messages.column(REAL_TOPIC), view.groups),
+        to_queue_id=integers(messages.column(REAL_QUEUE_ID), queue_ids=True),
+        topic=TIMER_TOPIC,
+        queue_id=0,
+    )
+
+
+def _is_revived(messages: pa.Table) -> pa.ChunkedArray:
+    """Whether a message is a check point or an acknowledgement of a POP consumer, which waits here, too."""
+    return pc.starts_with(messages.column(REAL_TOPIC), REVIVE_PREFIX).fill_null(False)
+
+
+def _recalled(timers: Timers) -> pa.Array:
+    """Slot and key of each message that a later one recalls (`RecallMessageProcessor`)."""
+    found: list[pa.Array] = [pa.array([], pa.string())]
+    for messages in timers.delivered((TIMER_DUE, TIMER_DELETES)):
+        recalling = messages.filter(messages.column(TIMER_DELETES).is_valid())
+        due = integers(recalling.column(TIMER_DUE))
+        found.append(_in_slot(due, timers.state.precision, recalling.column(TIMER_DELETES)))
+    return pa.concat_arrays(found)
+
+
+def _keys_have_topic(view: View) -> bool:
+    """Whether a recall names the topic, too (`TimerMessageStore#buildDeleteKey`)."""
+    if view.snapshot.release >= TIMER_DELETE_KEY_CONFIGURED:
+        return (view.snapshot.store.conf.text("appendTopicForTimerDeleteKey") or "").lower() == "true"
+    return view.snapshot.release >= TIMER_DELETE_KEY_HAS_TOPIC
+
+
+def _delete_keys(messages: pa.Table, due: pa.Array, precision: int, *, with_topic: bool) -> pa.Array:
+    """What a recall of each message would name, in its slot."""
+    keys = messages.column("unique_key")
+    if with_topic:
+        keys = pc.binary_join_element_wise(messages.column(REAL_TOPIC), keys, "+")
+    return _in_slot(due, precision, keys)
+
+
+def _in_slot(due: pa.Array, precision: int, keys: pa.ChunkedArray) -> pa.Array:
+    slots = pc.divide(due, precision).cast(pa.string())
+    joined = pc.binary_join_element_wise(slots, keys, "/")
+    return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined

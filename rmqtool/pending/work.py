@@ -1,0 +1,194 @@
+"""All that waits in a store: counted by kind and receiver, and the messages that are most urgent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.times import MAX_TIMESTAMP
+from rmqtool.base.tolerant import ReadErrors
+from rmqtool.pending.delays import delayed
+from rmqtool.pending.halves import pending_halves
+from rmqtool.pending.messages import View
+from rmqtool.pending.pops import popped
+from rmqtool.pending.retries import dead_letters, retries
+from rmqtool.pending.timers import Timers, lost_timers, timed
+from rmqtool.pending.waiting import KINDS, OWED, SCHEMA, Kind, Notes, is_true
+from rmqtool.store.snapshot import Snapshot
+
+Reason = tuple[Kind, int | None, str | None, str | None]
+_GROUPED = ["kind", "level", "to_topic", "group"]
+
+
+@dataclass(frozen=True)
+class PendingRequest:
+    """What is asked for: `now` is epoch ms, `due_before` likewise; empty filters let all through."""
+
+    now: int
+    kinds: tuple[Kind, ...] = ()
+    topics: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    due_before: int | None = None
+    limit: int = 0  # messages that are listed
+
+    def mask(self, rows: pa.RecordBatch) -> pa.Array:
+        """Which rows pass the filters."""
+        passed = pa.array(np.ones(rows.num_rows, dtype=np.bool_))
+        for name, values in (("kind", self.kinds), ("to_topic", self.topics), ("group", self.groups)):
+            if values:
+                passed = pc.and_(passed, pc.is_in(rows.column(name), pa.array(values, pa.string())))
+        if self.due_before is not None:
+            passed = pc.and_(passed, pc.less(rows.column("due_timestamp"), self.due_before).fill_null(False))
+        return passed
+
+
+@dataclass(frozen=True)
+class Count:
+    """Messages that wait for the same reason: how many, how many of them were due, and when, epoch ms.
+
+    `first_due` and `last_due` are of all, `next_due` of those that are not due yet; None where none has a time.
+    """
+
+    messages: int = 0
+    overdue: int = 0
+    first_due: int | None = None
+    next_due: int | None = None
+    last_due: int | None = None
+
+    def __add__(self, other: Count) -> Count:
+        return Count(
+            self.messages + other.messages,
+            self.overdue + other.overdue,
+            _least(self.first_due, other.first_due),
+            _least(self.next_due, other.next_due),
+            max((due for due in (self.last_due, other.last_due) if due is not None), default=None),
+        )
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """For whom messages of one kind wait: a topic as its consumers see it, and a group where it is for one."""
+
+    kind: Kind
+    level: int | None
+    topic: str | None
+    group: str | None
+    count: Count
+
+
+@dataclass(frozen=True)
+class PendingWork:
+    """What waits: by receiver, the listed messages (SCHEMA), the most urgent first, and what is not known."""
+
+    request: PendingRequest
+    receivers: tuple[Receiver, ...]
+    messages: pa.Table
+    notes: Notes
+    unread: tuple[RmqtoolError, ...]
+
+    def total(self, *kinds: Kind) -> Count:
+        """The sum of all messages of some kinds."""
+        return sum((each.count for each in self.receivers if each.kind in kinds), Count())
+
+    @property
+    def owed(self) -> Count:
+        """All that is still to be delivered."""
+        return self.total(*OWED)
+
+    def reasons(self) -> list[tuple[tuple[Kind, int | None], list[str], list[str], Count]]:
+        """By kind and level: topics, groups, and the sum; what has been due longest comes first."""
+        found = []
+        for reason, members in groupby(self.receivers, key=lambda each: (each.kind, each.level)):
+            of_reason = list(members)
+            topics = sorted({each.topic for each in of_reason if each.topic is not None})
+            groups = sorted({each.group for each in of_reason if each.group is not None})
+            found.append((reason, topics, groups, sum((each.count for each in of_reason), Count())))
+        return sorted(found, key=lambda each: _urgency(each[0][0], each[3]))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything could be read."""
+        return not self.unread and not self.notes.unread
+
+
+def pending_work(
+    snapshot: Snapshot, errors: ReadErrors, request: PendingRequest, progress: Callable[[int], None]
+) -> PendingWork:
+    """Look at all that waits; `errors` are those of the snapshot, `progress` is told how many bytes were read."""
+    view = View(snapshot, errors, request.now, progress)
+    counts: dict[Reason, Count] = {}
+    most_urgent = SCHEMA.empty_table()
+    if snapshot.holder:
+        view.notes.add_uncertain("what is delivered meanwhile", "a broker runs on the store")
+    for rows in _sources(view, request):
+        kept = rows.filter(request.mask(rows))
+        if not kept.num_rows:
+            continue
+        for reason, count in _counted(kept, request.now):
+            counts[reason] = counts.get(reason, Count()) + count
+        if request.limit:
+            most_urgent = _most_urgent(pa.concat_tables([most_urgent, pa.Table.from_batches([kept])]), request.limit)
+    receivers = tuple(Receiver(*reason, count) for reason, count in counts.items())
+    ranked = sorted(receivers, key=_rank)
+    return PendingWork(request, tuple(ranked), most_urgent, view.notes, tuple(errors.errors))
+
+
+def _sources(view: View, request: PendingRequest) -> Iterator[pa.RecordBatch]:
+    wanted = request.kinds or KINDS
+    timers = Timers(view)
+    sources: dict[Kind, Callable[[], Iterator[pa.RecordBatch]]] = {
+        "delay": lambda: delayed(view),
+        "timer": lambda: timed(view, timers),
+        "lost-timer": lambda: lost_timers(view, timers),
+        "half": lambda: pending_halves(view),
+        "pop": lambda: popped(view, timers),
+        "retry": lambda: retries(view),
+        "dead-letter": lambda: dead_letters(view),
+    }
+    for kind in KINDS:
+        if kind in wanted:
+            with view.errors.scope():
+                yield from sources[kind]()
+
+
+def _counted(rows: pa.RecordBatch, now: int) -> Iterator[tuple[Reason, Count]]:
+    due = rows.column("due_timestamp")
+    is_overdue = pc.less(due, now)
+    upcoming = pc.if_else(is_overdue.fill_null(False), pa.scalar(None, pa.int64()), due)
+    table = pa.Table.from_batches([rows.select([*_GROUPED, "due_timestamp"])])
+    table = table.append_column("overdue", pa.array(is_true(is_overdue).astype(np.int64)))
+    table = table.append_column("upcoming", upcoming)
+    sums = table.group_by(_GROUPED).aggregate(
+        [("kind", "count"), ("overdue", "sum"), ("due_timestamp", "min"), ("upcoming", "min"), ("due_timestamp", "max")]
+    )
+    names = ["kind_count", "overdue_sum", "due_timestamp_min", "upcoming_min", "due_timestamp_max"]
+    for row in sums.to_pylist():
+        yield tuple(row[name] for name in _GROUPED), Count(*(row[name] for name in names))
+
+
+def _most_urgent(rows: pa.Table, limit: int) -> pa.Table:
+    """The first rows by due time; what has none comes last, dead letters behind everything else."""
+    ranks = pc.index_in(rows.column("kind"), pa.array(KINDS, pa.string()))
+    keyed = rows.append_column("rank", ranks)
+    keys = [(name, "ascending") for name in ("due_timestamp", "rank", "topic", "queue_id", "queue_offset")]
+    return rows.take(pc.sort_indices(keyed, sort_keys=keys)[:limit]).combine_chunks()
+
+
+def _urgency(kind: Kind, count: Count) -> tuple[bool, bool, int, int]:
+    due = count.first_due
+    return kind not in OWED, not count.overdue, MAX_TIMESTAMP if due is None else due, KINDS.index(kind)
+
+
+def _rank(receiver: Receiver) -> tuple[int, int, int, str, str]:
+    order = KINDS.index(receiver.kind), receiver.level or 0, -receiver.count.overdue
+    return (*order, receiver.topic or "", receiver.group or "")
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return min((due for due in (one, other) if due is not None), default=None)

@@ -1,0 +1,116 @@
+"""What waits in a store, for people: a sentence, a table by kind, the messages, what is not known, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from rmqtool.base.times import rfc3339
+from rmqtool.findings.finding import counted
+from rmqtool.pending.advice import next_steps
+from rmqtool.pending.waiting import OWED, Note
+from rmqtool.pending.work import Count, PendingWork
+from rmqtool.show.output import Columns, Style, show_table, table, visible
+from rmqtool.store.snapshot import Snapshot
+
+_REASONS: Columns = [
+    *(("Kind", "left"), ("Messages", "right"), ("Overdue", "right")),
+    *(("First due", "left"), ("Next due", "left"), ("Last due", "left"), ("For", "left")),
+]
+_MESSAGES: Columns = [
+    *(("Due", "left"), ("", "left"), ("Kind", "left"), ("For", "left"), ("Stored in", "left")),
+    *(("Queue offset", "right"), ("Offset", "right"), ("Unique key", "left"), ("Keys", "left")),
+]
+_SHOWN = 3  # topics and groups of one kind
+_NAMES = {
+    "delay": "delay level",
+    "timer": "timer",
+    "lost-timer": "timer, never delivered",
+    "half": "half message",
+    "pop": "taken by POP",
+    "retry": "retry",
+    "dead-letter": "dead letter",
+}
+
+
+def show_pending(snapshot: Snapshot, work: PendingWork, style: Style) -> None:
+    """Print what waits."""
+    console = style.console()
+    _show_lines(console, [_sentence(work)])
+    if rows := [_reason(*each) for each in work.reasons()]:
+        console.print()
+        show_table(console, table("What waits", _REASONS, rows))
+    if work.messages.num_rows:
+        console.print()
+        messages = [_message(row, work.request.now) for row in work.messages.to_pylist()]
+        show_table(console, table(_title(work), _MESSAGES, messages))
+    lines = [*_notes("Not looked at", _unread(work)), *_notes("Not known", work.notes.uncertain)]
+    if not style.quiet and (steps := next_steps(snapshot, work)):
+        lines += ["", "What to do", *(f"  {step}" for step in steps)]
+    _show_lines(console, lines)
+
+
+def _show_lines(console: Console, lines: Iterable[str]) -> None:
+    for line in lines:
+        console.print(Text(visible(line)), soft_wrap=True)
+
+
+def _sentence(work: PendingWork) -> str:
+    owed, at = work.owed, f"at {rfc3339(work.request.now)}"
+    if not owed.messages:
+        return f"nothing is owed {at}" + ("" if work.is_whole else ", as far as it could be read")
+    overdue = f", {owed.overdue} of them overdue" if owed.overdue else ""
+    at_least = "" if work.is_whole else "at least "
+    return f"{at_least}{counted(owed.messages, 'message')} owed {at}{overdue}"
+
+
+def _reason(reason: tuple[str, int | None], topics: Sequence[str], groups: Sequence[str], count: Count) -> list[object]:
+    kind, level = reason
+    name = f"{_NAMES[kind]} {level}" if level is not None else _NAMES[kind]
+    owed = "" if kind in OWED else " (not owed)"
+    for_whom = _some(topics) + (f" (group {_some(groups)})" if groups else "")
+    dues = (_moment(due) for due in (count.first_due, count.next_due, count.last_due))
+    return [name + owed, count.messages, count.overdue or "-", *dues, for_whom]
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more or "-"
+
+
+def _title(work: PendingWork) -> str:
+    shown, count = work.messages.num_rows, sum(each.count.messages for each in work.receivers)
+    return counted(shown, "message") if shown == count else f"{shown} of {counted(count, 'message')}"
+
+
+def _message(row: dict[str, Any], now: int) -> list[object]:
+    due = row["due_timestamp"]
+    group = f" (group {row['group']})" if row["group"] else ""
+    level = f" {row['level']}" if row["level"] is not None else ""
+    return [
+        _moment(due),
+        "overdue" if due is not None and due < now else "",
+        f"{row['kind']}{level}",
+        f"{row['to_topic'] or '-'}{group}",
+        f"{row['topic']} {row['queue_id']}",
+        row["queue_offset"],
+        row["physical_offset"],
+        row["unique_key"] or "-",
+        " ".join(row["keys"] or ()) or "-",
+    ]
+
+
+def _moment(timestamp: int | None) -> str:
+    return "-" if timestamp is None else rfc3339(timestamp) or str(timestamp)
+
+
+def _unread(work: PendingWork) -> list[Note]:
+    return [*work.notes.unread, *(Note(error.file or "the store", error.message) for error in work.unread)]
+
+
+def _notes(title: str, notes: Sequence[Note]) -> Iterator[str]:
+    if notes:
+        yield from ("", title, *(f"  {note.what}: {note.why}" for note in notes))

@@ -1,0 +1,103 @@
+"""What `pending` says is owed, and what a whole broker of the release then has to deliver."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands.running import rmqtool
+from tests.golden import stores
+from tests.real_broker.harness import Harness
+from tests.unchanged import unchanged
+
+pytestmark = pytest.mark.broker
+
+SCHEDULE, HALF = "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"
+RELEASES = ("4.9.7", "5.1.4", "5.3.3", "5.5.0")
+RELEASES_WITH_POP = ("5.1.4", "5.3.3", "5.5.0")
+
+
+def pending(store: Path, *options: str) -> dict[str, Any]:
+    """What waits in a store, with all messages; the store is as before."""
+    with unchanged(store):
+        result: dict[str, Any] = rmqtool("pending", store, "--list", "--limit", "10000", "--json", *options).document
+    assert result["exit"]["code"] == 0
+    found: dict[str, Any] = result["result"]
+    return found
+
+
+def of_kind(found: dict[str, Any], *kinds: str) -> list[dict[str, Any]]:
+    """The listed messages of some kinds."""
+    return [message for message in found["messages"] if message["kind"] in kinds]
+
+
+def keys_of(messages: list[dict[str, Any]]) -> set[str]:
+    """Their keys."""
+    return {key for message in messages for key in message["keys"]}
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_a_shop(harness: Callable[[str], Harness], version: str, tmp_path: Path) -> None:
+    """The broker's own classes have the same delayed messages, timers and retries; clients know the half messages."""
+    root = stores.unpack(f"{version}-shop", tmp_path)
+    fates = stores.oracle(f"{version}-shop")["facts"]["keys"]
+    found = pending(root, "--broker-version", version)
+    (survey,) = harness(version).survey([(root, [])])
+    assert survey["refuses"] is None
+    delayed = {
+        (level, physical_offset)
+        for level, first in survey["delays"].items()
+        for queue_offset, physical_offset, _ in survey["queues"][f"{SCHEDULE}/{int(level) - 1}"]["messages"]
+        if queue_offset >= first
+    }
+    assert delayed
+    assert {(str(each["level"]), each["physical_offset"]) for each in of_kind(found, "delay")} == delayed
+    assert sorted(each["physical_offset"] for each in of_kind(found, "timer")) == survey["timers"]
+    assert keys_of(of_kind(found, "half")) == set(fates["pending"])
+    assert len(of_kind(found, "half")) == len(fates["pending"])
+    letters = survey["queues"]["%DLQ%billing/0"]["messages"]
+    assert [each["physical_offset"] for each in of_kind(found, "dead-letter")] == [letter[1] for letter in letters]
+    assert survey["committed"]["%RETRY%billing@billing/0"] == survey["queues"]["%RETRY%billing/0"]["max_offset"]
+    assert of_kind(found, "retry", "pop") == []
+
+
+@pytest.mark.slow
+@pytest.mark.rare
+@pytest.mark.parametrize("version", RELEASES)
+def test_what_is_due_comes(harness: Callable[[str], Harness], version: str, tmp_path: Path) -> None:
+    """Days later, the broker of a shop goes on: all that was owed and has a time comes to its consumers."""
+    root = stores.unpack(f"{version}-shop", tmp_path)
+    found = pending(root, "--broker-version", version)
+    due = of_kind(found, "delay", "timer")
+    assert due
+    assert all(message["overdue"] for message in due)
+    facts = harness(version).write_shop(root)
+    came = set(facts["keys"]["consumed_by_reminding"])
+    assert keys_of(due) <= came
+    later = pending(root, "--broker-version", version)
+    before = {message["physical_offset"] for message in due}
+    assert before.isdisjoint(message["physical_offset"] for message in of_kind(later, "delay", "timer"))
+
+
+@pytest.mark.slow
+@pytest.mark.rare
+@pytest.mark.parametrize("version", RELEASES_WITH_POP)
+def test_pop(harness: Callable[[str], Harness], version: str, tmp_path: Path) -> None:
+    """What a POP consumer took and did not acknowledge comes again, and nothing else of what it took."""
+    began = time.time_ns() // 1_000_000
+    facts = harness(version).pop(tmp_path)
+    found = pending(tmp_path)
+    taken = of_kind(found, "pop")
+    assert keys_of(taken) == set(facts["taken"]) - set(facts["acknowledged"])
+    assert {(each["to_topic"], each["group"], each["topic"], each["queue_id"]) for each in taken} == {
+        ("tasks", "workers", "tasks", 0)
+    }
+    assert all(began < each["due_timestamp"] < began + 120_000 for each in taken)
+    assert of_kind(found, "timer", "retry") == []
+    again = harness(version).pop(tmp_path)
+    assert set(again["taken"]) & set(facts["taken"]) == keys_of(taken)
+    assert pending(tmp_path)["owed"]["messages"] == 0
