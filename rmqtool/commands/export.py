@@ -130,10 +130,10 @@ def _compression(ctx: click.Context, param: click.Parameter, value: str) -> tupl
 @click.option("--store-column", is_flag=True, help="A column with the store's name for a single store too.")
 @click.option(
     "--engine",
-    type=click.Choice(["spark", "local"]),
-    default="spark",
+    type=click.Choice(["auto", "spark", "local"]),
+    default="auto",
     show_default=True,
-    help="Spark, or processes of this machine without Java.",
+    help="Spark, or processes of this machine; auto: Spark from 1 GiB of log on, and where Spark is asked for.",
 )
 @click.option("--master", metavar="URL", help="Spark's master. Default: local[*], all cores of this machine.")
 @click.option("--conf", multiple=True, callback=_conf, metavar="NAME=VALUE", help="A setting of Spark. Repeatable.")
@@ -181,7 +181,8 @@ def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, A
 
     # A directory that is no store is reported before the output is made, and before Spark is started.
     opened = open_stores(given, options["broker_conf"])
-    with export_engine(style, options) as engine:
+    size = sum(named.store.commit_log().size for named in opened)
+    with export_engine(style, options, size) as engine:
         from rmqtool.export.manifest import summary
         from rmqtool.export.output import Output
         from rmqtool.export.plan import has_store_column, names_in

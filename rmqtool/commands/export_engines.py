@@ -1,13 +1,16 @@
-"""The engines of `rmqtool export`: Spark, or processes of this machine, with a progress bar."""
+"""The engines of `rmqtool export`: Spark, or processes of this machine; which one, and with a progress bar."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.show.output import Style
+from rmqtool.show.output import Style, byte_size, note
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
@@ -15,16 +18,39 @@ if TYPE_CHECKING:
     from rmqtool.export.results import SplitResult
 
 
+_SMALL = 1 << 30
+"""Bytes of log that processes of this machine export before Spark would have read the first."""
+
+
 @contextmanager
-def export_engine(style: Style, options: dict[str, Any]) -> Iterator[Callable[[ExportPlan], list[SplitResult]]]:
-    """The function that writes the splits of a plan; Spark starts in the background from now on."""
-    if options["engine"] == "local":
+def export_engine(
+    style: Style, options: dict[str, Any], size: int
+) -> Iterator[Callable[[ExportPlan], list[SplitResult]]]:
+    """The function that writes the splits of a plan, of logs of `size` bytes; Spark starts in the background."""
+    if _is_local(style, options, size):
         yield lambda plan: _run_local(style, plan, options)
         return
     from rmqtool.spark.session import starting_spark
 
     with starting_spark(options["master"], options["conf"]) as start:
         yield lambda plan: _run_on_spark(style, plan, options, start)
+
+
+def _is_local(style: Style, options: dict[str, Any], size: int) -> bool:
+    """Whether it is done without Spark; where nobody said it, Spark is for what it is worth starting for."""
+    if options["engine"] != "auto":
+        return bool(options["engine"] == "local")
+    from rmqtool.spark.gateway import is_submitted
+
+    if options["master"] or options["conf"] or is_submitted():
+        return False
+    if not (find_spec("pyspark") and ("JAVA_HOME" in os.environ or shutil.which("java"))):
+        return True
+    is_local = bool(options["jobs"]) or size < _SMALL
+    if not style.quiet:
+        other = "spark" if is_local else "local"
+        note(f"{byte_size(size)} of log: {'without ' if is_local else 'with '}Spark (--engine {other} to change that)")
+    return is_local
 
 
 def _run_local(style: Style, plan: ExportPlan, options: dict[str, Any]) -> list[SplitResult]:

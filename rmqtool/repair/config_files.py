@@ -15,7 +15,7 @@ from rmqtool.repair.change import FileChange
 from rmqtool.repair.config_completion import KIND, OLDER, REFUSES, TOPIC_MISSING, Completion
 from rmqtool.repair.config_source import DELAYS, OFFSETS, Draft, draft_of, has_entries, sound_text
 from rmqtool.repair.config_text import bytes_of, can_be_read
-from rmqtool.repair.offset_ranges import Moved, with_real_offsets
+from rmqtool.repair.offset_ranges import NO_PROOF, Moved, with_real_offsets
 from rmqtool.rules.system_topics import RETRY_PREFIX
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG
@@ -102,6 +102,8 @@ class _ConfigRepair:
                 backup = sound_text(self._root / CONFIG / f"{draft.name}.bak", draft.name, self._releases)
                 draft.text, moved = with_real_offsets(text, completion.queues, backup)
             draft.add(f"{counted(len(moved), 'committed offset')} moved into range", [each.line for each in moved])
+            if any(each.offset > each.to for each in moved):
+                draft.lost.append(f"where these groups were; {NO_PROOF}")
             codes -= {code for code in _OF_OFFSETS if not self._are_moved(code, moved)}
 
     def _are_right(self, text: str) -> bool:

@@ -52,6 +52,15 @@ class DelayOffsets:
         lines = [f"delay level {level}: {offset} (where its deliveries end)" for level, offset in new.items()]
         return with_members(text, table, {str(level): f"{level}:{offset}" for level, offset in new.items()}), lines
 
+    def behind_ends(self, text: str) -> bool:
+        """Whether a level of a file's text is behind the end of its queue."""
+        table = table_in(text, "offsetTable")
+        return any(
+            type(offset := value_of(text, member)) is int and offset > self._ranges[int(member.name)].max_offset
+            for member in (members(text, table.value) if table else ())
+            if member.name.isdecimal() and int(member.name) in self._ranges
+        )
+
     def corrected(self, text: str) -> tuple[str, list[str]]:
         """A file's text with its levels where they are proven to be, or in the range of their queue; and the lines."""
         table = table_in(text, "offsetTable")

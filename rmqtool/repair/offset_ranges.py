@@ -17,6 +17,10 @@ _FAR = 10_000  # from 0: of a queue without any message; a smaller offset may be
 _LMQ_QUEUE_ID = "0"  # MixAll.LMQ_QUEUE_ID
 
 
+NO_PROOF = "offsets behind the ends of queues may be all that proves that the log has lost its end"
+"""What no one can know any more when they are brought to those ends."""
+
+
 class Moved(NamedTuple):
     """An offset that is brought to another one, and why to that one; `backup` is one that its queue has, too."""
 

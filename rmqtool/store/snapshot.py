@@ -243,7 +243,9 @@ class Snapshot:
     @cached_property
     def releases_by_evidence(self) -> Releases:
         """The releases that the store's files show, whatever release is named; what cannot be read shows nothing."""
-        signs, traces = set(self.file_signs), [*offset_traces(self.committed.file.path)]
+        signs, traces = set[str](), [*offset_traces(self.committed.file.path)]
+        with suppress(RmqtoolError):
+            signs |= self.file_signs
         with suppress(RmqtoolError):
             signs |= self.record_signs
         with suppress(RmqtoolError):

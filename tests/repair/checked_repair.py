@@ -70,14 +70,14 @@ def _unsaid(done: Repair) -> Iterator[str]:
     stays = [each for each in done.said[0]["findings"] if each["severity"] != "info"]
     if stays and not (result["plan"]["steps"] or result["plan"]["remaining"]):
         yield f"stuck: {sorted(each['code'] for each in stays)}"
-    said = {"store.recorded-loss", *(_RESTORED if "'Restore " in planned else ())}
+    said = {"store.recorded-loss", "upgrade.setting", *(_RESTORED if "'Restore " in planned else ())}
     new = {each["code"] for each in stays if each["code"] not in planned and each["message"] not in planned} - said
     if new and GOES_ON not in planned:
         yield f"stays, and the plan did not say so: {sorted(new)}"
 
 
 def _run(command: str, root: Path, conf: Path, version: str) -> dict[str, Any]:
-    answer = ("--yes",) if command == "repair" else ()
+    answer = ("--yes", "--allow-older-release") if command == "repair" else ()
     return _document(command, root, *answer, "--broker-conf", conf, "--broker-version", version)
 
 

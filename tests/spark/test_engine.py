@@ -150,7 +150,8 @@ def test_what_is_wrong_with_java_is_a_sentence(golden_store: GoldenStore, tmp_pa
         (environment(JAVA_HOME=str(old)), f"needs Java 17 or later, and {old}/bin/java is Java 8"),
         (environment(JAVA_HOME=str(silent)), "no Java that tells its version"),
     ):
-        process = spawn("export", golden_store("5.3.3-single"), "--output", tmp_path / "out", env=variables)
+        process = spawn("export", golden_store("5.3.3-single"), "--output", tmp_path / "out", "--engine", "spark",
+                        env=variables)  # fmt: skip
         status, out, err = finished(process)
         assert (status, out) == (Exit.FAILED, "")
         assert text in err.splitlines()[0]
@@ -189,7 +190,7 @@ def test_what_spark_says_when_it_cannot_start_is_told(golden_store: GoldenStore,
 
 def test_a_jvm_that_ends_without_an_error_is_not_waited_for(golden_store: GoldenStore, tmp_path: Path) -> None:
     """As one does that was only asked for its version, by a variable: exit 4, and nothing is left."""
-    process = spawn("export", golden_store("5.3.3-single"), "--output", tmp_path / "out",
+    process = spawn("export", golden_store("5.3.3-single"), "--output", tmp_path / "out", "--engine", "spark",
                     env=environment(TMPDIR=str(tmp_path), PYSPARK_SUBMIT_ARGS="--version pyspark-shell"))  # fmt: skip
     status, out, err = finished(process)
     assert (status, out) == (Exit.FAILED, "")
@@ -203,7 +204,7 @@ def test_what_is_wrong_before_spark_is_up_ends_it(tmp_path: Path) -> None:
     """The JVM starts while the output is looked at: where that is refused, nobody waits for it and nothing stays."""
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "something").touch()
-    process = spawn("export", ROOT / "examples" / "store", "--output", tmp_path / "out",
+    process = spawn("export", ROOT / "examples" / "store", "--output", tmp_path / "out", "--engine", "spark",
                     env=environment(TMPDIR=str(tmp_path)))  # fmt: skip
     status, out, err = finished(process)
     assert (status, out) == (Exit.USAGE, "")

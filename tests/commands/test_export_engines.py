@@ -1,0 +1,79 @@
+"""Which engine exports where nobody said it: Spark is for what it is worth starting for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rmqtool.commands import export_engines
+from rmqtool.commands.export_engines import export_engine
+from rmqtool.show.output import Style
+
+GIB = 1 << 30
+NOT_GIVEN: dict[str, Any] = {"engine": "auto", "master": None, "conf": {}, "jobs": None, "limit_rate": None}
+
+
+@pytest.fixture(autouse=True)
+def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One with pyspark and Java, where nothing was submitted."""
+    monkeypatch.setattr(export_engines, "find_spec", lambda name: name == "pyspark")
+    monkeypatch.setenv("JAVA_HOME", "/java")
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setattr("rmqtool.spark.session.starting_spark", _NoSpark)
+
+
+class _NoSpark:
+    def __init__(self, *_: object) -> None:
+        raise NotImplementedError
+
+
+def engine_for(size: int, **options: Any) -> str:
+    try:
+        with export_engine(Style(), NOT_GIVEN | options, size):
+            return "local"
+    except NotImplementedError:
+        return "spark"
+
+
+@pytest.mark.parametrize(
+    ("size", "options", "expected"),
+    [
+        (GIB - 1, {}, "local"),
+        (GIB, {}, "spark"),
+        (GIB, {"jobs": 2}, "local"),
+        (1, {"master": "yarn"}, "spark"),
+        (1, {"conf": {"spark.executor.memory": "1g"}}, "spark"),
+        (1, {"engine": "spark"}, "spark"),
+        (GIB, {"engine": "local"}, "local"),
+    ],
+)
+def test_the_engine(size: int, options: dict[str, Any], expected: str) -> None:
+    assert engine_for(size, **options) == expected
+
+
+def test_what_was_submitted_runs_on_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1234")
+    assert engine_for(1) == "spark"
+
+
+def test_without_spark_or_java_it_works_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_engines, "find_spec", lambda _: None)
+    assert engine_for(GIB) == "local"
+    monkeypatch.undo()
+    monkeypatch.setattr(export_engines, "find_spec", lambda _: True)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setenv("PATH", "")
+    assert engine_for(GIB) == "local"
+
+
+def test_the_choice_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """But not where it was made on the command line."""
+    engine_for(2 * GIB)
+    engine_for(GIB // 2)
+    engine_for(1, engine="local")
+    assert capsys.readouterr().err.splitlines() == [
+        "2.00 GiB of log: with Spark (--engine local to change that)",
+        "512 MiB of log: without Spark (--engine spark to change that)",
+    ]
