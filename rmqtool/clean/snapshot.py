@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
-from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import RateLimit, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.broker.disks import disk_of
@@ -22,11 +19,6 @@ from rmqtool.store.commit_log import LogRange, log_range
 from rmqtool.store.index_files import IndexFile
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONSUME_QUEUE, Store
-
-T = TypeVar("T")
-
-_MAX_ATTEMPTS = 5
-_RETRY_DELAY_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -44,17 +36,6 @@ class Facts:
     def log_bytes(self) -> int:
         """Bytes that the commit log occupies on its disks."""
         return sum(log_file.allocated for log_file in self.log_files)
-
-
-def retry_on_deletion(read: Callable[[], T], attempts: int = _MAX_ATTEMPTS) -> T:
-    """The result of `read`, which is called again when a broker has deleted a file that it was about to read."""
-    try:
-        return read()
-    except UnreadableError as error:
-        if attempts == 1 or not isinstance(error.__cause__, FileNotFoundError):
-            raise
-    time.sleep(_RETRY_DELAY_S)
-    return retry_on_deletion(read, attempts - 1)
 
 
 def take_snapshot(

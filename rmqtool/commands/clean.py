@@ -93,7 +93,7 @@ def clean(
     and only while no broker runs. Where unread messages are among them, a yes is not enough.
     """
     from rmqtool.clean.saved_plan import SavedCleanPlan
-    from rmqtool.clean.snapshot import retry_on_deletion
+    from rmqtool.store.deleted_files import retry_on_deletion
     from rmqtool.store.store import open_store
 
     style.store = str(path)

@@ -23,6 +23,7 @@ from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.store.commit_log import data_end, log_range, log_start, written_end
+from rmqtool.store.deleted_files import retry_on_deletion
 from rmqtool.store.lock import lock_holder
 from rmqtool.store.named_stores import NamedStore
 
@@ -91,6 +92,10 @@ def find_sources(stores: Sequence[NamedStore], starts: Sequence[int], stop: int 
 
 def find_source(named: NamedStore, start: int = 0, stop: int = MAX_OFFSET) -> Source:
     """The log of one store from `start` to before `stop`, as it is now; raises UnreadableError."""
+    return retry_on_deletion(lambda: _find_source(named, start, stop))
+
+
+def _find_source(named: NamedStore, start: int, stop: int) -> Source:
     store = named.store
     live = lock_holder(store.root) is not None
     # Absolute: workers of a cluster have another working directory.
@@ -111,7 +116,8 @@ def find_source(named: NamedStore, start: int = 0, stop: int = MAX_OFFSET) -> So
 def whole_records_end(named: NamedStore, near: int | None = None) -> int:
     """End of the last whole record of a log, bytes; `near` is the physical offset of a record near it, if known."""
     live = lock_holder(named.store.root) is not None
-    return _records_end(named.store.commit_log().files, ReadPolicy(drop_page_cache=live), live=live, near=near)
+    reading = ReadPolicy(drop_page_cache=live)
+    return retry_on_deletion(lambda: _records_end(named.store.commit_log().files, reading, live=live, near=near))
 
 
 def split_source(source: Source, size: int = SPLIT_SIZE) -> Iterator[Split]:

@@ -9,11 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from rmqtool.base.mapped_files import MappedFiles
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.lock import Holder
 from rmqtool.store.message_reader import Query, SplitReader
 from rmqtool.store.named_stores import open_stores
 from rmqtool.store.splits import find_source, split_source, whole_records_end
+from rmqtool.store.store import Store
 from tests.building import LOG, LogBuilder, write_log
 
 BODY = b"b" * 50
@@ -71,3 +73,21 @@ def test_the_end_of_a_stream_is_waited_for(store: Path, builder: LogBuilder) -> 
             log.write(bytes(20))
         assert whole_records_end(named, near) == builder.end
         assert file.read_bytes() == dict(builder.images())[int(file.name)]
+
+
+def test_a_file_that_is_deleted_meanwhile(store: Path, builder: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker has deleted the oldest file when it is to be read: the log begins with the next one."""
+    (named,) = open_stores([str(store)], BrokerConf())
+    listed = Store.commit_log
+    starts = sorted(dict(builder.images()))
+
+    def list_and_delete(self: Store) -> MappedFiles:
+        files = listed(self)
+        (store / LOG / f"{starts[0]:020d}").unlink(missing_ok=True)
+        return files
+
+    monkeypatch.setattr(Store, "commit_log", list_and_delete)
+    monkeypatch.setattr("rmqtool.store.deleted_files._RETRY_DELAY_S", 0)
+    assert find_source(named).min_offset == starts[1]
+    write_log(store, builder.images())
+    assert whole_records_end(named) == builder.end
