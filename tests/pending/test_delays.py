@@ -103,6 +103,7 @@ def test_a_queue_that_is_gone(tmp_path: Path) -> None:
     assert [note.what for note in work.notes.unread] == [f"messages of {SCHEDULE}, queue 2"]
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     st.lists(st.sampled_from((1, 2, 3, 18)), max_size=25),
