@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import outcome_of
 from rmqtool.verify.verification import Verification, VerifyRequest
@@ -23,12 +24,35 @@ def lost(before: Facts, after: Facts) -> dict[str, str]:
     """By area, in what the facts differ; nothing when the users of the broker have all that they had."""
     if after["refuses"] != before["refuses"]:
         return {"start": f"refused: {after['refuses']}"[:120]}
+    before = _without_idle_levels(before, after)
     found = {area: _differing(before[area], after[area]) for area in _TABLES}
     found["messages"] = _messages(before["queues"], after["queues"])
     found["maximum"] = _differing(_maxima(before["queues"]), _maxima(after["queues"]))
     found["keys"] = _keys(before["keys"], after["keys"])
     found["timers"] = _timers(before["timers"], after["timers"])
     return {area: text for area, text in found.items() if text}
+
+
+def _without_idle_levels(before: Facts, after: Facts) -> Facts:
+    """`before` without delay queues that hold no message, of which none was delivered, and that are gone in `after`.
+
+    The next message of such a level begins a queue at 0, as the level's offset does.
+    """
+    names = {str(level): f"{SCHEDULE_TOPIC}/{level - 1}" for level, offset in _levels(before) if not offset}
+    idle = {
+        level: name
+        for level, name in names.items()
+        if name not in after["queues"] and not before["queues"].get(name, {}).get("messages")
+    }
+    return {
+        **before,
+        "delays": {level: offset for level, offset in before["delays"].items() if level not in idle},
+        "queues": {name: queue for name, queue in before["queues"].items() if name not in idle.values()},
+    }
+
+
+def _levels(facts: Facts) -> list[tuple[int, int]]:
+    return [(int(level), offset) for level, offset in facts["delays"].items()]
 
 
 def _differing(before: dict[str, Any], after: dict[str, Any]) -> str:
