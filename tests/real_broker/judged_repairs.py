@@ -39,9 +39,10 @@ def judge(case: Case, undamaged_facts: Facts, before: Facts, after: Facts) -> li
         elif any(step["text"].startswith("Start the broker") for step in result["plan"]["steps"]):
             problems.append(f"the plan says to start the broker, which refuses: {after['refuses'][:200]}")
         return problems
+    gone = _places(before) & _places(undamaged_facts) - _places(after)
     if sound := (_served(before) & _served(undamaged_facts)) - _served(after):
         problems.append(f"{len(sound)} messages were readable before: {sorted(sound)[:2]}")
-    elif (gone := _places(before) & _places(undamaged_facts) - _places(after)) and not _told(planned) and GOES_ON not in str(planned):
+    elif gone and not _told(planned) and GOES_ON not in str(planned):
         problems.append(f"the plan does not say that damaged messages go: {sorted(gone)[:2]}")
     differences = lost(undamaged_facts, after)
     if differences and result["verdict"] == "clean" and not any(told):
