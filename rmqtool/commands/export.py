@@ -97,7 +97,13 @@ def _compression(ctx: click.Context, param: click.Parameter, value: str) -> tupl
     show_default=True,
     help="What to do when DIR holds an export: add what is new, replace it, ...",
 )
-@click.option("--columns", multiple=True, callback=_list, metavar="NAMES", help="Columns, with commas. Default: all.")
+@click.option(
+    "--columns",
+    multiple=True,
+    callback=_list,
+    metavar="NAMES",
+    help="Columns, with commas; '*' for the usual ones (the default); body_text, properties.NAME, body.PATH, file, ...",
+)
 @click.option(
     "--body",
     type=click.Choice(["decompressed", "stored", "none"]),

@@ -200,15 +200,18 @@ def _print_unjudged(style: Style, by_record: RecordFilter | None, *, as_json: bo
 def checked_columns(text: str | None, location: Location) -> tuple[str, ...]:
     """The names in ``--columns``; raise UsageError for one that this kind of file does not have."""
     from rmqtool.inspect.registry import LISTINGS
+    from rmqtool.scan.columns import MESSAGE_WISHES, is_wished
 
     if text is None:
         return ()
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    known = ("kind", *LISTINGS[location.kind].columns, "hex")
-    unknown = [name for name in names if name not in known]
+    listing = LISTINGS[location.kind]
+    known = ("kind", *listing.columns, "hex")
+    unknown = [name for name in names if name not in known and not (listing.has_messages and is_wished(name))]
     if unknown or not names:
+        shown = (*known, *MESSAGE_WISHES) if listing.has_messages else known
         raise UsageError(
-            f"--columns: no such column here: {', '.join(unknown) or text!r}", hint=f"there are: {', '.join(known)}"
+            f"--columns: no such column here: {', '.join(unknown) or text!r}", hint=f"there are: {', '.join(shown)}"
         )
     return names
 

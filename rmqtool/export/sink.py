@@ -23,8 +23,9 @@ _READ_AT_ONCE = 1 << 20
 _VALUES_AT_ONCE = 1 << 16  # Arrow's 1024 cost calls
 _PARTITIONED_BYTES = 128 << 20  # of all partitions together: what a split of usual size has, so each is one file
 _DICTIONARY = ("topic", "tags", "born_host", "store_host", "transaction", "compression", "queue_id", "store",
-               "flag", "sys_flag", "reconsume_times", "properties.key_value.key")  # fmt: skip
-_DELTA = ("queue_offset", "physical_offset", "message_size", "body_size", "born_timestamp", "store_timestamp")
+               "file", "flag", "sys_flag", "reconsume_times", "properties.key_value.key")  # fmt: skip
+_DELTA = ("queue_offset", "physical_offset", "message_size", "body_size", "born_timestamp", "store_timestamp",
+          "file_position")  # fmt: skip
 """Numbers near the one before: their differences take half the time to write, and less room."""
 
 _STATISTICS = ("topic", "queue_id", "queue_offset", "physical_offset", "message_id", "unique_key", "tags",

@@ -25,6 +25,7 @@ from rmqtool.scan.bodies import stored_bodies, with_plain_bodies
 from rmqtool.scan.body_crc import wrong_bodies
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.hosts import host_column, message_id_column
+from rmqtool.scan.json_fields import json_field, parse_json
 from rmqtool.scan.properties import PropertyTable, read_properties
 from rmqtool.scan.text import constant_strings, to_strings
 from rmqtool.scan.uniform_properties import UniformProperties
@@ -36,8 +37,21 @@ The strings of a dictionary must be distinct: with duplicates Arrow's writer giv
 """
 
 
+BODY_TEXT = "body_text"
+"""The column of decompressed bodies as text; bytes that are not UTF-8 become U+FFFD."""
+
+PROPERTY_COLUMN = "properties."
+"""Begins the name of a column that holds one property, such as ``properties.TRACE_ON``."""
+
+JSON_COLUMN = "body."
+"""Begins the name of a column that holds one field of JSON bodies, such as ``body.order.id``."""
+
+MESSAGE_WISHES = (BODY_TEXT, f"{PROPERTY_COLUMN}NAME", f"{JSON_COLUMN}PATH")
+"""How users write the columns that `is_wished` knows."""
+
+
 class ColumnRun:
-    """A run of records, and its properties, which several columns share and which are read at most once.
+    """A run of records, and its properties and JSON, which several columns share and which are read at most once.
 
     `dictionary_encoded` is that of `record_batches`.
     """
@@ -59,6 +73,11 @@ class ColumnRun:
     def properties(self) -> UniformProperties | PropertyTable:
         """The properties of all records."""
         return read_properties(self.frames, whole=self._whole_properties)
+
+    @cached_property
+    def documents(self) -> list[Any]:
+        """The bodies of all records as JSON."""
+        return parse_json(() if self.plain_bodies is None else self.plain_bodies.to_pylist())
 
     def field(self, name: str) -> NDArray[Any]:
         """An integer field of all records."""
@@ -87,19 +106,46 @@ def record_batches(
     """
     schema = message_schema(tuple(names), dictionary_encoded=dictionary_encoded)
     pieces: Iterator[tuple[RecordRun, pa.BinaryArray | None]] = iter([(frames, None)])
-    if "body" in names:
+    if any(map(needs_plain_body, names)):
         pieces = with_plain_bodies(frames)
     for piece, bodies in pieces:
         run = ColumnRun(piece, bodies, whole_properties="properties" in names, dictionary_encoded=dictionary_encoded)
-        yield pa.RecordBatch.from_arrays([COLUMNS[name].read(run) for name in names], schema=schema)
+        yield pa.RecordBatch.from_arrays([column_of(name).read(run) for name in names], schema=schema)
 
 
 @lru_cache(maxsize=16)
 def message_schema(names: tuple[str, ...], *, dictionary_encoded: bool = False) -> pa.Schema:
     """The Arrow schema of the columns `names`."""
-    columns = [COLUMNS[name] for name in names]
+    columns = [column_of(name) for name in names]
     types = [(dictionary_encoded and column.dictionary_encoded) or column.type for column in columns]
-    return pa.schema([pa.field(*item, nullable=item[0] in _NULLABLE) for item in zip(names, types, strict=True)])
+    return pa.schema([pa.field(*item, nullable=_is_nullable(item[0])) for item in zip(names, types, strict=True)])
+
+
+def column_of(name: str) -> Column:
+    """The column of a name, one of COLUMNS or one that `is_wished`."""
+    if name == BODY_TEXT:
+        return Column(_STRING, lambda run: to_strings(run.plain_bodies))
+    if name.startswith(PROPERTY_COLUMN):
+        return Column(_STRING, partial(_property, name.removeprefix(PROPERTY_COLUMN).encode()))
+    if name.startswith(JSON_COLUMN):
+        return Column(_STRING, lambda run: json_field(run.documents, name.removeprefix(JSON_COLUMN)))
+    return COLUMNS[name]
+
+
+def is_wished(name: str) -> bool:
+    """Whether this is a column only where it is asked for: text of the body, one property, one field of JSON."""
+    return name == BODY_TEXT or any(
+        name.startswith(prefix) and name != prefix for prefix in (PROPERTY_COLUMN, JSON_COLUMN)
+    )
+
+
+def needs_plain_body(name: str) -> bool:
+    """Whether a column is made from the decompressed body."""
+    return name in ("body", BODY_TEXT) or name.startswith(JSON_COLUMN)
+
+
+def _is_nullable(name: str) -> bool:
+    return name in ("unique_key", "tags") or (is_wished(name) and name != BODY_TEXT)
 
 
 def _integer(name: str, run: ColumnRun) -> pa.Array:
@@ -181,7 +227,6 @@ def _body_crc_ok(run: ColumnRun) -> pa.Array:
 
 
 _STRING = pa.string()
-_NULLABLE = ("unique_key", "tags")
 
 COLUMNS = {
     "topic": Column(_STRING, _topic, DICTIONARY_STRING),

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from rmqtool.base.times import rfc3339
 from rmqtool.formats.sys_flag import COMPRESSED
 from rmqtool.scan.bodies import BodyError, decompress, with_plain_bodies
-from rmqtool.scan.columns import record_batches
+from rmqtool.scan.columns import ColumnRun, column_of, is_wished, needs_plain_body, record_batches
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.rows import KIND, Rows, make_rows, one_row, times_of
@@ -53,7 +53,7 @@ class MessageShape:
     ) -> MessageShape:
         """The fields `columns`, or all of them; `body` is read only where a column shows it."""
         available = MESSAGE_FIELDS + (() if body == "none" else BODY_COLUMNS)
-        names = tuple(name for name in columns if name in available) if columns else available
+        names = tuple(name for name in columns if name in available or is_wished(name)) if columns else available
         wants_body = body != "none" and not set(names).isdisjoint(BODY_COLUMNS)
         return cls((*names, "hex") if with_hex else names, body if wants_body else "none")
 
@@ -61,8 +61,8 @@ class MessageShape:
 def message_rows(frames: RecordRun, file: str, shape: MessageShape) -> Iterator[Rows]:
     """The records of a run as rows, in pieces whose decompressed bodies fit in memory; `file` holds them."""
     pieces: Iterator[tuple[RecordRun, pa.BinaryArray | None]] = iter([(frames, None)])
-    if shape.body != "none":
-        pieces = with_plain_bodies(frames) if shape.body == "decompressed" else iter([(frames, None)])
+    if shape.body == "decompressed" or any(is_wished(name) and needs_plain_body(name) for name in shape.names):
+        pieces = with_plain_bodies(frames)
     for piece, bodies in pieces:
         yield _rows(piece, bodies, file, shape)
 
@@ -80,7 +80,7 @@ def _rows(frames: RecordRun, bodies: pa.BinaryArray | None, file: str, shape: Me
     derived: dict[str, Any] = {}
     if shape.body != "none":
         stored = scanned["stored_body"]
-        derived = _bodies(stored if bodies is None else bodies, stored, frames, shape.body)
+        derived = _bodies(stored if shape.body == "stored" or bodies is None else bodies, stored, frames, shape.body)
     for name in _TIMES.keys() & set(shape.names):
         derived[name] = times_of(scanned[_TIMES[name]])
     for name in _RAW.keys() & set(shape.names):
@@ -89,6 +89,8 @@ def _rows(frames: RecordRun, bodies: pa.BinaryArray | None, file: str, shape: Me
         derived["file"] = constant_strings(file, len(frames))
     if "hex" in shape.names:
         derived["hex"] = _hex(frames)
+    run = ColumnRun(frames, bodies)
+    derived |= {name: column_of(name).read(run) for name in shape.names if is_wished(name)}
     columns = {name: derived.get(name, scanned.get(name)) for name in shape.names}
     if not columns:
         columns = {"physical_offset": pa.array(frames.physical_offsets)}
@@ -99,7 +101,7 @@ def _rows(frames: RecordRun, bodies: pa.BinaryArray | None, file: str, shape: Me
 def _scanned(frames: RecordRun, shape: MessageShape) -> dict[str, pa.Array]:
     """The columns of the scan that the wanted fields are made from."""
     derived = {*BODY_COLUMNS, *_TIMES, *_RAW, "file", "hex"}
-    names = [name for name in shape.names if name not in derived]
+    names = [name for name in shape.names if name not in derived and not is_wished(name)]
     names += [_TIMES[name] for name in shape.names if name in _TIMES]
     names += [_RAW[name][0] for name in shape.names if name in _RAW]
     names += [] if shape.body == "none" else ["stored_body"]

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from rmqtool.base.errors import UsageError
-from rmqtool.store.message_reader import EXPORT_COLUMNS, STORE_COLUMN, Query
+from rmqtool.store.message_reader import Query, require_column
 
 _DDL = {
     pa.string(): "string",
@@ -23,18 +23,17 @@ _DDL = {
 
 def ddl_of(query: Query) -> str:
     """The columns of a query in Spark's language."""
-    return ", ".join(f"{field.name} {_DDL[field.type]}" for field in query.schema)
+    names = [name if name.isidentifier() else "`" + name.replace("`", "``") + "`" for name in query.schema.names]
+    return ", ".join(f"{name} {_DDL[field.type]}" for name, field in zip(names, query.schema, strict=True))
 
 
 def columns_of(schema: Any) -> tuple[str, ...]:
     """The columns that a schema of Spark asks for; raises UsageError where it is not one of messages."""
-    known = {field.name: _DDL[field.type] for field in Query((*EXPORT_COLUMNS, STORE_COLUMN)).schema}
     for field in schema.fields:
-        if field.name not in known:
-            raise UsageError(f"no column is named {field.name!r}", hint=f"columns: {', '.join(known)}")
-        if field.dataType.simpleString() != known[field.name]:
-            given = field.dataType.simpleString()
-            raise UsageError(f"the column {field.name} is {known[field.name]}, and the schema says {given}")
+        require_column(field.name)
+        known, given = _DDL[Query((field.name,)).schema.field(0).type], field.dataType.simpleString()
+        if given != known:
+            raise UsageError(f"the column {field.name} is {known}, and the schema says {given}")
     names: tuple[str, ...] = tuple(schema.fieldNames())
     for name in names:
         if names.count(name) > 1:

@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 from rmqtool.base.errors import UsageError
 from rmqtool.base.files import RateLimit, ReadPolicy
 from rmqtool.formats.sys_flag import COMPRESSED, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from rmqtool.scan.columns import DICTIONARY_STRING, message_schema, record_batches
+from rmqtool.scan.columns import (
+    DICTIONARY_STRING,
+    MESSAGE_WISHES,
+    is_wished,
+    message_schema,
+    needs_plain_body,
+    record_batches,
+)
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.frames import RecordRun, sound_prefix
@@ -22,6 +29,7 @@ from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.scan.reader import USUAL_RECORDS, scan_files
 from rmqtool.scan.text import constant_strings
 from rmqtool.store.splits import Split
+from rmqtool.store.store import relative_to
 
 EXPORT_COLUMNS = (
     "topic", "queue_id", "queue_offset", "physical_offset", "message_size", "message_id", "unique_key", "keys", "tags",
@@ -32,6 +40,12 @@ EXPORT_COLUMNS = (
 
 STORE_COLUMN = "store"
 """The column that names a row's store, when there are several; the last one."""
+
+FILE_COLUMNS = ("file", "file_position")
+"""Columns that tell where a message stands: its log file, relative to the store, and the position in it, bytes."""
+
+WISHED_COLUMNS = (*MESSAGE_WISHES, *FILE_COLUMNS, STORE_COLUMN)
+"""Columns that are there only where they are asked for."""
 
 INCLUDABLE = {"prepared": TRANSACTION_PREPARED, "rolled-back": TRANSACTION_ROLLBACK}
 """Transaction types of messages that consumers never see, by the name of the option that includes them."""
@@ -71,8 +85,10 @@ class Query:
     @property
     def stored_columns(self) -> tuple[str, ...]:
         """The columns of a scan that the columns are made from."""
-        body = "stored_body" if self.body == "stored" else "body"
-        return tuple(body if name == "body" else name for name in self.columns if name != STORE_COLUMN)
+        made_from = dict.fromkeys(FILE_COLUMNS, "physical_offset")
+        if self.body == "stored":
+            made_from["body"] = "stored_body"
+        return tuple(dict.fromkeys(made_from.get(name, name) for name in self.columns if name != STORE_COLUMN))
 
 
 def make_query(
@@ -83,12 +99,11 @@ def make_query(
     *,
     with_store: bool = False,
 ) -> Query:
-    """A query of `columns` (None: all that fit); raise UsageError for a column that there is not."""
-    names = tuple(dict.fromkeys(EXPORT_COLUMNS if columns is None else columns))
-    known = (*EXPORT_COLUMNS, STORE_COLUMN)
+    """A query of `columns` (None, and ``*`` in it: all that fit); raise UsageError for a column that there is not."""
+    wanted = [(EXPORT_COLUMNS if name == "*" else (name,)) for name in (("*",) if columns is None else columns)]
+    names = tuple(dict.fromkeys(name for group in wanted for name in group))
     for name in names:
-        if name not in known:
-            raise UsageError(f"no column is named {name!r}", hint=f"columns: {', '.join(known)}")
+        require_column(name)
     if body == "none":
         names = tuple(name for name in names if name != "body")
     if with_store and STORE_COLUMN not in names:
@@ -96,6 +111,13 @@ def make_query(
     if not names:
         raise UsageError("no column is left")
     return Query(names, body, filters, tuple(sorted(set(include))))
+
+
+def require_column(name: str) -> None:
+    """Raise UsageError for a column that there is not."""
+    if not (name in (*EXPORT_COLUMNS, *FILE_COLUMNS, STORE_COLUMN) or is_wished(name)):
+        hint = f"columns: {', '.join((*EXPORT_COLUMNS, *WISHED_COLUMNS))}"
+        raise UsageError(f"no column is named {name!r}", hint=hint)
 
 
 @dataclass
@@ -148,9 +170,11 @@ class SplitReader:
         self._dictionary_encoded = dictionary_encoded
         self.schema = query.dictionary_schema if dictionary_encoded else query.schema
         columns = (*query.stored_columns, *extra)
-        reads_bodies = bool({"body", "stored_body"} & set(columns))
+        reads_bodies = "stored_body" in columns or any(map(needs_plain_body, columns))
         self._usual_records = USUAL_RECORDS if reads_bodies else _RECORDS_WITHOUT_BODIES
         self._proves_bodies = proves_bodies and reads_bodies
+        if any(map(needs_plain_body, columns)):
+            columns += ("body",)  # to count those that cannot be decompressed
         needed = (*columns, "physical_offset", "body_crc_ok") if self._proves_bodies else columns
         self._columns = tuple(dict.fromkeys(needed))
         self.messages = 0
@@ -183,10 +207,22 @@ class SplitReader:
     def _column(self, batch: pa.RecordBatch, name: str, kind: pa.Field) -> pa.Array:
         if name == STORE_COLUMN:
             return constant_strings(self._split.store, batch.num_rows, dictionary_encoded=self._dictionary_encoded)
+        if name in FILE_COLUMNS:
+            return self._place(np.asarray(batch.column(self._columns.index("physical_offset"))), name, kind.type)
         if name == "body" and self._query.body == "stored":
             name = "stored_body"
         column = batch.column(self._columns.index(name))
         return to_timestamps(column) if kind.type == TIMESTAMP else column
+
+    def _place(self, offsets: NDArray[np.int64], name: str, kind: pa.DataType) -> pa.Array:
+        """One of FILE_COLUMNS; of files that overlap the later one holds a record (`store.splits`)."""
+        files = self._split.files
+        starts = np.array([file.start_offset for file in files])
+        numbers = np.searchsorted(starts, offsets, side="right") - 1
+        if name == "file_position":
+            return pa.array(offsets - starts[numbers])
+        names = pa.array([relative_to(file.path, self._split.root) for file in files])
+        return pa.DictionaryArray.from_arrays(numbers.astype(np.int32), names).cast(kind)
 
     def _batches(self, frames: RecordRun) -> Iterator[pa.RecordBatch]:
         self._count(frames)
@@ -262,4 +298,7 @@ def _field(name: str, *, dictionary_encoded: bool = False) -> pa.Field:
         return pa.field(name, DICTIONARY_STRING if dictionary_encoded else pa.string(), nullable=False)
     if name in _TIMESTAMPS:
         return pa.field(name, TIMESTAMP)
+    if name in FILE_COLUMNS:
+        text = DICTIONARY_STRING if dictionary_encoded else pa.string()
+        return pa.field(name, text if name == "file" else pa.int64(), nullable=False)
     return message_schema((name,), dictionary_encoded=dictionary_encoded).field(0)

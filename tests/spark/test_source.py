@@ -84,6 +84,8 @@ def test_a_schema_says_which_columns_are_read(spark: Session, golden_store: Gold
     found = spark.run(jobs.read, store, EVERYTHING, "physical_offset bigint, topic string, keys array<string>")
     assert [list(row) for row in found[:1]] == [["physical_offset", "topic", "keys"]]
     assert found == [{name: row[name] for name in found[0]} for row in oracle_rows(STORE)]
+    found = spark.run(jobs.read, store, EVERYTHING, "`properties.TAGS` string")
+    assert found == [{"properties.TAGS": row["tags"]} for row in oracle_rows(STORE)]
     wrong = {
         "topics string": "no column is named 'topics'",
         "topic int": "the schema says int",
@@ -106,6 +108,10 @@ def test_options_are_those_of_the_command(spark: Session, golden_store: GoldenSt
     found = spark.run(jobs.read, store, {**EVERYTHING, "fromOffset": str(middle), "columns": "physical_offset"})
     assert [row["physical_offset"] for row in found] == [
         row["physical_offset"] for row in rows if row["physical_offset"] >= middle
+    ]
+    found = spark.run(jobs.read, store, {**EVERYTHING, "columns": "physical_offset,properties.TAGS,file"})
+    assert [(row["properties.TAGS"], Path(row["file"]).parent.name) for row in found] == [
+        (row["tags"], "commitlog") for row in rows
     ]
     for wrong, text in (
         ({"topics": "a"}, "no option is named topics"),
