@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,14 +63,14 @@ def stream(session: Any, path: str, folder: str, options: Mapping[str, str]) -> 
     register(session)
     source = session.readStream.format("rocketmq").options(**options).load(path)
     writer = source.writeStream.format("parquet").option("checkpointLocation", f"{folder}/checkpoint")
-    query = _ended(writer.option("path", f"{folder}/sink").trigger(availableNow=True))
+    query = _started(writer.option("path", f"{folder}/sink").trigger(availableNow=True), _wait_for_end)
     counts = [part["numInputRows"] for part in query.recentProgress]
     has_rows = any(Path(folder, "sink").glob("*.parquet"))
     return counts, _plain(session.read.parquet(f"{folder}/sink")) if has_rows else []
 
 
-def _ended(writer: Any) -> Any:
-    """The query of a stream that has come to its end.
+def _started(writer: Any, wait: Callable[[Any], object]) -> Any:
+    """The query of a stream, for which `wait` has waited.
 
     Spark gives a new process of Python ten seconds to start, which a machine that does much else may not have; the
     checkpoint makes another run the same.
@@ -80,8 +80,7 @@ def _ended(writer: Any) -> Any:
     for left in (2, 1, 0):
         query = writer.start()
         try:
-            if not query.awaitTermination(SECONDS):
-                raise TimeoutError(f"the stream did not end: {query.status}")
+            wait(query)
         except StreamingQueryException as error:
             if not left or "failed to connect back" not in str(error):
                 raise
@@ -90,11 +89,16 @@ def _ended(writer: Any) -> Any:
     return query
 
 
+def _wait_for_end(query: Any) -> None:
+    if not query.awaitTermination(SECONDS):
+        raise TimeoutError(f"the stream did not end: {query.status}")
+
+
 def follow(session: Any, path: str, folder: str, steps: Sequence[Mapping[int, bytes]]) -> list[int]:
     """Run a stream while its log becomes each of `steps`, as a broker makes it; how many rows there are after each."""
     source = session.readStream.format("rocketmq").option("columns", "physical_offset").load(path)
     writer = source.writeStream.format("parquet").option("checkpointLocation", f"{folder}/checkpoint")
-    query = writer.option("path", f"{folder}/sink").start()
+    query = _started(writer.option("path", f"{folder}/sink"), lambda query: query.processAllAvailable())
     counts = []
     try:
         for images in steps:
