@@ -157,7 +157,7 @@ def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[st
         changes.append(f"rebuild the consume queues{_of(found.get('queues', ()))}")
     if repairs.index:
         changes.append(f"rebuild the index{_of(found.get('index', ()))}")
-    if diagnosis.lost and repairs.queues:
+    if diagnosis.lost and (repairs.queues or repairs.is_of_log) and not repairs.renames:
         messages = counted(sum(diagnosis.lost.values()), "message")
         topics = _some(tuple(f"{topic} {count}" for topic, count in Counter(diagnosis.lost).most_common()))
         lost.append(f"{messages} that cannot be read: {', '.join(topics)}")

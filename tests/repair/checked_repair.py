@@ -45,8 +45,9 @@ def checked_repair(root: Path, conf: Path, version: str) -> Repair:
     before = _digest(root)
     done = planned_repair(root, conf, version)
     if done.result is None:
-        if "move it away yourself" not in str(done.planned):
-            done.problems.append(f"stopped: {done.said[0].get('error')}")
+        error = str(done.said[0].get("error"))
+        if "move it away yourself" not in str(done.planned) and "'not-a-store'" not in error:
+            done.problems.append(f"stopped: {error}")
     elif done.result["state"] == "done":
         again = _run("repair", root, conf, version)
         if again["result"] is None or again["result"]["state"] != "nothing":
@@ -70,7 +71,9 @@ def _unsaid(done: Repair) -> Iterator[str]:
     stays = [each for each in done.said[0]["findings"] if each["severity"] != "info"]
     if stays and not (result["plan"]["steps"] or result["plan"]["remaining"]):
         yield f"stuck: {sorted(each['code'] for each in stays)}"
-    said = {"store.recorded-loss", "upgrade.setting", *(_RESTORED if "'Restore " in planned else ())}
+    # What a kill leaves is mended by any start, and may be told only once a start can be foreseen.
+    said = {"store.recorded-loss", "store.unclean-stop", "upgrade.setting"}
+    said |= set(_RESTORED if "'Restore " in planned else ())
     new = {each["code"] for each in stays if each["code"] not in planned and each["message"] not in planned} - said
     if new and GOES_ON not in planned:
         yield f"stays, and the plan did not say so: {sorted(new)}"

@@ -16,6 +16,7 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from rmqtool.verify.read_errors import UnreadFiles
+from tests.commands.running import rmqtool
 from tests.repair.healing import findings_of, heal, left, plan
 from tests.transaction.small import tree
 from tests.verify.damages import OFFSETS, QUEUE, blank_offset, log_file, patch_log
@@ -156,6 +157,14 @@ def test_an_empty_file_in_the_middle_is_taken_out(store: Path) -> None:
     assert codes_of(verify(store)) == {"commitlog.gap"}
     [one] = left(store)
     assert one.needed == (f"commitlog/{file_name(FILE_SIZE)} ({FILE_SIZE} bytes)",)
+
+
+def test_the_first_file_is_empty(store: Path) -> None:
+    """The queues know which messages were in there: the plan says that they are lost, and not that nothing was."""
+    os.truncate(log_file(store, 0), 0)
+    step = rmqtool("verify", store, "--json").document["result"]["plan"]["steps"][0]
+    assert "of 0 bytes of the log: taken out" in str(step["changes"])
+    assert "messages that cannot be read" in str(step["lost"])
 
 
 def test_all_files_of_a_log_that_goes_on_are_empty(store: Path) -> None:
