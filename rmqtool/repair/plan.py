@@ -11,17 +11,18 @@ from rmqtool.broker.start_findings import WHOLE_LOG
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import UNREADABLE
+from rmqtool.repair.config_source import OFFSETS
 from rmqtool.repair.diagnosis import NEWER_RECORDS, Diagnosis, Repairs, by_treatment, judged_now, notes_on_the_rest
 from rmqtool.repair.not_healed import NotHealed
 from rmqtool.repair.permissions import permission_command
 from rmqtool.repair.treatments import Treatment
+from rmqtool.store.store import CONFIG
 from rmqtool.store.unknown_sizes import unknown_sizes
 from rmqtool.transaction.home import STAGING
 from rmqtool.transaction.paths import HOME
 
 _STAGED = f"{HOME}/{STAGING}"  # of a run that had changed nothing yet
 _NO_OBSTACLE: frozenset[Treatment] = frozenset(("settings", "ignored", "running", "acknowledge", "config", "none"))
-_OFFSETS = "config.consumer-offset"
 _START = "Start the broker."
 _START_ALONE = "Stop the clients, then start the broker, and set each group to where it was (below) before they start."
 _MAX_NAMED = 3  # files, findings or topics that a step names one by one
@@ -142,7 +143,13 @@ def _repair_step(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) 
     changes, lost = _changes(diagnosis, repairs)
     if repairs.goes_on:
         changes.append("then verify again, and repair what is left")
-    return PlanStep(text, diagnosis.command("repair", *more), tuple(changes), tuple(lost))
+    return PlanStep(text, diagnosis.command("repair", *more), tuple(changes), tuple(dict.fromkeys(lost)))
+
+
+def _is_without_offsets(finding: Finding) -> bool:
+    """Whether groups begin anew: committed offsets that cannot be read, or are no longer there."""
+    is_missing = finding.code == "config.missing" and finding.file in {f"{CONFIG}/{name}" for name in OFFSETS}
+    return is_missing or finding.code == "config.consumer-offset"
 
 
 def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[str]]:
@@ -184,7 +191,7 @@ def _steps_after(
     elif not any(finding.code == "commitlog.missing" for finding in restored) and (
         is_repaired or _may_start(found.keys())
     ):
-        yield PlanStep(_START_ALONE if any(each.code == _OFFSETS for each in found.get("config", ())) else _START)
+        yield PlanStep(_START_ALONE if any(map(_is_without_offsets, found.get("config", ()))) else _START)
     for finding in found.get("running", ()):
         is_cleaned = (finding.remedy or "").startswith("rmqtool clean ")
         yield PlanStep(f"Later: {finding.message}.", diagnosis.clean_command() if is_cleaned else finding.remedy)

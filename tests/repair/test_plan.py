@@ -245,3 +245,12 @@ def test_the_cleaner_is_asked_as_the_broker_is_set(store: Path) -> None:
 def test_groups_without_offsets_are_set_before_clients_start(store: Path, codes: list[str]) -> None:
     """Nothing tells what they had read: the step to start says so, before a repair and after it."""
     assert any(step.text.startswith("Stop the clients, then start the broker") for step in plan(store, *codes).steps)
+
+
+@pytest.mark.parametrize("code", ["config.consumer-offset", "config.missing"])
+def test_groups_without_offsets_wait_for_theirs(store: Path, code: str) -> None:
+    """Clients that connect before their groups are set begin anew; other files that are missing are no such matter."""
+    for name, alone in (("consumerOffset.json", True), ("subscriptionGroup.json", code != "config.missing")):
+        of = diagnosis(store, finding(code, f"no {name}", store=store, file=f"config/{name}"))
+        texts = [step.text for step in plan_of(of, repairs_of(of)).steps]
+        assert any(text.startswith("Stop the clients, then start") for text in texts) == alone
