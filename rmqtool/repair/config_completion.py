@@ -29,7 +29,7 @@ from rmqtool.repair.config_text import (
     with_members,
 )
 from rmqtool.repair.delay_offsets import DelayOffsets
-from rmqtool.repair.offset_ranges import NO_PROOF, offsets_in, with_newer_offsets
+from rmqtool.repair.offset_ranges import offsets_in, with_newer_offsets
 from rmqtool.repair.proven_entries import group_entry, group_topics, proven_topics
 from rmqtool.repair.queue_types import with_queue_types
 from rmqtool.repair.seen_queues import SeenQueues, seen_queues
@@ -185,12 +185,11 @@ class Completion:
         if draft.text is None:
             draft.text = file_text({**data_version(DELAYS, self._snapshot.releases), MAIN_TABLES[DELAYS]: {}})
             draft.what.append("written anew")
-        behind = self.delays.behind_ends(draft.text)
+        draft.lost = self.delays.lost(draft.text)
         text, moved = self.delays.corrected(draft.text)
         draft.text, added = self.delays.completed(text)
         lines = [*moved, *added]
         draft.add(f"{counted(len(lines), 'level')} set to where the log shows its deliveries to end", lines)
-        draft.lost = [f"where these levels were; {NO_PROOF}"] if behind else []
         if self.delays.unproven:
             levels = ", ".join(map(str, self.delays.unproven))
             draft.lost.append(

@@ -94,6 +94,7 @@ class _ConfigRepair:
             if text is not None and self._moves_offsets and not draft.is_old:
                 draft.text, lines = completion.delays.corrected(text)
                 draft.add(f"{counted(len(lines), 'delay offset')} moved", lines)
+                draft.lost += completion.delays.lost(text)
             if draft.text is None or not self._are_right(draft.text):
                 codes.discard(_DELAY_OFFSET)
         elif draft.name in OFFSETS and codes & _OF_OFFSETS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from rmqtool.repair.config_text import edited, members, table_in, value_of, with_members
+from rmqtool.repair.offset_ranges import NO_PROOF
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.deliveries import LEVELS, Deliveries
 from rmqtool.store.queue_range import QueueRange
@@ -52,14 +53,15 @@ class DelayOffsets:
         lines = [f"delay level {level}: {offset} (where its deliveries end)" for level, offset in new.items()]
         return with_members(text, table, {str(level): f"{level}:{offset}" for level, offset in new.items()}), lines
 
-    def behind_ends(self, text: str) -> bool:
-        """Whether a level of a file's text is behind the end of its queue."""
+    def lost(self, text: str) -> list[str]:
+        """What goes with the levels of a file's text that are behind the ends of their queues."""
         table = table_in(text, "offsetTable")
-        return any(
+        is_behind = any(
             type(offset := value_of(text, member)) is int and offset > self._ranges[int(member.name)].max_offset
             for member in (members(text, table.value) if table else ())
             if member.name.isdecimal() and int(member.name) in self._ranges
         )
+        return [f"where these levels were; {NO_PROOF}"] if is_behind else []
 
     def corrected(self, text: str) -> tuple[str, list[str]]:
         """A file's text with its levels where they are proven to be, or in the range of their queue; and the lines."""

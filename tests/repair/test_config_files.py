@@ -27,6 +27,8 @@ from tests.repair.config_store import commit, contents, entries_of, findings_of,
 from tests.unchanged import snapshot
 from tests.unreadable import forbidden
 from tests.verify.config_losses import LOSSES, gone, holds, older_table
+from tests.verify.damages import delay_ahead
+from tests.verify.small_store import small_store
 
 RELEASES = ("4.4.0", "4.9.7", "5.3.3", "5.5.0")
 OFTEN = "5.5.0"
@@ -324,3 +326,12 @@ def test_what_may_not_be_read_is_not_replaced(store: Path, name: str) -> None:
         shutil.rmtree(path)
         path.write_text("a file in place of the directory")
         assert config_changes(Snapshot(open_store(store)), found, offsets=True) == []
+
+
+def test_levels_behind_the_ends_of_their_queues_are_a_proof(tmp_path: Path) -> None:
+    """They show that the log once held more: that they go is said."""
+    store = small_store(tmp_path / "store")
+    delay_ahead(store)
+    (change,) = planned(store, findings_of(store, OFTEN), OFTEN, offsets=True)
+    assert "1 delay offset moved" in change.what
+    assert "where these levels were" in str(change.lost)
