@@ -16,16 +16,16 @@ from rmqtool.commands.inspect_location import FILTERS, ListingRequest, is_given,
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
-from rmqtool.show.output import Style, write_document
+from rmqtool.show.output import Style, write_document, write_text
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
     from rmqtool.base.mapped_files import MappedFile, MappedFiles
     from rmqtool.inspect.log_statistics import LogStatistics
+    from rmqtool.inspect.overview import Overview
     from rmqtool.scan.reader import Event
     from rmqtool.store.paths import Kind
     from rmqtool.store.snapshot import Snapshot
-    from rmqtool.store.store import Store
 
 _KINDS = (  # those of `store.paths`, written out so that `--help` loads nothing
     "store", "commitlog", "consumequeue", "batchconsumequeue", "consumequeue-ext", "index", "checkpoint", "abort",
@@ -53,6 +53,7 @@ _LISTING = (
     *FILTERS, "limit", "reverse", "follow", "as_hex", "columns", "output_format", "count", "slots", "body",
     "body_format",
 )  # fmt: skip
+_OF_STORES = ("openmetrics", "nagios")  # formats for a whole store
 
 
 @click.command("inspect", epilog=_EPILOG)
@@ -74,8 +75,8 @@ _LISTING = (
     "--format",
     "output_format",
     envvar="RMQTOOL_INSPECT_FORMAT",
-    type=click.Choice(["text", "table", "json", "csv"]),
-    help="text for people (default), one line for each as a table, JSON lines, or CSV.",
+    type=click.Choice(["text", "table", "json", "csv", *_OF_STORES]),
+    help="text for people (default), a table, JSON lines, or CSV; figures of a store: openmetrics, nagios.",
 )
 @click.option("--count", is_flag=True, help="Only how many there are of each kind.")
 @click.option("--slots", is_flag=True, help="Of an index file the hash slots and the lengths of their chains.")
@@ -115,7 +116,7 @@ def inspect(
     broker_conf: BrokerConf,
     limit_rate: RateLimit | None,
     **listing: Any,
-) -> Exit:
+) -> int:
     """Show what a store holds, or everything at a place in one.
 
     PATH is a store (the directory that broker.conf calls storePathRootDir), or anything in there: its commit log, a
@@ -127,24 +128,44 @@ def inspect(
     style.store = str(path)
     if listing["output_format"] == "json":
         style.json = True
+    form = listing["output_format"] if listing["output_format"] in _OF_STORES else None
+    if form and (style.json or scan):
+        raise UsageError(f"--format {form} does not go with {'--json' if style.json else '--scan'}")
     target = locate(path, kind, broker_conf)
     if isinstance(target, Location):
+        if form:
+            raise UsageError(f"--format {form} is for a whole store", hint=f"rmqtool inspect {quote(str(target.root))}")
         if is_given("scan"):
             raise UsageError("--scan is for a whole store", hint=f"rmqtool inspect {quote(str(target.root))} --scan")
         return list_from(style, target, limit_rate, broker_conf, ListingRequest(**listing))
-    given = [f"--{option_name(name)}" for name in _LISTING if is_given(name) and listing.get(name) != "json"]
+    fitting = ("json", *_OF_STORES)
+    given = [f"--{option_name(name)}" for name in _LISTING if is_given(name) and listing.get(name) not in fitting]
     if given:
         hint = f"rmqtool inspect {quote(str(path / 'commitlog'))} {given[0]} ..."
         raise UsageError(f"{', '.join(given)}: for what is in a store, not for a whole one", hint=hint)
-    return _show_store(style, target, scan=scan, version=broker_version, limit=limit_rate)
-
-
-def _show_store(style: Style, store: Store, *, scan: bool, version: Version | None, limit: RateLimit | None) -> Exit:
     from rmqtool.inspect.overview import overview_of
+
+    overview = overview_of(target, broker_version, limit_rate)
+    return _show_figures(overview, form) if form else _show_store(style, overview, scan=scan)
+
+
+def _show_figures(overview: Overview, form: str) -> int:
+    from rmqtool.show.nagios import overview_answer
+    from rmqtool.show.open_metrics import overview_metrics
+
+    if form == "openmetrics":
+        write_text(overview_metrics(overview))
+        return Exit.LOSSY if overview.unread else Exit.OK
+    answer = overview_answer(overview)
+    write_text(answer.text)
+    return answer.status
+
+
+def _show_store(style: Style, overview: Overview, *, scan: bool) -> Exit:
     from rmqtool.show.overview_json import overview_json
     from rmqtool.show.overview_text import show_overview
 
-    overview, statistics = overview_of(store, version, limit), None
+    store, statistics = overview.snapshot.store, None
     if scan:
         statistics, unread = _scan_log(style, overview.snapshot)
         overview = overview.with_scan(statistics.signs, unread)

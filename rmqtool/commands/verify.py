@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import click
 
-from rmqtool.base.errors import Exit
+from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.files import RateLimit
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
 from rmqtool.commands.verifying import diagnosis_of, repeated_options, run_verification
@@ -40,6 +40,9 @@ _EPILOG = examples_and_statuses(
         Exit.INTERRUPTED: "interrupted by Ctrl-C; what was found until then is shown",
     },
 )
+
+
+Form = Literal["text", "junit", "sarif", "openmetrics", "nagios"]
 
 
 def _codes(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -91,10 +94,10 @@ def _codes(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "junit"]),
+    type=click.Choice(get_args(Form)),
     default="text",
     show_default=True,
-    help="Text for people, or a JUnit report for continuous integration.",
+    help="Text for people; reports for continuous integration; figures for Prometheus; a monitoring plug-in's answer.",
 )
 @store_options
 @global_options
@@ -109,11 +112,11 @@ def verify(
     max_examples: int,
     jobs: int,
     fast: bool,
-    form: Literal["text", "junit"],
+    form: Form,
     broker_version: Version | None,
     broker_conf: BrokerConf,
     limit_rate: RateLimit | None,
-) -> Exit:
+) -> int:
     """Prove a store: every message, consume queue and index unit, compared both ways.
 
     STORE is the directory that broker.conf calls storePathRootDir. A store that a broker runs on may be verified too:
@@ -128,6 +131,8 @@ def verify(
     from rmqtool.verify.workers import workers_for
 
     style.store = str(path)
+    if style.json and form != "text":
+        raise UsageError(f"--format {form} does not go with --json")
     with workers_for(path, jobs) as pool:  # before there is a progress bar, which has a thread
         request = VerifyRequest(
             version=broker_version,
@@ -145,13 +150,16 @@ def verify(
     options = repeated_options(broker_conf.path, broker_version, limit_rate, jobs)
     diagnosis = diagnosis_of(outcome, options)
     plan = plan_of(diagnosis, repairs_of(diagnosis)) if outcome.complete else Plan()
-    _show(style, outcome, plan, form, monotonic() - started)
-    return outcome.status
+    return _show(style, outcome, plan, form, monotonic() - started)
 
 
-def _show(style: Style, outcome: Outcome, plan: Plan, form: str, seconds: float) -> None:
+def _show(style: Style, outcome: Outcome, plan: Plan, form: Form, seconds: float) -> int:
+    """Write the outcome; the exit status."""
+    from rmqtool.show.nagios import verify_answer
+    from rmqtool.show.open_metrics import verify_metrics
     from rmqtool.show.verify_json import outcome_json
     from rmqtool.show.verify_junit import junit_report
+    from rmqtool.show.verify_sarif import sarif_report
     from rmqtool.show.verify_text import show_outcome
 
     if style.json:
@@ -159,5 +167,14 @@ def _show(style: Style, outcome: Outcome, plan: Plan, form: str, seconds: float)
         write_document("verify", str(outcome.root), result, findings=outcome.findings, status=outcome.status)
     elif form == "junit":
         write_text(junit_report(outcome, seconds))
+    elif form == "sarif":
+        write_text(sarif_report(outcome))
+    elif form == "openmetrics":
+        write_text(verify_metrics(outcome, seconds))
+    elif form == "nagios":
+        answer = verify_answer(outcome, seconds)
+        write_text(answer.text)
+        return answer.status
     else:
         show_outcome(outcome, plan, style, seconds)
+    return outcome.status

@@ -95,7 +95,7 @@ def _answer(status: PluginStatus, what: str, figures: dict[str, str], findings: 
     lines = [f"RMQTOOL {status.name} - {_plain(what)} | {shown}"]
     wrong = [finding for finding in findings if finding.severity != "info"]
     for finding in wrong[:_MAX_LINES]:
-        place = f" {finding.file}" if finding.file else ""
+        place = "".join(f" {part}" for part in (finding.file, finding.topic) if part)
         times = f" ({finding.count} times)" if finding.count > 1 else ""
         lines.append(_plain(f"{finding.severity}: {finding.code}{place}: {finding.message}{times}"))
     if len(wrong) > _MAX_LINES:
