@@ -189,7 +189,7 @@ class Completion:
         text, moved = self.delays.corrected(draft.text)
         draft.text, added = self.delays.completed(text)
         lines = [*moved, *added]
-        draft.add(f"{counted(len(lines), 'level')} set to where the log shows its deliveries to end", lines)
+        draft.add(f"{counted(len(lines), 'level')} set to the end of the deliveries that the log shows", lines)
         if self.delays.unproven:
             levels = ", ".join(map(str, self.delays.unproven))
             draft.lost.append(

@@ -20,6 +20,7 @@ from rmqtool.repair.log_names import name_changes
 from rmqtool.repair.places import KEPT, TakenOut, codes_of, name_in_store, names_in_store, zero_from
 from rmqtool.repair.timer_files import timer_changes
 from rmqtool.rules.file_sizes import LOG_FILE_SIZE
+from rmqtool.store.missing_files import missing_files
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.transaction import Transaction
 
@@ -132,10 +133,13 @@ def _taken_out(snapshot: Snapshot, paths: Sequence[Path], codes: frozenset[str])
 
 
 def _empty_files(snapshot: Snapshot) -> Iterator[Change]:
-    names = names_in_store(snapshot.store, [file.path for file in empty_files(snapshot.log)])
+    empty, last = empty_files(snapshot.log), snapshot.log.files[-1]
+    names = names_in_store(snapshot.store, [file.path for file in empty])
     if names:
         what = f"{counted(len(names), 'file')} of 0 bytes of the log: taken out; nothing is in there"
-        yield TakenOut(names, frozenset({_EMPTY}), what)
+        held = [file.start_offset for file in empty if file != last]  # the last one may never have held anything
+        missing = tuple(name for start in held for name in missing_files(snapshot, start, start + 1))
+        yield TakenOut(names, frozenset({_EMPTY}), what, missing=missing)
 
 
 def _resized(snapshot: Snapshot) -> Iterator[Change]:

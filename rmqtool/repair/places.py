@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.findings.finding import Finding
 from rmqtool.store.store import Store
-from rmqtool.transaction import Transaction
+from rmqtool.transaction import Loss, Transaction
 from rmqtool.transaction.paths import StorePaths
 from rmqtool.transaction.system import SYSTEM
 
@@ -21,13 +22,17 @@ KEPT = "rmqtool keeps it until undo --discard"
 
 @dataclass(frozen=True)
 class TakenOut:
-    """Files and directories, by their names in the store, that are taken out; the transaction keeps them."""
+    """Files and directories, by their names in the store, that are taken out; the transaction keeps them.
+
+    `missing` are log files of whose content they may be the only proof: their loss is recorded.
+    """
 
     names: tuple[str, ...]
     codes: frozenset[str]
     what: str
     lost: str | None = None
     size: int = 0
+    missing: tuple[str, ...] = ()
 
     @property
     def details(self) -> tuple[str, ...]:
@@ -38,6 +43,8 @@ class TakenOut:
         """Prepare the change."""
         for name in self.names:
             transaction.remove(name)
+        if self.missing:
+            transaction.record(Loss(transaction.command, int(time.time() * 1000), files=self.missing))
 
 
 def name_in_store(store: Store, path: Path) -> str | None:

@@ -15,6 +15,7 @@ from rmqtool.repair.config_source import OFFSETS
 from rmqtool.repair.diagnosis import NEWER_RECORDS, Diagnosis, Repairs, by_treatment, judged_now, notes_on_the_rest
 from rmqtool.repair.not_healed import NotHealed
 from rmqtool.repair.permissions import permission_command
+from rmqtool.repair.timer_files import lost_by_rebuilt_queue
 from rmqtool.repair.treatments import Treatment
 from rmqtool.store.store import CONFIG
 from rmqtool.store.unknown_sizes import unknown_sizes
@@ -162,6 +163,7 @@ def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[st
         lost += _damaged_bodies(found["neutralise"])
     if repairs.queues:
         changes.append(f"rebuild the consume queues{_of(found.get('queues', ()))}")
+        lost += lost_by_rebuilt_queue(diagnosis.snapshot, found.get("queues", ()))
     if repairs.index:
         changes.append(f"rebuild the index{_of(found.get('index', ()))}")
     if diagnosis.lost and (repairs.queues or repairs.is_of_log) and not repairs.renames:

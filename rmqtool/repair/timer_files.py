@@ -16,13 +16,25 @@ from rmqtool.findings.finding import Finding
 from rmqtool.formats.timer_wheel import is_wheel_name
 from rmqtool.repair.change import Change
 from rmqtool.repair.places import KEPT, TakenOut, codes_of, names_in_store
+from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG
 
 _LOST, _AGAIN, _LOG, _WHEEL = "timer.lost", "timer.again", "timer.log", "timer.wheel-size"
 _READ_AGAIN = "the next start reads its queue from the beginning and delivers what waits once"
+_DELIVERED = "which timer messages were delivered: those still in the log are delivered a second time"
 _TWICE = "nothing; but timer messages that were delivered, and are still in the log, are delivered a second time"
+
+
+def lost_by_rebuilt_queue(snapshot: Snapshot, findings: Sequence[Finding]) -> list[str]:
+    """What a rebuild of the missing timer queue does not bring back where the timer's other files are gone, too."""
+    root = snapshot.store.root
+    is_rebuilt = any(each.topic == TIMER_TOPIC and each.code == "consumequeue.missing-queue" for each in findings)
+    is_known = (root / CONFIG / TIMER_CHECK).exists() or list_mapped_files(
+        root / TIMER_LOG, scope=skip_wrong_type
+    ).files
+    return [_DELIVERED] if is_rebuilt and not is_known else []
 
 
 def timer_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Change]:

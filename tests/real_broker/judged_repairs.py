@@ -45,6 +45,8 @@ def judge(case: Case, undamaged_facts: Facts, before: Facts, after: Facts) -> li
     elif gone and not _told(planned) and GOES_ON not in str(planned):
         problems.append(f"the plan does not say that damaged messages go: {sorted(gone)[:2]}")
     differences = lost(undamaged_facts, after)
+    if any(each["code"] == "consumequeue.orphan" for each in case.repair.said[-1]["findings"]):
+        differences.pop("topics", None)  # that a topic with an empty queue is in no table is told as information
     if differences and result["verdict"] == "clean" and not any(told):
         problems.append(f"clean, but lost: {differences}")
     return problems

@@ -15,6 +15,7 @@ from rmqtool.repair.not_healed import not_healed
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
+from rmqtool.transaction import recorded_losses
 from rmqtool.verify.read_errors import UnreadFiles
 from tests.commands.running import rmqtool
 from tests.repair.healing import findings_of, heal, left, plan
@@ -154,9 +155,25 @@ def test_an_empty_file_in_the_middle_is_taken_out(store: Path) -> None:
     os.truncate(log_file(store, 1), 0)
     [change] = heal(store)
     assert change.details == (f"commitlog/{file_name(FILE_SIZE)}",)
-    assert codes_of(verify(store)) == {"commitlog.gap"}
+    assert codes_of(verify(store)) == {"commitlog.gap", "store.recorded-loss"}
     [one] = left(store)
     assert one.needed == (f"commitlog/{file_name(FILE_SIZE)} ({FILE_SIZE} bytes)",)
+
+
+def test_an_empty_first_file_is_recorded(store: Path) -> None:
+    """Once it is out, and the queues begin behind it, nothing else tells that there was such a file."""
+    os.truncate(log_file(store, 0), 0)
+    heal(store)
+    [recorded] = recorded_losses(store)
+    assert recorded.loss is not None
+    assert recorded.loss.files == (f"commitlog/{file_name(0)} ({FILE_SIZE} bytes)",)
+
+
+def test_an_empty_last_file_is_not_recorded(store: Path) -> None:
+    """A broker that was killed before it gave the file its size leaves one."""
+    (store / "commitlog" / file_name(sum(path.stat().st_size for path in (store / "commitlog").iterdir()))).touch()
+    heal(store)
+    assert recorded_losses(store) == []
 
 
 def test_the_first_file_is_empty(store: Path) -> None:

@@ -12,12 +12,14 @@ from rmqtool.findings.catalogue import finding
 from rmqtool.repair.log_files import log_file_changes
 from rmqtool.repair.permissions import permission_command
 from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, read_checkpoint
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from rmqtool.transaction import acknowledge, recorded_losses
 from tests.building import START_TIME
+from tests.commands.running import rmqtool
 from tests.repair.healing import carry_out, findings_of, heal, plan
 from tests.rights import needs_root
 from tests.verify.circumstances import closed_gap
@@ -64,6 +66,16 @@ def test_the_timers_files_go_together(timers: Path, loss: str) -> None:
     assert set(change.details) == names
     assert (change.lost is None) == (loss == "a stray")
     assert not {code for code in codes_of(verify(timers)) if code.startswith("timer.")}
+
+
+@pytest.mark.parametrize("kept", [None, *sorted(ALL - {"timerwheel"})])
+def test_a_rebuilt_timer_queue_is_read_from_its_begin(timers: Path, kept: str | None) -> None:
+    """Without log and check nothing knows what was delivered: the plan says so before the queue is rebuilt."""
+    for name in (f"consumequeue/{TIMER_TOPIC}", *(ALL - {kept})):
+        path = timers / name
+        remove(path) if path.is_dir() else path.unlink()
+    plan = rmqtool("verify", timers, "--json").document["result"]["plan"]
+    assert ("which timer messages were delivered" in str(plan["steps"][0]["lost"])) == (kept is None)
 
 
 def test_a_wheel_alone_is_made_anew(store: Path) -> None:
