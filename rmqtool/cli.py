@@ -14,58 +14,47 @@ import click
 from rmqtool import __version__
 from rmqtool.base.errors import Exit, RmqtoolError, UnreadableError, UsageError
 from rmqtool.base.limits import exhausted, require_memory
+from rmqtool.commands.completion import COMPLETE
 from rmqtool.commands.ending import handle_signals, ignore_signals
+from rmqtool.commands.help_page import WIDTH, examples_and_statuses
 from rmqtool.commands.lazy import LazyGroup
-from rmqtool.commands.options import examples_and_statuses, global_options
+from rmqtool.commands.options import global_options
 from rmqtool.show.output import Style, write_error
 
 _NAME = "rmqtool"
 _REPORT = "please report it with the traceback; what has been said before it is not complete"
-_COMPLETE = "_RMQTOOL_COMPLETE"  # click's: a shell asks for the completion of a line
 
-_COMMANDS = {
-    "clean": (
-        "Show what the cleaner deletes next, or delete it for good.",
-        "rmqtool.commands.clean:clean",
-    ),
-    "diff": (
-        "Compare two stores of one broker: a master and its slave, a store and its backup, before and after.",
-        "rmqtool.commands.diff:diff",
-    ),
-    "explain": (
-        "Explain a finding: what it is, how it happens, what each broker version does, how to repair.",
-        "rmqtool.commands.explain:explain",
-    ),
-    "export": (
-        "Export the messages of stores to Parquet files, and prove that they are complete.",
-        "rmqtool.commands.export:export",
-    ),
-    "inspect": ("Show what a store holds, or everything at a place in one.", "rmqtool.commands.inspect:inspect"),
-    "pending": (
-        "Show what a stopped broker still owes: how many messages, due when, and for whom.",
-        "rmqtool.commands.pending:pending",
-    ),
-    "query": (
-        "Find a message, and explain it: where it stands, who has it, when it goes.",
-        "rmqtool.commands.query:query",
-    ),
-    "rebuild-cq": ("Rebuild the consume queues from the commit log.", "rmqtool.commands.rebuild:rebuild_cq"),
-    "rebuild-index": (
-        "Rebuild the index files, by which messages are found by key, from the commit log.",
-        "rmqtool.commands.rebuild:rebuild_index",
-    ),
-    "repair": (
-        "Repair a store: verify it, carry out the plan that verify ends with, and verify again.",
-        "rmqtool.commands.repair:repair",
-    ),
-    "undo": ("Take back the last repair of a store.", "rmqtool.commands.undo:undo"),
-    "verify": (
-        "Prove a store: every message, consume queue and index unit, compared both ways.",
-        "rmqtool.commands.verify:verify",
-    ),
+_READING = "Look (nothing is changed)"
+_WRITING = "Repair (these write to the store: stop the broker first)"
+_SECTIONS = {
+    _READING: {
+        "inspect": ("Show what a store holds, or what is at a place in one.", "rmqtool.commands.inspect:inspect"),
+        "verify": ("Check every message, queue entry and index entry.", "rmqtool.commands.verify:verify"),
+        "query": ("Find a message: where it is, and who has read it.", "rmqtool.commands.query:query"),
+        "pending": ("Show what a stopped broker still has to deliver.", "rmqtool.commands.pending:pending"),
+        "diff": ("Compare a store with its replica or its backup.", "rmqtool.commands.diff:diff"),
+        "export": ("Write messages to Parquet files, and check them.", "rmqtool.commands.export:export"),
+        "explain": ("Explain a finding, and how to repair it.", "rmqtool.commands.explain:explain"),
+    },
+    _WRITING: {
+        "repair": ("Carry out the plan that verify ends with.", "rmqtool.commands.repair:repair"),
+        "rebuild-cq": ("Rebuild the consume queues from the commit log.", "rmqtool.commands.rebuild:rebuild_cq"),
+        "rebuild-index": ("Rebuild the index files from the commit log.", "rmqtool.commands.rebuild:rebuild_index"),
+        "undo": ("Take back the last repair of a store.", "rmqtool.commands.undo:undo"),
+        "clean": ("Preview or delete expired files.", "rmqtool.commands.clean:clean"),
+    },
+    "About rmqtool": {
+        "help": ("Show the help of a command.", "rmqtool.commands.about:help_command"),
+        "version": ("Show the version of rmqtool.", "rmqtool.commands.about:version"),
+        "completion": (
+            "Print the script that completes commands in a shell.",
+            "rmqtool.commands.about:completion",
+        ),
+    },
 }
 
-_LIGHT = ("explain",)  # it loads no library that takes memory
+_COMMANDS = [name for section in _SECTIONS.values() for name in section]
+_LIGHT = ("explain", "help", "version", "completion")  # they load no library that takes memory
 
 _EPILOG = examples_and_statuses(
     (
@@ -90,15 +79,19 @@ _EPILOG = examples_and_statuses(
 
 @click.group(
     cls=LazyGroup,
-    modules=_COMMANDS,
+    sections=_SECTIONS,
     epilog=_EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "RMQTOOL"},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "auto_envvar_prefix": "RMQTOOL",
+        "max_content_width": WIDTH,
+    },
 )
-@click.version_option(__version__, prog_name=_NAME, allow_from_autoenv=False)
+@click.version_option(__version__, "-V", "--version", prog_name=_NAME, allow_from_autoenv=False)
 @global_options
 @click.pass_context
 def cli(context: click.Context) -> None:
-    """Inspect the store of an Apache RocketMQ broker.
+    """Inspect, verify, repair and export the store of an Apache RocketMQ broker.
 
     Reading changes nothing: files are opened read-only, and no modification time moves.
     """
@@ -115,8 +108,8 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names on disk are UTF-8 whatever the locale says
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    if _COMPLETE in os.environ:
-        cli.main(prog_name=_NAME, complete_var=_COMPLETE)
+    if COMPLETE in os.environ:
+        cli.main(prog_name=_NAME, complete_var=COMPLETE)
     style = Style()
     status: str | int | None
     try:

@@ -165,13 +165,13 @@ def _wrong_time(plan: CleanPlan, deviation: str, files: Sequence[WrongTime]) -> 
     more = f"; so are {len(files) - 1} more files" if len(files) > 1 else ""
     messages = {
         "future": f"{says}, which is in the future{more}",
-        "later": f"{says}, but its last message is of {rfc3339(first.written)}: restored with cp, or touched{more}",
+        "later": f"{says}, but its last message is of {rfc3339(first.written)}: copied or touched later{more}",
         "earlier": f"{says}, but its first message is of {rfc3339(first.written)}{more}",
     }
     effects = {
-        "future": f"takes the file for younger than it is: up to {shift:.0f} h longer it stays, and all newer files "
+        "future": f"takes the file for younger than it is: it stays up to {shift:.0f} h longer, and all newer files "
         "with it",
-        "later": f"counts the age from there: up to {shift:.0f} h longer the files stay than their messages would",
+        "later": f"counts the age from there: the files stay up to {shift:.0f} h longer than their messages would",
         "earlier": f"counts the age from there: files go up to {shift:.0f} h earlier than their messages would",
     }
     when = datetime.fromtimestamp(first.written / 1000, timezone.utc).isoformat(timespec="seconds")
@@ -205,7 +205,7 @@ def _overdue(plan: CleanPlan) -> Iterator[Finding]:
         "clean.overdue",
         severity="info" if holder is None else "warning",
         file=plan.snapshot.store.relative(files[0].file.path),
-        message=f"expired {rfc3339(decisions[0].expires)}, and deleteWhen has come since, but it is still there: {why}",
+        message=f"expired {rfc3339(decisions[0].expires)}, deleteWhen has passed since, yet it is there: {why}",
         effect="none" if holder is None else "look for 'destroy mapped file[REF' in its store.log",
     )
 

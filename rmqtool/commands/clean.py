@@ -14,9 +14,11 @@ import click
 
 from rmqtool.base.errors import Exit, RmqtoolError, StoreInUseError, UsageError
 from rmqtool.commands.clean_options import choices, chosen, cleaner_options, next_options, read_choices
-from rmqtool.commands.options import examples_and_statuses, global_options, store_options
+from rmqtool.commands.help_page import HelpPage, examples_and_statuses
+from rmqtool.commands.options import global_options, store_options
 from rmqtool.commands.writing import (
     confirm,
+    dry_run_option,
     print_recovered,
     recovered_json,
     saved_plan_options,
@@ -55,9 +57,9 @@ _EPILOG = examples_and_statuses(
 )
 
 
-@click.command("clean", epilog=_EPILOG)
+@click.command("clean", cls=HelpPage, epilog=_EPILOG)
 @click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
-@click.option("--dry-run", is_flag=True, help="Only show what the cleaner's next run deletes; nothing is deleted.")
+@dry_run_option
 @saved_plan_options
 @click.option("--all-runs", is_flag=True, help="With --dry-run: show all runs until one deletes nothing.")
 @click.option("--manual", is_flag=True, help="As after mqadmin deleteExpiredCommitLog: expired files go at any hour.")
@@ -85,7 +87,7 @@ def clean(
     allow_unread: bool,
     **asked: Any,
 ) -> Exit:
-    """Show what the cleaner deletes next, or delete it for good.
+    """Preview or delete expired files.
 
     STORE is the directory that broker.conf calls storePathRootDir. It shows which files the broker's cleaner deletes
     with its next run, why, when the rest goes, and who loses what. With --dry-run nothing is changed, and a broker
@@ -122,7 +124,7 @@ def _require_consistent(asked: Mapping[str, Any], *, is_saved: bool, dry_run: bo
             "--all-runs shows runs and deletes nothing: it needs --dry-run, and no plan holds several runs"
         )
     if is_saved and (dry_run or save_plan or chosen(asked)):
-        raise UsageError("--plan carries out what was saved: no other choice may be made beside it")
+        raise UsageError("--plan carries out what was saved: it cannot be combined with other choices")
 
 
 def _make_plan(store: Store, moment: int, asked: Mapping[str, Any]) -> CleanPlan:

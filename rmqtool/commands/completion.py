@@ -9,6 +9,8 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
+COMPLETE = "_RMQTOOL_COMPLETE"  # click's: a shell asks for the completion of a line
+
 _QUEUE_FOLDERS = ("consumequeue", "batchconsumequeue")
 _PATH_ARGUMENTS = ("path", "store")
 _DEEPEST = 5  # folders from a file up to its store

@@ -9,7 +9,8 @@ import click
 
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.files import RateLimit
-from rmqtool.commands.options import examples_and_statuses, global_options, store_options
+from rmqtool.commands.help_page import HelpPage, examples_and_statuses
+from rmqtool.commands.options import global_options, store_options
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style
@@ -35,7 +36,7 @@ _EPILOG = examples_and_statuses(
 )
 
 
-@click.command("diff", epilog=_EPILOG)
+@click.command("diff", cls=HelpPage, epilog=_EPILOG)
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
 @click.option("--fast", is_flag=True, help="Offsets, epochs and a page of each log file only.")
@@ -64,7 +65,7 @@ def diff(
     broker_conf: BrokerConf,
     limit_rate: RateLimit | None,
 ) -> Exit:
-    """Compare two stores of one broker: a master and its slave, a store and its backup, before and after.
+    """Compare a store with its replica or its backup.
 
     A and B are directories that broker.conf calls storePathRootDir. The logs of one broker are the same byte by byte
     up to where they part: that place is found, and what only one of them has. A store that a broker runs on is compared

@@ -10,7 +10,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from rmqtool.base.errors import Exit, UsageError
-from rmqtool.commands.options import examples_and_statuses, global_options
+from rmqtool.commands.help_page import HelpPage, examples_and_statuses
+from rmqtool.commands.options import global_options
 from rmqtool.findings.catalogue import CATALOGUE, Entry, close_matches, lookup
 from rmqtool.show.output import Columns, Style, note, show_table, table, write_document, write_text
 
@@ -38,15 +39,16 @@ class _Code(click.types.StringParamType):
         return [CompletionItem(entry.code, help=entry.title) for entry in lookup(incomplete) or CATALOGUE.values()]
 
 
-@click.command("explain", epilog=_EPILOG)
+@click.command("explain", cls=HelpPage, epilog=_EPILOG)
 @click.argument("code", type=_Code(), required=False)
 @global_options
 @click.pass_obj
 def explain(style: Style, /, *, code: str | None) -> Exit:
-    """Explain a finding: what it is, how it happens, what each broker version does, how to repair.
+    """Explain a finding, and how to repair it.
 
-    CODE is what stands in a finding, such as commitlog.body-crc, a fault's number such as F16, or the beginning of
-    several codes. Without it all codes are listed.
+    It says what the finding is, how it happens, and what each broker version does. CODE is what stands in a
+    finding, such as commitlog.body-crc, a fault's number such as F16, or the beginning of several codes. Without it
+    all codes are listed.
     """
     entries = _entries(code)
     if style.json:

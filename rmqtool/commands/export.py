@@ -12,7 +12,8 @@ import click
 from rmqtool.base.errors import Exit, UnreadableError, UsageError
 from rmqtool.commands.export_engines import export_engine
 from rmqtool.commands.filter_options import filter_options
-from rmqtool.commands.options import examples_and_statuses, global_options, store_options
+from rmqtool.commands.help_page import HelpPage, examples_and_statuses
+from rmqtool.commands.options import global_options, jobs_option, store_options
 from rmqtool.show.output import Style, note, write_document
 
 if TYPE_CHECKING:
@@ -81,9 +82,9 @@ def _compression(ctx: click.Context, param: click.Parameter, value: str) -> tupl
     return parse_compression(value)
 
 
-@click.command("export", epilog=_EPILOG)
+@click.command("export", cls=HelpPage, epilog=_EPILOG)
 @click.argument("stores", nargs=-1, required=True, metavar="STORE...")
-@click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Directory of the Parquet files.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="Directory of the Parquet files.")
 @click.option(
     "--check",
     type=click.Path(path_type=Path),
@@ -109,7 +110,7 @@ def _compression(ctx: click.Context, param: click.Parameter, value: str) -> tupl
     type=click.Choice(["decompressed", "stored", "none"]),
     default="decompressed",
     show_default=True,
-    help="Which body to export.",
+    help="Which form of the body.",
 )
 @click.option(
     "--include",
@@ -143,9 +144,7 @@ def _compression(ctx: click.Context, param: click.Parameter, value: str) -> tupl
 )
 @click.option("--master", metavar="URL", help="Spark's master. Default: local[*], all cores of this machine.")
 @click.option("--conf", multiple=True, callback=_conf, metavar="NAME=VALUE", help="A setting of Spark. Repeatable.")
-@click.option(
-    "-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Processes of --engine local. Default: all cores."
-)
+@jobs_option(default=None)
 @click.option(
     "--split-size",
     default="128MiB",
@@ -167,7 +166,7 @@ def export(
     check: Path | None,
     **options: Any,
 ) -> Exit:
-    """Export the messages of stores to Parquet files, and prove that they are complete.
+    """Write messages to Parquet files, and check them.
 
     STORE is a directory that broker.conf calls storePathRootDir, NAME=STORE, or a pattern of such directories in
     quotes. A store that a broker runs on may be exported too; nothing in it is changed.

@@ -15,6 +15,9 @@ from rmqtool.commands.options import time_of, time_zone_option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+QUEUE_ID = click.IntRange(-(1 << 31), (1 << 31) - 1)
+"""The type of an option for a queue's number, which is a Java int."""
+
 _MAX_OFFSET = (1 << 63) - 1
 _TAG_SEPARATOR = "||"  # as consumers subscribe: `TagA || TagB`
 _ANY_TAG = "*"
@@ -33,7 +36,7 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[F], F]]] = {
                                         help="Of this topic. Repeatable.")),
     "queue": (
         "queue_ids",
-        click.option("--queue", type=click.IntRange(-(1 << 31), (1 << 31) - 1), multiple=True, metavar="N",
+        click.option("--queue", type=QUEUE_ID, multiple=True, metavar="N",
                      shell_complete=complete_queue, help="Of the queue of this number. Repeatable."),
     ),
     "tag": (

@@ -12,8 +12,9 @@ import click
 
 from rmqtool.base.errors import Exit, RmqtoolError, UnreadableError, UsageError
 from rmqtool.commands.filter_options import filter_options, limit_option
+from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.inspect_location import FILTERS, ListingRequest, is_given, list_from, option_name
-from rmqtool.commands.options import examples_and_statuses, global_options, store_options
+from rmqtool.commands.options import global_options, store_options
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, write_document, write_text
@@ -56,13 +57,13 @@ _LISTING = (
 _OF_STORES = ("openmetrics", "nagios")  # formats for a whole store
 
 
-@click.command("inspect", epilog=_EPILOG)
+@click.command("inspect", cls=HelpPage, epilog=_EPILOG)
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--scan", is_flag=True, help="Read the whole log: messages and bytes by topic and queue, sizes, damage.")
 @filter_options()
 @limit_option
 @click.option("--reverse", is_flag=True, help="Newest first.")
-@click.option("--follow", is_flag=True, help="Go on with what a broker adds to its log, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the log as the broker appends to it, until Ctrl-C.")
 @click.option(
     "--hex",
     "as_hex",
@@ -85,14 +86,14 @@ _OF_STORES = ("openmetrics", "nagios")  # formats for a whole store
     type=click.Choice(["decompressed", "stored", "none"]),
     default="decompressed",
     show_default=True,
-    help="Which body to show.",
+    help="Which form of the body.",
 )
 @click.option(
     "--body-format",
     type=click.Choice(["text", "hex", "json", "base64"]),
     default="text",
     show_default=True,
-    help="How text output shows a body; bytes that are no text are shown in hex.",
+    help="How text output shows a body; bytes that are not text are shown as hex.",
 )
 @click.option(
     "--as",
@@ -117,7 +118,7 @@ def inspect(
     limit_rate: RateLimit | None,
     **listing: Any,
 ) -> int:
-    """Show what a store holds, or everything at a place in one.
+    """Show what a store holds, or what is at a place in one.
 
     PATH is a store (the directory that broker.conf calls storePathRootDir), or anything in there: its commit log, a
     consume queue, an index file, the checkpoint, a config file and so on, a directory or one file. A store that a
@@ -142,7 +143,7 @@ def inspect(
     given = [f"--{option_name(name)}" for name in _LISTING if is_given(name) and listing.get(name) not in fitting]
     if given:
         hint = f"rmqtool inspect {quote(str(path / 'commitlog'))} {given[0]} ..."
-        raise UsageError(f"{', '.join(given)}: for what is in a store, not for a whole one", hint=hint)
+        raise UsageError(f"{', '.join(given)}: works on a part of a store", hint=hint)
     from rmqtool.inspect.overview import overview_of
 
     overview = overview_of(target, broker_version, limit_rate)

@@ -9,15 +9,18 @@ from typing import Any
 
 import click
 
+from rmqtool.commands.help_page import HelpPage
+
 _AROUND_COLUMNS = 6  # of a line of help: before, between and behind a command's name and its help
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are `modules`: for each name the first sentence of its help, and ``module:attribute``."""
+class LazyGroup(HelpPage, click.Group):
+    """A group of commands in `sections`: for each name the first sentence of its help, and ``module:attribute``."""
 
-    def __init__(self, *args: Any, modules: Mapping[str, tuple[str, str]], **settings: Any) -> None:
+    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, tuple[str, str]]], **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self.modules = modules
+        self.sections = sections
+        self.modules = {name: module for section in sections.values() for name, module in section.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all commands."""
@@ -35,17 +38,30 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that is called; an unknown name gets the nearest ones."""
-        if args and args[0] not in self.modules and not args[0].startswith("-"):
-            near = get_close_matches(args[0], self.modules, cutoff=0.65)
-            ctx.fail(f"no command {args[0]}" + (f" (did you mean {' or '.join(near)}?)" if near else ""))
+        if args and not args[0].startswith("-"):
+            self.required(ctx, args[0])
         return super().resolve_command(ctx, args)
 
+    def required(self, ctx: click.Context, name: str) -> click.Command:
+        """The command `name`; without one a usage error with the nearest names."""
+        command = self.get_command(ctx, name)
+        if command is None:
+            near = get_close_matches(name, self.modules, cutoff=0.65)
+            ctx.fail(f"no command {name}" + (f" (did you mean {' or '.join(near)}?)" if near else ""))
+        return command
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands before the options."""
+        self.format_commands(ctx, formatter)
+        super().format_options(ctx, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands in the group's help, as click writes it."""
-        limit = formatter.width - _AROUND_COLUMNS - max(map(len, self.modules))
-        rows = [
-            (name, click.Command(name, help=self.modules[name][0]).get_short_help_str(limit))
-            for name in self.list_commands(ctx)
-        ]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        """The commands in their sections."""
+        longest = max(map(len, self.modules))
+        limit = formatter.width - _AROUND_COLUMNS - longest
+        for title, section in self.sections.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name.ljust(longest), click.Command(name, help=text).get_short_help_str(limit))
+                     for name, (text, _) in section.items()]
+                )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import tzinfo
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from rmqtool.base.errors import Exit, RmqtoolError
+from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import RateLimit, read_all
 from rmqtool.base.times import parse_time, parse_zone
 from rmqtool.broker.delete_when import MAX_TIME
@@ -57,7 +57,7 @@ def _rate(ctx: click.Context, param: click.Parameter, value: str | None) -> Rate
     match = _RATE.fullmatch(value.strip())
     rate = int(float(match[1]) * _FACTORS[(match[2] or "").lower()]) if match else 0
     if rate <= 0:
-        raise click.BadParameter(f"{value!r} is no rate such as 50MiB or 200M (bytes per second)", ctx, param)
+        raise click.BadParameter(f"{value!r} is not a rate; examples: 50MiB, 200M (bytes per second)", ctx, param)
     return RateLimit(rate)
 
 
@@ -119,16 +119,24 @@ def global_options(command: F) -> F:
     for option in reversed(
         (
             click.option("--json", "as_json", is_flag=True, expose_value=False, callback=_remember("json"),
-                         envvar="RMQTOOL_JSON", help="Print JSON for programs; documents or lines, as docs say."),
+                         envvar="RMQTOOL_JSON", help="Print JSON: one document, or one object per line for lists."),
             click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", expose_value=False,
                          callback=_remember("color"), show_default=True, help="Colour text; NO_COLOR is obeyed."),
             click.option("-q", "--quiet", count=True, expose_value=False, callback=_count_quiet,
                          help="Results only: no progress, no notes."),
-            click.option("-v", "--verbose", count=True, expose_value=False, callback=_count_quiet, help="Tell more."),
+            click.option("-v", "--verbose", count=True, expose_value=False, callback=_count_quiet,
+                         help="Show more detail."),
         )
     ):  # fmt: skip
         command = option(command)
     return command
+
+
+def jobs_option(*, default: int | None = 1) -> Callable[[F], F]:
+    """``--jobs N``, the argument `jobs`; without a `default` None, for all cores."""
+    shown = "1" if default else "all cores"
+    return click.option("-j", "--jobs", type=click.IntRange(min=1, max=256), default=default, metavar="N",
+                        help=f"Work with N processes; the result is the same. Default: {shown}.")  # fmt: skip
 
 
 def store_options(command: F) -> F:
@@ -136,7 +144,7 @@ def store_options(command: F) -> F:
     for option in reversed(
         (
             click.option("--broker-version", callback=_version, metavar="VERSION",
-                         help="Broker whose rules count, such as 5.3 or 5.3.3. Default: the newest that fits."),
+                         help="Release of the broker, such as 5.3 or 5.3.3. Default: the newest that fits."),
             click.option("--broker-conf", type=click.Path(path_type=Path), callback=_conf, metavar="FILE",
                          help="The broker's broker.conf: several commit log paths, index geometry."),
             click.option("--limit-rate", callback=_rate, metavar="RATE",
@@ -145,10 +153,3 @@ def store_options(command: F) -> F:
     ):  # fmt: skip
         command = option(command)
     return command
-
-
-def examples_and_statuses(examples: Sequence[str], statuses: Mapping[Exit, str]) -> str:
-    """The end of a command's help: examples to copy, and what its exit statuses mean."""
-    shown = [f"  {example}" for example in examples]
-    meanings = [f"  {int(status):<4} {meaning}" for status, meaning in statuses.items()]
-    return "\n".join(("\b", "Examples:", *shown, "", "\b", "Exit statuses:", *meanings))

@@ -10,14 +10,8 @@ import click
 
 from rmqtool.base.errors import Exit
 from rmqtool.commands.completion import complete_topic
-from rmqtool.commands.options import (
-    examples_and_statuses,
-    global_options,
-    now_option,
-    store_options,
-    time_of,
-    time_zone_option,
-)
+from rmqtool.commands.help_page import HelpPage, examples_and_statuses
+from rmqtool.commands.options import global_options, now_option, store_options, time_of, time_zone_option
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style
@@ -44,7 +38,7 @@ _EPILOG = examples_and_statuses(
 )
 
 
-@click.command("pending", epilog=_EPILOG)
+@click.command("pending", cls=HelpPage, epilog=_EPILOG)
 @click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
 @click.option("--list", "listed", is_flag=True, help="List the messages too, with their places, the most urgent first.")
 @click.option("--kind", "kinds", type=click.Choice(_KINDS), multiple=True, help="Only this kind. Repeatable.")
@@ -90,11 +84,12 @@ def pending(
     limit_rate: RateLimit | None,
     **filters: Any,
 ) -> Exit:
-    """Show what a stopped broker still owes: how many messages, due when, and for whom.
+    """Show what a stopped broker still has to deliver.
 
-    STORE is the directory that broker.conf calls storePathRootDir. Counted are messages of delay levels and of the
-    timer, half messages without an answer, messages that POP consumers took and did not acknowledge, and retries; for
-    information, timer messages that no start would deliver, and dead letters. Nothing in the store is changed.
+    STORE is the directory that broker.conf calls storePathRootDir. Shown is how many messages are due when, and for
+    whom. Counted are messages of delay levels and of the timer, half messages without an answer, messages that POP
+    consumers took and did not acknowledge, and retries; for information, timer messages that no start would
+    deliver, and dead letters. Nothing in the store is changed.
     """
     from rmqtool.base.tolerant import ReadErrors
     from rmqtool.pending.work import PendingRequest, pending_work

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqtool.base.errors import Exit, UsageError
-from rmqtool.commands.options import examples_and_statuses, global_options, store_options
+from rmqtool.commands.help_page import HelpPage, examples_and_statuses
+from rmqtool.commands.options import global_options, store_options
 from rmqtool.commands.query_options import Question, one_queue, query_options, question_of
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
@@ -42,7 +43,7 @@ _EPILOG = examples_and_statuses(
 )
 
 
-@click.command("query", epilog=_EPILOG)
+@click.command("query", cls=HelpPage, epilog=_EPILOG)
 @click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
 @query_options
 @store_options
@@ -58,7 +59,7 @@ def query(
     limit_rate: RateLimit | None,
     **asked: Any,
 ) -> Exit:
-    """Find a message, and explain it: where it stands, who has it, when it goes.
+    """Find a message: where it is, and who has read it.
 
     STORE is the directory that broker.conf calls storePathRootDir. Nothing in it is changed, and a broker may run on
     it. Answers are those of the broker on the same files.

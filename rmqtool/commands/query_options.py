@@ -78,9 +78,9 @@ def query_options(command: F) -> F:
         filter_options(),
         limit_option,
         click.option("--body", type=click.Choice(["decompressed", "stored", "none"]), default="decompressed",
-                     show_default=True, help="Which body to show."),
+                     show_default=True, help="Which form of the body."),
         click.option("--body-format", type=click.Choice(["text", "hex", "json", "base64"]), default="text",
-                     show_default=True, help="How text output shows a body."),
+                     show_default=True, help="How text output shows a body; bytes that are not text are shown as hex."),
         click.option("--save-body", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
                      help="Write the body of the one message that is found to a new file."),
     )  # fmt: skip

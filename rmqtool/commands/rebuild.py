@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqtool.base.errors import Exit
+from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.only_damaged import select_damaged
-from rmqtool.commands.options import examples_and_statuses
 from rmqtool.commands.rebuild_request import RebuildRequest, command_line, rebuild_options
 from rmqtool.commands.verifying import recorded_options, repeated_options
 from rmqtool.commands.writing import (
@@ -49,6 +49,7 @@ _STATUSES = {
 
 @click.command(
     "rebuild-cq",
+    cls=HelpPage,
     epilog=examples_and_statuses(
         (
             "rmqtool rebuild-cq /data/rocketmq/store --dry-run",
@@ -72,6 +73,7 @@ def rebuild_cq(style: Style, /, **given: Any) -> Exit:
 
 @click.command(
     "rebuild-index",
+    cls=HelpPage,
     epilog=examples_and_statuses(
         (
             "rmqtool rebuild-index /data/rocketmq/store --dry-run",
@@ -83,10 +85,11 @@ def rebuild_cq(style: Style, /, **given: Any) -> Exit:
 @rebuild_options
 @click.pass_obj
 def rebuild_index(style: Style, /, **given: Any) -> Exit:
-    """Rebuild the index files, by which messages are found by key, from the commit log.
+    """Rebuild the index files from the commit log.
 
-    STORE is the directory that broker.conf calls storePathRootDir. The files that are replaced are kept until
-    `rmqtool undo`. An index file holds keys of all topics: --topic and --queue are for --output only.
+    By the index a broker finds messages by key. STORE is the directory that broker.conf calls storePathRootDir. The
+    files that are replaced are kept until `rmqtool undo`. An index file holds keys of all topics: --topic and
+    --queue are for --output only.
     """
     return _rebuild(style, "rebuild-index", "index", given)
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqtool.base.errors import UsageError
-from rmqtool.commands.options import F, global_options, store_options
-from rmqtool.commands.writing import older_release_option, saved_plan_options, yes_option
+from rmqtool.commands.filter_options import QUEUE_ID
+from rmqtool.commands.options import F, global_options, jobs_option, store_options
+from rmqtool.commands.writing import dry_run_option, older_release_option, saved_plan_options, yes_option
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 
@@ -27,9 +28,9 @@ def rebuild_options(command: F) -> F:
     for option in reversed(
         (
             click.argument("path", type=path, metavar="STORE"),
-            click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic; may be repeated."),
-            click.option("--queue", "queue_ids", multiple=True, type=click.IntRange(min=0), metavar="ID",
-                         help="Only queues with this number; may be repeated."),
+            click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Of this topic. Repeatable."),
+            click.option("--queue", "queue_ids", multiple=True, type=QUEUE_ID, metavar="N",
+                         help="Of the queue of this number. Repeatable."),
             click.option("--only-damaged", is_flag=True,
                          help="Only what `rmqtool verify` finds wrong: it is run first."),
             click.option("--append-order", is_flag=True,
@@ -38,12 +39,11 @@ def rebuild_options(command: F) -> F:
             click.option("--neutralise", is_flag=True,
                          help="Put inert records in place of damaged bytes of the log, so that no start of the broker "
                          "ends the log there; the bytes are kept until undo."),
-            click.option("--output", type=path, metavar="DIR",
+            click.option("-o", "--output", type=path, metavar="DIR",
                          help="Write the files below DIR; the store is only read."),
-            click.option("--dry-run", is_flag=True, help="Show the plan; nothing is written."),
+            dry_run_option,
             saved_plan_options,
-            click.option("-j", "--jobs", type=click.IntRange(min=1, max=256), default=1, show_default=True,
-                         metavar="N", help="Read the log with so many processes; the result is the same."),
+            jobs_option(),
         )
     ):  # fmt: skip
         command = option(command)
@@ -106,15 +106,18 @@ class RebuildRequest:
     def _require_consistent(self) -> None:
         selects = self.topics or self.queue_ids or self.only_damaged
         if self.plan and (selects or self.append_order or self.neutralise or self.output or self.only_shows):
-            raise UsageError("--plan carries out what was saved: no other choice may be made beside it")
+            raise UsageError("--plan carries out what was saved: it cannot be combined with other choices")
         if self.neutralise and (self.output or selects):
-            raise UsageError("--neutralise changes the store's log, for all of its queues: no choice goes with it")
+            raise UsageError(
+                "--neutralise changes the store's log: it cannot be combined with --output, --topic, --queue or "
+                "--only-damaged"
+            )
         if self.output and self.only_shows:
-            raise UsageError("--output writes at once and leaves the store alone: --dry-run does not go with it")
+            raise UsageError("--output writes at once and leaves the store alone: it cannot be combined with --dry-run")
         if self.part == "index" and (self.topics or self.queue_ids) and not self.output:
             raise UsageError(
                 "an index file holds the keys of all topics: it cannot be rebuilt for some",
-                hint="leave --topic and --queue away, or write elsewhere with --output DIR",
+                hint="drop --topic and --queue, or write elsewhere with --output DIR",
             )
 
 

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqtool.base.errors import Exit
-from rmqtool.commands.options import examples_and_statuses, global_options, store_options
+from rmqtool.commands.help_page import HelpPage, examples_and_statuses
+from rmqtool.commands.options import global_options, jobs_option, store_options
 from rmqtool.commands.repair_request import RepairRequest
 from rmqtool.commands.verifying import diagnosis_of, recorded_options, run_verification
 from rmqtool.commands.writing import (
     confirm,
+    dry_run_option,
     older_release_option,
     print_recovered,
     recovered_json,
@@ -56,9 +58,9 @@ _EPILOG = examples_and_statuses(
 )
 
 
-@click.command("repair", epilog=_EPILOG)
+@click.command("repair", cls=HelpPage, epilog=_EPILOG)
 @click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
-@click.option("--dry-run", is_flag=True, help="Show what would be done; nothing is written.")
+@dry_run_option
 @saved_plan_options
 @click.option("--keep-offsets", is_flag=True, help="Leave committed offsets as they are, also impossible ones.")
 @click.option(
@@ -66,18 +68,17 @@ _EPILOG = examples_and_statuses(
     is_flag=True,
     help="Repair nothing: remove the records of losses, which verify reports until then.",
 )
-@click.option("-j", "--jobs", type=click.IntRange(min=1, max=256), default=1, show_default=True, metavar="N",
-              help="Read the log with so many processes; the result is the same.")  # fmt: skip
+@jobs_option()
 @yes_option
 @older_release_option
 @store_options
 @global_options
 @click.pass_obj
 def repair(style: Style, /, **given: Any) -> Exit:
-    """Repair a store: verify it, carry out the plan that verify ends with, and verify again.
+    """Carry out the plan that verify ends with.
 
-    STORE is the directory that broker.conf calls storePathRootDir. What is replaced is kept in STORE/.rmqtool until
-    `rmqtool undo`. Stop the broker first.
+    The store is verified before and after it. STORE is the directory that broker.conf calls storePathRootDir. What
+    is replaced is kept in STORE/.rmqtool until `rmqtool undo`. Stop the broker first.
     """
     from rmqtool.store.snapshot import Snapshot
 

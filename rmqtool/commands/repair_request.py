@@ -44,7 +44,7 @@ class RepairRequest:
         if self.acknowledge and (self.plan or self.keep_offsets or self.save_plan):
             raise UsageError("--acknowledge repairs nothing: no other choice may be made beside it")
         if self.plan and (self.only_shows or self.keep_offsets or self.broker_version):
-            raise UsageError("--plan carries out what was saved: no other choice may be made beside it")
+            raise UsageError("--plan carries out what was saved: it cannot be combined with other choices")
         self.store = open_store(self.path, self.broker_conf)
         self.options = RepairOptions(self.broker_version, self.keep_offsets)
         if self.plan:

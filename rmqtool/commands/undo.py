@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqtool.base.errors import Exit
-from rmqtool.commands.options import examples_and_statuses, global_options, store_options
-from rmqtool.commands.writing import confirm, print_recovered, recovered_json, reporting_state, yes_option
+from rmqtool.commands.help_page import HelpPage, examples_and_statuses
+from rmqtool.commands.options import global_options, store_options
+from rmqtool.commands.writing import (
+    confirm,
+    dry_run_option,
+    print_recovered,
+    recovered_json,
+    reporting_state,
+    yes_option,
+)
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.show.output import Style, byte_size, note, visible, write_document, write_text
 
@@ -35,12 +43,12 @@ _EPILOG = examples_and_statuses(
 )
 
 
-@click.command("undo", epilog=_EPILOG)
+@click.command("undo", cls=HelpPage, epilog=_EPILOG)
 @click.argument("path", type=click.Path(path_type=Path), metavar="STORE")
 @click.option(
     "--discard", is_flag=True, help="Remove the replaced files of all repairs for good, and keep the repairs."
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@dry_run_option
 @yes_option
 @store_options
 @global_options
@@ -137,7 +145,8 @@ def _show(
     if style.json:
         _write(style, path, kept or (), state, recovered)
     elif not kept:
-        write_text("nothing to undo: no repair keeps replaced files here\n" if state == "nothing" else "done\n")
+        nothing = "nothing to undo: no repair has kept files here (deletions by clean are final)"
+        write_text(f"{nothing if state == 'nothing' else 'done'}\n")
     elif state == "done":
         write_text(f"removed for good: {visible(_sum(kept))}\n")
     else:

@@ -11,7 +11,8 @@ import click
 
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.files import RateLimit
-from rmqtool.commands.options import examples_and_statuses, global_options, store_options
+from rmqtool.commands.help_page import HelpPage, examples_and_statuses
+from rmqtool.commands.options import global_options, jobs_option, store_options
 from rmqtool.commands.verifying import diagnosis_of, repeated_options, run_verification
 from rmqtool.findings.catalogue import CATALOGUE, close_matches
 from rmqtool.rules.broker_conf import BrokerConf
@@ -57,21 +58,21 @@ def _codes(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
     return codes
 
 
-@click.command("verify", epilog=_EPILOG)
+@click.command("verify", cls=HelpPage, epilog=_EPILOG)
 @click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
 @click.option(
     "--only",
     multiple=True,
     callback=_codes,
     metavar="CODE",
-    help="Report only findings whose code begins so: commitlog, index.slot. May be given several times.",
+    help="Report only findings whose code begins so: commitlog, index.slot. Repeatable.",
 )
 @click.option(
     "--skip",
     multiple=True,
     callback=_codes,
     metavar="CODE",
-    help="Leave out findings whose code begins so. May be given several times.",
+    help="Leave out findings whose code begins so. Repeatable.",
 )
 @click.option(
     "--max-examples",
@@ -81,15 +82,7 @@ def _codes(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
     metavar="N",
     help="Show at most so many findings of one code; all are counted.",
 )
-@click.option(
-    "-j",
-    "--jobs",
-    type=click.IntRange(min=1, max=256),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Verify in so many processes at once.",
-)
+@jobs_option()
 @click.option("--fast", is_flag=True, help="Structure only: do not read bodies, verify no CRC.")
 @click.option(
     "--format",
@@ -117,10 +110,11 @@ def verify(
     broker_conf: BrokerConf,
     limit_rate: RateLimit | None,
 ) -> int:
-    """Prove a store: every message, consume queue and index unit, compared both ways.
+    """Check every message, queue entry and index entry.
 
-    STORE is the directory that broker.conf calls storePathRootDir. A store that a broker runs on may be verified too:
-    what grows meanwhile is no fault. Nothing in the store is changed.
+    Messages are compared with the queues and the index, and these with the messages; at the end stand a verdict and
+    a plan. STORE is the directory that broker.conf calls storePathRootDir. A store that a broker runs on may be
+    verified too: what grows meanwhile is no fault. Nothing in the store is changed.
     """  # fmt: skip
     from rmqtool.findings.report import Selection
     from rmqtool.repair.diagnosis import repairs_of

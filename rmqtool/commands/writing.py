@@ -25,6 +25,12 @@ def yes_option(command: F) -> F:
     return click.option("-y", "--yes", is_flag=True, help="Do not ask; scripts need this.")(command)
 
 
+def dry_run_option(command: F) -> F:
+    """``--dry-run``, for every command that writes to a store."""
+    text = "Show what would be done; nothing is changed."
+    return click.option("-n", "--dry-run", is_flag=True, help=text)(command)
+
+
 def saved_plan_options(command: F) -> F:
     """``--save-plan`` and ``--plan``, for commands whose plans can be reviewed in between."""
     path = click.Path(path_type=Path)
@@ -103,8 +109,8 @@ def require_answer(*, yes: bool) -> None:
     """Return when somebody is there to be asked, or need not be; UsageError otherwise, best before any work."""
     if not yes and not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(
-            "nobody is at a terminal to be asked: nothing was changed",
-            hint="look with --dry-run at what would be done, then run it with --yes",
+            "not a terminal, so nobody can be asked: nothing was changed",
+            hint="add --yes, or --dry-run to see what would be done",
         )
 
 

@@ -65,7 +65,7 @@ UPGRADES = (
         "no effect in it.",
         how="It was removed or renamed, belongs to a newer release, or is misspelled. Plug-ins other than the tiered "
         "store may have settings that are not known here.",
-        effect="the broker ignores it without a word, and takes its default",
+        effect="the broker silently ignores it, and takes its default",
         versions=(
             ("4.5.2 and later", "mapedFileSizeCommitLog is mappedFileSizeCommitLog, and so for consume queues."),
             (

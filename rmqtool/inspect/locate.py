@@ -111,8 +111,8 @@ def _named(path: Path, *, is_directory: bool, conf: BrokerConf) -> Named | None:
 def _unknown(path: Path) -> UnsupportedError:
     kind = detect_kind(path)
     resemblance = f"; it looks like {name_of(kind)}" if kind else ""
-    hint = as_hint(kind) if kind else "--as KIND says what a copied file is"
-    return UnsupportedError(f"the place of this file does not say what it is{resemblance}", file=path, hint=hint)
+    hint = as_hint(kind) if kind else "use --as KIND, such as --as commitlog"
+    return UnsupportedError(f"cannot tell what this file is{resemblance}", file=path, hint=hint)
 
 
 def _location(path: Path, named: Named, *, is_directory: bool, conf: BrokerConf) -> Location:

@@ -52,7 +52,7 @@ def by_message_id(snapshot: Snapshot, text: str, body: BodyChoice, notes: Notes)
     if message is not None and message["message_id"] == text.upper():
         yield message
         return
-    where = f"{text} means offset {physical_offset} of the broker {format_host(host)}"
+    where = f"{text} stands for physical offset {physical_offset} of the broker {format_host(host)}"
     if message is not None:
         notes.add(f"{where}; the message there was stored by {message['store_host']}: the id is of another store")
     else:

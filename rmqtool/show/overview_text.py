@@ -238,7 +238,7 @@ def _show_failures(console: Console, overview: Overview) -> None:
         console.print()
         columns: Columns = [("Group", "left"), ("To retry", "right"), ("Dead letters", "right")]
         rows = [[one.group, one.retry_messages, one.dead_letter_messages] for one in failures]
-        show_table(console, table("Messages that groups failed on", columns, rows))
+        show_table(console, table("Retries and dead letters", columns, rows))
 
 
 def _offset_table(overview: Overview) -> Table:

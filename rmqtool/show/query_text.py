@@ -36,8 +36,12 @@ def show_pull(console: Console, answer: dict[str, Any]) -> None:
     _show(
         console,
         "next",
-        f"{answer['next_begin_offset']}; the queue has {answer['min_offset']} to before " + str(answer["max_offset"]),
+        f"{answer['next_begin_offset']}; {_range(answer['min_offset'], answer['max_offset'])}",
     )
+
+
+def _range(first: int, end: int) -> str:
+    return f"the queue has offsets {first} to {end - 1}" if end > first else f"the queue is empty, at {end}"
 
 
 def show_offsets(console: Console, answers: Sequence[dict[str, Any]]) -> None:

@@ -58,8 +58,8 @@ def _show_queues(plan: RebuildPlan, console: Console, verb: str, *, everything: 
     title = f"{_count(counts['create'], 'queue')} to create, {counts['replace']} to replace, {kept} kept"
     if not changed:
         without_messages = len(plan.without_messages)
-        title = f"{_count(kept, 'queue')} kept: as the log tells them"
-        title += f", but for {without_messages} of which it holds no message" if without_messages else ""
+        title = f"all {_count(kept, 'queue')} match the log already" if kept else "the log has no queue"
+        title += f"; {without_messages} of them without messages in the log" if without_messages else ""
     if verb == "written":
         title = f"{_count(len(plan.queues), 'queue')} written; the store lacks {counts['create']}, "
         title += f"differs in {counts['replace']}, has {kept} as they are here"
@@ -99,7 +99,7 @@ def _show_index(plan: RebuildPlan, console: Console, verb: str) -> None:
     new = len(names["create"]) + len(names["replace"])
     done = "written" if verb == "written" else "to write"
     units = _count(plan.index_units, "unit")
-    _print(console, f"index: {_count(new, 'file')} {done} with {units}, {removed} old to take out")
+    _print(console, f"index: {_count(new, 'file')} {done} with {units}, {removed} to remove")
 
 
 def _show_lost(plan: RebuildPlan, console: Console) -> None:

@@ -105,7 +105,7 @@ def _group_line(letter: str, item: dict[str, Any], queue_offset: int) -> str:
         return f"{letter} {item['group']} has not passed it: at {item['committed_offset']}, {-distance} before it"
     after = f" after {item['passed_after_time']}" if item["passed_after_time"] else ""
     until = f"{after}, by {item['as_of_time']}" if item["as_of_time"] else after
-    return f"{letter} {item['group']} has passed it{until}: at {item['committed_offset']}"
+    return f"{letter} {item['group']} has read it{until}: committed {item['committed_offset']}"
 
 
 def _index_lines(keys: list[dict[str, Any]]) -> Iterator[Line]:

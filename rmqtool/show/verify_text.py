@@ -172,7 +172,7 @@ def _show_map(console: Console, outcome: Outcome) -> None:
     used = [state for state in _SIGNS if state in states]
     legend = ", ".join(f"{_SIGNS[state][0]} {_MEANINGS[state]}" for state in used)
     console.print()
-    console.print(Text(f"each sign is {byte_size(cell)} of the log: {legend}", style="dim"))
+    console.print(Text(f"one character is {byte_size(cell)} of the log: {legend}", style="dim"))
     for first in range(0, count, _CELLS):
         line = Text(f"{begin + first * cell:>18}  ", style="dim")
         for state in states[first : first + _CELLS]:

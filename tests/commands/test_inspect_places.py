@@ -226,7 +226,7 @@ def test_a_timer_wheel_of_any_size(unpacked: GoldenStore, tmp_path: Path, size: 
         ("commitlog", ["--columns", ","], "no such column"),
         ("commitlog", ["--json", "--format", "csv"], "--json and --format csv"),
         ("commitlog", ["--from", "5", "--to", "4"], "--from is later than --to"),
-        ("", ["--reverse", "--limit", "1"], "--limit, --reverse: for what is in a store"),
+        ("", ["--reverse", "--limit", "1"], "--limit, --reverse: works on a part of a store"),
     ],
 )
 def test_options_that_do_not_fit(golden_store: GoldenStore, part: str, options: list[str], words: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import click.testing
 import pytest
 
 from rmqtool.base.errors import Exit
@@ -20,6 +21,7 @@ from tests.unchanged import unchanged
 
 ESCAPE = "\x1b["
 COMMANDS = {"": cli, **{name: command_named(name) for name in cli.modules}}
+NO_STORE = ("explain", "help", "version", "completion")
 
 
 @pytest.fixture
@@ -151,13 +153,13 @@ def test_without_a_command_there_is_help() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_has_examples_and_exit_statuses(name: str) -> None:
-    """Help of every command ends with lines to copy and what its exit statuses mean, in lines of 80 columns."""
+    """Help of every command has lines to copy and what its exit statuses mean, in lines of 80 columns."""
     found = rmqtool(*name.split(), "--help")
     assert found.status == Exit.OK
-    examples = found.out[found.out.index("Examples:") : found.out.index("Exit statuses:")].splitlines()[1:]
-    assert any(line.startswith("    rmqtool ") for line in examples)
-    statuses = re.findall(r"^    (\d+) +\S", found.out[found.out.index("Exit statuses:") :], re.MULTILINE)
-    needed = {"0", "2"} if name == "explain" else {"0", "4", "6"}  # explain reads no store
+    examples = found.out[found.out.index("Examples:") : found.out.index("-h, --help")].splitlines()[1:]
+    assert any("rmqtool " in line for line in examples)
+    statuses = re.findall(r"^  (\d+) +\S", found.out[found.out.index("Exit statuses:") :], re.MULTILINE)
+    needed = {"0", "2"} if name in NO_STORE else {"0", "4", "6"}
     assert needed <= set(statuses) <= {str(int(status)) for status in Exit}
     assert [line for line in found.out.splitlines() if len(line) > 80] == []
 
@@ -170,7 +172,7 @@ def test_examples_in_help_are_command_lines(name: str, store: Path, tmp_path: Pa
     places |= {"/lake": tmp_path / "lake", "/data/new": tmp_path / "new", "/tmp/plan.json": tmp_path / "plan"}
     (conf := tmp_path / "broker.conf").touch()
     for line in re.findall(r"^  rmqtool (.+)$", epilog, re.MULTILINE):
-        words = line.split("|")[0]
+        words = line.split("|")[0].split(" > ")[0]
         for shown, there in places.items():
             words = words.replace(shown, str(there))
         more = ["--engine", "local"] if words.startswith("export ") else []  # a Spark starts in tests of its own
@@ -227,7 +229,9 @@ def test_help_loads_no_command() -> None:
     loaded = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stderr.split()
     assert "rmqtool.commands.lazy" in loaded
     assert not {name for name in loaded if name.startswith("rmqtool.commands.")} - {
+        "rmqtool.commands.completion",
         "rmqtool.commands.ending",
+        "rmqtool.commands.help_page",
         "rmqtool.commands.lazy",
         "rmqtool.commands.options",
     }
@@ -253,3 +257,49 @@ def test_an_unknown_command_gets_the_nearest_names(word: str, said: str) -> None
     found = rmqtool(word, "store")
     assert found.status == Exit.USAGE
     assert said in found.err
+
+
+OTHER_MEANINGS = {
+    "--columns": "export has columns that no listing shows",
+    "--fast": "diff leaves out other reading than verify",
+    "--format": "what can be made of a listing, and of a verdict",
+    "--group": "query answers about one group, pending filters by some",
+    "--jobs": "an export takes all cores",
+    "--limit": "a listing stops, a summary goes on counting",
+    "--only": "diff chooses a side, verify codes",
+    "--scan": "an overview counts, a query searches",
+    "--time-zone": "for clean it is the broker's, which decides",
+    "--topic": "pending means the topic that consumers see",
+}
+
+
+def test_one_option_has_one_type_and_one_meaning() -> None:
+    """In all commands, but for those that are named here with the reason."""
+    found: dict[str, set[tuple[object, ...]]] = {}
+    for name in cli.modules:
+        for option in command_named(name).params:
+            if isinstance(option, click.Option):
+                kind = "PATH" if isinstance(option.type, click.Path) else repr(option.type)
+                told = (option.help, kind, option.metavar, *option.opts)
+                found.setdefault(max(option.opts, key=len), set()).add(told)
+    assert {name for name, told in found.items() if len(told) > 1} - {"--output"} == OTHER_MEANINGS.keys()
+
+
+def test_help_is_at_most_100_columns_wide_and_groups_options() -> None:
+    """Examples stand before the options, and the ranges of numbers are not told."""
+    for name in cli.modules:
+        shown = click.testing.CliRunner(env={"COLUMNS": "200"}).invoke(cli, [name, "--help"]).output
+        assert max(map(len, shown.splitlines())) <= 100
+        assert shown.index("Examples:") < shown.index("-h, --help") < shown.index("Exit statuses:")
+        assert "x<=" not in shown
+        assert "x>=" not in shown
+
+
+def test_help_version_and_completion_are_commands() -> None:
+    """As people type them."""
+    assert rmqtool("help").out == rmqtool("--help").out
+    assert rmqtool("help", "verify").out == rmqtool("verify", "--help").out
+    assert "did you mean verify" in rmqtool("help", "verfy").err
+    assert rmqtool("version").out == rmqtool("--version").out == rmqtool("-V").out
+    assert rmqtool("version", "--json").document["result"]["version"] in rmqtool("-V").out
+    assert "complete -o nosort -F _rmqtool_completion rmqtool" in rmqtool("completion", "bash").out

@@ -107,7 +107,8 @@ def test_undo_takes_back_the_last_first(store: Path) -> None:
     assert tree(store) == between
     assert rmqtool("undo", store, "--yes", "-q").err == ""
     assert tree(store) == before
-    assert rmqtool("undo", store, "--yes").out == "nothing to undo: no repair keeps replaced files here\n"
+    told = "nothing to undo: no repair has kept files here (deletions by clean are final)\n"
+    assert rmqtool("undo", store, "--yes").out == told
 
 
 def test_json_says_the_same(store: Path) -> None:

@@ -1,0 +1,88 @@
+"""How the help of a command reads: what it does, examples, options in groups, exit statuses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import click
+
+from rmqtool.base.errors import Exit
+
+WIDTH = 100  # columns at most
+
+_EVERY = "Options of every command"
+_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Which messages": (
+        *("topic", "queue", "tag", "key", "from", "to", "from-offset", "to-offset", "time-zone", "group", "kind"),
+        *(
+            "unique-key",
+            "msg-id",
+            "offset",
+            "queue-offset",
+            "time",
+            "where",
+            "body-contains",
+            "include",
+            "hash-matches",
+        ),
+    ),
+    "How it is shown": (
+        *("limit", "reverse", "follow", "hex", "columns", "format", "count", "slots", "body", "body-format"),
+        *("max-examples", "only", "skip", "list", "all-runs", "save-body"),
+    ),
+    "The cleaner's settings, in the place of those of broker.conf": (
+        *("file-reserved-time", "delete-when", "disk-max-used-space-ratio", "disk-space-warning-level-ratio"),
+        *("disk-space-clean-forcibly-ratio", "delete-file-batch-max", "clean-resource-interval"),
+        *("replicas-per-disk-partition", "logical-disk-space-clean-forcibly-threshold", "clean-file-forcibly-enable"),
+    ),
+    "The broker, and the machine": ("broker-version", "broker-conf", "allow-older-release", "jobs", "limit-rate"),
+    "Spark": ("engine", "master", "conf", "split-size"),
+    _EVERY: ("json", "color", "quiet", "verbose", "version", "help"),
+}
+_GROUP_OF = {name: group for group, names in _GROUPS.items() for name in names}
+_RANGE = re.compile(r"(?:; )?[-<=\d]*\bx[<>=]+-?\d+")  # of numbers, which an error tells whom it concerns
+_EMPTY = re.compile(r" *\[\]")
+
+
+class HelpPage(click.Command):
+    """A command whose examples stand before its options, which stand in groups."""
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The whole page."""
+        examples, _, statuses = (self.epilog or "").partition("\n\n")
+        self.format_usage(ctx, formatter)
+        self.format_help_text(ctx, formatter)
+        _write(formatter, examples)
+        self.format_options(ctx, formatter)
+        _write(formatter, statuses)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options, those of this command alone first."""
+        rows: dict[str, list[tuple[str, str]]] = {"Options": [], **{group: [] for group in _GROUPS}}
+        for option in self.get_params(ctx):
+            record = option.get_help_record(ctx) if isinstance(option, click.Option) else None
+            if record is not None:
+                rows[_group_of(option)].append((record[0], _EMPTY.sub("", _RANGE.sub("", record[1]))))
+        for group, lines in rows.items():
+            if lines:
+                with formatter.section(group):
+                    formatter.write_dl(lines)
+
+
+def examples_and_statuses(examples: Sequence[str], statuses: Mapping[Exit, str]) -> str:
+    """The epilog of a command: examples to copy, and what its exit statuses mean."""
+    shown = [f"  {example}" for example in examples]
+    meanings = [f"  {int(status):<4} {meaning}" for status, meaning in statuses.items()]
+    return "\n".join(("\b", "Examples:", *shown, "", "\b", "Exit statuses:", *meanings))
+
+
+def _group_of(option: click.Parameter) -> str:
+    longest = max(option.opts, key=len)
+    return _GROUP_OF.get(longest.removeprefix("--"), "Options")
+
+
+def _write(formatter: click.HelpFormatter, paragraph: str) -> None:
+    if paragraph:
+        formatter.write_paragraph()
+        formatter.write_text(paragraph)
