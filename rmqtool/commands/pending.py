@@ -14,7 +14,7 @@ from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, now_option, store_options, time_of, time_zone_option
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
-from rmqtool.show.output import Style
+from rmqtool.show.output import Style, note
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
@@ -30,6 +30,7 @@ _EPILOG = examples_and_statuses(
     ),
     {
         Exit.OK: "all was looked at, whether or not anything is owed",
+        Exit.FINDINGS: "there is no such topic",
         Exit.USAGE: "the command line is wrong",
         Exit.LOSSY: "something could not be read, or is not looked at: there may be more",
         Exit.FAILED: "the store cannot be read, or is not supported",
@@ -98,6 +99,7 @@ def pending(
     from rmqtool.show.progress import byte_progress
     from rmqtool.store.snapshot import Snapshot
     from rmqtool.store.store import open_store
+    from rmqtool.store.why_nothing import unknown_topic
 
     style.store = str(path)
     errors = ReadErrors()
@@ -110,4 +112,8 @@ def pending(
         write_pending(snapshot, work, style)
     else:
         show_pending(snapshot, work, style)
+    unknown = [told for topic in request.topics if (told := unknown_topic(snapshot, topic))]
+    if unknown and not work.owed.messages:
+        note("; ".join(unknown))
+        return Exit.FINDINGS
     return Exit.OK if work.is_whole else Exit.LOSSY

@@ -58,7 +58,7 @@ def _show_queues(plan: RebuildPlan, console: Console, verb: str, *, everything: 
     title = f"{_count(counts['create'], 'queue')} to create, {counts['replace']} to replace, {kept} kept"
     if not changed:
         without_messages = len(plan.without_messages)
-        title = f"all {_count(kept, 'queue')} match the log already" if kept else "the log has no queue"
+        title = f"all {_count(kept, 'queue')} match the log already" if kept else "no queue to rebuild"
         title += f"; {without_messages} of them without messages in the log" if without_messages else ""
     if verb == "written":
         title = f"{_count(len(plan.queues), 'queue')} written; the store lacks {counts['create']}, "

@@ -110,6 +110,13 @@ def test_filters(store: Path, options: list[str], expected: int) -> None:
     assert counted == (9 if "--limit" in options else expected)
 
 
+def test_an_unknown_topic_is_told(store: Path) -> None:
+    """With the names that there are: nothing would be owed to a topic that is spelt wrongly."""
+    found = rmqtool("pending", store, "--topic", "no-such-topic")
+    assert found.status == Exit.FINDINGS
+    assert "there is no topic no-such-topic" in found.err
+
+
 def test_the_most_urgent_are_listed(store: Path) -> None:
     """A limit cuts the list that there is without it."""
     everything = result_of(store)["messages"]
