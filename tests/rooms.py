@@ -18,6 +18,7 @@ ROOMS: Mapping[str, str] = {
     "cli": "errors become exit statuses",
     "commands": "options in, one job called, the answer shown",
     "show": "everything anyone sees",
+    "library": "what Python programs import",
     "inspect": "what a store, or a path in it, holds",
     "verify": "log, queues and index compared both ways",
     "repair": "one plan for all findings, and the changes that no rebuild makes",

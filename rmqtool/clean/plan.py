@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import tzinfo
 from itertools import islice
 
+from rmqtool.base.files import RateLimit
 from rmqtool.broker.cleaner import Cleaner, CleanerRun, Rules
 from rmqtool.broker.delete_when import next_start
 from rmqtool.broker.log_deletion import FileDecision
 from rmqtool.broker.queue_cleaner import QueueCleaner
 from rmqtool.broker.queue_deletion import QueueAfterRun
 from rmqtool.broker.trigger import Trigger
-from rmqtool.clean.snapshot import Facts
+from rmqtool.clean.snapshot import Facts, take_snapshot
+from rmqtool.rules.retention import settings_of
+from rmqtool.rules.versions import Version
 from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import Store
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,35 @@ class CleanPlan:
     def next_start(self) -> int | None:
         """When the next hour of `deleteWhen` begins, epoch ms."""
         return next_start(self.rules.settings.delete_when, self.now, self.rules.zone)
+
+
+@dataclass(frozen=True)
+class AsIf:
+    """What is taken to be otherwise than it is: settings, the disks' used ratio (a fraction), zone, who asked."""
+
+    options: Mapping[str, str] = field(default_factory=dict)
+    used_ratio: float | None = None
+    zone: tzinfo | None = None
+    is_manual: bool = False
+    is_first_file_in_use: bool = False
+
+
+def next_deletions(
+    store: Store,
+    version: Version | None,
+    now: int,
+    as_if: AsIf | None = None,
+    *,
+    limit: RateLimit | None = None,
+    all_runs: bool = False,
+) -> CleanPlan:
+    """The plan for a store as it is now, at `now`, epoch ms; `version` None: the newest release that fits."""
+    as_if = as_if or AsIf()
+    facts = take_snapshot(store, version, as_if.used_ratio, limit)
+    release = facts.snapshot.release
+    settings = settings_of(store.conf.settings, as_if.options, release)
+    rules = Rules(settings, release, as_if.zone, as_if.is_manual, as_if.is_first_file_in_use)
+    return plan(facts, rules, now, all_runs=all_runs)
 
 
 def plan(facts: Facts, rules: Rules, now: int, *, all_runs: bool = False) -> CleanPlan:

@@ -129,18 +129,19 @@ def _require_consistent(asked: Mapping[str, Any], *, is_saved: bool, dry_run: bo
 
 def _make_plan(store: Store, moment: int, asked: Mapping[str, Any]) -> CleanPlan:
     """The cleaner's plan at `moment`, epoch ms, for the store as it is now."""
-    from rmqtool.broker.cleaner import Rules
-    from rmqtool.clean.plan import plan
-    from rmqtool.clean.snapshot import take_snapshot
-    from rmqtool.rules.retention import settings_of
+    from rmqtool.clean.plan import AsIf, next_deletions
 
     percent = asked["disk_used_percent"]
-    used_ratio = None if percent is None else percent / 100
-    facts = take_snapshot(store, asked["broker_version"], used_ratio, asked["limit_rate"])
-    release = facts.snapshot.release
-    settings = settings_of(asked["broker_conf"].settings, asked["options"], release)
-    rules = Rules(settings, release, asked["zone"], asked["manual"], asked["first_file_in_use"])
-    return plan(facts, rules, moment, all_runs=asked["all_runs"])
+    as_if = AsIf(
+        options=asked["options"],
+        used_ratio=None if percent is None else percent / 100,
+        zone=asked["zone"],
+        is_manual=asked["manual"],
+        is_first_file_in_use=asked["first_file_in_use"],
+    )
+    return next_deletions(
+        store, asked["broker_version"], moment, as_if, limit=asked["limit_rate"], all_runs=asked["all_runs"]
+    )
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import tzinfo
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,10 +11,10 @@ from typing import Any, TypeVar
 import click
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import RateLimit, read_all
+from rmqtool.base.files import RateLimit
 from rmqtool.base.times import parse_time, parse_zone
 from rmqtool.broker.delete_when import MAX_TIME
-from rmqtool.rules.broker_conf import BrokerConf, parse_broker_conf
+from rmqtool.rules.broker_conf import BrokerConf, read_broker_conf
 from rmqtool.rules.versions import Version, parse_version
 from rmqtool.show.output import Style
 
@@ -23,7 +22,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]i?)?b?(?:/s)?", re.IGNORECASE | re.ASCII)
 _FACTORS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
-_MAX_CONF_SIZE = 1 << 20
 
 
 def time_of(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
@@ -69,11 +67,7 @@ def _version(ctx: click.Context, param: click.Parameter, value: str | None) -> V
 
 
 def _conf(ctx: click.Context, param: click.Parameter, value: Path | None) -> BrokerConf:
-    if value is None:
-        return BrokerConf()
-    # Latin-1, as the broker reads it: Properties#load(InputStream).
-    conf = parse_broker_conf(read_all(value, _MAX_CONF_SIZE).decode("latin-1"))
-    return replace(conf, path=str(value))
+    return BrokerConf() if value is None else read_broker_conf(value)
 
 
 def _in_calendar(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:

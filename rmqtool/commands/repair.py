@@ -14,7 +14,7 @@ from rmqtool.base.errors import Exit
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, jobs_option, store_options
 from rmqtool.commands.repair_request import RepairRequest
-from rmqtool.commands.verifying import diagnosis_of, recorded_options, run_verification
+from rmqtool.commands.verifying import recorded_options, run_verification
 from rmqtool.commands.writing import (
     confirm,
     dry_run_option,
@@ -158,6 +158,7 @@ class _Done:
 
 def _find(style: Style, request: RepairRequest) -> _Found:
     """Verify the store, and plan the next transaction."""
+    from rmqtool.library.verified import diagnosis_of
     from rmqtool.repair.diagnosis import repairs_of
     from rmqtool.repair.plan import plan_of
     from rmqtool.verify.outcome import outcome_of

@@ -13,7 +13,7 @@ from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.files import RateLimit
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, jobs_option, store_options
-from rmqtool.commands.verifying import diagnosis_of, repeated_options, run_verification
+from rmqtool.commands.verifying import repeated_options, run_verification
 from rmqtool.findings.catalogue import CATALOGUE, close_matches
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
@@ -117,8 +117,7 @@ def verify(
     verified too: what grows meanwhile is no fault. Nothing in the store is changed.
     """  # fmt: skip
     from rmqtool.findings.report import Selection
-    from rmqtool.repair.diagnosis import repairs_of
-    from rmqtool.repair.plan import Plan, plan_of
+    from rmqtool.library.verified import plan_for
     from rmqtool.store.store import open_store
     from rmqtool.verify.outcome import outcome_of
     from rmqtool.verify.verification import Verification, VerifyRequest
@@ -142,9 +141,7 @@ def verify(
             run_verification(style, verification, pool)
     outcome = outcome_of(verification)
     options = repeated_options(broker_conf.path, broker_version, limit_rate, jobs)
-    diagnosis = diagnosis_of(outcome, options)
-    plan = plan_of(diagnosis, repairs_of(diagnosis)) if outcome.complete else Plan()
-    return _show(style, outcome, plan, form, monotonic() - started)
+    return _show(style, outcome, plan_for(outcome, options), form, monotonic() - started)
 
 
 def _show(style: Style, outcome: Outcome, plan: Plan, form: Form, seconds: float) -> int:

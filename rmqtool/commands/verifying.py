@@ -1,4 +1,4 @@
-"""A verification under a progress bar, and what it is for a plan: shared by the commands that verify."""
+"""A verification under a progress bar, and the options that its next commands need: shared by commands that verify."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ if TYPE_CHECKING:
 
     from rmqtool.base.files import RateLimit
     from rmqtool.base.parallel import WorkerPool
-    from rmqtool.repair.diagnosis import Diagnosis
     from rmqtool.rules.versions import Version
-    from rmqtool.verify.outcome import Outcome
     from rmqtool.verify.part_result import PartResult
     from rmqtool.verify.verification import Verification
 
@@ -34,14 +32,6 @@ def run_verification(
             bar.update(done)
 
         verification.run(progress, pool)
-
-
-def diagnosis_of(outcome: Outcome, options: tuple[str, ...]) -> Diagnosis:
-    """The outcome as a plan sees it; `options` are those that each command of the plan needs."""
-    from rmqtool.repair.diagnosis import Diagnosis, to_be_treated
-
-    findings = to_be_treated(outcome.findings)
-    return Diagnosis(outcome.snapshot, findings, outcome.lost, outcome.verdict == "dirty", options)
 
 
 def repeated_options(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from rmqtool.base.errors import UsageError
+from rmqtool.base.files import read_all
 
 _MULTI_PATH_SPLITTER = ","  # MixAll.MULTI_PATH_SPLITTER
+_MAX_SIZE = 1 << 20
 _BLANKS = " \t\f"
 _PAIR = re.compile(r"((?:[^\\ \t\f=:]|\\.?)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.?)", re.DOTALL)
@@ -51,6 +54,12 @@ class BrokerConf:
 
         slots, units = self.size("maxHashSlotNum"), self.size("maxIndexNum")
         return (slots or DEFAULT_SLOTS, units or DEFAULT_UNITS) if slots or units else None
+
+
+def read_broker_conf(path: Path) -> BrokerConf:
+    """The settings in a file; raises UnreadableError, and UsageError for what Java does not parse."""
+    # Latin-1, as the broker reads it: Properties#load(InputStream).
+    return replace(parse_broker_conf(read_all(path, _MAX_SIZE).decode("latin-1")), path=str(path))
 
 
 def parse_broker_conf(text: str) -> BrokerConf:

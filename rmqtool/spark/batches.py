@@ -8,12 +8,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.worker import keep_arrow_to_one_thread
-from rmqtool.scan.events import REASON_MEANINGS, Damage
 from rmqtool.spark.arrow import arrow_schema, conform
 from rmqtool.spark.options import SourceOptions
-from rmqtool.store.message_reader import SplitReader
+from rmqtool.store.message_reader import read_messages
 from rmqtool.store.splits import Split
 
 
@@ -29,16 +27,5 @@ def read_batches(split: Split, options: SourceOptions, schema: Any) -> Iterator[
     fails = options.on_damage == "fail"
     keep_arrow_to_one_thread()
     expected = arrow_schema(schema)
-    reader = SplitReader(split, options.query, proves_bodies=fails)
-    for event in reader.events():
-        if not isinstance(event, Damage):
-            yield conform(reader.to_messages(event), expected)
-        elif fails:
-            raise _damaged(split, event.physical_offset, REASON_MEANINGS[event.reason])
-        if fails and reader.wrong_crc.count:
-            raise _damaged(split, reader.wrong_crc.physical_offsets[0], "a body that does not have its CRC")
-
-
-def _damaged(split: Split, offset: int, reason: str) -> RmqtoolError:
-    message = f"{reason} (onDamage=skip passes over what is damaged)"
-    return RmqtoolError(message, file=split.root, offset=offset)
+    for batch in read_messages(split, options.query, fails=fails, way_out="onDamage=skip"):
+        yield conform(batch, expected)

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from rmqtool.base.errors import UsageError
-from rmqtool.base.files import read_all
 from rmqtool.base.times import parse_time
-from rmqtool.rules.broker_conf import BrokerConf, parse_broker_conf
+from rmqtool.rules.broker_conf import BrokerConf, read_broker_conf
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.store.message_reader import INCLUDABLE, Query, make_query
@@ -27,7 +26,6 @@ OPTIONS = (
 )  # fmt: skip
 """Their names; upper and lower case are the same to Spark."""
 
-_MAX_CONF_SIZE = 1 << 20
 _LEAST_SPLIT = 1 << 20
 
 
@@ -136,4 +134,4 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
 
 
 def _conf(path: str | None) -> BrokerConf:
-    return parse_broker_conf(read_all(Path(path), _MAX_CONF_SIZE).decode("latin-1")) if path else BrokerConf()
+    return read_broker_conf(Path(path)) if path else BrokerConf()

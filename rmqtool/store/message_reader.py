@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rmqtool.base.errors import UsageError
+from rmqtool.base.errors import RmqtoolError, UsageError
 from rmqtool.base.files import RateLimit, ReadPolicy
 from rmqtool.formats.sys_flag import COMPRESSED, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmqtool.scan.columns import (
@@ -22,7 +22,7 @@ from rmqtool.scan.columns import (
     needs_plain_body,
     record_batches,
 )
-from rmqtool.scan.events import Blank, Damage
+from rmqtool.scan.events import REASON_MEANINGS, Blank, Damage
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.message_rows import BodyChoice
@@ -302,3 +302,21 @@ def _field(name: str, *, dictionary_encoded: bool = False) -> pa.Field:
         text = DICTIONARY_STRING if dictionary_encoded else pa.string()
         return pa.field(name, text if name == "file" else pa.int64(), nullable=False)
     return message_schema((name,), dictionary_encoded=dictionary_encoded).field(0)
+
+
+def read_messages(split: Split, query: Query, *, fails: bool, way_out: str) -> Iterator[pa.RecordBatch]:
+    """The messages of a split; damage is passed over, or `fails` with RmqtoolError, which names the `way_out`."""
+    reader = SplitReader(split, query, proves_bodies=fails)
+    for event in reader.events():
+        if fails and reader.wrong_crc.count:
+            offset = reader.wrong_crc.physical_offsets[0]
+            raise _damaged(split, offset, "a body that does not have its CRC", way_out)
+        if not isinstance(event, Damage):
+            yield reader.to_messages(event)
+        elif fails:
+            raise _damaged(split, event.physical_offset, REASON_MEANINGS[event.reason], way_out)
+
+
+def _damaged(split: Split, offset: int, reason: str, way_out: str) -> RmqtoolError:
+    message = f"{reason} ({way_out} passes over what is damaged)"
+    return RmqtoolError(message, file=split.root, offset=offset)

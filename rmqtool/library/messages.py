@@ -1,0 +1,105 @@
+"""Messages of a store that pass filters: one by one, as record batches, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from rmqtool.store.message_reader import EXPORT_COLUMNS, Query, make_query, read_messages
+from rmqtool.store.named_stores import NamedStore
+from rmqtool.store.splits import find_source, split_source
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
+
+_AT_ONCE = 1000  # messages that are Python objects at the same time
+_WAY_OUT = "on_damage='skip'"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message; the fields are the columns of an export, times are aware and in UTC."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    message_size: int
+    message_id: str
+    unique_key: str | None
+    keys: tuple[str, ...]
+    tags: str | None
+    properties: Mapping[str, str]
+    born_timestamp: datetime
+    store_timestamp: datetime
+    born_host: str
+    store_host: str
+    flag: int
+    sys_flag: int
+    reconsume_times: int
+    body_crc: int
+    transaction: str
+    compression: str | None
+    prepared_transaction_offset: int
+    body_size: int
+    body: bytes | None
+
+
+class Messages:
+    """Messages that pass filters, in the order of the log. Each iteration reads the log as it is then.
+
+    Memory is that of a few batches, whatever the size of the log. Damage raises RmqtoolError, or is passed over.
+    """
+
+    def __init__(self, store: NamedStore, query: Query, *, skips_damage: bool) -> None:
+        self._store = store
+        self._query = query
+        self._skips_damage = skips_damage
+
+    def __iter__(self) -> Iterator[Message]:
+        for batch in self._batches(replace(self._query, columns=EXPORT_COLUMNS)):
+            for start in range(0, batch.num_rows, _AT_ONCE):
+                for row in batch.slice(start, _AT_ONCE).to_pylist():
+                    yield _message(row)
+
+    def first(self) -> Message | None:
+        """The first one, None where there is none."""
+        return next(iter(self), None)
+
+    def count(self) -> int:
+        """How many there are; bodies are not read."""
+        return sum(batch.num_rows for batch in self.batches(("physical_offset",)))
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The messages as Arrow record batches with these columns, by default those of an export.
+
+        Raises UsageError for a column that there is not.
+        """
+        query = make_query(columns, self._query.body, self._query.filters, self._query.include)
+        return self._batches(query)
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """All of them as an Arrow table, in memory."""
+        query = make_query(columns, self._query.body, self._query.filters, self._query.include)
+        return pa.Table.from_batches(self._batches(query), schema=query.schema)
+
+    def to_pandas(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """All of them as a pandas data frame, in memory; needs pandas."""
+        return self.to_arrow(columns).to_pandas()
+
+    def _batches(self, query: Query) -> Iterator[pa.RecordBatch]:
+        source = find_source(self._store, query.filters.start, query.filters.stop)
+        for split in split_source(source):
+            yield from read_messages(split, query, fails=not self._skips_damage, way_out=_WAY_OUT)
+
+
+def _message(row: dict[str, Any]) -> Message:
+    row["keys"], row["properties"] = tuple(row["keys"] or ()), dict(row["properties"] or ())
+    return Message(*(row.get(name) for name in _FIELDS))  # type: ignore[arg-type]
+
+
+_FIELDS = tuple(field.name for field in fields(Message))

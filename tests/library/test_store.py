@@ -1,0 +1,215 @@
+"""What Python programs import: the same answers as the commands', typed and bounded in memory."""
+
+from __future__ import annotations
+
+import inspect as python_inspect
+import json
+import os
+import re
+import tracemalloc
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import rmqtool
+from rmqtool.base.errors import NotAStoreError, RmqtoolError, UsageError
+from rmqtool.formats.sys_flag import TRANSACTION_PREPARED
+from rmqtool.library.messages import Message, Messages
+from rmqtool.library.store import Queue, Store
+from rmqtool.store.message_reader import EXPORT_COLUMNS
+from tests.building import LogBuilder
+from tests.commands.running import ROOT
+from tests.commands.running import rmqtool as run
+from tests.unchanged import unchanged
+
+EXAMPLE = ROOT / "examples" / "store"
+
+
+@pytest.fixture(scope="module")
+def store() -> Store:
+    return rmqtool.open(EXAMPLE)
+
+
+def listed(*options: str) -> list[dict[str, object]]:
+    lines = run("inspect", EXAMPLE / "commitlog", "--json", *options).out.splitlines()
+    return [row for row in map(json.loads, lines) if row["kind"] == "message"]
+
+
+def test_messages_are_those_of_inspect(store: Store) -> None:
+    """In the order of the log, with the same fields."""
+    options = ("--topic", "payments", "--body-format", "base64")
+    expected = listed(*options)
+    found = list(store.messages(topic="payments"))
+    assert len(found) == len(expected) > 10
+    for message, row in zip(found, expected, strict=True):
+        assert (message.physical_offset, message.message_id) == (row["physical_offset"], row["message_id"])
+        assert (list(message.keys), message.tags, dict(message.properties)) == (
+            row["keys"], row["tags"], row["properties"])  # fmt: skip
+        assert message.store_timestamp.timestamp() * 1000 == pytest.approx(row["store_timestamp"])
+        assert message.store_timestamp.utcoffset() is not None
+
+
+def test_a_message_has_the_columns_of_an_export() -> None:
+    """In their order: each new column is a new field."""
+    assert tuple(python_inspect.signature(Message).parameters) == EXPORT_COLUMNS
+
+
+def test_filters(store: Store) -> None:
+    """One value or several, times in all forms, and all must pass."""
+    everything = list(store.messages())
+    assert store.messages().count() == len(everything)
+    assert store.messages(topic=["orders", "payments"]).count() == sum(
+        message.topic in ("orders", "payments") for message in everything
+    )
+    middle = everything[len(everything) // 2].store_timestamp
+    later = [message for message in everything if message.store_timestamp >= middle]
+    for moment in (middle, int(middle.timestamp() * 1000), middle.isoformat()):
+        assert list(store.messages(since=moment)) == later
+        assert store.messages(until=moment).count() == len(everything) - len(later)
+    assert [message.queue_offset for message in store.messages(topic="orders", queue_id=0, key="ORD-1010")] == [
+        message.queue_offset for message in everything
+        if (message.topic, message.queue_id) == ("orders", 0) and "ORD-1010" in message.keys
+    ]  # fmt: skip
+    assert store.messages(topic="no-such-topic").first() is None
+
+
+def test_columns(store: Store) -> None:
+    """Batches and tables have those that are asked for; an unknown one is named."""
+    orders = store.messages(topic="orders")
+    table = orders.to_arrow(["queue_offset", "body.item"])
+    assert table.column_names == ["queue_offset", "body.item"]
+    assert pa.Table.from_batches(orders.batches()).column_names == list(EXPORT_COLUMNS)
+    assert store.messages(topic="none").to_arrow().num_rows == 0
+    with pytest.raises(UsageError, match="no column is named 'bodies'"):
+        orders.to_arrow(["bodies"])
+
+
+def test_find(store: Store) -> None:
+    """By whatever people have of a message; nothing found is an empty list."""
+    message = next(each for each in store.messages(topic="orders") if each.keys)
+    by_place = store.find(queue_offset=("orders", message.queue_id, message.queue_offset))
+    assert by_place == store.find(offset=message.physical_offset) == [message]
+    assert store.find(message_id=message.message_id) == store.find(message_id=str(message.unique_key)) == [message]
+    assert message in store.find(key=message.keys[0], topic="orders")
+    assert store.find(key="no-such-key") == store.find(offset=message.physical_offset + 1) == []
+    with pytest.raises(UsageError, match="find one of"):
+        store.find(key="a", offset=0)
+
+
+def test_messages_that_no_consumer_sees_are_found(tmp_path: Path) -> None:
+    """A prepared message by its place, though a loop leaves it out."""
+    store = rmqtool.open(LogBuilder().add_all([{"sys_flag": TRANSACTION_PREPARED}, {}]).write(tmp_path / "store"))
+    assert [message.transaction for message in store.messages()] == ["none"]
+    assert store.messages(include=("prepared",)).count() == 2
+    assert [message.transaction for message in store.find(offset=0)] == ["prepared"]
+
+
+def test_queues_and_groups(store: Store) -> None:
+    """Ranges and units are those of the messages; the lag is that of the overview."""
+    for topic, queue_id in store.queues:
+        queue = store.queue(topic, queue_id)
+        units = list(queue.units())
+        assert [unit.queue_offset for unit in units] == list(range(queue.range.min_offset, queue.range.max_offset))
+    result = run("inspect", EXAMPLE, "--json").document["result"]
+    lags = {(row["group"], row["topic"], row["queue_id"]): row["lag"] for row in result["consumers"]}
+    assert {(each.group, each.topic, each.queue_id): each.lag for each in store.consumer_offsets} == lags
+    with pytest.raises(UsageError, match=r"no topic ordes \(did you mean orders\?\)"):
+        store.queue("ordes", 0)
+    with pytest.raises(UsageError, match="topic orders has no queue 99"):
+        store.queue("orders", 99)
+
+
+def test_verify_and_clean(store: Store) -> None:
+    """The verdict, findings and plan of the command."""
+    document = run("verify", EXAMPLE, "--json").document
+    verified = store.verify()
+    assert verified.verdict == document["result"]["verdict"]
+    assert [finding.as_json() for finding in verified.findings] == document["findings"]
+    assert verified.plan.as_json() == document["result"]["plan"]
+    plan = store.clean_plan(now=datetime(2026, 12, 31, 4, tzinfo=timezone.utc), all_runs=True)
+    assert len(plan.deleted) + len(plan.kept) == 1
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    root = LogBuilder().add_all([{}, {}, {}]).write(tmp_path / "store")
+    [log] = (root / "commitlog").iterdir()
+    data = bytearray(log.read_bytes())
+    size = int.from_bytes(data[:4], "big")
+    data[size + 4] ^= 0xFF  # the magic code of the second record
+    log.write_bytes(data)
+    return root
+
+
+def test_damage_is_raised_with_its_place_or_passed_over(damaged: Path) -> None:
+    """Never is it left out unasked."""
+    with unchanged(damaged):
+        messages = rmqtool.open(damaged).messages()
+        first = next(iter(messages))
+        with pytest.raises(RmqtoolError, match="on_damage='skip' passes over") as raised:
+            list(messages)
+        assert raised.value.offset == first.message_size
+        left = [each.physical_offset for each in rmqtool.open(damaged).messages(on_damage="skip")]
+        assert left == [0, 2 * first.message_size]
+        assert not rmqtool.open(damaged).verify().is_clean
+
+
+def test_a_wrong_body_is_not_given_out(tmp_path: Path) -> None:
+    """The error comes in the place of the message, not behind it."""
+    root = LogBuilder().add_all([{"body": b"x" * 50}]).write(tmp_path / "store")
+    [log] = (root / "commitlog").iterdir()
+    data = bytearray(log.read_bytes())
+    data[data.index(b"x" * 50)] = 0
+    log.write_bytes(data)
+    with pytest.raises(RmqtoolError, match="does not have its CRC"):
+        rmqtool.open(root).messages().first()
+    assert rmqtool.open(root).messages(on_damage="skip").count() == 1
+
+
+def test_errors(tmp_path: Path) -> None:
+    """As the commands', of one family."""
+    with pytest.raises(NotAStoreError):
+        rmqtool.open(tmp_path)
+    for options in ({"broker_version": "five"}, {"broker_conf": tmp_path / "no.conf"}):
+        with pytest.raises(RmqtoolError):
+            rmqtool.open(EXAMPLE, **options)
+    with pytest.raises(UsageError, match="is no time such as"):
+        rmqtool.open(EXAMPLE).messages(since="tuesdayish")
+
+
+@pytest.mark.slow
+def test_memory_is_that_of_a_few_batches(tmp_path: Path) -> None:
+    """A loop over 64 MiB of messages takes a few."""
+    root = LogBuilder(file_size=8 << 20).add_all([{"body": os.urandom(1 << 20)}] * 64).write(tmp_path / "store")
+    tracemalloc.start()
+    assert sum(1 for _ in rmqtool.open(root).messages()) == 64
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 24 << 20
+
+
+def test_the_examples_of_the_page_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """One after the other, as in a notebook."""
+    monkeypatch.chdir(ROOT)
+    names: dict[str, object] = {}
+    for code in re.findall(r"```python\n(.*?)```", (ROOT / "docs/python.md").read_text(encoding="utf-8"), re.DOTALL):
+        exec(code, names)
+    assert "ORD-1010" in capsys.readouterr().out
+
+
+PUBLIC = {
+    Store: {"path", "topics", "queues", "queue", "consumer_offsets", "messages", "find", "verify", "clean_plan"},
+    Queue: {"topic", "queue_id", "range", "units"},
+    Messages: {"first", "count", "batches", "to_arrow", "to_pandas"},
+}
+
+
+@pytest.mark.parametrize("kind", PUBLIC)
+def test_public_names_are_documented(kind: type) -> None:
+    """What stays within a major version is on the page, and nothing else is public."""
+    public = {name for name in vars(kind) if not name.startswith("_")}
+    assert public <= PUBLIC[kind]
+    page = (ROOT / "docs/python.md").read_text(encoding="utf-8")
+    assert [name for name in PUBLIC[kind] - {"path", "first"} if not re.search(rf"\b{name}\b", page)] == []
