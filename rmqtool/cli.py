@@ -20,6 +20,7 @@ from rmqtool.commands.help_page import WIDTH, examples_and_statuses
 from rmqtool.commands.lazy import LazyGroup
 from rmqtool.commands.options import global_options
 from rmqtool.show.output import Style, write_error
+from rmqtool.show.progress_line import answer_signals
 
 _NAME = "rmqtool"
 _REPORT = "please report it with the traceback; what has been said before it is not complete"
@@ -102,6 +103,7 @@ def cli(context: click.Context) -> None:
 def main() -> NoReturn:
     """The console script."""
     handle_signals()
+    answer_signals()
     if sys.stdout is None:
         write_error(Style(), _NAME, RmqtoolError("standard output is closed"))
         sys.exit(Exit.FAILED)

@@ -88,7 +88,7 @@ def diff(
     ]
     first, second = side_of("a", snapshots[0]), side_of("b", snapshots[1])
     size = max(0, min(first.end, second.end) - max(first.start, second.start))
-    with byte_progress("comparing the logs", size, quiet=style.quiet) as progress:
+    with byte_progress("comparing the logs", size, style=style) as progress:
         comparison = compare(first, second, DiffRequest(fast, only, limit), progress.update)
     if style.json:
         write_diff(comparison, style)

@@ -242,7 +242,7 @@ def _check(style: Style, given: Sequence[str], path: Path, options: dict[str, An
     jobs, limit = options["jobs"] or usable_cores(), options["limit_rate"]
     rate = None if limit is None else limit.bytes_per_second // jobs
     plan = plan_check(path, manifest, open_stores(given, options["broker_conf"], names_in(manifest)), rate)
-    with byte_progress("comparing", plan.size, quiet=style.quiet) as progress:
+    with byte_progress("comparing", plan.size, style=style) as progress:
         results: list[CheckResult] = run_local(check_split, plan.tasks, jobs, progress.update)
     findings = [*check_files(path, manifest, results), *(finding for result in results for finding in result.findings)]
     findings += check_sums(manifest, plan, results)

@@ -59,7 +59,7 @@ def _run_local(style: Style, plan: ExportPlan, options: dict[str, Any]) -> list[
     from rmqtool.show.progress import byte_progress
 
     jobs = options["jobs"] or usable_cores()
-    with byte_progress("exporting", plan.size, quiet=style.quiet) as progress:
+    with byte_progress("exporting", plan.size, style=style) as progress:
         return run_local(write_split, _limited(plan.tasks, options["limit_rate"], jobs), jobs, progress.update)
 
 
@@ -71,7 +71,7 @@ def _run_on_spark(
     from rmqtool.show.progress import byte_progress
     from rmqtool.spark.engine import run_on_spark
 
-    with byte_progress("exporting", plan.size, quiet=style.quiet) as progress:
+    with byte_progress("exporting", plan.size, style=style) as progress:
         progress.wait_for("starting Spark")
         # Spark ends before the output is cleaned up: no worker may write to removed files.
         with start() as context:

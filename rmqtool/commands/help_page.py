@@ -38,7 +38,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
     "The broker, and the machine": ("broker-version", "broker-conf", "allow-older-release", "jobs", "limit-rate"),
     "Spark": ("engine", "master", "conf", "split-size"),
-    _EVERY: ("json", "color", "quiet", "verbose", "version", "help"),
+    _EVERY: ("json", "color", "progress", "quiet", "verbose", "version", "help"),
 }
 _GROUP_OF = {name: group for group, names in _GROUPS.items() for name in names}
 _RANGE = re.compile(r"(?:; )?[-<=\d]*\bx[<>=]+-?\d+")  # of numbers, which an error tells whom it concerns

@@ -189,7 +189,7 @@ def _scan_log(style: Style, snapshot: Snapshot) -> tuple[LogStatistics, list[Rmq
     older, log = snapshot.older_log, snapshot.log
     first = next((file.start_offset for file in (*older.files, *log.files)), 0)
     statistics, unread = LogStatistics(live=snapshot.holder is not None), list[RmqtoolError]()
-    with byte_progress("reading the commit log", older.size + log.size, quiet=style.quiet) as progress:
+    with byte_progress("reading the commit log", older.size + log.size, style=style) as progress:
         for event in _events(snapshot, unread):
             statistics.add(event)
             progress.update(event.physical_offset + event.size - first)

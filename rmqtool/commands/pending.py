@@ -106,7 +106,7 @@ def pending(
     snapshot = Snapshot(open_store(path, broker_conf), broker_version, limit_rate, scope=errors.scope)
     moment = time.time_ns() // 1_000_000 if now is None else now
     request = PendingRequest(moment, **filters, limit=limit if listed else 0)
-    with byte_progress("reading what waits", snapshot.log.size, quiet=style.quiet) as progress:
+    with byte_progress("reading what waits", snapshot.log.size, style=style) as progress:
         work = pending_work(snapshot, errors, request, progress.update)
     if style.json:
         write_pending(snapshot, work, style)

@@ -157,7 +157,7 @@ def _by_content(
         yield from by_time(snapshot, asked["time"], scan, asked["body"], notes)
         return
     first = max(snapshot.log_min_offset, scan.filters.start)
-    with byte_progress("reading the commit log", snapshot.log.size, quiet=style.quiet) as progress:
+    with byte_progress("reading the commit log", snapshot.log.size, style=style) as progress:
         yield from by_scan(snapshot, scan, asked["body"], notes, lambda done: progress.update(done - first))
 
 

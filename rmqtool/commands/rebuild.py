@@ -115,7 +115,7 @@ def _rebuild(style: Style, command: str, part: Part, given: dict[str, Any]) -> E
 def _progress(style: Style, request: RebuildRequest, title: str) -> AbstractContextManager[ByteProgress]:
     from rmqtool.show.progress import byte_progress
 
-    return byte_progress(title, request.store.commit_log().size, quiet=style.quiet)
+    return byte_progress(title, request.store.commit_log().size, style=style)
 
 
 def _make_plan(style: Style, request: RebuildRequest) -> RebuildPlan:

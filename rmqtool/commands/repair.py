@@ -192,7 +192,7 @@ def _rebuild_plan(style: Style, request: RepairRequest, repairs: Repairs) -> Reb
         return None
     options = RebuildOptions(parts, version=request.options.version, limit=request.limit_rate,
                              neutralise=repairs.neutralise, jobs=request.jobs)  # fmt: skip
-    with byte_progress("comparing with the commit log", request.store.commit_log().size, quiet=style.quiet) as bar:
+    with byte_progress("comparing with the commit log", request.store.commit_log().size, style=style) as bar:
         return make_plan(open_source(request.store, options), bar.update)
 
 
@@ -305,7 +305,7 @@ def _write(style: Style, request: RepairRequest, found: _Found, transaction: Tra
     for change in changes:
         change.stage(transaction)
     if found.rebuild:
-        with byte_progress("repairing", request.store.commit_log().size, quiet=style.quiet) as bar:
+        with byte_progress("repairing", request.store.commit_log().size, style=style) as bar:
             stage_plan(found.rebuild, transaction, bar.update)
     return str(transaction.commit().id)
 

@@ -24,7 +24,7 @@ def run_verification(
     from rmqtool.show.progress import byte_progress
 
     done = 0
-    with byte_progress(title, verification.total_bytes, quiet=style.quiet) as bar:
+    with byte_progress(title, verification.total_bytes, style=style) as bar:
 
         def progress(size: int) -> None:
             nonlocal done

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 ColorChoice = Literal["auto", "always", "never"]
+ProgressChoice = Literal["auto", "json", "never"]
 
 Columns = list[tuple[str, Literal["left", "right"]]]
 """Names of a table's columns and how they are justified."""
@@ -45,6 +46,7 @@ class Style:
     color: ColorChoice = "auto"
     verbosity: int = 0  # below 0 quiet, above 0 verbose
     store: str | None = None  # the path that the command was given, for its JSON
+    progress: ProgressChoice = "auto"
     zone: tzinfo | None = None  # of times without one; None is this machine's
     lines_begun: bool = False  # JSON lines are on their way: an error becomes a line too
 

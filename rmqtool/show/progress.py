@@ -1,4 +1,4 @@
-"""A progress bar on stderr: only on a terminal, and only after a second."""
+"""Progress on stderr: a bar on a terminal after a second, or JSON lines for programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from rmqtool.show.output import byte_size
+from rmqtool.show import progress_line
+from rmqtool.show.output import Style, byte_size
 
 _PATIENCE = 1.0  # seconds before anything is shown
 _REFRESH = 0.1  # seconds between two updates
@@ -21,12 +22,11 @@ _REFRESH = 0.1  # seconds between two updates
 class ByteProgress:
     """How many of `total` bytes are done."""
 
-    def __init__(self, title: str, total: int, *, shown: bool) -> None:
-        self._title = title
-        self._total = total
+    def __init__(self, work: progress_line.Work, *, shown: bool, as_json: bool) -> None:
+        self._work = work
         self._shown = shown
+        self._as_json = as_json
         self._bar: Progress | None = None
-        self._begin: tuple[float, int] | None = None  # time and bytes of the first update
         self._due = time.monotonic() + _PATIENCE
 
     def wait_for(self, what: str) -> None:
@@ -37,15 +37,17 @@ class ByteProgress:
 
     def update(self, done: int) -> None:
         """Show how many bytes are done in all."""
+        if self._work.began is None:
+            self.close()  # what was waited for is there
+        self._work.report(done)
         now = time.monotonic()
-        if self._begin is None:
-            self._begin = now, done
-            self.close()
-        if not self._shown or now < self._due:
+        if not (self._shown or self._as_json) or now < self._due:
             return
-        self._due = now + _REFRESH
-        if self._bar is None:
-            self._start(_bar(*self._begin), self._title, self._total)
+        self._due = now + (_PATIENCE if self._as_json else _REFRESH)
+        if self._as_json:
+            self._work.write_json()
+        elif self._bar is None:
+            self._start(_bar(self._work), self._work.title, self._work.total)
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=done)
 
@@ -62,12 +64,19 @@ class ByteProgress:
 
 
 @contextmanager
-def byte_progress(title: str, total: int, *, quiet: bool) -> Iterator[ByteProgress]:
-    """A progress that is gone at the end; silent when `quiet` or when stderr is no terminal."""
-    progress = ByteProgress(title, total, shown=not quiet and sys.stderr.isatty())
+def byte_progress(title: str, total: int, *, style: Style) -> Iterator[ByteProgress]:
+    """A progress that is gone at the end; no bar when the style is quiet or stderr is no terminal.
+
+    Meanwhile signals are answered with it (`progress_line.answer_signals`).
+    """
+    work = progress_line.Work(title, total)
+    shown = style.progress == "auto" and not style.quiet and sys.stderr.isatty()
+    progress = ByteProgress(work, shown=shown, as_json=style.progress == "json")
+    progress_line.begin(work)
     try:
         yield progress
     finally:
+        progress_line.end(work)
         progress.close()
 
 
@@ -77,24 +86,22 @@ class _Rate(ProgressColumn):
     The average is that since the work began, as processes report their progress in large steps.
     """
 
-    def __init__(self, began: float, done: int) -> None:
+    def __init__(self, work: progress_line.Work) -> None:
         super().__init__()
-        self._began = began
-        self._done = done
+        self._work = work
 
     def render(self, task: Task) -> Text:
         """``212 MiB/s  0:01:40 left``."""
-        seconds = time.monotonic() - self._began
-        rate = (task.completed - self._done) / seconds if seconds else 0
+        rate = self._work.rate
         if rate <= 0 or task.total is None:
             return Text("")
         left = timedelta(seconds=max(0, round((task.total - task.completed) / rate)))
         return Text(f"{byte_size(round(rate))}/s  {left} left", style="progress.data.speed")
 
 
-def _bar(began: float, done: int) -> Progress:
+def _bar(work: progress_line.Work) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
-    return Progress(*columns, _Rate(began, done), console=_console(), transient=True)
+    return Progress(*columns, _Rate(work), console=_console(), transient=True)
 
 
 def _console() -> Console:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
+import os
+import signal
 import time
 
 import pytest
@@ -10,7 +13,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from rmqtool.show import progress
-from rmqtool.show.progress import ByteProgress
+from rmqtool.show.output import Style
+from rmqtool.show.progress import ByteProgress, byte_progress
+from rmqtool.show.progress_line import Work, answer_signals
 
 MIB = 1 << 20
 
@@ -27,7 +32,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 def test_waiting_ends_with_the_first_bytes(terminal: io.StringIO) -> None:
     """Nothing of it is left when the work has begun."""
-    bar = ByteProgress("exporting", 100 * MIB, shown=True)
+    bar = ByteProgress(Work("exporting", 100 * MIB), shown=True, as_json=False)
     bar.wait_for("starting Spark")
     assert "starting Spark" in terminal.getvalue()
     begun = len(terminal.getvalue())
@@ -41,20 +46,55 @@ def test_waiting_ends_with_the_first_bytes(terminal: io.StringIO) -> None:
 
 def test_the_rate_is_that_since_the_work_began(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever time went by before; none before there is one."""
-    monkeypatch.setattr(time, "monotonic", lambda: 110.0)
+    moments = iter([100.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(moments, 110.0))
+    work = Work("exporting", 300 * MIB)
     with Progress(disable=True) as found:
         number = found.add_task("exporting", total=300 * MIB)
-        column = progress._Rate(began=100.0, done=50 * MIB)
+        column = progress._Rate(work)
+        work.report(50 * MIB)
         found.update(number, completed=50 * MIB)
         assert column.render(found.tasks[0]).plain == ""
+        work.report(250 * MIB)
         found.update(number, completed=250 * MIB)
         assert column.render(found.tasks[0]).plain == "20.0 MiB/s  0:00:02 left"
+    assert work.text == "exporting: 250 MiB of 300 MiB, 83%, 20.0 MiB/s, 2 s left"
 
 
 def test_who_does_not_look_sees_nothing(terminal: io.StringIO) -> None:
     """Neither the waiting nor the bytes."""
-    bar = ByteProgress("exporting", 100, shown=False)
+    bar = ByteProgress(Work("exporting", 100), shown=False, as_json=False)
     bar.wait_for("starting Spark")
     bar.update(50)
     bar.close()
     assert terminal.getvalue() == ""
+
+
+def test_lines_for_programs(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """One each second, whether or not stderr is a terminal, and also with --quiet."""
+    monkeypatch.setattr(progress, "_PATIENCE", 0)
+    with byte_progress("verifying", 100, style=Style(progress="json", verbosity=-1)) as bar:
+        bar.update(0)
+        bar.update(40)
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert [(line["progress"], line["done"], line["total"]) for line in lines] == [
+        ("verifying", 0, 100), ("verifying", 40, 100)]  # fmt: skip
+    assert all(line["seconds"] >= 0 for line in lines)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no such signal on this system")
+def test_a_signal_is_answered_and_ends_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    """With the work in hand, also where no bar is shown, and with no work."""
+    before = signal.getsignal(signal.SIGUSR1)
+    try:
+        answer_signals()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        with byte_progress("verifying", 3 << 20, style=Style(progress="never")) as bar:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            bar.update(1 << 20)
+            os.kill(os.getpid(), signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[:2] == ["rmqtool: nothing to report yet", "rmqtool: verifying: waiting"]
+    assert lines[2].startswith("rmqtool: verifying: 1.00 MiB of 3.00 MiB, 33%")
