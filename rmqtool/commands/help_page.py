@@ -14,10 +14,10 @@ WIDTH = 100  # columns at most
 _EVERY = "Options of every command"
 _GROUPS: Mapping[str, tuple[str, ...]] = {
     "Which messages": (
-        *("topic", "queue", "tag", "key", "from", "to", "from-offset", "to-offset", "time-zone", "group", "kind"),
+        *("topic", "queue", "tag", "key", "from", "to", "from-offset", "to-offset", "due-before", "group", "kind"),
         *(
             "unique-key",
-            "msg-id",
+            "id",
             "offset",
             "queue-offset",
             "time",
@@ -36,7 +36,14 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
         *("disk-space-clean-forcibly-ratio", "delete-file-batch-max", "clean-resource-interval"),
         *("replicas-per-disk-partition", "logical-disk-space-clean-forcibly-threshold", "clean-file-forcibly-enable"),
     ),
-    "The broker, and the machine": ("broker-version", "broker-conf", "allow-older-release", "jobs", "limit-rate"),
+    "The broker, and the machine": (
+        "broker-version",
+        "broker-conf",
+        "time-zone",
+        "allow-older-release",
+        "jobs",
+        "limit-rate",
+    ),
     "Spark": ("engine", "master", "conf", "split-size"),
     _EVERY: ("json", "color", "progress", "quiet", "verbose", "version", "help"),
 }

@@ -60,7 +60,8 @@ def query_options(command: F) -> F:
     offset = click.IntRange(0, _MAX_OFFSET)
     options = (
         click.option("--unique-key", metavar="KEY", help="By the unique key, which clients print as the message id."),
-        click.option("--msg-id", metavar="ID", help="By the offset message id: store host and physical offset in hex."),
+        click.option("--id", "--msg-id", "msg_id", metavar="ID",
+                     help="By an id that a client or broker printed: offset message id or unique key."),
         click.option("--offset", type=offset, metavar="BYTES", help="By the physical offset in the commit log."),
         click.option("--queue-offset", type=offset, metavar="N", help="By the offset in --topic and --queue."),
         click.option("--time", callback=time_of, metavar="TIME", help="What was stored then and next, 10 messages."),

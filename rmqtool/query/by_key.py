@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from heapq import nlargest
 
 from rmqtool.base.times import rfc3339
+from rmqtool.formats.layout import FormatError
+from rmqtool.formats.message_id import parse_message_id
 from rmqtool.formats.properties import KEY_SEPARATOR
 from rmqtool.query.by_place import Message, by_message_id, message_at
 from rmqtool.query.notes import Notes
@@ -74,15 +76,27 @@ def by_key(snapshot: Snapshot, query: KeyQuery, body: BodyChoice, notes: Notes) 
 
 def by_any_id(snapshot: Snapshot, text: str, body: BodyChoice, notes: Notes) -> Iterator[Message]:
     """The message with an offset message id; else those whose unique key it is, for clients print both as the id."""
-    has_message = False
-    for message in by_message_id(snapshot, text, body, notes):
+    has_message, is_message_id = False, _is_message_id(text)
+    for message in by_message_id(snapshot, text, body, notes) if is_message_id else ():
         has_message = True
         yield message
     if has_message:
         return
-    for message in by_key(snapshot, KeyQuery(text.upper(), unique=True), body, notes):
+    unique_key = text.upper() if is_message_id else text
+    for message in by_key(snapshot, KeyQuery(unique_key, unique=True), body, notes):
+        has_message = True
         notes.add(f"{text} is the unique key of what is shown: --unique-key finds it at once")
         yield message
+    if not has_message:
+        notes.add(why_not_found(snapshot, [unique_key]))
+
+
+def _is_message_id(text: str) -> bool:
+    try:
+        parse_message_id(text)
+    except FormatError:
+        return False
+    return True
 
 
 def _indexed_offsets(snapshot: Snapshot, query: KeyQuery, notes: Notes) -> list[int]:

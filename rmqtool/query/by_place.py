@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from shlex import quote
 from typing import Any
 
-from rmqtool.base.errors import UnsupportedError, UsageError
+from rmqtool.base.errors import UnsupportedError
 from rmqtool.base.mapped_files import file_at
 from rmqtool.formats.host import format_host
-from rmqtool.formats.layout import FormatError
 from rmqtool.formats.message_id import parse_message_id
 from rmqtool.query.notes import Notes
 from rmqtool.scan.events import REASON_MEANINGS, Blank
@@ -46,8 +45,8 @@ def by_offset(snapshot: Snapshot, physical_offset: int, body: BodyChoice, notes:
 
 
 def by_message_id(snapshot: Snapshot, text: str, body: BodyChoice, notes: Notes) -> Iterator[Message]:
-    """The message with an offset message id; raises UsageError for a text that is none."""
-    host, physical_offset = decode_message_id(text)
+    """The message with an offset message id; raises FormatError for a text that is none."""
+    host, physical_offset = parse_message_id(text)
     message = message_at(snapshot, physical_offset, body)
     if message is not None and message["message_id"] == text.upper():
         yield message
@@ -58,15 +57,6 @@ def by_message_id(snapshot: Snapshot, text: str, body: BodyChoice, notes: Notes)
     else:
         why, _ = why_not_at(snapshot, physical_offset)
         notes.add(f"{where}; {why}")
-
-
-def decode_message_id(text: str) -> tuple[bytes, int]:
-    """Store host and physical offset of a message id; raises UsageError."""
-    try:
-        host, physical_offset = parse_message_id(text)
-    except FormatError as error:
-        raise UsageError(str(error), hint="an id that a client printed may be a unique key: --unique-key") from error
-    return host, physical_offset
 
 
 def by_queue_offset(

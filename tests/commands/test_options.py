@@ -15,6 +15,7 @@ import pytest
 
 from rmqtool.base.errors import Exit
 from rmqtool.cli import cli
+from rmqtool.commands import help_page
 from tests.building import LogBuilder
 from tests.commands.running import ROOT, command_named, inspect, rmqtool
 from tests.unchanged import unchanged
@@ -293,6 +294,12 @@ def test_help_is_at_most_100_columns_wide_and_groups_options() -> None:
         assert shown.index("Examples:") < shown.index("-h, --help") < shown.index("Exit statuses:")
         assert "x<=" not in shown
         assert "x>=" not in shown
+
+
+def test_every_name_of_a_group_is_an_option() -> None:
+    """An option that is renamed does not fall out of its group."""
+    options = {name.removeprefix("--") for command in COMMANDS.values() for name in long_options(command)}
+    assert {name for names in help_page._GROUPS.values() for name in names} <= options
 
 
 def test_help_version_and_completion_are_commands() -> None:
