@@ -21,12 +21,12 @@ from tests.spark.sessions import require_spark
 
 ROOT = Path(__file__).resolve().parent.parent
 STORE = ROOT / "examples" / "store"
-BUILT = ["LICENSE", "MANIFEST.in", "README.md", "formats", "pyproject.toml", "rmqtool", "tests"]
+BUILT = ["LICENSE", "MANIFEST.in", "README.md", "docs", "formats", "pyproject.toml", "rmqtool", "tests"]
 OPTIONAL = {"pyspark", "py4j", "rocksdict", "rmqtool"}  # extras, and ourselves
 MESSAGES = 181
 """That consumers of the example store could see."""
 
-DATA = {"rmqtool/rules/broker_settings.tsv"}
+DATA = {"rmqtool/py.typed", "rmqtool/rules/broker_settings.tsv"}
 FOR_SPARK = "rmqtool/spark/pyspark_rocketmq/"  # where it stands in the checkout; installed at the top level
 
 pytestmark = pytest.mark.slow
@@ -114,8 +114,14 @@ def installed_modules() -> set[str]:
 
 
 def test_the_wheel_holds_the_modules_of_the_checkout_and_nothing_else(wheel_names: list[str]) -> None:
-    ours = {name for name in wheel_names if ".dist-info/" not in name}
+    ours = {name for name in wheel_names if ".dist-info/" not in name and ".data/" not in name}
     assert ours == installed_modules() | DATA
+
+
+def test_the_man_pages_are_installed(installed: Path) -> None:
+    """Where `man` looks for those of a program in ``bin``."""
+    there = {path.name for path in (installed.parent / "share/man/man1").iterdir()}
+    assert there == {path.name for path in (ROOT / "docs/man").iterdir()}
 
 
 def test_the_sdist_holds_the_modules_of_the_checkout_once(sdist: dict[str, tarfile.TarInfo]) -> None:

@@ -66,15 +66,18 @@ class HelpPage(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options, those of this command alone first."""
+        for group, lines in self.option_groups(ctx):
+            with formatter.section(group):
+                formatter.write_dl(lines)
+
+    def option_groups(self, ctx: click.Context) -> list[tuple[str, list[tuple[str, str]]]]:
+        """The title of each group that is not empty, and its options with their meanings."""
         rows: dict[str, list[tuple[str, str]]] = {"Options": [], **{group: [] for group in _GROUPS}}
         for option in self.get_params(ctx):
             record = option.get_help_record(ctx) if isinstance(option, click.Option) else None
             if record is not None:
                 rows[_group_of(option)].append((record[0], _EMPTY.sub("", _RANGE.sub("", record[1]))))
-        for group, lines in rows.items():
-            if lines:
-                with formatter.section(group):
-                    formatter.write_dl(lines)
+        return [(group, lines) for group, lines in rows.items() if lines]
 
 
 def examples_and_statuses(examples: Sequence[str], statuses: Mapping[Exit, str]) -> str:

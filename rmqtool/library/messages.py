@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from rmqtool.store.message_reader import EXPORT_COLUMNS, Query, make_query, read_messages
 from rmqtool.store.named_stores import NamedStore
 from rmqtool.store.splits import find_source, split_source
-
-if TYPE_CHECKING:
-    import pandas as pd  # type: ignore[import-untyped]
 
 _AT_ONCE = 1000  # messages that are Python objects at the same time
 _WAY_OUT = "on_damage='skip'"
@@ -87,8 +84,8 @@ class Messages:
         query = make_query(columns, self._query.body, self._query.filters, self._query.include)
         return pa.Table.from_batches(self._batches(query), schema=query.schema)
 
-    def to_pandas(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """All of them as a pandas data frame, in memory; needs pandas."""
+    def to_pandas(self, columns: Sequence[str] | None = None) -> Any:
+        """All of them as a `pandas.DataFrame`, in memory; needs pandas."""
         return self.to_arrow(columns).to_pandas()
 
     def _batches(self, query: Query) -> Iterator[pa.RecordBatch]:
