@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo quick test lint findings flips golden starts losses repairs table rebuilds faults cleaner settings everything matrix bench clean
+.PHONY: help demo quick test lint pages flips golden starts losses repairs table rebuilds faults cleaner settings everything matrix bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -44,8 +44,11 @@ lint: $(VENV)/.test ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-findings: $(VENV)/.demo ## write docs/findings.md from the catalogue
+pages: $(VENV)/.test ## write what is made from the program: findings, man pages, sentences, picture of the rooms
 	$(BIN)/python -m tests.findings.findings_page
+	$(BIN)/python -m tests.commands.man_pages
+	$(BIN)/python -m tests.words.sentences
+	$(BIN)/python -m tests.rooms_picture
 
 flips: $(VENV)/.test ## change each byte of a small store and cut a log at each, and verify: an hour
 	$(BIN)/python -m tests.verify.flips -j "$$(nproc)"

@@ -24,7 +24,7 @@ def format_message_id(store_host: bytes, physical_offset: int) -> str:
 
 
 def parse_message_id(text: str) -> tuple[bytes, int]:
-    """Store host (8 or 20 bytes) and physical offset; raise FormatError when `text` is no message id."""
+    """Store host (8 or 20 bytes) and physical offset; raise FormatError when `text` is not a message id."""
     layouts = {2 * size_of(layout): layout for layout in (MessageIdV4, MessageIdV6)}
     if len(text) not in layouts:
         raise FormatError(f"a message id has 32 or 56 hex digits, this has {len(text)} characters")

@@ -174,7 +174,7 @@ def queue_unit(key: bytes, value: bytes) -> Row:
             return Row("queue-unit", names, dict(zip(_UNIT_FIELDS, _UNIT_VALUE.unpack(value), strict=True)))
     except (struct.error, OverflowError) as error:
         raise FormatError(f"a unit has a key of 19 bytes and the topic, and a value of 28: {error}") from error
-    raise FormatError(f"{key.hex()} is no topic, queue and offset")
+    raise FormatError(f"{key.hex()} is not a topic, queue and offset")
 
 
 def queue_bound(key: bytes, value: bytes) -> Row:
@@ -183,7 +183,7 @@ def queue_bound(key: bytes, value: bytes) -> Row:
     try:
         mark_2, bound, mark_3, queue_id = _BOUND_KEY_END.unpack_from(key, end)
         if key[:5] != (end - 5).to_bytes(4, "big") + b"\x01" or not mark_2 == mark_3 == 1:
-            raise FormatError(f"{key.hex()} is no topic, bound and queue")
+            raise FormatError(f"{key.hex()} is not a topic, bound and queue")
         names = {"topic": decode_text(key[5:end]), "bound": decode_text(bound), "queue_id": queue_id}
         if key[5:end] == CHECKPOINT_TOPIC:
             return Row("dispatched-end", names, _fields(DispatchedValue, value))
@@ -240,7 +240,7 @@ def index_entry(key: bytes, value: bytes) -> Row:
     names, offset = fields.pop("names")[:-_OFFSET_SIZE], key[-_OFFSET_SIZE:]
     topic, kind, *words = _words(names, ends=True)
     if kind not in ("K", "T", "U") or not words:
-        raise FormatError(f"{decode_text(names)!r} is no key, tag or unique key of a topic")
+        raise FormatError(f"{decode_text(names)!r} is not a key, tag or unique key of a topic")
     fields |= {"topic": topic, "type": kind, "unique_key": words[-1]}
     if len(words) > 1:
         fields["key"] = "@".join(words[:-1])
@@ -273,7 +273,7 @@ def pop_entry(key: bytes, value: bytes) -> Row:
     group, _, topic = names[: -len(numbers)].rpartition(_SEPARATOR)[0].partition(_SEPARATOR)
     is_ended = names[: -len(numbers)].endswith(_SEPARATOR)
     if not (is_ended and group and topic) or numbers[_QUEUE_ID_SIZE : _QUEUE_ID_SIZE + 1] != _SEPARATOR:
-        raise FormatError(f"{decode_text(names)!r} is no group, topic, queue and offset")
+        raise FormatError(f"{decode_text(names)!r} is not a group, topic, queue and offset")
     fields |= {"group": decode_text(group), "topic": decode_text(topic)}
     fields["queue_id"] = int.from_bytes(numbers[:_QUEUE_ID_SIZE], "big", signed=True)
     fields["queue_offset"] = int.from_bytes(numbers[-_OFFSET_SIZE:], "big", signed=True)

@@ -64,7 +64,7 @@ def parse_time(text: str, now: int | None = None, zone: tzinfo | None = None) ->
         return now
     if match := _CALENDAR.fullmatch(text):
         return _from_calendar(match, now, zone)
-    raise ValueError(f"{text!r} is no time such as 2026-11-21T10:52:00Z, '2026-11-21 10:52', yesterday or -2h")
+    raise ValueError(f"{text!r} is not a time; examples: 2026-11-21T10:52:00Z, '2026-11-21 10:52', yesterday or -2h")
 
 
 def parse_zone(text: str) -> tzinfo:
@@ -79,7 +79,7 @@ def parse_zone(text: str) -> tzinfo:
     try:
         return ZoneInfo(text)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ValueError(f"{text!r} is no time zone such as Asia/Shanghai or +08:00") from error
+        raise ValueError(f"{text!r} is not a time zone; examples: Asia/Shanghai or +08:00") from error
 
 
 def _from_calendar(match: re.Match[str], now: int, zone: tzinfo | None) -> int:
@@ -94,7 +94,7 @@ def _from_calendar(match: re.Match[str], now: int, zone: tzinfo | None) -> int:
         local = datetime.fromisoformat(f"{day}T{clock or '00:00'}")
         passed = (local.replace(tzinfo=zone) if zone else local.astimezone()) - _EPOCH
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"{match[0]!r} is no time: {error}") from error
+        raise ValueError(f"{match[0]!r} is not a time: {error}") from error
     return passed // _MS + int((fraction or "0").ljust(3, "0")[:3])
 
 

@@ -278,7 +278,7 @@ class Dispatched:
         return offsets, sizes
 
     def _integers(self, rows: Positions, starts: Positions, sizes: Positions, limit: int) -> Iterator[tuple[int, int]]:
-        """Row and value of properties that must be numbers; a record whose property is no number is malformed."""
+        """Row and value of properties that must be numbers; a record whose property is not a number is malformed."""
         for row in rows.tolist():
             text = self._properties.data[starts[row] : starts[row] + sizes[row]].tobytes().decode("latin-1")
             if _INTEGER.fullmatch(text) and -limit - 1 <= int(text) <= limit:

@@ -49,7 +49,7 @@ class Loaded:
 
 @dataclass(frozen=True)
 class _Entry:
-    """An entry of a directory of mapped files; `mapped` is None when its name is no start offset."""
+    """An entry of a directory of mapped files; `mapped` is None when its name is not a start offset."""
 
     path: Path
     size: int
@@ -136,7 +136,7 @@ def _load_files(store: Store, listed: MappedFiles, size: int, rules: RecoveryRul
             what = "a directory" if entry.is_directory else f"{entry.size} bytes instead of {size}"
             return _LoadedFiles(tuple(files), (), f"{relative}: {what} (length not matched message store config value)")
         if entry.mapped is None:
-            why = "the name is no start offset (NumberFormatException, load exception)"
+            why = "the name is not a start offset (NumberFormatException, load exception)"
             return _LoadedFiles(tuple(files), (), f"{relative}: {why}")
         files.append(entry.mapped)
     return _LoadedFiles(tuple(files), (), None)

@@ -153,11 +153,11 @@ def _parse_record(cursor: _Cursor, rules: RecoveryRules, size: int, magic_code: 
         raise _UnderflowError
     properties = decode_properties(cursor.read(properties_size))
     if topic == SCHEDULE_TOPIC.encode() and not _is_integer(properties.get(DELAY), _INT_BITS):
-        return Parsed(-1, False, "a record whose property DELAY is no number")
+        return Parsed(-1, False, "a record whose property DELAY is not a number")
     if size != header.itemsize + body_size + width + topic_size + PROPERTIES_SIZE_WIDTH + properties_size:
         return Parsed(size, False, "a record whose lengths do not add up")
     if rules.parses_batches and not _is_batch_readable(properties):
-        return Parsed(-1, False, "a record whose batch properties are no numbers")
+        return Parsed(-1, False, "a record whose batch properties are not numbers")
     return Parsed(size, True, "", physical_offset, sys_flag, store_timestamp)
 
 

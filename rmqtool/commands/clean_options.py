@@ -38,7 +38,7 @@ def _number(low: int, high: int, *, whole: bool = True) -> Check:
 
     def check(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
         if value is not None and not (form.fullmatch(value) and low <= float(value) <= high):
-            raise click.BadParameter(f"{value!r} is no {kind} from {low} to {high}", ctx, param)
+            raise click.BadParameter(f"{value!r} is not a {kind} from {low} to {high}", ctx, param)
         return value
 
     return check
@@ -77,7 +77,7 @@ _FORCIBLY = "cleanFileForciblyEnable"
 
 def _float(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
     if value is not None and math.isnan(value):
-        raise click.BadParameter("nan is no number", ctx, param)
+        raise click.BadParameter("nan is not a number", ctx, param)
     return value
 
 

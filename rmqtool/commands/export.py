@@ -32,7 +32,7 @@ _EPILOG = examples_and_statuses(
         Exit.OK: "done",
         Exit.FINDINGS: "nothing passes the filters, or --check found a difference",
         Exit.USAGE: "options that do not fit, or an output that is not empty",
-        Exit.LOSSY: "done, but bytes of a log are no messages, or a body is wrong",
+        Exit.LOSSY: "done, but bytes of a log are not messages, or a body is wrong",
         Exit.FAILED: "no Java, no Spark, a full disk, something that cannot be read",
         Exit.NOT_A_STORE: "not a RocketMQ store",
     },
@@ -72,7 +72,7 @@ def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
     match = _SIZE.fullmatch(value.strip())
     size = int(match[1]) * _UNITS[(match[2] or "").lower()] if match else 0
     if size < _LEAST_SPLIT:
-        raise click.BadParameter(f"{value!r} is no size of at least 1MiB", ctx, param)
+        raise click.BadParameter(f"{value!r} is not a size of at least 1MiB", ctx, param)
     return size
 
 

@@ -114,7 +114,7 @@ def verify(
 
     Messages are compared with the queues and the index, and these with the messages; at the end stand a verdict and
     a plan. STORE is the directory that broker.conf calls storePathRootDir. A store that a broker runs on may be
-    verified too: what grows meanwhile is no fault. Nothing in the store is changed.
+    verified too: what grows meanwhile is not a fault. Nothing in the store is changed.
     """  # fmt: skip
     from rmqtool.findings.report import Selection
     from rmqtool.library.verified import plan_for

@@ -37,7 +37,7 @@ def _parted(comparison: StoreComparison) -> Iterator[str]:
     if comparison.request.fast:
         yield f"without --fast it is found where they part: {_diff(comparison)}"
     elif not comparison.shares_beginning:
-        yield "they are no copies of one log: their messages are not compared by offset"
+        yield "they are not copies of one log: their messages are not compared by offset"
     else:
         yield from _save(comparison, "a")
         yield from _save(comparison, "b")

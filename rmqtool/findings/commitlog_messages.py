@@ -47,9 +47,9 @@ MESSAGES = (
         fault="F25",
         severity="error",
         title="A record's properties cannot be read as the broker needs them",
-        what="A property that the broker itself uses is no number, or lists that belong together differ in length.",
+        what="A property that the broker itself uses is not a number, or lists that belong together differ in length.",
         how="A flipped bit: no CRC covers properties. Or a client that sets reserved properties.",
-        effect="a DELAY that is no number makes the whole record unreadable: the end of the log for a recovery scan",
+        effect="a DELAY that is not a number makes the whole record unreadable: the end of the log for a recovery scan",
         versions=(
             ("all", "DELAY in SCHEDULE_TOPIC_XXXX: the record is taken for the end of the log."),
             ("4.9 and later", "INNER_MULTI_QUEUE_OFFSET: dispatch of the light queues fails."),

@@ -124,7 +124,7 @@ DERIVED = (
             ("4.x", "stops loading index files at a directory whose name is a number."),
             ("5.0 and later", "refuses to start at a directory whose name is a number."),
         ),
-        repair="Build the index again. Move what is no index file out of the directory.",
+        repair="Build the index again. Move what is not an index file out of the directory.",
     ),
     Entry(
         code="checkpoint.missing",

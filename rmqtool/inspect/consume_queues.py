@@ -96,7 +96,7 @@ def _kept(
 
 
 def _queue_offsets(mapped: MappedFile, block: UnitBlock) -> Any:
-    """The queue offset of each unit; null in a copy whose name is no start offset."""
+    """The queue offset of each unit; null in a copy whose name is not a start offset."""
     if start_offset_of(mapped.path.name) is None:
         return pa.nulls(len(block.units), pa.int64())
     return block.indices + mapped.start_offset // consume_queue.UNIT_SIZE

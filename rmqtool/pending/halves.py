@@ -84,5 +84,5 @@ def _superseded(view: View, queue: LoadedQueue) -> NDArray[np.int64]:
 
 
 def _first_offsets(messages: pa.Table) -> NDArray[np.int64]:
-    """The queue offset that each half message had first, -1 of those that are no copies."""
+    """The queue offset that each half message had first, -1 of those that are not copies."""
     return np.asarray(integers(messages.column(HALF_OFFSET)).fill_null(-1))

@@ -48,7 +48,7 @@ def parse_condition(text: str) -> Condition:
     """Parse ``NAME=TEXT``, ``NAME!=TEXT`` or ``NAME~TEXT``; raise ValueError."""
     operators_at = [(text.find(operator), operator) for operator in _OPERATORS if operator in text]
     if not operators_at:
-        raise ValueError(f"{text!r} is no condition such as NAME=TEXT, NAME!=TEXT or NAME~TEXT (holds)")
+        raise ValueError(f"{text!r} is not a condition; examples: NAME=TEXT, NAME!=TEXT, NAME~TEXT (holds it)")
     position, operator = min(operators_at)
     name = text[:position].strip()
     if not name:

@@ -48,7 +48,7 @@ def timer_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Chang
     told = {finding.file for finding in findings if finding.code == _LOG}
     if codes == {_LOG} and told <= {snapshot.store.relative(path) for path in strays}:
         names = names_in_store(snapshot.store, strays)
-        what = f"{len(names)} entries of {TIMER_LOG}/ that are no timer log files: taken out; {KEPT}"
+        what = f"{len(names)} entries of {TIMER_LOG}/ that are not timer log files: taken out; {KEPT}"
         return [TakenOut(names, codes, what)] if names else []
     if codes == {_WHEEL}:
         names, lost = names_in_store(snapshot.store, wheels), None

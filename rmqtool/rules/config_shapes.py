@@ -126,7 +126,7 @@ def _map(of_value: _Check, *, whole_keys: bool = False) -> _Check:
             return _object(value)
         for key, item in value.items():
             wrong_key = whole_keys and _whole(key, _MAX_INT) is not None
-            problem = "the key is no number" if wrong_key else of_value(item, version)
+            problem = "the key is not a number" if wrong_key else of_value(item, version)
             if problem is not None:
                 return f"{key}: {problem}"
         return None

@@ -188,7 +188,7 @@ def _is_int(text: str) -> bool:
 
 def _not_read(given: str, kind: str, default: float) -> str:
     blank = ", for a blank stands in it" if _INT.fullmatch(given.strip(_BLANKS)) else ""
-    return f"{given!r} is no {kind}{blank}: the broker silently ignores it and takes {default}"
+    return f"{given!r} is not a {kind}{blank}: the broker silently ignores it and takes {default}"
 
 
 def _clamped_percent(value: int) -> tuple[int, str | None]:

@@ -97,7 +97,7 @@ def _sentence(comparison: StoreComparison) -> str:
         case "no-overlap":
             return "no overlap: the logs have no offset in common, and are not compared by offset"
     if not comparison.shares_beginning:
-        return "diverged: from the first common offset on no message is the same: the logs are no copies of one log"
+        return "diverged: from the first common offset on no message is the same: the logs are not copies of one log"
     before = "at or before" if comparison.request.fast else "at"
     return f"diverged {before} {comparison.common_end}: from there on no message is the same"
 

@@ -118,7 +118,7 @@ def _to_integer(name: str, text: str) -> int:
     try:
         return int(text)
     except ValueError as error:
-        raise UsageError(f"option {name}: {text!r} is no whole number") from error
+        raise UsageError(f"option {name}: {text!r} is not a whole number") from error
 
 
 def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:

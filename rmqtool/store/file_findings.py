@@ -139,7 +139,7 @@ def queue_findings(
         elif file.size != files.file_size or file.size % queue.unit_size:
             message = f"{file.size} bytes where the others have {files.file_size}"
         elif file.start_offset % file.size:
-            message = f"begins at {file.start_offset}, which is no multiple of {file.size}"
+            message = f"begins at {file.start_offset}, which is not a multiple of {file.size}"
         if message:
             yield finding("consumequeue.file-size", message, file=store.relative(file.path), **location)
     for before, after in pairwise(file for file in files.files if file.size):

@@ -39,7 +39,7 @@ class StorePaths:
         """Raise UnwritableError for a name outside the store, or of a file that shows who runs on it."""
         parts = name.split("/")
         if any(not _is_plain(part) for part in parts) or parts[0] in _NOT_OURS:
-            raise UnwritableError(f"{name!r} is no name inside a store: nothing is written there")
+            raise UnwritableError(f"{name!r} is not a name inside a store: nothing is written there")
 
     def _check_parents(self, name: str) -> None:
         """Check that all directories of the path are on the store's own file system: a rename can't leave it."""

@@ -38,7 +38,7 @@ _FILES: Mapping[str, str] = {
 
 
 def check_file_types(store: Store, report: Report) -> None:
-    """Check the types of the store's directories and small files; a missing one is no fault."""
+    """Check the types of the store's directories and small files; a missing one is not a fault."""
     for name, effect in (*_DIRECTORIES.items(), *_FILES.items()):
         report.check("store.wrong-kind")
         try:

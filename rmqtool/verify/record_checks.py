@@ -198,7 +198,7 @@ class RecordChecks:
         self.report.check("commitlog.properties", len(frames))
         for row in dispatched.malformed_rows.tolist():
             self._hold(frames, row, "commitlog.properties",
-                       "DELAY, INNER_BASE or INNER_NUM is no number that the broker takes")  # fmt: skip
+                       "DELAY, INNER_BASE or INNER_NUM is not a number that the broker takes")  # fmt: skip
             bad.setdefault(row, "properties")
 
     def _hold(self, frames: RecordRun, row: int, code: str, message: str) -> None:

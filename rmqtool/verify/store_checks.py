@@ -37,7 +37,7 @@ def check_store_files(snapshot: Snapshot, report: Report) -> None:
     store, log, holder, releases = snapshot.store, snapshot.log, snapshot.holder, snapshot.releases
     report.check("store.unclean-stop")
     if holder is not None:
-        report.add("store.in-use", f"a broker runs on this store ({holder.file}); what it writes meanwhile is no fault",
+        report.add("store.in-use", f"a broker runs on this store ({holder.file}); what it writes now is not a fault",
                    severity="info", file=holder.file)  # fmt: skip
     elif (store.root / ABORT_FILE).exists():
         report.add("store.unclean-stop",

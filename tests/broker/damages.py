@@ -129,7 +129,7 @@ def add_zero_log_files(random_: random.Random, root: Path) -> str:
 
 
 def stray_in_log(random_: random.Random, root: Path) -> str:
-    """Something that is no commit log file."""
+    """Something that is not a commit log file."""
     size = random_.choice([0, 10, _LOG_SIZE])
     name = random_.choice(["a.txt", "00000000000000000000.bak", "!"])
     (root / "commitlog" / name).write_bytes(bytes(size))

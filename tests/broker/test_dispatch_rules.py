@@ -56,7 +56,7 @@ def test_delay_levels_that_stop_a_broker(text: str) -> None:
 
 
 def test_delayed_messages(tmp_path: Path) -> None:
-    """The time of delivery in the delay topic only; a level that is no number makes the record none."""
+    """The time of delivery in the delay topic only; a level that is not a number makes the record none."""
     builder = LogBuilder()
     for topic, level in (
         ("SCHEDULE_TOPIC_XXXX", "3"),

@@ -61,7 +61,7 @@ def test_one_broker_earlier_and_later(tmp_path: Path, release: str) -> None:
 def test_stores_of_two_brokers(golden_store: GoldenStore) -> None:
     found = diff(golden_store("5.3.3-shop"), golden_store("5.5.0-clean"))
     assert found.status == Exit.FINDINGS
-    assert "no copies of one log" in found.out
+    assert "not copies of one log" in found.out
     assert "not compared by offset" in found.out
 
 

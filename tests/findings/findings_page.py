@@ -11,7 +11,7 @@ from rmqtool.findings.catalogue import CATALOGUE, Entry
 
 PAGE = Path(__file__).parents[2] / "docs" / "findings.md"
 _HEAD = """\
-<!-- Written by `make findings` from rmqtool/findings. -->
+<!-- Written by `make pages` from rmqtool/findings. -->
 # Findings
 
 A finding has a code that never changes. This page lists all codes, with the number of the fault where it has one.

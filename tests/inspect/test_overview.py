@@ -164,7 +164,7 @@ def make_file(path: Path) -> None:
 def test_strays_in_the_log(
     store: Path, name: str, make: Callable[[Path], None], expected: tuple[str, str, str]
 ) -> None:
-    """What is no commit log file is named, and the rest is shown nevertheless."""
+    """What is not a commit log file is named, and the rest is shown nevertheless."""
     make(store / LOG / name)
     finding = the_finding(store)
     assert (finding.code, finding.severity, finding.fault) == expected

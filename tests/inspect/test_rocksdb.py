@@ -41,7 +41,7 @@ def test_queues_end_where_the_broker_says(name: str, golden_store: GoldenStore) 
 
 
 def test_lag_and_findings(golden_store: GoldenStore) -> None:
-    """Groups as with files; that it is RocksDB is no fault."""
+    """Groups as with files; that it is RocksDB is not a fault."""
     result = inspect(golden_store(FIRST), "--json")
     document = result.document["result"]
     lags = {(item["group"], item["topic"], item["queue_id"]): item["lag"] for item in document["consumers"]}

@@ -175,7 +175,7 @@ def test_errors(tmp_path: Path) -> None:
     for options in ({"broker_version": "five"}, {"broker_conf": tmp_path / "no.conf"}):
         with pytest.raises(RmqtoolError):
             rmqtool.open(EXAMPLE, **options)
-    with pytest.raises(UsageError, match="is no time such as"):
+    with pytest.raises(UsageError, match="is not a time; examples:"):
         rmqtool.open(EXAMPLE).messages(since="tuesdayish")
 
 

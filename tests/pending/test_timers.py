@@ -130,7 +130,7 @@ def test_timers_elsewhere(tmp_path: Path, conf: str) -> None:
 
 @pytest.mark.parametrize("value", ["", "soon", "-5", "9" * 30])
 def test_an_odd_time(tmp_path: Path, value: str) -> None:
-    """A message whose time is no number has none."""
+    """A message whose time is not a number has none."""
     builder = WaitingStore()
     builder.timer(START_TIME, TIMER_OUT_MS=value)
     assert [row["due_timestamp"] for row in rows_of(work_of(builder.build(tmp_path)))] == [None]

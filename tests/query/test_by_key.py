@@ -29,7 +29,7 @@ def test_an_index_of_the_whole_log(tmp_path: Path) -> None:
 
 
 def test_a_log_that_ends_with_a_blank(tmp_path: Path) -> None:
-    """The end of a file is no message."""
+    """The end of a file is not a message."""
     made = StoreMaker(log_file=512)
     made.add(properties={"KEYS": "a"})
     made.log.roll()

@@ -72,7 +72,7 @@ def _seen_running(root: Path, pid: int) -> int:
 
 
 def _verified_clean(root: Path) -> int:
-    """What grows while a store is verified is no fault, nor what is not dispatched yet; the messages that it counts."""
+    """What grows meanwhile is not a fault, nor what is not dispatched yet; the messages that it counts."""
     document = _verify(root)
     if document["result"]["verdict"] != "clean":
         # A record may be read while it is written, however unlikely; what is wrong with a store stays wrong.

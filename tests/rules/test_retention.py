@@ -41,10 +41,10 @@ def test_an_option_comes_before_broker_conf() -> None:
         ("+7", 7, None),
         ("048", 48, None),
         ("48 ", 72, "blank"),
-        ("many", 72, "no whole number"),
-        ("", 72, "no whole number"),
-        ("1.5", 72, "no whole number"),
-        ("2147483648", 72, "no whole number"),
+        ("many", 72, "not a whole number"),
+        ("", 72, "not a whole number"),
+        ("1.5", 72, "not a whole number"),
+        ("2147483648", 72, "not a whole number"),
     ],
 )
 def test_whole_numbers(given: str, effective: int, why: str | None) -> None:

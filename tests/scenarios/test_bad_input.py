@@ -492,7 +492,7 @@ def test_every_truncation_of_the_last_record(name: str, unpacked: GoldenStore, s
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_zeros_behind_a_cut(name: str, unpacked: GoldenStore, store: Path) -> None:
-    """A record that was written in part, as a crash leaves it, is no message before all of its lengths are there."""
+    """A record that was written in part, as a crash leaves it, is not a message before all of its lengths are there."""
     file, positions = few(unpacked(name), store, 2)
     data = file.read_bytes()
     proven = positions[2] - MessageUnit.parse(data[positions[1] :]).properties_size

@@ -108,7 +108,7 @@ def test_a_queue_without_a_topic(tmp_path: Path) -> None:
 
 
 def test_a_delay_level_that_is_no_number(tmp_path: Path) -> None:
-    """To a broker that is no record: it ends the log there in a recovery."""
+    """To a broker that is not a record: it ends the log there in a recovery."""
     builder = log(2)
     builder.put("SCHEDULE_TOPIC_XXXX", 2, properties={"DELAY": "soon"})
     builder.put()
