@@ -33,7 +33,12 @@ def _tags(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
 
 _OPTIONS: Mapping[str, tuple[str, Callable[[F], F]]] = {
     "topic": ("topics", click.option("--topic", multiple=True, metavar="TOPIC", shell_complete=complete_topic,
-                                        help="Of this topic. Repeatable.")),
+                                        help="Of this topic; 'order*' for several. Repeatable.")),
+    "exclude-topic": (
+        "excluded_topics",
+        click.option("--exclude-topic", multiple=True, metavar="TOPIC", shell_complete=complete_topic,
+                     help="Not of this topic, or 'order*'. Repeatable."),
+    ),
     "queue": (
         "queue_ids",
         click.option("--queue", type=QUEUE_ID, multiple=True, metavar="N",

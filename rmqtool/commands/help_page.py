@@ -14,7 +14,20 @@ WIDTH = 100  # columns at most
 _EVERY = "Options of every command"
 _GROUPS: Mapping[str, tuple[str, ...]] = {
     "Which messages": (
-        *("topic", "queue", "tag", "key", "from", "to", "from-offset", "to-offset", "due-before", "group", "kind"),
+        *(
+            "topic",
+            "exclude-topic",
+            "queue",
+            "tag",
+            "key",
+            "from",
+            "to",
+            "from-offset",
+            "to-offset",
+            "due-before",
+            "group",
+            "kind",
+        ),
         *(
             "unique-key",
             "id",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rmqtool.scan.message_rows import BodyChoice
     from rmqtool.show.message_text import BodyFormat
 
-FILTERS = ("topic", "queue", "tag", "key", "from", "to", "from_offset", "to_offset")
+FILTERS = ("topic", "exclude_topic", "queue", "tag", "key", "from", "to", "from_offset", "to_offset")
 """The options of filters, in the order of help and messages."""
 
 
@@ -176,12 +176,17 @@ def _filter_not_possible(location: Location, names: list[str], message: str) -> 
 
 def _check(location: Location, request: ListingRequest, style: Style) -> None:
     """Raise UsageError for options that do not fit each other or the location."""
+    from rmqtool.scan.topic_choice import is_pattern
+
+    topics = (*request.filters.topics, *request.filters.excluded_topics)
     if request.follow and (location.kind != "commitlog" or request.reverse or request.count):
         raise UsageError("--follow is for a commit log, without --reverse and --count", file=location.path)
     if request.slots and location.kind != "index":
         raise UsageError("--slots is for index files", file=location.path)
     if style.json and request.output_format not in (None, "json"):
         raise UsageError(f"--json and --format {request.output_format} ask for two things")
+    if location.kind == "timerlog" and any(map(is_pattern, topics)):
+        raise UsageError("a unit of the timer has the hash of a topic: give whole names", file=location.path)
     if request.slots:
         _check_slots(location, request.filters)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqtool.base.errors import Exit
-from rmqtool.commands.completion import complete_topic
+from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, now_option, store_options, time_of, time_zone_option
 from rmqtool.rules.broker_conf import BrokerConf
@@ -18,6 +18,7 @@ from rmqtool.show.output import Style, note
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
+    from rmqtool.scan.filters import Filters
 
 _KINDS = ("delay", "timer", "lost-timer", "half", "pop", "retry", "dead-letter")
 _EPILOG = examples_and_statuses(
@@ -43,14 +44,7 @@ _EPILOG = examples_and_statuses(
 @click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
 @click.option("--list", "listed", is_flag=True, help="List the messages too, with their places, the most urgent first.")
 @click.option("--kind", "kinds", type=click.Choice(_KINDS), multiple=True, help="Only this kind. Repeatable.")
-@click.option(
-    "--topic",
-    "topics",
-    multiple=True,
-    metavar="TOPIC",
-    shell_complete=complete_topic,
-    help="Only what goes to this topic, as its consumers see it. Repeatable.",
-)
+@filter_options("topic", "exclude-topic")
 @click.option(
     "--group",
     "groups",
@@ -83,14 +77,16 @@ def pending(
     broker_version: Version | None,
     broker_conf: BrokerConf,
     limit_rate: RateLimit | None,
-    **filters: Any,
+    filters: Filters,
+    **chosen: Any,
 ) -> Exit:
     """Show what a stopped broker still has to deliver.
 
     STORE is the directory that broker.conf calls storePathRootDir. Shown is how many messages are due when, and for
     whom. Counted are messages of delay levels and of the timer, half messages without an answer, messages that POP
     consumers took and did not acknowledge, and retries; for information, timer messages that no start would
-    deliver, and dead letters. Nothing in the store is changed.
+    deliver, and dead letters. A message's topic is the one whose consumers get it: a retry of `orders` is of `orders`.
+    Nothing in the store is changed.
     """
     from rmqtool.base.tolerant import ReadErrors
     from rmqtool.pending.work import PendingRequest, pending_work
@@ -105,14 +101,14 @@ def pending(
     errors = ReadErrors()
     snapshot = Snapshot(open_store(path, broker_conf), broker_version, limit_rate, scope=errors.scope)
     moment = time.time_ns() // 1_000_000 if now is None else now
-    request = PendingRequest(moment, **filters, limit=limit if listed else 0)
+    request = PendingRequest(moment, topics=filters.topic_choice, **chosen, limit=limit if listed else 0)
     with byte_progress("reading what waits", snapshot.log.size, style=style) as progress:
         work = pending_work(snapshot, errors, request, progress.update)
     if style.json:
         write_pending(snapshot, work, style)
     else:
         show_pending(snapshot, work, style)
-    unknown = [told for topic in request.topics if (told := unknown_topic(snapshot, topic))]
+    unknown = [told for topic in filters.topics if (told := unknown_topic(snapshot, topic))]
     if unknown and not work.owed.messages:
         note("; ".join(unknown))
         return Exit.FINDINGS

@@ -131,6 +131,7 @@ def _by_keys(snapshot: Snapshot, question: Question, asked: dict[str, Any], note
             begin=filters.from_timestamp or 0,
             end=FOREVER if filters.to_timestamp is None else filters.to_timestamp,
             hash_matches=asked["hash_matches"],
+            excluded_topics=filters.excluded_topics,
         )
         for message in by_key(snapshot, key_query, asked["body"], notes):
             has_message = True

@@ -109,10 +109,11 @@ def offsets_at(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: N
     """Print the queue offset for a time, of one queue or of all queues of a topic."""
     from rmqtool.broker.offset_by_time import QueueTimes
     from rmqtool.query.by_place import why_no_queue
+    from rmqtool.scan.topic_choice import is_pattern
     from rmqtool.show.query_text import show_offsets
 
     filters, timestamp = asked["filters"], asked["at"]
-    if len(filters.topics) != 1:
+    if len(filters.topics) != 1 or is_pattern(filters.topics[0]):
         raise UsageError("--at needs one --topic", hint="such as: --at -2h --topic T --queue 0")
     topic = filters.topics[0]
     lines, others = [], []

@@ -24,7 +24,19 @@ Question = Literal[
 
 _MAX_OFFSET = (1 << 63) - 1
 _SHOWING = {"body", "body-format", "save-body", "trace"}
-_FILTERS = {"topic", "queue", "tag", "key", "unique-key", "from", "to", "from-offset", "to-offset", "limit"}
+_FILTERS = {
+    "topic",
+    "exclude-topic",
+    "queue",
+    "tag",
+    "key",
+    "unique-key",
+    "from",
+    "to",
+    "from-offset",
+    "to-offset",
+    "limit",
+}
 _CONTENT = {"where", "body-contains"}
 _FITTING: dict[Question, set[str]] = {
     "pull": {"topic", "queue", "queue-offset", "max", "tag", "body", "body-format"},
@@ -34,8 +46,8 @@ _FITTING: dict[Question, set[str]] = {
     "scan": _SHOWING | _CONTENT | _FILTERS,
     "offset": _SHOWING,
     "msg-id": _SHOWING,
-    "unique-key": _SHOWING | {"topic", "from", "to", "limit", "hash-matches"},
-    "key": _SHOWING | {"topic", "from", "to", "limit", "hash-matches"},
+    "unique-key": _SHOWING | {"topic", "exclude-topic", "from", "to", "limit", "hash-matches"},
+    "key": _SHOWING | {"topic", "exclude-topic", "from", "to", "limit", "hash-matches"},
     "queue-offset": _SHOWING | {"topic", "queue"},
 }
 """The options that go with each question; of several questions the first one here is asked."""
@@ -110,7 +122,9 @@ def question_of(context: click.Context) -> Question:
 
 def one_queue(question: Question, topics: tuple[str, ...], queue_ids: tuple[int, ...]) -> tuple[str, int]:
     """The one topic and queue that a question needs; raises UsageError."""
-    if len(topics) != 1 or len(queue_ids) != 1:
+    from rmqtool.scan.topic_choice import is_pattern
+
+    if len(topics) != 1 or is_pattern(topics[0]) or len(queue_ids) != 1:
         example = _EXAMPLES.get(question, "--topic T --queue 0 --queue-offset 42")
         raise UsageError(f"--{question} needs one --topic and one --queue", hint=f"such as: {example}")
     return topics[0], queue_ids[0]

@@ -215,7 +215,6 @@ class _Outcome:
 
 
 def _show(style: Style, request: RebuildRequest, outcome: _Outcome) -> Exit:
-    from rmqtool.scan.filters import Filters
     from rmqtool.show.rebuild_json import plan_json
     from rmqtool.show.rebuild_text import show_plan
     from rmqtool.store.why_nothing import why_nothing
@@ -233,8 +232,7 @@ def _show(style: Style, request: RebuildRequest, outcome: _Outcome) -> Exit:
     if style.quiet:
         return status
     if is_none:
-        filters = Filters(tuple(sorted(selection.topics)), tuple(sorted(selection.queue_ids)))
-        note(why_nothing(plan.source.snapshot, filters))
+        note(why_nothing(plan.source.snapshot, request.filters))
     elif outcome.transaction:
         note(f"done: {outcome.transaction}; to take it back, before a broker starts: rmqtool undo {quote(root)}")
         words = repeated_options(request.store.conf.path, request.options.version)

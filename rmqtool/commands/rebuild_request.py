@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqtool.base.errors import UsageError
-from rmqtool.commands.filter_options import QUEUE_ID
+from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.options import F, global_options, jobs_option, store_options
 from rmqtool.commands.writing import dry_run_option, older_release_option, saved_plan_options, yes_option
 from rmqtool.rules.broker_conf import BrokerConf
@@ -19,6 +19,7 @@ from rmqtool.rules.versions import Version
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
     from rmqtool.rebuild.options import Part, RebuildOptions
+    from rmqtool.scan.filters import Filters
     from rmqtool.store.store import Store
 
 
@@ -28,9 +29,7 @@ def rebuild_options(command: F) -> F:
     for option in reversed(
         (
             click.argument("path", type=path, metavar="STORE"),
-            click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Of this topic. Repeatable."),
-            click.option("--queue", "queue_ids", multiple=True, type=QUEUE_ID, metavar="N",
-                         help="Of the queue of this number. Repeatable."),
+            filter_options("topic", "exclude-topic", "queue"),
             click.option("--only-damaged", is_flag=True,
                          help="Only what `rmqtool verify` finds wrong: it is run first."),
             click.option("--append-order", is_flag=True,
@@ -60,8 +59,7 @@ class RebuildRequest:
     command: str
     part: Part
     path: Path
-    topics: tuple[str, ...]
-    queue_ids: tuple[int, ...]
+    filters: Filters
     only_damaged: bool
     append_order: bool
     neutralise: bool
@@ -88,7 +86,7 @@ class RebuildRequest:
         self.store = open_store(self.path, self.broker_conf)
         self.options = RebuildOptions(
             parts=frozenset([self.part]),
-            selection=QueueSelection(frozenset(self.topics), frozenset(self.queue_ids)),
+            selection=QueueSelection(self.filters.topic_choice, frozenset(self.filters.queue_ids)),
             version=self.broker_version,
             order="broker" if self.append_order else "stored",
             limit=self.limit_rate,
@@ -104,7 +102,8 @@ class RebuildRequest:
         return self.dry_run or self.save_plan is not None
 
     def _require_consistent(self) -> None:
-        selects = self.topics or self.queue_ids or self.only_damaged
+        chooses = bool(self.filters.topic_choice or self.filters.queue_ids)
+        selects = chooses or self.only_damaged
         if self.plan and (selects or self.append_order or self.neutralise or self.output or self.only_shows):
             raise UsageError("--plan carries out what was saved: it cannot be combined with other choices")
         if self.neutralise and (self.output or selects):
@@ -114,7 +113,7 @@ class RebuildRequest:
             )
         if self.output and self.only_shows:
             raise UsageError("--output writes at once and leaves the store alone: it cannot be combined with --dry-run")
-        if self.part == "index" and (self.topics or self.queue_ids) and not self.output:
+        if self.part == "index" and chooses and not self.output:
             raise UsageError(
                 "an index file holds the keys of all topics: it cannot be rebuilt for some",
                 hint="drop --topic and --queue, or write elsewhere with --output DIR",
@@ -126,7 +125,8 @@ def command_line(request: RebuildRequest, *more: str) -> str:
     selection = request.options.selection
     words = ["rmqtool", request.command, str(request.store.root), *more]
     if not more:
-        words += [word for topic in sorted(selection.topics) for word in ("--topic", topic)]
+        words += [word for topic in selection.topics.wanted for word in ("--topic", topic)]
+        words += [word for topic in selection.topics.excluded for word in ("--exclude-topic", topic)]
         words += [word for queue_id in sorted(selection.queue_ids) for word in ("--queue", str(queue_id))]
         words += ["--only-damaged"] if request.only_damaged else []
         words += ["--neutralise"] if request.options.neutralise else []

@@ -39,6 +39,7 @@ class ExportOptions:
             "include": list(query.include),
             "filters": {
                 "topic": list(filters.topics),
+                **({"exclude_topic": list(filters.excluded_topics)} if filters.excluded_topics else {}),
                 "queue": list(filters.queue_ids),
                 "tag": list(filters.tags),
                 "key": list(filters.keys),

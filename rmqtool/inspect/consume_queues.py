@@ -70,7 +70,7 @@ def _blocks(
 
 def is_wanted(group: FileGroup, filters: Filters) -> bool:
     """Whether the filters on topic and queue let a queue's files through."""
-    return (group.topic is None or not filters.topics or group.topic in filters.topics) and (
+    return (group.topic is None or group.topic in filters.topic_choice) and (
         group.queue_id is None or not filters.queue_ids or group.queue_id in filters.queue_ids
     )
 

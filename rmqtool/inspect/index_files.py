@@ -85,13 +85,13 @@ def header_row(name: str, header: IndexFile, geometry: Geometry | None) -> Rows:
 
 def is_hashed(filters: Filters) -> bool:
     """Whether the filters name a topic with a key or a tag, of which units store the hash."""
-    return bool(filters.topics and (filters.keys or filters.tags))
+    return bool(filters.topic_choice.names and (filters.keys or filters.tags))
 
 
 def index_hashes(filters: Filters) -> list[int]:
     """The hashes that units store for the topics with keys and tags of the filters."""
-    hashes = [index_file.key_hash(topic, key) for topic in filters.topics for key in filters.keys]
-    return hashes + [index_file.key_hash(topic, _TAG_TYPE + tag) for topic in filters.topics for tag in filters.tags]
+    words = (*filters.keys, *(_TAG_TYPE + tag for tag in filters.tags))
+    return [index_file.key_hash(topic, word) for topic in filters.topic_choice.names or () for word in words]
 
 
 def _files(location: Location, options: ListingOptions) -> Iterator[tuple[MappedFile, IndexFile, Geometry | None]]:

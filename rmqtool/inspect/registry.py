@@ -49,7 +49,8 @@ _END: Any = object()
 Listed = Rows | dict[str, Any]
 """An item of a listing: many rows, or one object whose shape the broker decides."""
 
-_QUEUE_FILTERS = frozenset({"topic", "queue", "tag", "from_offset", "to_offset"})
+_TOPIC = frozenset({"topic", "exclude_topic"})
+_QUEUE_FILTERS = _TOPIC | frozenset({"queue", "tag", "from_offset", "to_offset"})
 _KEY = frozenset({"key"})
 _TIMES = frozenset({"from", "to"})
 _OFFSETS = frozenset({"from_offset", "to_offset"})
@@ -108,14 +109,14 @@ LISTINGS: Mapping[Kind, Listing] = {
         ("topic", "queue_id", "ext_offset", "address", "size", "tags_code", "store_timestamp", "store_time",
          "filter_bit_map"),
         ("topic", "queue_id", "ext_offset", "size", "tags_code", "store_time", "filter_bit_map", "kind"),
-        frozenset({"topic", "queue", "tag"}) | _TIMES, ConsumeQueueExtUnit,
+        _TOPIC | {"queue", "tag"} | _TIMES, ConsumeQueueExtUnit,
     ),
     "index": Listing(
         list_index,
         ("file", "number", "slot", "key_hash", "physical_offset", "seconds_since_begin", "previous",
          *HEADER_COLUMNS, "newest_unit", "chain_length", "chain_ok"),
         ("number", "slot", "key_hash", "physical_offset", "seconds_since_begin", "previous"),
-        HASHED | _TIMES | _OFFSETS, IndexUnit, by_record=HASHED | {"queue"},
+        HASHED | _TIMES | _OFFSETS, IndexUnit, by_record=HASHED | _TOPIC | {"queue"},
     ),
     "timerwheel": Listing(
         list_wheel,
@@ -128,7 +129,7 @@ LISTINGS: Mapping[Kind, Listing] = {
         ("file", "position", "size", "previous_position", "magic", "write_timestamp", "write_time", "delay",
          "due_timestamp", "due_time", "physical_offset", "message_size", "topic_hash", "rolled", "deleted"),
         ("position", "due_time", "physical_offset", "message_size", "previous_position", "magic", "kind"),
-        _TIMES | _OFFSETS | {"topic"}, TimerLogUnit, by_record=frozenset({"tag", "key"}),
+        _TIMES | _OFFSETS | _TOPIC, TimerLogUnit, by_record=frozenset({"tag", "key"}),
     ),
     "dledger-index": Listing(
         list_dledger_index, ("file", "number", "position", "size", "index", "term"),
@@ -139,9 +140,9 @@ LISTINGS: Mapping[Kind, Listing] = {
     "abort": Listing(list_marker, ("file", "content", "process_id", *_HOLDER), ()),
     "lock": Listing(list_marker, ("file", "content", *_HOLDER), ()),
     "text": Listing(list_text, ("file", "line", "text"), ()),
-    "config": Listing(list_config, ("file", "table", "name", "value"), (), frozenset({"topic"})),
+    "config": Listing(list_config, ("file", "table", "name", "value"), (), _TOPIC),
     "rocksdb": Listing(
-        list_rocksdb, ("file", "family", "row", "key", "value", "message"), (), frozenset({"topic", "queue"})
+        list_rocksdb, ("file", "family", "row", "key", "value", "message"), (), _TOPIC | {"queue"}
     ),
 }  # fmt: skip
 

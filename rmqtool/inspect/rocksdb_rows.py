@@ -52,10 +52,11 @@ def _families(name: str, found: tuple[str, ...]) -> Mapping[str, rows.Decoder]:
 
 
 def _prefixes(decode: rows.Decoder | None, filters: Filters) -> Iterator[bytes]:
-    if decode is not rows.queue_unit or not filters.topics:
+    names = filters.topic_choice.names
+    if decode is not rows.queue_unit or names is None:
         yield b""
         return
-    for topic in filters.topics:
+    for topic in names:
         for queue_id in filters.queue_ids or (None,):
             yield rows.queue_prefix(topic.encode(), queue_id)
 
@@ -78,11 +79,10 @@ def _secret(key: bytes, value: bytes) -> rows.Row:
 
 def _passes(row: dict[str, Any], filters: Filters) -> bool:
     """Whether a row is of the topics and queues; one that is of none passes only without a filter."""
-    if not filters.topics and not filters.queue_ids:
+    if not filters.topic_choice and not filters.queue_ids:
         return True
     key = row["key"]
     if isinstance(key, str):
         return False
     topic = key.get("topic", key.get("name", "").partition("@")[0])
-    in_topics = not filters.topics or topic in filters.topics
-    return in_topics and (not filters.queue_ids or key.get("queue_id") in filters.queue_ids)
+    return topic in filters.topic_choice and (not filters.queue_ids or key.get("queue_id") in filters.queue_ids)

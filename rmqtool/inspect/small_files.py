@@ -73,11 +73,11 @@ def list_config(location: Location, options: ListingOptions) -> Iterator[dict[st
 
     An entry is of a topic when it stands under the topic's name, or under ``TOPIC@GROUP``.
     """
-    alone, topics = len(location.files) == 1, options.filters.topics
+    alone, topics = len(location.files) == 1, options.filters.topic_choice
     for mapped in location.files:
         if alone or not mapped.path.name.endswith(_BACKUP):
             for entry in _config_objects(mapped.path, location):
-                if not topics or entry["kind"] != "config_entry" or _topic_of(entry) in topics:
+                if not topics or entry["kind"] != "config_entry" or (_topic_of(entry) or "") in topics:
                     yield entry
 
 

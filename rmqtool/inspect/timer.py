@@ -84,8 +84,10 @@ def _kept(
     masks: list[Any] = []
     if filters.from_timestamp is not None or filters.to_timestamp is not None:
         masks += [is_unit, filters.in_time(due)]
-    if filters.topics:
-        masks += [is_unit, np.isin(units["topic_hash"], [string_hash(topic) for topic in filters.topics])]
+    for topics, is_chosen in ((filters.topics, True), (filters.excluded_topics, False)):
+        if topics:
+            hashes = [string_hash(topic) for topic in topics]
+            masks += [is_unit, np.isin(units["topic_hash"], hashes, invert=not is_chosen)]
     if filters.start or filters.to_offset is not None:
         offsets = units["physical_offset"]
         masks += [is_unit, offsets >= filters.start, offsets < filters.stop]

@@ -125,6 +125,7 @@ class Store:
         self,
         *,
         topic: str | Sequence[str] = (),
+        exclude_topic: str | Sequence[str] = (),
         queue_id: int | Sequence[int] = (),
         tag: str | Sequence[str] = (),
         key: str | Sequence[str] = (),
@@ -138,12 +139,15 @@ class Store:
     ) -> Messages:
         """The messages that pass all filters: stored from `since` to before `until`, at physical offsets in a range.
 
+        A topic is a name, or a pattern with ``*``.
+
         `include` are ``"prepared"`` and ``"rolled-back"``, messages that no consumer sees. Damage raises RmqtoolError
         with its place when the reading comes to it, or is passed over: bytes that are no record are left out, and
         bodies are as they are. Raises UsageError for a time that cannot be understood.
         """
         filters = Filters(
             topics=_several(topic),
+            excluded_topics=_several(exclude_topic),
             queue_ids=(queue_id,) if isinstance(queue_id, int) else tuple(queue_id),
             tags=_several(tag),
             keys=_several(key),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 
 import numpy as np
@@ -20,6 +20,7 @@ from rmqtool.pending.pops import popped
 from rmqtool.pending.retries import dead_letters, retries
 from rmqtool.pending.timers import Timers, lost_timers, timed
 from rmqtool.pending.waiting import KINDS, OWED, SCHEMA, Kind, Notes, is_true
+from rmqtool.scan.topic_choice import TopicChoice
 from rmqtool.store.snapshot import Snapshot
 
 Reason = tuple[Kind, int | None, str | None, str | None]
@@ -32,7 +33,7 @@ class PendingRequest:
 
     now: int
     kinds: tuple[Kind, ...] = ()
-    topics: tuple[str, ...] = ()
+    topics: TopicChoice = field(default_factory=TopicChoice)
     groups: tuple[str, ...] = ()
     due_before: int | None = None
     limit: int = 0  # messages that are listed
@@ -40,9 +41,11 @@ class PendingRequest:
     def mask(self, rows: pa.RecordBatch) -> pa.Array:
         """Which rows pass the filters."""
         passed = pa.array(np.ones(rows.num_rows, dtype=np.bool_))
-        for name, values in (("kind", self.kinds), ("to_topic", self.topics), ("group", self.groups)):
+        for name, values in (("kind", self.kinds), ("group", self.groups)):
             if values:
                 passed = pc.and_(passed, pc.is_in(rows.column(name), pa.array(values, pa.string())))
+        if self.topics:
+            passed = pc.and_(passed, pa.array(self.topics.mask(rows.column("to_topic"))))
         if self.due_before is not None:
             passed = pc.and_(passed, pc.less(rows.column("due_timestamp"), self.due_before).fill_null(False))
         return passed

@@ -19,6 +19,7 @@ from rmqtool.query.notes import Notes
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.scan.reader import scan_files
+from rmqtool.scan.topic_choice import TopicChoice
 from rmqtool.store.index_query import FOREVER, MAX_MATCHES
 from rmqtool.store.rocksdb_index import KeyType, RocksDbIndex
 from rmqtool.store.snapshot import Snapshot
@@ -39,10 +40,16 @@ class KeyQuery:
     begin: int = 0
     end: int = FOREVER
     hash_matches: bool = False
+    excluded_topics: Sequence[str] = ()
+
+    @property
+    def topic_choice(self) -> TopicChoice:
+        """The topics that are searched."""
+        return TopicChoice(tuple(self.topics), tuple(self.excluded_topics))
 
     def matches(self, message: Message) -> bool:
         """Whether a message has the key and one of the topics."""
-        if self.topics and message["topic"] not in self.topics:
+        if message["topic"] not in self.topic_choice:
             return False
         return message["unique_key"] == self.key or (not self.unique and self.key in message["keys"])
 
@@ -105,7 +112,7 @@ def _indexed_offsets(snapshot: Snapshot, query: KeyQuery, notes: Notes) -> list[
     A broker asks either the files or RocksDB; what only one of them knows is found here, too.
     """
     limit = limit_of(snapshot, query)
-    topics = list(dict.fromkeys(query.topics or snapshot.topic_names))
+    topics = list(query.topic_choice.among(snapshot.topic_names))
     units = snapshot.index.query_topics(topics, query.key, limit, query.begin, query.end)
     offsets = [unit.physical_offset for unit in units]
     in_rocksdb = RocksDbIndex(snapshot.store)

@@ -10,6 +10,7 @@ from rmqtool.rebuild.options import RebuildOptions
 from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.rebuild.selection import QueueSelection
 from rmqtool.rules.versions import parse_version
+from rmqtool.scan.topic_choice import TopicChoice
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE, INDEX, SEPARATE_ROCKSDB_QUEUES, Store
 from rmqtool.transaction.plan_file import PlanFile, files_below, fingerprint_of, plan_text
@@ -28,7 +29,8 @@ def rebuild_plan_text(plan: RebuildPlan, command: str, result: dict[str, Any]) -
     store = plan.source.snapshot.store
     saved = {
         "parts": sorted(options.parts),
-        "topics": sorted(options.selection.topics),
+        "topics": list(options.selection.topics.wanted),
+        "excluded_topics": list(options.selection.topics.excluded),
         "queues": sorted(options.selection.queue_ids),
         "only": None if options.selection.only is None else sorted(options.selection.only),
         "order": options.order,
@@ -57,7 +59,7 @@ class SavedPlan(PlanFile):
         return RebuildOptions(
             base.parts & frozenset(saved.get("parts", base.parts)),
             QueueSelection(
-                frozenset(map(str, saved["topics"])),
+                TopicChoice(tuple(map(str, saved["topics"])), tuple(map(str, saved.get("excluded_topics", ())))),
                 frozenset(map(int, saved["queues"])),
                 None if only is None else frozenset((str(topic), int(queue)) for topic, queue in only),
             ),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.formats.file_name import file_name
+from rmqtool.scan.topic_choice import TopicChoice
 from rmqtool.store.consume_queues import UNIT_FORMATS, Kind
 
 _MAX_NAME = 255  # of a directory, bytes
@@ -18,7 +19,7 @@ _MAX_NAME = 255  # of a directory, bytes
 class QueueSelection:
     """Topics, queue ids and single queues to rebuild; all queues when none is given."""
 
-    topics: frozenset[str] = frozenset()
+    topics: TopicChoice = field(default_factory=TopicChoice)
     queue_ids: frozenset[int] = frozenset()
     only: frozenset[tuple[str, int]] | None = None
 
@@ -30,7 +31,7 @@ class QueueSelection:
     def takes(self, topic: str, queue_id: int) -> bool:
         """Whether a queue is to be rebuilt."""
         return (
-            (not self.topics or topic in self.topics)
+            topic in self.topics
             and (not self.queue_ids or queue_id in self.queue_ids)
             and (self.only is None or (topic, queue_id) in self.only)
         )

@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.frames import RecordRun, sound_prefix
+from rmqtool.scan.topic_choice import TopicChoice
 
 Mask = NDArray[np.bool_]
 
 _FIELDS = {
-    "topic": "topics", "queue": "queue_ids", "tag": "tags", "key": "keys", "from": "from_timestamp",
+    "topic": "topics", "exclude_topic": "excluded_topics", "queue": "queue_ids", "tag": "tags",
+    "key": "keys", "from": "from_timestamp",
     "to": "to_timestamp", "from_offset": "from_offset", "to_offset": "to_offset",
 }  # fmt: skip
 FILTER_NAMES = frozenset(_FIELDS)
@@ -33,9 +35,9 @@ FILTER_NAMES = frozenset(_FIELDS)
 class Filters:
     """Filters; an empty tuple or None leaves a property free. Small, immutable and picklable.
 
-    Topics, queue ids and tags (the whole TAGS text) are compared for equality. A key is one of KEYS or the unique
-    key, as the index has them. Timestamps are store timestamps, epoch ms; offsets physical offsets of the records'
-    first bytes. Both ranges begin at `from` and end before `to`.
+    Topics are names, or patterns with ``*``; queue ids and tags (the whole TAGS text) are compared for equality. A key
+    is one of KEYS or the unique key, as the index has them. Timestamps are store timestamps, epoch ms; offsets physical
+    offsets of the records' first bytes. Both ranges begin at `from` and end before `to`.
     """
 
     topics: tuple[str, ...] = ()
@@ -46,6 +48,12 @@ class Filters:
     to_timestamp: int | None = None
     from_offset: int = 0
     to_offset: int | None = None
+    excluded_topics: tuple[str, ...] = ()
+
+    @property
+    def topic_choice(self) -> TopicChoice:
+        """The filter on topics, true where there is one."""
+        return TopicChoice(self.topics, self.excluded_topics)
 
     @property
     def start(self) -> int:
@@ -61,7 +69,7 @@ class Filters:
     def columns(self) -> tuple[str, ...]:
         """The columns of a scan that `mask` reads, physical offsets aside, in the order of COLUMNS."""
         wanted = {
-            "topic": bool(self.topics),
+            "topic": bool(self.topic_choice),
             "queue_id": bool(self.queue_ids),
             "unique_key": bool(self.keys),
             "keys": bool(self.keys),
@@ -80,7 +88,11 @@ class Filters:
         Physical offsets are not compared: `scan_files(files, filters.start, filters.stop)` has done that.
         """
         tests: list[Mask] = []
-        for name, values in (("topic", self.topics), ("queue_id", self.queue_ids), ("tags", self.tags)):
+        topics = self.topic_choice
+        if topics:
+            column = batch.column("topic")
+            tests.append(_is_in(column, topics.names) if topics.names else topics.mask(column))
+        for name, values in (("queue_id", self.queue_ids), ("tags", self.tags)):
             if values:
                 tests.append(_is_in(batch.column(name), values))
         if self.keys:

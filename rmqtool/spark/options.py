@@ -20,9 +20,9 @@ from rmqtool.store.splits import SPLIT_SIZE
 OnDamage = Literal["skip", "fail"]
 
 OPTIONS = (
-    "path", "paths", "columns", "body", "topic", "queue", "tag", "key", "from", "to", "fromOffset", "toOffset",
-    "include", "storeColumn", "splitSize", "brokerConf", "onDamage", "pushDown", "maxBytesPerTrigger",
-    "startingOffsets", "failOnDataLoss",
+    "path", "paths", "columns", "body", "topic", "excludeTopic", "queue", "tag", "key", "from", "to",
+    "fromOffset", "toOffset", "include", "storeColumn", "splitSize", "brokerConf", "onDamage",
+    "pushDown", "maxBytesPerTrigger", "startingOffsets", "failOnDataLoss",
 )  # fmt: skip
 """Their names; upper and lower case are the same to Spark."""
 
@@ -89,6 +89,7 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
 def _filters(options: Mapping[str, str]) -> Filters:
     return Filters(
         topics=_texts(options, "topic"),
+        excluded_topics=_texts(options, "excludeTopic"),
         queue_ids=tuple(_to_integer("queue", text) for text in _texts(options, "queue")),
         tags=tuple(tag.strip() for text in _texts(options, "tag") for tag in text.split("||") if tag.strip()),
         keys=_texts(options, "key"),

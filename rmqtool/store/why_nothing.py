@@ -7,6 +7,7 @@ from difflib import get_close_matches
 
 from rmqtool.base.times import rfc3339
 from rmqtool.scan.filters import Filters
+from rmqtool.scan.topic_choice import TopicChoice, is_pattern
 from rmqtool.store.snapshot import Snapshot
 
 NOTHING_FITS = "no message passes the filters"
@@ -24,6 +25,8 @@ def _reasons(snapshot: Snapshot, filters: Filters) -> Iterator[str]:
         missing = [each for each in filters.queue_ids if each not in queue_ids]
         if unknown := unknown_topic(snapshot, topic):
             yield unknown
+        elif is_pattern(topic):
+            continue
         elif missing and not snapshot.leaves_queues_out:
             there = f"; there are {shown_ids(queue_ids)}" if queue_ids else ""
             yield f"topic {topic} has no queue {shown_ids(missing)}{there}"
@@ -36,9 +39,13 @@ def _reasons(snapshot: Snapshot, filters: Filters) -> Iterator[str]:
 
 
 def unknown_topic(snapshot: Snapshot, topic: str) -> str | None:
-    """A sentence with the nearest names, None for a topic that has queues or is configured."""
+    """A sentence with the nearest names, None for a topic, or a pattern of some, that has queues or is configured."""
     names = snapshot.topic_names
-    return f"there is no topic {topic}{instead_of(topic, names)}" if names and topic not in names else None
+    if is_pattern(topic) and any(name in TopicChoice((topic,)) for name in names):
+        return None
+    if not names or topic in names:
+        return None
+    return f"{'no topic is named' if is_pattern(topic) else 'there is no topic'} {topic}{instead_of(topic, names)}"
 
 
 def instead_of(name: str, names: Sequence[str]) -> str:

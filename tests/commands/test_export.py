@@ -241,6 +241,7 @@ IN_ENVIRONMENT = {
     "--jobs": "3",
     "--split-size": "64MiB",
     "--topic": "orders",
+    "--exclude-topic": "orders_*",
     "--queue": "3",
     "--tag": "red",
     "--key": "k",
@@ -257,7 +258,7 @@ IN_ENVIRONMENT = {
 
 def parsed(*arguments: str) -> dict[str, str]:
     """What `export` is called with, as text."""
-    with click.Context(cli, info_name="rmqtool", obj=Style(), auto_envvar_prefix="RMQTOOL") as parent:
+    with click.Context(cli, info_name="rmqtool", obj=Style(), **cli.context_settings) as parent:
         found = command_named("export").make_context("export", ["store", *arguments], parent=parent).params
     return {name: re.sub(" at 0x[0-9a-f]+", "", repr(value)) for name, value in found.items()}
 

@@ -20,6 +20,7 @@ from rmqtool.rebuild.selection import QueueSelection
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import parse_version
+from rmqtool.scan.topic_choice import TopicChoice
 from rmqtool.store.rocksdb import RocksDb
 from rmqtool.store.rocksdb_queues import queue_database
 from rmqtool.store.store import Store, open_store
@@ -55,7 +56,7 @@ def opened(root: Path, name: str = NAME) -> Store:
 
 def options(name: str = NAME, *topics: str) -> RebuildOptions:
     version = parse_version(name.removeprefix("more/").partition("-")[0])
-    return RebuildOptions(frozenset(["queues"]), QueueSelection(frozenset(topics)), version)
+    return RebuildOptions(frozenset(["queues"]), QueueSelection(TopicChoice(topics)), version)
 
 
 def rebuilt(store: Store, given: RebuildOptions, system: System = SYSTEM) -> RebuildPlan:
