@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo quick test lint pages flips golden starts losses repairs table rebuilds faults cleaner settings everything matrix bench clean
+.PHONY: help demo quick test lint pages site flips golden starts losses repairs table rebuilds faults cleaner settings everything matrix bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -49,6 +49,12 @@ pages: $(VENV)/.test ## write what is made from the program: findings, man pages
 	$(BIN)/python -m tests.commands.man_pages
 	$(BIN)/python -m tests.words.sentences
 	$(BIN)/python -m tests.rooms_picture
+	$(BIN)/rmqtool completion bash > docs/completions/rmqtool
+	$(BIN)/rmqtool completion zsh > docs/completions/_rmqtool
+	$(BIN)/rmqtool completion fish > docs/completions/rmqtool.fish
+
+site: $(VENV)/.test ## build the site of docs/ below build/site
+	$(BIN)/mkdocs build --strict -f .mkdocs.yml -d build/site
 
 flips: $(VENV)/.test ## change each byte of a small store and cut a log at each, and verify: an hour
 	$(BIN)/python -m tests.verify.flips -j "$$(nproc)"

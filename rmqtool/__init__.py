@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rmqtool.library.store import Store
 
 __all__ = ["__version__", "open"]
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
 
 
 def open(  # noqa: A001 - it is called rmqtool.open

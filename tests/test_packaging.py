@@ -29,6 +29,17 @@ MESSAGES = 181
 DATA = {"rmqtool/py.typed", "rmqtool/rules/broker_settings.tsv"}
 FOR_SPARK = "rmqtool/spark/pyspark_rocketmq/"  # where it stands in the checkout; installed at the top level
 
+PIP = ("--quiet", "--disable-pip-version-check")
+
+INSTALLED = {
+    "share/man/man1": "docs/man/*.1",
+    "share/bash-completion/completions": "docs/completions/rmqtool",
+    "share/zsh/site-functions": "docs/completions/_rmqtool",
+    "share/fish/vendor_completions.d": "docs/completions/rmqtool.fish",
+    "share/rmqtool/schema": "docs/schema/*.json",
+}
+"""Where `man`, the shells and programs look in a prefix, and what is put there."""
+
 pytestmark = pytest.mark.slow
 
 
@@ -92,13 +103,22 @@ def wheel_names(wheel: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of programs of a fresh environment that holds the wheel and what it depends on, nothing else."""
+def wheelhouse(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that is carried to a machine without a network: the wheel and what it depends on."""
+    folder = tmp_path_factory.mktemp("wheelhouse")
+    run(sys.executable, "-m", "pip", "download", *PIP, "--dest", folder, wheel, cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(wheelhouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of programs of a fresh environment that holds what is in the wheelhouse, nothing else."""
     home = tmp_path_factory.mktemp("installed")
     venv.create(home, symlinks=True)
     programs = home / "bin"
-    options = ("--quiet", "--disable-pip-version-check", "--no-compile")
-    run(sys.executable, "-m", "pip", "--python", programs / "python", "install", *options, wheel, cwd=home)
+    source = ("--no-compile", "--no-index", "--find-links", wheelhouse)
+    python = ("--python", programs / "python")
+    run(sys.executable, "-m", "pip", *python, "install", *PIP, *source, "--pre", "rmqtool", cwd=home)
     return programs
 
 
@@ -118,10 +138,20 @@ def test_the_wheel_holds_the_modules_of_the_checkout_and_nothing_else(wheel_name
     assert ours == installed_modules() | DATA
 
 
-def test_the_man_pages_are_installed(installed: Path) -> None:
-    """Where `man` looks for those of a program in ``bin``."""
-    there = {path.name for path in (installed.parent / "share/man/man1").iterdir()}
-    assert there == {path.name for path in (ROOT / "docs/man").iterdir()}
+@pytest.mark.parametrize("folder", INSTALLED)
+def test_what_is_installed_beside_the_package(installed: Path, folder: str) -> None:
+    there = {path.name: path.read_bytes() for path in (installed.parent / folder).iterdir()}
+    assert there == {path.name: path.read_bytes() for path in ROOT.glob(INSTALLED[folder])}
+
+
+def test_one_file_that_runs(wheelhouse: Path, tmp_path: Path) -> None:
+    """As the README makes it; its processes find the package too."""
+    source = ("--no-index", "--find-links", wheelhouse, "--pre", "rmqtool")
+    run(sys.executable, "-m", "shiv", "-c", "rmqtool", "-o", "rmqtool.pyz", *source, cwd=tmp_path)
+    told = run(
+        sys.executable, tmp_path / "rmqtool.pyz", "verify", STORE, "-j", "2", cwd=tmp_path, SHIV_ROOT=str(tmp_path)
+    )
+    assert "verdict  clean" in told
 
 
 def test_the_sdist_holds_the_modules_of_the_checkout_once(sdist: dict[str, tarfile.TarInfo]) -> None:

@@ -9,6 +9,10 @@ import pytest
 from tests.commands.running import environment, finish, spawn
 from tests.conftest import GoldenStore
 
+FOLDER = Path(__file__).parents[2] / "docs" / "completions"
+INSTALLED = {"bash": FOLDER / "rmqtool", "zsh": FOLDER / "_rmqtool", "fish": FOLDER / "rmqtool.fish"}
+"""The scripts that are installed along; `make pages` writes them."""
+
 
 def completed(*words: str | Path, shell: str = "bash") -> list[str]:
     """What completes the last word, as bash is told: ``kind,value`` in lines."""
@@ -60,6 +64,7 @@ def test_each_shell_gets_its_script(shell: str) -> None:
     found = finish(spawn(env=environment(_RMQTOOL_COMPLETE=f"{shell}_source")))
     assert (found.status, found.err) == (0, "")
     assert "_RMQTOOL_COMPLETE=" + shell in found.out
+    assert found.out.strip() == INSTALLED[shell].read_text().strip()
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
