@@ -13,18 +13,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.mark.slow
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "mkdocs",
-        "build",
-        "--strict",
-        "--quiet",
-        "-f",
-        ROOT / ".mkdocs.yml",
-        "-d",
-        tmp_path,
-    ]
+    names = ["--strict", "--quiet", "-f", str(ROOT / ".mkdocs.yml"), "-d", str(tmp_path)]
+    command = [sys.executable, "-m", "mkdocs", "build", *names]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     for page in (ROOT / "docs").rglob("*.md"):
