@@ -10,7 +10,7 @@ import os
 import stat
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,11 +48,14 @@ class RateLimit:
 class ReadPolicy:
     """How much is read: at most at `rate_limit`; with `drop_page_cache` the page cache is left as it was.
 
+    `on_read` gets the size of each large reading, bytes, before it is done.
+
     A broker that runs lives on its page cache: pages that were not in there are dropped after they are read.
     """
 
     rate_limit: RateLimit | None = None
     drop_page_cache: bool = False
+    on_read: Callable[[int], None] | None = None
 
 
 UNLIMITED = ReadPolicy()
@@ -112,6 +115,8 @@ class InputFile:
         """Fill `target` from `position`; return the bytes read, fewer only at the end of the file."""
         if self._reading.rate_limit:
             self._reading.rate_limit.spend(len(target))
+        if self._reading.on_read:
+            self._reading.on_read(len(target))
         with _reported(self.path, position):
             done = cached = self._read_cached(target, position) if self._reading.drop_page_cache else 0
             while done < len(target):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import stat
+import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -56,10 +60,14 @@ def list_from(
     names = checked_columns(request.columns, location)
     options = _options(location, request, names, limit_rate, conf)
     if request.count:
-        return show_counts(style, count_location(location, options), as_json=style.json, by_record=options.by_record)
+        with _reading_shown(style, "counting", location, options) as watched:
+            counts = count_location(location, watched)
+        return show_counts(style, counts, as_json=style.json, by_record=options.by_record)
     listing_format = "json" if style.json else request.output_format or "text"
     shown = ListingOutput(style, location, listing_format, request.body_format, names, request.as_hex)
-    status = list_at(shown, _listing(location, request, options), options.by_record)
+    is_silent = not request.follow and _goes_to_a_file()
+    with _reading_shown(style, "listing", location, options) if is_silent else nullcontext(options) as watched:
+        status = list_at(shown, _listing(location, request, watched), options.by_record)
     nothing_fits = shown.empty and request.limit != 0 and request.filters != Filters()
     if not style.quiet:
         if nothing_fits:
@@ -68,6 +76,31 @@ def list_from(
             note(f"nothing is stored in this part of the {'commit log' if location.kind == 'commitlog' else 'store'}")
         _print_other_kind(location)
     return Exit.FINDINGS if nothing_fits and status is Exit.OK else status
+
+
+def _goes_to_a_file() -> bool:
+    """Whether nobody sees the listing grow; a pipe may end in a pager, which has the terminal for itself."""
+    try:
+        return stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+@contextmanager
+def _reading_shown(style: Style, title: str, location: Location, options: ListingOptions) -> Iterator[ListingOptions]:
+    """The same options, with which the bytes that are read become a progress."""
+    from rmqtool.show.progress import byte_progress
+
+    total = sum(file.size for file in location.files)
+    done = 0
+    with byte_progress(title, total, style=style) as progress:
+
+        def on_read(size: int) -> None:
+            nonlocal done
+            done = min(done + size, total)
+            progress.update(done)
+
+        yield replace(options, reading=replace(options.reading, on_read=on_read))
 
 
 def _options(

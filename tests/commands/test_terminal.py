@@ -187,3 +187,16 @@ def test_progress_leaves_no_trace(store: Path) -> None:
     assert ERASED in text[last.end() :]
     assert text.rindex(CURSOR_SHOWN) > text.rindex(CURSOR_HIDDEN)
     assert "reading the commit log" not in on_terminal(*slow, "-q", cwd=store.parent, status=Exit.LOSSY)
+
+
+@pytest.mark.slow
+def test_counting_tells_how_far_it_is(store: Path) -> None:
+    """And a listing does, when it goes to a file; a terminal sees the listing itself, a pipe may be a pager."""
+    slow = ["inspect", "store/commitlog", "--limit-rate", "40K"]
+    assert "counting" in on_terminal(*slow, "--count", cwd=store.parent, status=Exit.LOSSY)
+    command = [sys.executable, "-m", "rmqtool", *slow, "--json", "--progress", "json"]
+    with (store.parent / "out").open("wb") as out:
+        done = subprocess.run(command, cwd=store.parent, stdout=out, stderr=subprocess.PIPE, text=True, check=False)
+    assert '"progress":"listing"' in done.stderr.replace(" ", "")
+    done = subprocess.run(command, cwd=store.parent, capture_output=True, text=True, check=False)
+    assert "listing" not in done.stderr
