@@ -20,6 +20,7 @@ from rmqtool.commands.help_page import WIDTH, examples_and_statuses
 from rmqtool.commands.lazy import LazyGroup
 from rmqtool.commands.options import global_options
 from rmqtool.show.output import Style, write_error
+from rmqtool.show.pager import end_paging
 from rmqtool.show.progress_line import answer_signals
 
 _NAME = "rmqtool"
@@ -131,6 +132,14 @@ def main() -> NoReturn:
 def run(arguments: Sequence[str], style: Style | None = None) -> int:
     """Run one command line and return its exit status; everything that goes wrong is told here."""
     style = style or Style()
+    try:
+        return _checked(style, arguments)
+    finally:
+        end_paging()
+
+
+def _checked(style: Style, arguments: Sequence[str]) -> int:
+    """Run one command line, and tell what goes wrong with its output."""
     try:
         status = _run(style, list(arguments) or ["--help"])
         sys.stdout.flush()

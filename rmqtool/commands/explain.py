@@ -14,6 +14,7 @@ from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options
 from rmqtool.findings.catalogue import CATALOGUE, Entry, close_matches, lookup
 from rmqtool.show.output import Columns, Style, note, show_table, table, write_document, write_text
+from rmqtool.show.pager import begin_paging
 
 _WIDTH = 80  # columns; a page is prose, and wrapped where no terminal reads too
 _INDENT = "  "
@@ -51,6 +52,7 @@ def explain(style: Style, /, *, code: str | None) -> Exit:
     all codes are listed.
     """
     entries = _entries(code)
+    begin_paging(style)
     if style.json:
         write_document("explain", None, {"codes": [_as_json(entry) for entry in entries]})
     elif code is None or (len(entries) > 1 and entries[0].code.startswith(code.lower())):

@@ -4,41 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
 from rmqtool.base.errors import Exit
+from rmqtool.show.output import Style
+from rmqtool.show.pager import begin_paging
 
 WIDTH = 100  # columns at most
 
 _EVERY = "Options of every command"
 _GROUPS: Mapping[str, tuple[str, ...]] = {
     "Which messages": (
-        *(
-            "topic",
-            "exclude-topic",
-            "queue",
-            "tag",
-            "key",
-            "from",
-            "to",
-            "from-offset",
-            "to-offset",
-            "due-before",
-            "group",
-            "kind",
-        ),
-        *(
-            "unique-key",
-            "id",
-            "offset",
-            "queue-offset",
-            "time",
-            "where",
-            "body-contains",
-            "include",
-            "hash-matches",
-        ),
+        *("topic", "exclude-topic", "queue", "tag", "key", "from", "to", "from-offset", "to-offset", "due-before"),
+        *("group", "kind", "unique-key", "id", "offset", "queue-offset", "time", "where", "body-contains", "include"),
+        *("hash-matches",),
     ),
     "How it is shown": (
         *("limit", "reverse", "follow", "hex", "columns", "format", "count", "slots", "body", "body-format"),
@@ -50,15 +31,10 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
         *("replicas-per-disk-partition", "logical-disk-space-clean-forcibly-threshold", "clean-file-forcibly-enable"),
     ),
     "The broker, and the machine": (
-        "broker-version",
-        "broker-conf",
-        "time-zone",
-        "allow-older-release",
-        "jobs",
-        "limit-rate",
+        *("broker-version", "broker-conf", "time-zone", "allow-older-release", "jobs", "limit-rate"),
     ),
     "Spark": ("engine", "master", "conf", "split-size"),
-    _EVERY: ("json", "color", "progress", "quiet", "verbose", "version", "help"),
+    _EVERY: ("json", "color", "progress", "no-pager", "quiet", "verbose", "version", "help"),
 }
 _GROUP_OF = {name: group for group, names in _GROUPS.items() for name in names}
 _RANGE = re.compile(r"(?:; )?[-<=\d]*\bx[<>=]+-?\d+")  # of numbers, which an error tells whom it concerns
@@ -76,6 +52,13 @@ class HelpPage(click.Command):
         _write(formatter, examples)
         self.format_options(ctx, formatter)
         _write(formatter, statuses)
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """The option of the help, which is longer than most screens."""
+        option = super().get_help_option(ctx)
+        if option:
+            option.callback = _show_help
+        return option
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options, those of this command alone first."""
@@ -98,6 +81,13 @@ def examples_and_statuses(examples: Sequence[str], statuses: Mapping[Exit, str])
     shown = [f"  {example}" for example in examples]
     meanings = [f"  {int(status):<4} {meaning}" for status, meaning in statuses.items()]
     return "\n".join(("\b", "Examples:", *shown, "", "\b", "Exit statuses:", *meanings))
+
+
+def _show_help(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    if value and not ctx.resilient_parsing:
+        begin_paging(ctx.ensure_object(Style))
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
 
 
 def _group_of(option: click.Parameter) -> str:

@@ -18,6 +18,7 @@ from rmqtool.commands.options import global_options, store_options
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, write_document, write_text
+from rmqtool.show.pager import begin_paging
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
@@ -133,6 +134,8 @@ def inspect(
     if form and (style.json or scan):
         raise UsageError(f"--format {form} does not go with {'--json' if style.json else '--scan'}")
     target = locate(path, kind, broker_conf)
+    if not listing["follow"]:
+        begin_paging(style)
     if isinstance(target, Location):
         if form:
             raise UsageError(f"--format {form} is for a whole store", hint=f"rmqtool inspect {quote(str(target.root))}")

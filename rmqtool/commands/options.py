@@ -108,6 +108,11 @@ def _count_quiet(ctx: click.Context, param: click.Parameter, value: int) -> None
     ctx.ensure_object(Style).verbosity += value if param.name == "verbose" else -value
 
 
+def _without_pager(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    if value:
+        ctx.ensure_object(Style).pager = False
+
+
 def global_options(command: F) -> F:
     """Options of every command, accepted before and after its name."""
     for option in reversed(
@@ -119,6 +124,8 @@ def global_options(command: F) -> F:
             click.option("--progress", type=click.Choice(["auto", "json", "never"]), default="auto",
                          expose_value=False, callback=_remember("progress"), show_default=True,
                          help="Progress on stderr: a bar on a terminal, or a JSON line each second."),
+            click.option("--no-pager", is_flag=True, is_eager=True, expose_value=False, callback=_without_pager,
+                         envvar="RMQTOOL_NO_PAGER", help="Print to the terminal itself, however long it gets."),
             click.option("-q", "--quiet", count=True, expose_value=False, callback=_count_quiet,
                          help="Results only: no progress, no notes."),
             click.option("-v", "--verbose", count=True, expose_value=False, callback=_count_quiet,

@@ -18,6 +18,7 @@ from rmqtool.commands.query_options import Question, one_queue, query_options, q
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, note, write_line, write_text
+from rmqtool.show.pager import begin_paging
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
@@ -72,6 +73,7 @@ def query(
     question = question_of(click.get_current_context())
     snapshot = Snapshot(open_store(path, broker_conf), broker_version, limit_rate)
     notes = Notes()
+    begin_paging(style)
     status = _answer(style, snapshot, question, asked, notes)
     if not style.quiet:
         for line in notes.lines:

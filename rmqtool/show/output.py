@@ -48,6 +48,7 @@ class Style:
     store: str | None = None  # the path that the command was given, for its JSON
     progress: ProgressChoice = "auto"
     zone: tzinfo | None = None  # of times without one; None is this machine's
+    pager: bool = True  # for output that is longer than the screen
     lines_begun: bool = False  # JSON lines are on their way: an error becomes a line too
 
     @property

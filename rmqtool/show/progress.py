@@ -14,6 +14,7 @@ from rich.text import Text
 
 from rmqtool.show import progress_line
 from rmqtool.show.output import Style, byte_size
+from rmqtool.show.pager import before_pager, terminal_for_progress
 
 _PATIENCE = 1.0  # seconds before anything is shown
 _REFRESH = 0.1  # seconds between two updates
@@ -51,6 +52,11 @@ class ByteProgress:
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=done)
 
+    def hide(self) -> None:
+        """Show nothing from now on: the terminal is a pager's."""
+        self._shown = False
+        self.close()
+
     def close(self) -> None:
         """Take the bar off the terminal."""
         if self._bar is not None:
@@ -73,6 +79,7 @@ def byte_progress(title: str, total: int, *, style: Style) -> Iterator[ByteProgr
     shown = style.progress == "auto" and not style.quiet and sys.stderr.isatty()
     progress = ByteProgress(work, shown=shown, as_json=style.progress == "json")
     progress_line.begin(work)
+    before_pager(progress.hide)
     try:
         yield progress
     finally:
@@ -105,4 +112,4 @@ def _bar(work: progress_line.Work) -> Progress:
 
 
 def _console() -> Console:
-    return Console(stderr=True)
+    return Console(file=terminal_for_progress())

@@ -12,6 +12,8 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import list_directory
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.report import AROUND, NEEDING_QUEUES, Selection
+from rmqtool.formats.checkpoint import FILE_SIZE
+from rmqtool.store.checkpoint import credible, read_checkpoint
 from rmqtool.store.rocksdb import holds_rows, is_readable
 from rmqtool.store.store import CHECKPOINT, CONSUME_QUEUE_EXT, ROCKSDB_CONFIGS, SIDE_STORE, Store, holds_rocksdb
 
@@ -76,7 +78,7 @@ def gaps_of_store(store: Store, *, has_log: bool) -> Iterator[Gap]:
     """Parts of a store in formats that are not read, and an empty store."""
     if not has_log and not _has_started(store):
         text = (
-            "what this store held: it has no log file and no checkpoint, which a broker's first start writes; it is "
+            "what this store held: it has no log file and no checkpoint as a broker's first start writes it; it is "
             "new, or all of it is lost, or it lies elsewhere"
         )
         yield Gap("anything, for the store is empty", "empty", text)
@@ -125,10 +127,11 @@ def _left_out(selection: Selection) -> tuple[str, ...]:
 
 
 def _has_started(store: Store) -> bool:
-    """Whether a broker was ever started on the store: its first start writes the checkpoint."""
+    """Whether a broker was ever started on the store: its first start writes the checkpoint, a whole page."""
     try:
-        return (store.root / CHECKPOINT).stat().st_size > 0
-    except OSError:
+        has_size = (store.root / CHECKPOINT).stat().st_size >= FILE_SIZE
+        return has_size and bool(credible(read_checkpoint(store)))
+    except (OSError, RmqtoolError):
         return False
 
 

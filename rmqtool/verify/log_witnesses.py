@@ -6,6 +6,7 @@ held a message always holds one, and after a clean stop none of its files refers
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from rmqtool.formats import timer_check, timer_log, timer_wheel
 from rmqtool.formats.layout import parse
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, credible
 from rmqtool.store.config_json import load_config
-from rmqtool.store.consumer_offsets import CommittedOffset
+from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, CommittedOffset
 from rmqtool.store.index_files import stored_offset
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.paths import TIMER_LOG
@@ -35,6 +36,8 @@ from rmqtool.verify.task import StoreReader
 
 _EPOCHS = "epochFileCheckpoint"
 _CHECKPOINT_OFFSETS = ("confirm_physical_offset", "logics_physical_offset")
+_MAX_OFFSETS = 16 << 20  # of a file of offsets, bytes
+_SOME_OFFSET = re.compile(rb'@[^"{}]*"\s*:\s*(\{[^{}]*?:\s*)?[1-9]')  # "topic@group":{0:42, or 42
 _MAX_SHOWN = 4  # groups in one message
 
 
@@ -90,6 +93,7 @@ def _check_nothing_left(log: ScannedLog, report: Report) -> None:
     store, files = log.store, log.reader.files
     texts = [each.text for each in log.witnesses()] + [
         *_of_offsets(store, log.snapshot.committed.offsets),
+        *_of_unreadable_offsets(log.snapshot),
         *_of_timer_files(store),
     ]
     if files and (store.root / ABORT_FILE).exists():
@@ -164,6 +168,17 @@ def _of_offsets(store: Store, committed: Sequence[CommittedOffset]) -> Iterator[
     check = parse(timer_check.TimerCheck, data.ljust(timer_check.USED_SIZE, b"\0"))
     if check.last_timer_queue_offset > 0:
         yield f"{CONFIG}/timercheck has read {counted(check.last_timer_queue_offset, 'timer message')}"
+
+
+def _of_unreadable_offsets(snapshot: Snapshot) -> Iterator[str]:
+    """Evidence in what is left of a file of offsets that cannot be read as a whole."""
+    if snapshot.committed.file.problem is None:
+        return
+    for name in (f"{each}{end}" for each in (LMQ_CONSUMER_OFFSET, CONSUMER_OFFSET) for end in ("", ".bak")):
+        with suppress(RmqtoolError):
+            if _SOME_OFFSET.search(read_all(snapshot.store.root / CONFIG / name, _MAX_OFFSETS)):
+                yield f"groups have consumed messages, as the readable part of {CONFIG}/{name} tells"
+                return
 
 
 def _of_timer_files(store: Store) -> Iterator[str]:

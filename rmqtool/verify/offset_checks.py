@@ -82,6 +82,19 @@ def check_offsets(
                    queue_offset=committed.offset)  # fmt: skip
 
 
+def check_beginnings(committed_offsets: Sequence[CommittedOffset], ranges: Ranges, report: Report) -> None:
+    """Doubt offsets that are all 0: one group may not have begun, but several that all have not are seldom."""
+    held = [each for each in committed_offsets if (name := QueueName(each.topic, each.queue_id)) in ranges
+            and ranges[name].max_offset > ranges[name].min_offset]  # fmt: skip
+    groups = {each.group for each in held}
+    if len(groups) > 1 and not any(each.offset for each in held):
+        text = (
+            f"committed offsets: those of all {len(groups)} groups are 0, though their queues hold messages; none of "
+            "them has begun, or the offsets were set back, and the groups consume everything again"
+        )
+        report.doubt("committed offsets", text)
+
+
 def check_delay_offsets(store: Store, ranges: Ranges, report: Report) -> None:
     """Check the delivered offsets of the delay levels; level n is queue n - 1 (`ScheduleMessageService`)."""
     table = load_config(store.root / CONFIG / _DELAY_OFFSETS).content.get("offsetTable")

@@ -38,7 +38,7 @@ from rmqtool.verify.log_head import LogHead
 from rmqtool.verify.log_witnesses import ScannedLog, check_log_end
 from rmqtool.verify.missing_units import WHETHER_DELETED, report_missing_units
 from rmqtool.verify.mixed_brokers import check_hosts
-from rmqtool.verify.offset_checks import check_delay_offsets, check_kind, check_offsets, check_topics
+from rmqtool.verify.offset_checks import check_beginnings, check_delay_offsets, check_kind, check_offsets, check_topics
 from rmqtool.verify.part_check import PartCheck
 from rmqtool.verify.part_result import PartMerger, PartResult, report_unreadable
 from rmqtool.verify.parts import AnyPart, index_parts, live_parts, order_of, with_index
@@ -256,6 +256,7 @@ class Verification:
         check(check_topics, topics, ranges, report)
         counts = self.report_with(total.report).all_totals()
         check(check_offsets, snapshot.committed.offsets, ranges, ends, counts, report)
+        check(check_beginnings, snapshot.committed.offsets, ranges, report)
         check(check_delay_offsets, store, ranges, report)
         if live:
             return

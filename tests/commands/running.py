@@ -187,7 +187,7 @@ def environment(**variables: str) -> dict[str, str]:
     """This process's environment without settings for terminals, and with `variables`."""
     unwanted = ("NO_COLOR", "COLUMNS", "LINES", "TERM", "FORCE_COLOR")
     kept = {name: value for name, value in os.environ.items() if name not in unwanted and "RMQTOOL" not in name}
-    return {**kept, **variables}
+    return {**kept, "PAGER": "cat", **variables}
 
 
 @cache

@@ -77,7 +77,7 @@ def _started(writer: Any, wait: Callable[[Any], object]) -> Any:
     """
     from pyspark.errors import StreamingQueryException
 
-    for left in (2, 1, 0):
+    for left in reversed(range(8)):
         query = writer.start()
         try:
             wait(query)

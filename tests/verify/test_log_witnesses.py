@@ -53,6 +53,24 @@ def test_it_says_what_is_known(tmp_path: Path) -> None:
     assert "delayOffset.json has delivered level 1 up to " in message
 
 
+@pytest.mark.parametrize("backup", ["", ".bak"])
+def test_offsets_that_are_cut_tell_too(backup: str, tmp_path: Path) -> None:
+    """What can be read of them, though no start of a broker takes it."""
+    store = stores.unpack("4.9.7-clean", tmp_path)
+    offsets = store / "config" / "consumerOffset.json"
+    text = offsets.read_bytes()
+    both(emptied("commitlog"), without(*DERIVED, "checkpoint", "config"))(store)
+    offsets.parent.mkdir()
+    offsets.write_bytes(b"{")
+    offsets.with_name(offsets.name + backup).write_bytes(text[: len(text) // 2])
+    file = f"config/consumerOffset.json{backup}"
+    assert f"groups have consumed messages, as the readable part of {file} tells" in message_of(
+        store, "commitlog.missing"
+    )
+    offsets.with_name(offsets.name + backup).write_bytes(b'{"offsetTable":{"orders@some":{0:0,1:0},"early')
+    assert "commitlog.missing" not in codes_of(verify(store))
+
+
 @pytest.mark.slow
 def test_a_checkpoint_of_random_bytes_proves_nothing(tmp_path: Path) -> None:
     """Neither that messages are lost, nor which release wrote it; the next start sets it right."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -124,8 +125,11 @@ def test_a_store_of_which_nothing_is_there(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     (tmp_path / "lock").touch()
     assert claim(verify(tmp_path)) == ("unproven", Exit.LOSSY, ["anything, for the store is empty"])
+    for written in (b"", b"lock", b"\x7f" * 4096):  # no broker wrote that
+        (tmp_path / "checkpoint").write_bytes(written)
+        assert claim(verify(tmp_path)) == ("unproven", Exit.LOSSY, ["anything, for the store is empty"])
     (tmp_path / "checkpoint").write_bytes(bytes(4096))
-    assert verify(tmp_path).verdict == "clean"
+    assert claim(verify(tmp_path)) == ("clean", Exit.OK, [])
 
 
 @pytest.mark.slow
@@ -135,6 +139,21 @@ def test_offsets_that_a_killed_broker_may_not_have_written(tmp_path: Path) -> No
     assert verify(store).verdict == "dirty"
     (store / "config" / "consumerOffset.json").unlink()
     assert claim(verify(store)) == ("unproven", Exit.FINDINGS, ["committed offsets"])
+
+
+@pytest.mark.parametrize(("further", "doubts"), [((), ["committed offsets"]), (("orders@middle",), [])])
+def test_offsets_that_are_all_0(further: tuple[str, ...], doubts: list[str], tmp_path: Path) -> None:
+    """Several groups of which none has begun are hardly so; one that has shows that the others have not."""
+    store = stores.unpack("4.7.1-clean", tmp_path)
+    path = store / "config" / "consumerOffset.json"
+    text = re.sub(r'("[^"]+@[^"]+"):\{([^}]*)\}', lambda found: _at_0(found, further), path.read_text())
+    path.write_text(text)
+    assert claim(verify(store))[2] == doubts
+
+
+def _at_0(found: re.Match[str], further: tuple[str, ...]) -> str:
+    offsets = found[2] if found[1].strip('"') in further else re.sub(r":\d+", ":0", found[2])
+    return f"{found[1]}:{{{offsets}}}"
 
 
 @pytest.mark.slow
