@@ -88,7 +88,8 @@ def test_help_is_paged(store: Path) -> None:
 
 def test_a_bar_makes_way(store: Path) -> None:
     """It is gone before the pager begins."""
-    LogBuilder().add_all([{"body": b"x" * 1000}] * 100 + [{"topic": "late"}] * 20).write(store)
+    filler: list[dict[str, Any]] = [{"body": b"x" * 1000}] * 100
+    LogBuilder().add_all(filler + [{"topic": "late"}] * 60 + filler).write(store)
     slow = ("query", "store", "--scan", "--limit-rate", "40K", "--body", "none", "--topic", "late")
     text = on_terminal(*slow, cwd=store.parent, PAGER=PAGER)
     assert "reading the commit log" in text
