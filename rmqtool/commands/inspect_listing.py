@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from rmqtool.base.errors import Exit, UsageError
-from rmqtool.show.output import Style, flush, json_text, note, write_bytes, write_line, write_text
+from rmqtool.base.visible import json_text
+from rmqtool.show.output import Style, flush, note, write_bytes, write_line, write_text
 
 if TYPE_CHECKING:
     from rmqtool.inspect.locate import Location
@@ -62,18 +63,19 @@ class ListingOutput:
         return bool(listing.table and not listing.has_messages and not self.with_hex and rows.counted)
 
     def _as_json(self, listed: Listed) -> None:
-        from rmqtool.show.json_lines import json_lines
+        from rmqtool.scan.json_lines import json_lines
 
         if isinstance(listed, dict):
             write_line(self.style, _chosen(listed, self.columns))
             return
         self.style.lines_begun = True
-        write_bytes(json_lines(self._selected(listed)))
+        rows = self._selected(listed)
+        write_bytes(json_lines(rows.batch, rows.optional))
 
     def _as_csv(self, listed: Listed) -> None:
         import sys
 
-        from rmqtool.show.csv_lines import csv_header, csv_lines
+        from rmqtool.scan.csv_lines import csv_header, csv_lines
 
         rows = _flat(listed) if isinstance(listed, dict) else listed
         names = self._csv_columns()
@@ -81,7 +83,7 @@ class ListingOutput:
             self._begun = True
             write_bytes(csv_header(names))
         if rows.counted:
-            write_bytes(csv_lines(rows, names, visible=sys.stdout.isatty()))
+            write_bytes(csv_lines(rows.batch, names, visible=sys.stdout.isatty()))
         elif rows.dicts()[0]["kind"] == "damage":
             self.damaged += 1
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqtool.base.errors import Exit
+from rmqtool.base.visible import visible
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, jobs_option, store_options
 from rmqtool.commands.repair_request import RepairRequest
@@ -28,7 +29,7 @@ from rmqtool.commands.writing import (
     write_plan,
     yes_option,
 )
-from rmqtool.show.output import Style, note, visible, write_document, write_text
+from rmqtool.show.output import Style, note, write_document, write_text
 
 if TYPE_CHECKING:
     from rmqtool.rebuild.plan import RebuildPlan

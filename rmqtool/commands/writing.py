@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rmqtool.base.errors import RmqtoolError, UnwritableError, UsageError
-from rmqtool.show.output import Style, folded, note, visible
+from rmqtool.base.visible import visible
+from rmqtool.show.output import Style, folded, note
 
 if TYPE_CHECKING:
     from rmqtool.store.snapshot import Snapshot

@@ -6,9 +6,9 @@ from typing import Any
 
 from construct import Struct
 
+from rmqtool.base.visible import visible
 from rmqtool.formats.host import format_host
 from rmqtool.formats.layout import field_extents
-from rmqtool.show.output import visible
 
 _BYTES = 16  # in one line
 _SHOWN = 60  # characters of a value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 import click
 
 from rmqtool.base.errors import Exit, RmqtoolError
+from rmqtool.base.visible import json_text, visible
 from rmqtool.findings.finding import Finding
 
 if TYPE_CHECKING:
@@ -28,10 +28,6 @@ ProgressChoice = Literal["auto", "json", "never"]
 Columns = list[tuple[str, Literal["left", "right"]]]
 """Names of a table's columns and how they are justified."""
 
-_CONTROL = re.compile(
-    r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
-)
-_CONTROL_IN_JSON = re.compile(_CONTROL.pattern.replace(r"\x00-\x1f", ""))  # those JSON itself escapes
 _SEVERITY_STYLES = {"info": "cyan", "warning": "yellow", "error": "bold red"}
 _COMMAND = re.compile(r"rmqtool [a-z-]+ .*")
 _UNFOLDED = 1 << 16  # columns where no terminal reads: each row of a table stays one line
@@ -98,7 +94,7 @@ def write_document(
     }
     if error:
         document["error"] = error_json(error)
-    _write(json.dumps(document, ensure_ascii=False, indent=2))
+    write_text(json_text(document, indent=2) + "\n")
 
 
 def write_line(style: Style, value: dict[str, Any]) -> None:
@@ -164,16 +160,6 @@ def folded(text: str, indent: str = "") -> str:
     return "\n".join("\n".join(wrapper.wrap(line)) for line in whole.split("\n")).replace("\0", " ")
 
 
-def visible(text: str) -> str:
-    """`text` with control and direction characters escaped: what is stored must not drive the terminal."""
-    return _CONTROL.sub(lambda found: _escaped(found[0]), text)
-
-
-def _escaped(character: str) -> str:
-    code = ord(character)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-
-
 def byte_size(size: int) -> str:
     """A size for people, in IEC units with three significant digits."""
     value = float(size)
@@ -226,19 +212,3 @@ def print_labelled(console: Console, head: Text, text: str, style: str = "") -> 
     for line in lines:
         console.print(Text.assemble(head, (line, style)), soft_wrap=True)
         head = Text(" " * head.cell_len)
-
-
-def json_text(value: Any) -> str:
-    """`value` as JSON on one line; control and direction characters are escaped."""
-    return _escape_control(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
-
-
-def _escape_control(text: str) -> str:
-    """Escape a character of stored text that would control the terminal or end a line."""
-    if text.isascii() and "\x7f" not in text:
-        return text
-    return _CONTROL_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-def _write(text: str) -> None:
-    write_text(_escape_control(text) + "\n")

@@ -9,11 +9,12 @@ from rich.console import Console
 from rich.text import Text
 
 from rmqtool.base.times import rfc3339
+from rmqtool.base.visible import visible
 from rmqtool.findings.finding import counted
 from rmqtool.pending.advice import next_steps
 from rmqtool.pending.waiting import OWED, Note
 from rmqtool.pending.work import Count, PendingWork
-from rmqtool.show.output import Columns, Style, show_table, table, visible
+from rmqtool.show.output import Columns, Style, show_table, table
 from rmqtool.store.snapshot import Snapshot
 
 _REASONS: Columns = [

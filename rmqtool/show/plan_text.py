@@ -5,8 +5,9 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
+from rmqtool.base.visible import visible
 from rmqtool.repair.plan import Plan
-from rmqtool.show.output import print_labelled, visible
+from rmqtool.show.output import print_labelled
 
 _INDENT = "     "
 

@@ -9,9 +9,10 @@ from operator import attrgetter
 
 from rich.console import Console
 
+from rmqtool.base.visible import visible
 from rmqtool.findings.finding import Finding
 from rmqtool.rebuild.plan import RebuildPlan
-from rmqtool.show.output import Columns, Style, byte_size, show_finding, show_table, table, visible
+from rmqtool.show.output import Columns, Style, byte_size, show_finding, show_table, table
 
 _MAX_ROWS = 40
 _MAX_EXAMPLES = 3  # findings of one code

@@ -8,9 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqtool.scan.json_lines import text_of
+from rmqtool.scan.plain_text import plain_text
 from rmqtool.scan.rows import Rows
-from rmqtool.show.json_lines import text_of
-from rmqtool.show.plain import display_width, padded, plain_text
+from rmqtool.show.cells import display_width, padded
 
 _GAP = "  "
 _NOTHING = "-"

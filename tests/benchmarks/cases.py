@@ -19,12 +19,12 @@ from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.scan.columns import COLUMNS, record_batches
+from rmqtool.scan.csv_lines import csv_lines
 from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.json_lines import json_lines
 from rmqtool.scan.message_rows import MessageShape
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.rows import Rows
-from rmqtool.show.csv_lines import csv_lines
-from rmqtool.show.json_lines import json_lines
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import outcome_of
 from rmqtool.verify.verification import Verification, VerifyRequest
@@ -87,7 +87,7 @@ def list_messages(columns: Sequence[str], csv: bool, store: Path, output: Path) 
     with (output / "listing").open("wb") as file:
         for rows in list_location(place, options):
             if isinstance(rows, Rows) and rows.counted:
-                file.write(csv_lines(rows, columns) if csv else json_lines(rows))
+                file.write(csv_lines(rows.batch, columns) if csv else json_lines(rows.batch, rows.optional))
                 count += len(rows)
     return count
 

@@ -254,7 +254,7 @@ def as_nobody(*arguments: str | Path) -> Result:
     code = (
         "import os, sys; import rmqtool.show.overview_text, rmqtool.show.overview_json, rmqtool.inspect.overview;"
         "import rmqtool.inspect.registry;"
-        "import rmqtool.inspect.follow, rmqtool.show.json_lines, rmqtool.show.message_text;"
+        "import rmqtool.inspect.follow, rmqtool.scan.json_lines, rmqtool.show.message_text;"
         "import rmqtool.inspect.log_statistics, rmqtool.inspect.locate, rmqtool.commands.inspect;"
         f"from rmqtool.cli import run; os.seteuid({NOBODY});"
         "sys.exit(run(sys.argv[1:]))"

@@ -8,19 +8,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqtool.scan.rows import Rows
-from rmqtool.show.json_lines import string_data, text_of
-from rmqtool.show.plain import plain_text
+from rmqtool.scan.json_lines import string_data, text_of
+from rmqtool.scan.plain_text import plain_text
 
 _QUOTED = b'",\r\n'
 
 
 def csv_header(names: Sequence[str]) -> bytes:
     """The header line."""
-    return ",".join(names).encode() + b"\n"
+    return bytes(text_of(pc.binary_join(pa.array([_quoted(pa.array(names, pa.string())).to_pylist()]), ","))) + b"\n"
 
 
-def csv_lines(rows: Rows, names: Sequence[str], *, visible: bool = False) -> memoryview:
+def csv_lines(batch: pa.RecordBatch, names: Sequence[str], *, visible: bool = False) -> memoryview:
     """One line for each row with the columns `names`, empty where a row has none.
 
     With `visible` control characters are escaped, for a terminal; programs get them as they are.
@@ -29,8 +28,8 @@ def csv_lines(rows: Rows, names: Sequence[str], *, visible: bool = False) -> mem
     for index, name in enumerate(names):
         if index:
             pieces.append(",")
-        if name in rows.names:
-            pieces.append(_quoted(plain_text(rows.batch.column(name), visible=visible)))
+        if name in batch.schema.names:
+            pieces.append(_quoted(plain_text(batch.column(name), visible=visible)))
     arguments = [piece if isinstance(piece, pa.Array) else pa.scalar(piece, pa.string()) for piece in [*pieces, "\n"]]
     return text_of(pc.binary_join_element_wise(*arguments, "", null_handling="replace", null_replacement=""))
 

@@ -1,4 +1,4 @@
-"""Columns as plain text, for CSV and tables."""
+"""The cells of a table, as wide as a terminal shows them."""
 
 from __future__ import annotations
 
@@ -6,35 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqtool.show.json_lines import escaped_json, string_data
-from rmqtool.show.output import visible as visible_text
-
-_LIST_SEPARATOR = " "  # keys are stored so
-
-
-def plain_text(column: pa.Array, *, visible: bool) -> pa.StringArray:
-    """Each value as text, null where there is none: lists with spaces between, maps as JSON objects.
-
-    With `visible` control characters are escaped.
-    """
-    kind = column.type
-    if pa.types.is_list(kind):
-        text = pc.binary_join(column, _LIST_SEPARATOR)
-    elif pa.types.is_map(kind):
-        text = escaped_json(column)
-    elif pa.types.is_boolean(kind):
-        text = pc.if_else(column, "true", "false")
-    else:
-        text = column.cast(pa.string())
-    return _visible(text) if visible else text
-
-
-def _visible(values: pa.StringArray) -> pa.StringArray:
-    data = string_data(values)
-    if not len(data) or (data.min() >= 0x20 and data.max() < 0x7F):
-        return values
-    shown = [None if value is None else visible_text(value) for value in values.to_pylist()]
-    return pa.array(shown, pa.string())
+from rmqtool.scan.json_lines import string_data
 
 
 def display_width(values: pa.StringArray) -> int:

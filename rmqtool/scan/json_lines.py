@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqtool.scan.rows import Rows
-from rmqtool.show.output import json_text
+from rmqtool.base.visible import json_text
 
 _SPECIAL = (
     r'[\x00-\x1f"\\\x7f-\x{9f}\x{61c}\x{200b}-\x{200f}\x{2028}-\x{202e}\x{2060}-\x{206f}\x{feff}\x{fff9}-\x{fffb}]'
@@ -21,15 +20,14 @@ _Encoded = tuple[str, pa.Array, str]
 """The text before each value, the values, the text behind each; a value may be null."""
 
 
-def json_lines(rows: Rows) -> memoryview:
-    """One JSON object for each row, each with its line end, UTF-8."""
+def json_lines(batch: pa.RecordBatch, optional: frozenset[str] = frozenset()) -> memoryview:
+    """One JSON object for each row, each with its line end, UTF-8; columns of `optional` are left out where null."""
     pieces: list[Any] = []
     constant = "{"
-    for index, name in enumerate(rows.names):
-        column = rows.batch.column(index)
+    for index, (name, column) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
         key = f"{',' if index else ''}{json.dumps(name)}:"
         before, values, after = _encode(column)
-        if name in rows.optional and column.null_count:
+        if name in optional and column.null_count:
             pieces += [constant, _join(key + before, values, after).fill_null("")]
             constant = ""
             continue

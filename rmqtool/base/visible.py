@@ -1,0 +1,31 @@
+"""Stored text that may be shown: control and direction characters, which drive a terminal, are escaped."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+_CONTROL = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
+)
+_CONTROL_IN_JSON = re.compile(_CONTROL.pattern.replace(r"\x00-\x1f", ""))  # those JSON itself escapes
+
+
+def visible(text: str) -> str:
+    """`text` with control and direction characters escaped: what is stored must not drive the terminal."""
+    return _CONTROL.sub(lambda found: _escaped(found[0]), text)
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """`value` as JSON, on one line unless there is an `indent`; control and direction characters are escaped."""
+    separators = (",", ":") if indent is None else None
+    text = json.dumps(value, ensure_ascii=False, separators=separators, indent=indent)
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return _CONTROL_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

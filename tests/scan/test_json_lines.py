@@ -1,0 +1,65 @@
+"""JSON lines and CSV of whole columns say what each row says alone."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqtool.base.visible import json_text, visible
+from rmqtool.scan.csv_lines import csv_header, csv_lines
+from rmqtool.scan.json_lines import json_lines
+from tests.scan.made_rows import OPTIONAL, rows_of, tables
+
+pytestmark = pytest.mark.budget(1)  # a hundred tables each
+
+
+@given(tables, st.integers(0, 5))
+def test_json_lines_are_those_of_each_row(values: list[dict[str, Any]], start: int) -> None:
+    """Byte for byte what one object after the other gives: escapes, nulls, optional fields; slices too."""
+    rows = rows_of(values).slice(start, 3)
+    expected = "".join(json_text(row) + "\n" for row in rows.dicts())
+    assert bytes(json_lines(rows.batch, rows.optional)).decode() == expected
+
+
+@given(tables)
+def test_json_lines_are_json(values: list[dict[str, Any]]) -> None:
+    """Each line is read back as the row, and holds no control character."""
+    text = bytes(json_lines(rows_of(values).batch, OPTIONAL)).decode()
+    assert [json.loads(line) for line in text.split("\n")[:-1]] == rows_of(values).dicts()
+    assert visible(text.replace("\n", "")) == text.replace("\n", "")
+
+
+@given(tables)
+def test_csv_is_read_back(values: list[dict[str, Any]]) -> None:
+    """Python's own reader finds the same fields; null and empty text look alike."""
+    names = ["number", "text", "keys", "properties", "flag", "missing", "extra"]
+    data = csv_header(names) + bytes(csv_lines(rows_of(values).batch, names))
+    found = list(csv.reader(io.StringIO(data.decode(), newline="")))
+    assert found[0] == names
+    for cells, value in zip(found[1:], values, strict=True):
+        properties = json_text(dict(value["properties"]))
+        flag = "true" if value["flag"] else "false"
+        expected = [str(value["number"]), value["text"] or "", " ".join(value["keys"]), properties, flag, ""]
+        assert cells == [*expected, value["extra"] or ""]
+
+
+@given(tables)
+def test_csv_for_a_terminal_has_no_control_characters(values: list[dict[str, Any]]) -> None:
+    """What is stored must not drive a terminal."""
+    text = bytes(csv_lines(rows_of(values).batch, ["text", "keys"], visible=True)).decode()
+    assert visible(text.replace("\n", "")) == text.replace("\n", "")
+    assert text.count("\n") == len(values)
+
+
+def test_a_type_that_nobody_needs_is_refused() -> None:
+    """Rather than shown as something else."""
+    batch = pa.RecordBatch.from_pydict({"kind": ["k"], "x": pa.array([1.5])})
+    with pytest.raises(TypeError, match="no JSON for double"):
+        json_lines(batch)
