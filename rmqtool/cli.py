@@ -35,7 +35,7 @@ _SECTIONS = {
         "query": ("Find a message: where it is, and who has read it.", "rmqtool.commands.query:query"),
         "pending": ("Show what a stopped broker still has to deliver.", "rmqtool.commands.pending:pending"),
         "diff": ("Compare a store with its replica or its backup.", "rmqtool.commands.diff:diff"),
-        "export": ("Write messages to Parquet files, and check them.", "rmqtool.commands.export:export"),
+        "export": ("Write messages to Parquet, CSV or NDJSON files, and check them.", "rmqtool.commands.export:export"),
         "explain": ("Explain a finding, and how to repair it.", "rmqtool.commands.explain:explain"),
     },
     _WRITING: {

@@ -26,7 +26,7 @@ ROOMS: Mapping[str, str] = {
     "clean": "the next deletions, and who loses by them",
     "query": "find and explain one message",
     "pending": "what a stopped broker still owes",
-    "export": "messages to Parquet",
+    "export": "messages to Parquet, CSV and NDJSON",
     "diff": "two stores side by side",
     "spark": "only what is Spark",
     "transaction": "the only writer to a store",

@@ -1,4 +1,4 @@
-"""`rmqtool export STORE... --output DIR`: messages to Parquet, and `--check` of an export."""
+"""`rmqtool export STORE... --output DIR`: messages to Parquet, CSV or NDJSON, and `--check` of an export."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ _EPILOG = examples_and_statuses(
         "rmqtool export /data/rocketmq/store --output /lake/all --mode incremental",
         "rmqtool export /data/rocketmq/store --check /lake/all",
         "rmqtool export /data/rocketmq/store --output /lake/day --from -1d -j 2",
+        "rmqtool export /data/rocketmq/store --output /lake/csv --format csv",
         "rmqtool export '/brokers/*/store' --output /lake/b --master yarn",
     ),
     {
@@ -76,15 +77,16 @@ def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
     return size
 
 
-def _compression(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, int | None]:
-    from rmqtool.export.options import parse_compression
-
-    return parse_compression(value)
-
-
 @click.command("export", cls=HelpPage, epilog=_EPILOG)
 @click.argument("stores", nargs=-1, required=True, metavar="STORE...")
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="Directory of the Parquet files.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="Directory of the files.")
+@click.option(
+    "--format",
+    type=click.Choice(["parquet", "csv", "ndjson"]),
+    default="parquet",
+    show_default=True,
+    help="The files: Parquet, CSV, or JSON with one object per line.",
+)
 @click.option(
     "--check",
     type=click.Path(path_type=Path),
@@ -113,6 +115,11 @@ def _compression(ctx: click.Context, param: click.Parameter, value: str) -> tupl
     help="Which form of the body.",
 )
 @click.option(
+    "--body-format",
+    type=click.Choice(["text", "hex", "json", "base64"]),
+    help="How CSV and NDJSON hold a body (default: base64); what is not text, or not JSON, is base64 beside it.",
+)
+@click.option(
     "--include",
     multiple=True,
     callback=_choices("prepared", "rolled-back"),
@@ -128,11 +135,8 @@ def _compression(ctx: click.Context, param: click.Parameter, value: str) -> tupl
 )
 @click.option(
     "--compression",
-    default="zstd",
-    show_default=True,
-    callback=_compression,
     metavar="CODEC[:LEVEL]",
-    help="zstd, gzip, brotli, snappy, lz4 or none.",
+    help="zstd (default of Parquet), gzip, none (default of CSV and NDJSON); Parquet also brotli, snappy, lz4.",
 )
 @click.option("--store-column", is_flag=True, help="A column with the store's name for a single store too.")
 @click.option(
@@ -166,7 +170,7 @@ def export(
     check: Path | None,
     **options: Any,
 ) -> Exit:
-    """Write messages to Parquet files, and check them.
+    """Write messages to Parquet, CSV or NDJSON files, and check them.
 
     STORE is a directory that broker.conf calls storePathRootDir, NAME=STORE, or a pattern of such directories in
     quotes. A store that a broker runs on may be exported too; nothing in it is changed.
@@ -178,6 +182,7 @@ def export(
         return _check(style, stores, check, options)
     if output is None:
         return Exit.USAGE
+    options["form"] = _form_of(options)
     return _export(style, stores, output, options)
 
 
@@ -217,14 +222,25 @@ def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, A
     return status
 
 
+def _form_of(options: dict[str, Any]) -> dict[str, Any]:
+    """The form of the files; raises UsageError for options that do not fit the format."""
+    from rmqtool.export.options import parse_compression
+
+    name, body_format = options["format"], options["body_format"]
+    if name == "parquet" and body_format is not None:
+        raise UsageError("--body-format is for CSV and NDJSON: Parquet holds the bytes", hint="add --format ndjson")
+    codec, level = parse_compression(options["compression"], name)
+    return {"format": name, "body_format": body_format or "base64", "codec": codec, "level": level}
+
+
 def _export_options(options: dict[str, Any], *, with_store: bool) -> ExportOptions:
     from rmqtool.export.options import ExportOptions
     from rmqtool.store.message_reader import make_query
 
     columns, filters, include = options["columns"] or None, options["filters"], options["include"]
-    query = make_query(columns, options["body"], filters, include, with_store=with_store)
-    codec, level = options["compression"]
-    return ExportOptions(query, options["partition_by"], codec, level, options["split_size"])
+    is_text = options["format"] != "parquet"
+    query = make_query(columns, options["body"], filters, include, with_store=with_store, epoch_ms=is_text)
+    return ExportOptions(query, options["partition_by"], split_size=options["split_size"], **options["form"])
 
 
 def _check(style: Style, given: Sequence[str], path: Path, options: dict[str, Any]) -> Exit:

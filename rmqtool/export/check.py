@@ -12,29 +12,29 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from rmqtool.base.errors import UsageError
 from rmqtool.base.worker import keep_arrow_to_one_thread
+from rmqtool.export.options import BodyFormat, ExportOptions, Format
 from rmqtool.export.output import MANIFEST
 from rmqtool.export.results import SUMMED_COLUMNS, QueueSums, Summing, Sums, merge_sums
 from rmqtool.export.sink import file_crc32
+from rmqtool.export.stored_rows import OFFSET, count_rows, expected_rows, rows_schema, stored_rows
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.scan.events import Damage
 from rmqtool.scan.filters import Filters
-from rmqtool.store.message_reader import STORE_COLUMN, Query, SplitReader
+from rmqtool.store.message_reader import Query, SplitReader
 from rmqtool.store.named_stores import NamedStore
 from rmqtool.store.splits import Split, find_source, split_source
 
 CHECK_SPLIT = 32 << 20
 """Bytes of log whose rows are compared at once; both sides are held in memory."""
 
-_OFFSET = "physical_offset"
 _REMEDY = "rmqtool export STORE... --output DIR --mode overwrite"
 _EXAMPLES = 5
 _READING_THREADS = 4
+_DAMAGED = ExportOptions()  # the side table is Parquet in every format
 _UNREADABLE = (OSError, ValueError, pa.ArrowException)  # what pyarrow raises for a damaged file
 
 
@@ -43,7 +43,7 @@ class CheckTask:
     """A split whose rows must be those of `files`, paths below `output`."""
 
     split: Split
-    query: Query
+    options: ExportOptions
     output: Path
     files: tuple[str, ...]
 
@@ -79,7 +79,9 @@ def plan_check(output: Path, manifest: dict[str, Any], stores: Sequence[NamedSto
     Raises UsageError for a store that is not in the output.
     """
     plan = CheckPlan([], [], [])
-    query = replace(query_of(manifest), bytes_per_second=rate)
+    options = options_of(manifest)
+    query = replace(options.query, bytes_per_second=rate)
+    options = replace(options, query=query)
     known = {source["store"]: source for source in manifest["source"]}
     for named in stores:
         if named.name not in known:
@@ -88,8 +90,8 @@ def plan_check(output: Path, manifest: dict[str, Any], stores: Sequence[NamedSto
             raise UsageError("the output holds nothing of this store", file=named.store.root, hint=hint)
     for name in known.keys() - {named.name for named in stores}:
         plan.unproven.append(f"store {name} was not given: its rows are not compared")
-    if _OFFSET not in query.columns:
-        plan.unproven.append(f"without the column {_OFFSET} rows are not compared one by one, only sums of the log")
+    if OFFSET not in query.columns:
+        plan.unproven.append(f"without the column {OFFSET} rows are not compared one by one, only sums of the log")
     for named in stores:
         first, end = known[named.name]["physical_offset_first"], known[named.name]["next_physical_offset"]
         source = find_source(named, first, end)
@@ -99,8 +101,16 @@ def plan_check(output: Path, manifest: dict[str, Any], stores: Sequence[NamedSto
         else:
             plan.whole.append(named.name)
         for split in split_source(source, CHECK_SPLIT):
-            plan.tasks.append(CheckTask(split, query, output, _files_in(manifest, split)))
+            plan.tasks.append(CheckTask(split, options, output, _files_in(manifest, split)))
     return plan
+
+
+def options_of(manifest: dict[str, Any]) -> ExportOptions:
+    """What an output was exported with, as far as it says what stands in its files."""
+    form: Format = manifest.get("format", "parquet")  # manifests of before have none
+    body_format: BodyFormat = manifest.get("body_format") or "base64"
+    query = replace(query_of(manifest), epoch_ms=form != "parquet")
+    return ExportOptions(query, format=form, body_format=body_format)
 
 
 def query_of(manifest: dict[str, Any]) -> Query:
@@ -124,15 +134,15 @@ def check_split(task: CheckTask) -> CheckResult:
     """Compare one split with the rows that were exported of it; raises UnreadableError."""
     keep_arrow_to_one_thread()
     result = CheckResult(task.split.store)
-    reader = SplitReader(task.split, task.query, (*SUMMED_COLUMNS, _OFFSET))
+    reader = SplitReader(task.split, task.options.query, (*SUMMED_COLUMNS, OFFSET))
     batches, summing = [], Summing(task.split.store)
     for event in reader.events():
         if not isinstance(event, Damage):
             summing.add(event)
-            batches.append(reader.to_messages(event))
+            batches.append(expected_rows(reader, event, task.options))
     result.sums = summing.sums()
-    if _OFFSET in task.query.columns:
-        expected = pa.Table.from_batches(batches, task.query.schema)
+    if OFFSET in task.options.query.columns:
+        expected = pa.Table.from_batches(batches, rows_schema(task.options))
         result.rows = expected.num_rows
         result.findings += _differences(task, expected, _exported(task, result.unreadable))
     return result
@@ -141,23 +151,27 @@ def check_split(task: CheckTask) -> CheckResult:
 def check_files(output: Path, manifest: dict[str, Any], results: Sequence[CheckResult]) -> Iterator[Finding]:
     """Files that are gone, changed, in no manifest, or could not be read for `results`."""
     known = {file["path"]: file for file in [*manifest["files"], *manifest["damaged"]]}
+    options = options_of(manifest)
     unreadable = {path: reason for result in results for path, reason in result.unreadable.items()}
     with ThreadPoolExecutor(_READING_THREADS) as pool:
-        messages = pool.map(lambda file: _file_message(output, file, unreadable.get(file["path"])), known.values())
+        messages = pool.map(
+            lambda file: _file_message(output, file, unreadable.get(file["path"]), options), known.values()
+        )
         for path, message in zip(known, messages, strict=True):
             if message:
                 yield _finding("export.file", message, file=path)
-    for file in sorted(output.rglob("*.parquet")):
+    for file in sorted(output.rglob(f"*.{options.format}*")):
         name = file.relative_to(output)
         if str(name) not in known and not any(folder.startswith(("_", ".")) for folder in name.parts):
             yield _finding("export.file", "not in the manifest: readers of the directory read it too", file=str(name))
 
 
-def _file_message(output: Path, file: dict[str, Any], unreadable: str | None) -> str | None:
+def _file_message(output: Path, file: dict[str, Any], unreadable: str | None, options: ExportOptions) -> str | None:
     """The problem with a file of the manifest, None without one; `unreadable` is why its rows could not be read."""
     path = output / file["path"]
     try:
-        rows, size, crc = pq.read_metadata(path).num_rows, path.stat().st_size, file_crc32(path)
+        form = options if "physical_offset_first" in file else _DAMAGED
+        rows, size, crc = count_rows(path, form), path.stat().st_size, file_crc32(path)
     except _UNREADABLE as error:
         unreadable = _reason(error)
     if unreadable:
@@ -208,18 +222,13 @@ def _exported(task: CheckTask, unreadable: dict[str, str]) -> pa.Table:
     read = {name: _rows_in(task, name) for name in task.files}
     unreadable.update({name: rows for name, rows in read.items() if isinstance(rows, str)})
     tables = [rows for rows in read.values() if not isinstance(rows, str)]
-    return pa.concat_tables([task.query.schema.empty_table(), *tables]).sort_by(_OFFSET)
+    return pa.concat_tables([rows_schema(task.options).empty_table(), *tables]).sort_by(OFFSET)
 
 
 def _rows_in(task: CheckTask, name: str) -> pa.Table | str:
     """The rows of the split in one file, or why there are none to read."""
-    schema = task.query.schema
-    wanted = (ds.field(_OFFSET) >= task.split.start) & (ds.field(_OFFSET) < task.split.stop)
-    if STORE_COLUMN in schema.names:
-        wanted &= ds.field(STORE_COLUMN) == task.split.store
     try:
-        source = ds.dataset([str(task.output / name)], schema=schema, format="parquet", partitioning=None)
-        return source.to_table(columns=list(schema.names), filter=wanted, use_threads=False)
+        return stored_rows(task.output / name, task.split, task.options)
     except _UNREADABLE as error:
         return _reason(error)
 
@@ -234,7 +243,7 @@ def _reason(error: Exception) -> str:
 def _differences(task: CheckTask, expected: pa.Table, exported: pa.Table) -> Iterator[Finding]:
     if exported.equals(expected):
         return
-    wanted, there = (np.asarray(table.column(_OFFSET).combine_chunks()) for table in (expected, exported))
+    wanted, there = (np.asarray(table.column(OFFSET).combine_chunks()) for table in (expected, exported))
     missing, extra = np.setdiff1d(wanted, there), np.setdiff1d(there, wanted)
     distinct, counts = np.unique(there, return_counts=True)
     for code, offsets, text in (

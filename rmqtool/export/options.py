@@ -13,9 +13,14 @@ from rmqtool.store.splits import SPLIT_SIZE
 
 Mode = Literal["error", "append", "overwrite", "incremental"]
 PartitionKey = Literal["topic", "date", "hour", "queue"]
+Format = Literal["parquet", "csv", "ndjson"]
+BodyFormat = Literal["base64", "hex", "text", "json"]
 
 CODECS = {"zstd": (1, 22), "gzip": (1, 9), "brotli": (0, 11), "snappy": None, "lz4": None, "none": None}
 """Compressions of Parquet that Spark reads too, with the levels that they have."""
+
+TEXT_SUFFIXES = {"zstd": ".zst", "gzip": ".gz", "none": ""}
+"""Compressions of CSV and NDJSON, whole files, with the end of their names by which readers know them."""
 
 _DEFAULT_LEVELS = {"zstd": 1, "gzip": 6, "brotli": 1}  # zstd 1: measured, level 3 costs twice and is hardly smaller
 
@@ -29,11 +34,21 @@ class ExportOptions:
     codec: str = "zstd"
     level: int | None = 1
     split_size: int = SPLIT_SIZE
+    format: Format = "parquet"
+    body_format: BodyFormat = "base64"
+
+    @property
+    def suffix(self) -> str:
+        """The end of the names of files."""
+        if self.format == "parquet":
+            return f".{self.codec}.parquet"
+        return f".{self.format}{TEXT_SUFFIXES[self.codec]}"
 
     def as_json(self) -> dict[str, Any]:
         """The options as the manifest holds them."""
         query, filters = self.query, self.query.filters
         return {
+            "format": self.format,
             "columns": [{"name": field.name, "type": str(field.type)} for field in query.schema],
             "body": query.body,
             "include": list(query.include),
@@ -52,6 +67,7 @@ class ExportOptions:
             },
             "partition_by": list(self.partition_by),
             "compression": {"codec": self.codec, "level": self.level},
+            "body_format": None if self.format == "parquet" else self.body_format,
         }
 
 
@@ -63,11 +79,13 @@ class Target:
     run: str
 
 
-def parse_compression(text: str) -> tuple[str, int | None]:
-    """``zstd``, ``zstd:3``, ``none`` ... as codec and level; raise UsageError."""
-    codec, _, level = text.lower().partition(":")
+def parse_compression(text: str | None, form: Format = "parquet") -> tuple[str, int | None]:
+    """``zstd``, ``zstd:3``, ``none`` ... as codec and level, None for that of the format; raise UsageError."""
+    codec, _, level = (text or ("zstd" if form == "parquet" else "none")).lower().partition(":")
     if codec not in CODECS:
         raise UsageError(f"no compression is named {codec!r}", hint=f"one of {', '.join(CODECS)}")
+    if form != "parquet" and codec not in TEXT_SUFFIXES:
+        raise UsageError(f"{form} files are not compressed with {codec}", hint=f"one of {', '.join(TEXT_SUFFIXES)}")
     levels = CODECS[codec]
     if not level:
         return codec, _DEFAULT_LEVELS.get(codec)

@@ -18,6 +18,9 @@ from rmqtool.store.message_reader import STORE_COLUMN, LastRecord
 from rmqtool.store.named_stores import NamedStore
 from rmqtool.store.splits import Source, find_sources, split_source
 
+_BEFORE = {"format": "parquet", "body_format": None}
+"""Options of outputs from before there was a choice."""
+
 
 @dataclass
 class ExportPlan:
@@ -78,9 +81,10 @@ def plan_export(
 def _check_same(base: dict[str, Any], options: ExportOptions) -> None:
     """Raise UsageError for other options than the output was exported with: it holds one selection in one form."""
     for name, value in options.as_json().items():
-        if name != "compression" and base[name] != value:
+        before = base[name] if name in base else _BEFORE[name]
+        if name != "compression" and before != value:
             raise UsageError(
-                f"this output was exported with other {name.replace('_', ' ')}: {_shown(base[name])}",
+                f"this output was exported with other {name.replace('_', ' ')}: {_shown(before)}",
                 hint="give the same options as before, another --output, or --mode overwrite",
             )
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.base.errors import UsageError
+from rmqtool.export.data_file import open_data_file
 from rmqtool.export.manifest import build_manifest, remaining_damaged
 from rmqtool.export.options import ExportOptions, Mode
 from rmqtool.export.output import Commit, Output
 from rmqtool.export.plan import ExportPlan, plan_export
 from rmqtool.export.results import ExportTotals, SplitResult
-from rmqtool.export.sink import DataFile, ParquetFile
+from rmqtool.export.sink import DataFile
 from rmqtool.store.named_stores import NamedStore
 
 
@@ -67,11 +68,11 @@ def _empty_file(options: ExportOptions, output: Output) -> list[DataFile]:
     """A file without rows, so that readers find the columns; not among partitions, where it has no place."""
     if options.partition_by:
         return []
-    name = "empty.parquet"
-    file = ParquetFile(output.target.folder / name, options.query.dictionary_schema, options)
+    name = f"empty{options.suffix}"
+    file = open_data_file(output.target.folder / name, options.query.dictionary_schema, options)
     try:
         size, crc = file.close()
     except BaseException:
         file.abandon()
         raise
-    return [DataFile(name, f"part-empty-{output.target.run}.parquet", 0, size, crc, None)]
+    return [DataFile(name, f"part-empty-{output.target.run}{options.suffix}", 0, size, crc, None)]

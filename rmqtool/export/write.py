@@ -1,4 +1,4 @@
-"""One split of a log to hidden Parquet files: the work of each worker of every engine."""
+"""One split of a log to hidden files: the work of each worker of every engine."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ import pyarrow as pa
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.worker import keep_arrow_to_one_thread
 from rmqtool.export.damaged import DamagedTable
+from rmqtool.export.data_file import open_data_file
 from rmqtool.export.options import ExportOptions, Target
+from rmqtool.export.parquet_file import ParquetFile
 from rmqtool.export.partitions import PARTITION_COLUMNS, partitions
 from rmqtool.export.results import SUMMED_COLUMNS, SplitResult, Summing
-from rmqtool.export.sink import DataFile, ParquetFile, PartitionedRows
+from rmqtool.export.sink import DataFile, PartitionedRows
+from rmqtool.export.text_file import TextFile
 from rmqtool.scan.events import Damage
 from rmqtool.store.message_reader import SplitReader
 from rmqtool.store.splits import Split
@@ -51,14 +54,15 @@ class _SplitWriter:
         self._options = task.options
         keys = (PARTITION_COLUMNS[key] for key in self._options.partition_by)
         extra = (*SUMMED_COLUMNS, "physical_offset", *keys)
-        self._reader = SplitReader(task.split, self._options.query, extra, dictionary_encoded=True)
+        is_parquet = self._options.format == "parquet"
+        self._reader = SplitReader(task.split, self._options.query, extra, dictionary_encoded=is_parquet)
         # Another attempt at the same split must not meet this one's files.
         self._name = f"{task.split_number:08d}-{uuid.uuid4().hex}"
         self._final = f"part-{task.store_number:05d}-{task.split.start:020d}"
         self._file_numbers = itertools.count()
         self._result = SplitResult(task.split_number, task.split.store)
         self._summing = Summing(task.split.store)
-        self._file: ParquetFile | None = None
+        self._file: ParquetFile | TextFile | None = None
         self._span = (0, 0)  # physical offsets of the file's first and last rows
         self._rows = PartitionedRows()
         self._damaged = {
@@ -96,7 +100,7 @@ class _SplitWriter:
 
     def _add_plain(self, messages: pa.RecordBatch, first: int, last: int) -> None:
         if self._file is None:
-            self._file = self._open(f"{self._name}.parquet")
+            self._file = self._open(f"{self._name}{self._options.suffix}")
             self._span = (first, last)
         self._span = (self._span[0], last)
         self._file.add(messages)
@@ -104,19 +108,19 @@ class _SplitWriter:
     def _write_partitions(self) -> None:
         for directory, partition in sorted(self._rows.take().items()):
             file_number = next(self._file_numbers)
-            self._file = self._open(f"{self._name}-{file_number}.parquet")
+            self._file = self._open(f"{self._name}-{file_number}{self._options.suffix}")
             for batch in partition.batches:
                 self._file.add(batch)
             self._span = (partition.physical_offset_first, partition.physical_offset_last)
             self._close_file(directory, file_number)
 
-    def _open(self, name: str) -> ParquetFile:
-        return ParquetFile(self._task.target.folder / name, self._reader.schema, self._options)
+    def _open(self, name: str) -> ParquetFile | TextFile:
+        return open_data_file(self._task.target.folder / name, self._reader.schema, self._options)
 
     def _close_file(self, directory: str = "", file_number: int = 0) -> None:
         if self._file is None:
             return
-        path = f"{directory}{self._final}-{file_number:05d}-{self._task.target.run}.{self._options.codec}.parquet"
+        path = f"{directory}{self._final}-{file_number:05d}-{self._task.target.run}{self._options.suffix}"
         size, crc = self._file.close()
         store = self._task.split.store
         self._result.files.append(DataFile(self._file.path.name, path, self._file.rows, size, crc, store, *self._span))

@@ -24,6 +24,11 @@ def csv_lines(batch: pa.RecordBatch, names: Sequence[str], *, visible: bool = Fa
 
     With `visible` control characters are escaped, for a terminal; programs get them as they are.
     """
+    return text_of(csv_rows(batch, names, visible=visible))
+
+
+def csv_rows(batch: pa.RecordBatch, names: Sequence[str], *, visible: bool = False) -> pa.StringArray:
+    """Each row as the line that `csv_lines` has of it."""
     pieces: list[Any] = []
     for index, name in enumerate(names):
         if index:
@@ -31,7 +36,7 @@ def csv_lines(batch: pa.RecordBatch, names: Sequence[str], *, visible: bool = Fa
         if name in batch.schema.names:
             pieces.append(_quoted(plain_text(batch.column(name), visible=visible)))
     arguments = [piece if isinstance(piece, pa.Array) else pa.scalar(piece, pa.string()) for piece in [*pieces, "\n"]]
-    return text_of(pc.binary_join_element_wise(*arguments, "", null_handling="replace", null_replacement=""))
+    return pc.binary_join_element_wise(*arguments, "", null_handling="replace", null_replacement="")
 
 
 def _quoted(values: pa.StringArray) -> pa.StringArray:

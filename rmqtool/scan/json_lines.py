@@ -22,11 +22,18 @@ _Encoded = tuple[str, pa.Array, str]
 
 def json_lines(batch: pa.RecordBatch, optional: frozenset[str] = frozenset()) -> memoryview:
     """One JSON object for each row, each with its line end, UTF-8; columns of `optional` are left out where null."""
+    return text_of(json_rows(batch, optional))
+
+
+def json_rows(
+    batch: pa.RecordBatch, optional: frozenset[str] = frozenset(), *, raw: frozenset[str] = frozenset()
+) -> pa.StringArray:
+    """Each row as the line that `json_lines` has of it; columns of `raw` are JSON already."""
     pieces: list[Any] = []
     constant = "{"
     for index, (name, column) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
         key = f"{',' if index else ''}{json.dumps(name)}:"
-        before, values, after = _encode(column)
+        before, values, after = ("", column, "") if name in raw else _encode(column)
         if name in optional and column.null_count:
             pieces += [constant, _join(key + before, values, after).fill_null("")]
             constant = ""
@@ -36,7 +43,7 @@ def json_lines(batch: pa.RecordBatch, optional: frozenset[str] = frozenset()) ->
         pieces += [constant + key + before, values]
         constant = after
     pieces.append(constant + "}\n")
-    return text_of(_join(*pieces, null="null"))
+    return _join(*pieces, null="null")
 
 
 def text_of(lines: pa.StringArray) -> memoryview:

@@ -63,7 +63,8 @@ _MAX_MS = ((1 << 63) - 1) // 1000
 class Query:
     """Which messages, and which of their columns; make it with `make_query`. Small, immutable and picklable.
 
-    `include` are names of INCLUDABLE; `bytes_per_second` is how fast each process may read, None without a limit.
+    `include` are names of INCLUDABLE; `bytes_per_second` is how fast each process may read, None without a limit;
+    with `epoch_ms` timestamps are numbers as stored, and not Arrow's.
     """
 
     columns: tuple[str, ...] = EXPORT_COLUMNS
@@ -71,16 +72,18 @@ class Query:
     filters: Filters = field(default_factory=Filters)
     include: tuple[str, ...] = ()
     bytes_per_second: int | None = None
+    epoch_ms: bool = False
 
     @cached_property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the columns."""
-        return pa.schema([_field(name) for name in self.columns])
+        return pa.schema([_field(name, epoch_ms=self.epoch_ms) for name in self.columns])
 
     @cached_property
     def dictionary_schema(self) -> pa.Schema:
         """The Arrow schema of the columns, with dictionaries where there are few distinct strings."""
-        return pa.schema([_field(name, dictionary_encoded=True) for name in self.columns])
+        fields = [_field(name, epoch_ms=self.epoch_ms, dictionary_encoded=True) for name in self.columns]
+        return pa.schema(fields)
 
     @property
     def stored_columns(self) -> tuple[str, ...]:
@@ -98,6 +101,7 @@ def make_query(
     include: Sequence[str] = (),
     *,
     with_store: bool = False,
+    epoch_ms: bool = False,
 ) -> Query:
     """A query of `columns` (None, and ``*`` in it: all that fit); raise UsageError for a column that there is not."""
     wanted = [(EXPORT_COLUMNS if name == "*" else (name,)) for name in (("*",) if columns is None else columns)]
@@ -110,7 +114,7 @@ def make_query(
         names += (STORE_COLUMN,)
     if not names:
         raise UsageError("no column is left")
-    return Query(names, body, filters, tuple(sorted(set(include))))
+    return Query(names, body, filters, tuple(sorted(set(include))), epoch_ms=epoch_ms)
 
 
 def require_column(name: str) -> None:
@@ -293,10 +297,10 @@ def _stored_body(frames: RecordRun, row: int) -> pa.Scalar:
     return batch.column(0)[0]
 
 
-def _field(name: str, *, dictionary_encoded: bool = False) -> pa.Field:
+def _field(name: str, *, epoch_ms: bool, dictionary_encoded: bool = False) -> pa.Field:
     if name == STORE_COLUMN:
         return pa.field(name, DICTIONARY_STRING if dictionary_encoded else pa.string(), nullable=False)
-    if name in _TIMESTAMPS:
+    if name in _TIMESTAMPS and not epoch_ms:
         return pa.field(name, TIMESTAMP)
     if name in FILE_COLUMNS:
         text = DICTIONARY_STRING if dictionary_encoded else pa.string()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -133,6 +134,22 @@ def test_columns_bodies_partitions_and_compression(store: Path, output: Path) ->
     assert "body" not in [column["name"] for column in manifest_of(output)["columns"]]
 
 
+@pytest.mark.parametrize("form", ["csv", "ndjson"])
+def test_text_formats(form: str, store: Path, output: Path) -> None:
+    """Files that any program reads, the manifest that says so, and a check that proves them."""
+    columns = ["--columns", "topic,physical_offset,properties.KEYS,file,body", "--body-format", "text"]
+    found = export(store, output, "--format", form, "--compression", "gzip", *columns, "--json")
+    result = found.document["result"]
+    assert (result["format"], result["body_format"], result["rows"]) == (form, "text", 60)
+    path = min(output.glob(f"*.{form}.gz"))
+    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+    first = {"csv": lines[0], "ndjson": ",".join(json.loads(lines[0]))}[form]
+    assert first == "topic,physical_offset,properties.KEYS,file,body" + (",body_base64" if form == "csv" else "")
+    assert rmqtool("export", store, "--check", output).status == Exit.OK
+    again = export(store, output, "--mode", "incremental", *columns[:2])
+    assert (again.status, f"other format: {form}" in again.err) == (Exit.USAGE, True)
+
+
 def test_a_pattern_and_names(store: Path, tmp_path: Path, output: Path) -> None:
     """Stores that a pattern fits, each with its directory's name, or the one that is given."""
     LogBuilder().add_all([{}] * 5).write(tmp_path / "brokers" / "b" / "store")
@@ -155,6 +172,9 @@ def test_a_pattern_and_names(store: Path, tmp_path: Path, output: Path) -> None:
         (["--include", "none"], "none of prepared, rolled-back"),
         (["--partition-by", "tag"], "none of topic, date, hour, queue"),
         (["--compression", "rar"], "no compression is named 'rar'"),
+        (["--format", "csv", "--compression", "brotli"], "csv files are not compressed with brotli"),
+        (["--format", "xlsx"], "'xlsx' is not one of 'parquet', 'csv', 'ndjson'"),
+        (["--body-format", "text"], "--body-format is for CSV and NDJSON"),
         (["--compression", "zstd:99"], "levels 1 to 22"),
         (["--compression", "snappy:1"], "snappy has no levels"),
         (["--split-size", "5"], "not a size of at least 1MiB"),
@@ -235,6 +255,8 @@ IN_ENVIRONMENT = {
     "--include": "prepared,rolled-back",
     "--partition-by": "topic,date",
     "--compression": "gzip:9",
+    "--format": "csv",
+    "--body-format": "json",
     "--engine": "local",
     "--master": "spark://m:7077",
     "--conf": "a=b",

@@ -262,9 +262,10 @@ def test_an_unknown_command_gets_the_nearest_names(word: str, said: str) -> None
 
 
 OTHER_MEANINGS = {
+    "--body-format": "a file keeps what is not text as base64, text output shows it as hex",
     "--columns": "export has columns that no listing shows",
     "--fast": "diff leaves out other reading than verify",
-    "--format": "what can be made of a listing, and of a verdict",
+    "--format": "what can be made of a listing, of a verdict, and of an export",
     "--group": "query answers about one group, pending filters by some",
     "--jobs": "an export takes all cores",
     "--limit": "a listing stops, a summary goes on counting",

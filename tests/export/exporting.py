@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from rmqtool.export.check import check_files, check_split, check_sums, plan_check
 from rmqtool.export.local import run_local
-from rmqtool.export.options import ExportOptions, Mode
+from rmqtool.export.options import ExportOptions, Format, Mode
 from rmqtool.export.output import Output, read_manifest
 from rmqtool.export.plan import ExportPlan, has_store_column, names_in
 from rmqtool.export.results import SplitResult
@@ -53,6 +53,7 @@ def export(
     include: Sequence[str] = EVERYTHING,
     engine: Any = run_here,
     split_size: int = SPLIT_SIZE,
+    format: Format = "parquet",  # noqa: A002 - as the option is named
     **options: Any,
 ) -> Exported:
     """Export stores, which stay as they are."""
@@ -63,8 +64,11 @@ def export(
         before = target.manifest if mode in ("append", "incremental") else None
         named = open_stores([str(path) for path in paths], BrokerConf(), names_in(before))
         with_store = len(named) > 1 or has_store_column(before)
-        query = make_query(columns, body, filters or Filters(), include, with_store=with_store)
-        return run_export(named, target, mode, ExportOptions(query, split_size=split_size, **options), engine)
+        is_text = format != "parquet"
+        query = make_query(columns, body, filters or Filters(), include, with_store=with_store, epoch_ms=is_text)
+        return run_export(
+            named, target, mode, ExportOptions(query, split_size=split_size, format=format, **options), engine
+        )
 
 
 def check(stores: Path | Sequence[Path | str], output: Path) -> list[Finding]:
