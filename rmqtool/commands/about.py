@@ -44,7 +44,7 @@ def help_command(context: click.Context, /, command: str | None) -> Exit:
 def version(style: Style, /) -> Exit:
     """Show the version of rmqtool."""
     if style.json:
-        write_document("version", None, {"version": __version__})
+        write_document(style, "version", None, {"version": __version__})
     else:
         write_text(version_line() + "\n")
     return Exit.OK

@@ -261,7 +261,7 @@ class _PlanOutput:
             result: dict[str, Any] = {"state": state, "transaction": transaction}
             result |= {"recovered": recovered_json(recovered)}
             result |= clean_json(self.plan, self.losses, self.forecast)
-            write_document("clean", self.style.store, result, findings=self.findings)
+            write_document(self.style, "clean", self.style.store, result, findings=self.findings)
             return
         show_plan(self.plan, self.losses, self.forecast, self.findings, self.style)
         if next_commands and not self.style.quiet:

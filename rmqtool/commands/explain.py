@@ -54,7 +54,7 @@ def explain(style: Style, /, *, code: str | None) -> Exit:
     entries = _entries(code)
     begin_paging(style)
     if style.json:
-        write_document("explain", None, {"codes": [_as_json(entry) for entry in entries]})
+        write_document(style, "explain", None, {"codes": [_as_json(entry) for entry in entries]})
     elif code is None or (len(entries) > 1 and entries[0].code.startswith(code.lower())):
         _list(style, entries)
     else:

@@ -182,7 +182,7 @@ def export(
         return _check(style, stores, check, options)
     if output is None:
         return Exit.USAGE
-    options["form"] = _form_of(options)
+    options["form"] = _form_of(style, options)
     return _export(style, stores, output, options)
 
 
@@ -213,7 +213,7 @@ def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, A
     is_empty = not exported.manifest["rows"] and settings.query.filters != Filters()
     status = Exit.LOSSY if exported.totals.is_lossy else Exit.FINDINGS if is_empty else Exit.OK
     if style.json:
-        write_document("export", style.store, summary(exported.manifest), status=status)
+        write_document(style, "export", style.store, summary(exported.manifest), status=status)
     else:
         show_export(exported, path, style)
     if is_empty and not style.quiet:
@@ -222,7 +222,7 @@ def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, A
     return status
 
 
-def _form_of(options: dict[str, Any]) -> dict[str, Any]:
+def _form_of(style: Style, options: dict[str, Any]) -> dict[str, Any]:
     """The form of the files; raises UsageError for options that do not fit the format."""
     from rmqtool.export.options import parse_compression
 
@@ -230,7 +230,13 @@ def _form_of(options: dict[str, Any]) -> dict[str, Any]:
     if name == "parquet" and body_format is not None:
         raise UsageError("--body-format is for CSV and NDJSON: Parquet holds the bytes", hint="add --format ndjson")
     codec, level = parse_compression(options["compression"], name)
-    return {"format": name, "body_format": body_format or "base64", "codec": codec, "level": level}
+    return {
+        "format": name,
+        "body_format": body_format or "base64",
+        "int64": style.int64,
+        "codec": codec,
+        "level": level,
+    }
 
 
 def _export_options(options: dict[str, Any], *, with_store: bool) -> ExportOptions:
@@ -267,7 +273,7 @@ def _check(style: Style, given: Sequence[str], path: Path, options: dict[str, An
     comparison = {"output": str(path), "rows_compared": rows, "rows": manifest["rows"], "files": len(manifest["files"]),
              "bytes_read": plan.size, "differences": len(findings), "unproven": plan.unproven}  # fmt: skip
     if style.json:
-        write_document("export", style.store, {"check": comparison}, findings=findings, status=status)
+        write_document(style, "export", style.store, {"check": comparison}, findings=findings, status=status)
     else:
         show_check(comparison, findings, style)
     return status

@@ -34,7 +34,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
         *("broker-version", "broker-conf", "time-zone", "allow-older-release", "jobs", "limit-rate"),
     ),
     "Spark": ("engine", "master", "conf", "split-size"),
-    _EVERY: ("json", "color", "progress", "no-pager", "quiet", "verbose", "version", "help"),
+    _EVERY: ("json", "int64", "color", "progress", "no-pager", "quiet", "verbose", "version", "help"),
 }
 _GROUP_OF = {name: group for group, names in _GROUPS.items() for name in names}
 _RANGE = re.compile(r"(?:; )?[-<=\d]*\bx[<>=]+-?\d+")  # of numbers, which an error tells whom it concerns

@@ -177,7 +177,12 @@ def _show_store(style: Style, overview: Overview, *, scan: bool) -> Exit:
     status = Exit.LOSSY if lossy else Exit.OK
     if style.json:
         write_document(
-            "inspect", str(store.root), overview_json(overview, statistics), findings=overview.findings, status=status
+            style,
+            "inspect",
+            str(store.root),
+            overview_json(overview, statistics),
+            findings=overview.findings,
+            status=status,
         )
     else:
         show_overview(overview, statistics, style)

@@ -70,7 +70,7 @@ class ListingOutput:
             return
         self.style.lines_begun = True
         rows = self._selected(listed)
-        write_bytes(json_lines(rows.batch, rows.optional))
+        write_bytes(json_lines(rows.batch, rows.optional, self.style.int64))
 
     def _as_csv(self, listed: Listed) -> None:
         import sys

@@ -119,6 +119,9 @@ def global_options(command: F) -> F:
         (
             click.option("--json", "as_json", is_flag=True, expose_value=False, callback=_remember("json"),
                          envvar="RMQTOOL_JSON", help="Print JSON: one document, or one object per line for lists."),
+            click.option("--int64", type=click.Choice(["number", "string"]), default="number", expose_value=False,
+                         callback=_remember("int64"), show_default=True,
+                         help="64-bit numbers in JSON: as text for programs that round them, such as JavaScript."),
             click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", expose_value=False,
                          callback=_remember("color"), show_default=True, help="Colour text; NO_COLOR is obeyed."),
             click.option("--progress", type=click.Choice(["auto", "json", "never"]), default="auto",

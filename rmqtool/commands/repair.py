@@ -117,7 +117,7 @@ def _acknowledge(style: Style, request: RepairRequest) -> Exit:
         state = "nothing" if not losses else "planned" if request.dry_run else "done"
         result = {"state": state, "transactions": [], "acknowledged": losses, "verdict": None, "plan": None,
                   "changes": [], "rebuild": None, "recovered": []}  # fmt: skip
-        write_document("repair", style.store, result)
+        write_document(style, "repair", style.store, result)
     return Exit.OK
 
 
@@ -320,5 +320,5 @@ def _write_json(style: Style, found: _Found, state: str, done: _Done) -> Exit:
         result["changes"] = [change for run in made for change in run["changes"]]
         result["rebuild"] = next((run["rebuild"] for run in made if run["rebuild"]), None)
     status = found.outcome.status if state == "done" else Exit.OK
-    write_document("repair", style.store, result, findings=found.outcome.findings, status=status)
+    write_document(style, "repair", style.store, result, findings=found.outcome.findings, status=status)
     return status

@@ -175,7 +175,7 @@ def _write(style: Style, path: Path, kept: Sequence[Kept], state: str, recovered
         "recovered": recovered_json(recovered),
         "backup_bytes": sum(one.backup_bytes for one in kept),
     }
-    write_document("undo", style.store, result)
+    write_document(style, "undo", style.store, result)
 
 
 def _action(before: object, after: object) -> str:

@@ -155,7 +155,7 @@ def _show(style: Style, outcome: Outcome, plan: Plan, form: Form, seconds: float
 
     if style.json:
         result = {**outcome_json(outcome), "plan": plan.as_json()}
-        write_document("verify", str(outcome.root), result, findings=outcome.findings, status=outcome.status)
+        write_document(style, "verify", str(outcome.root), result, findings=outcome.findings, status=outcome.status)
     elif form == "junit":
         write_text(junit_report(outcome, seconds))
     elif form == "sarif":

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from rmqtool.base.errors import UsageError
+from rmqtool.base.int64 import Int64
 from rmqtool.base.worker import keep_arrow_to_one_thread
 from rmqtool.export.options import BodyFormat, ExportOptions, Format
 from rmqtool.export.output import MANIFEST
@@ -110,7 +111,8 @@ def options_of(manifest: dict[str, Any]) -> ExportOptions:
     form: Format = manifest.get("format", "parquet")  # manifests of before have none
     body_format: BodyFormat = manifest.get("body_format") or "base64"
     query = replace(query_of(manifest), epoch_ms=form != "parquet")
-    return ExportOptions(query, format=form, body_format=body_format)
+    int64: Int64 = manifest.get("int64") or "number"
+    return ExportOptions(query, format=form, body_format=body_format, int64=int64)
 
 
 def query_of(manifest: dict[str, Any]) -> Query:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rmqtool.base.errors import UsageError
+from rmqtool.base.int64 import Int64
 from rmqtool.base.times import rfc3339
 from rmqtool.store.message_reader import Query
 from rmqtool.store.splits import SPLIT_SIZE
@@ -36,6 +37,7 @@ class ExportOptions:
     split_size: int = SPLIT_SIZE
     format: Format = "parquet"
     body_format: BodyFormat = "base64"
+    int64: Int64 = "number"
 
     @property
     def suffix(self) -> str:
@@ -68,6 +70,7 @@ class ExportOptions:
             "partition_by": list(self.partition_by),
             "compression": {"codec": self.codec, "level": self.level},
             "body_format": None if self.format == "parquet" else self.body_format,
+            "int64": self.int64 if self.format == "ndjson" else None,
         }
 
 

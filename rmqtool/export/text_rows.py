@@ -21,6 +21,7 @@ class TextRows:
 
     def __init__(self, options: ExportOptions) -> None:
         self._is_csv = options.format == "csv"
+        self._int64 = options.int64
         self._body_format = options.body_format
         self.names = text_columns(options.query.columns, options.body_format)
         self.header = csv_header(self.names) if self._is_csv else b""
@@ -31,7 +32,7 @@ class TextRows:
         if self._is_csv:
             return csv_rows(batch, self.names)
         raw = frozenset({BODY}) if self._body_format == "json" else frozenset[str]()
-        return json_rows(batch, frozenset({BODY_BASE64}), raw=raw)
+        return json_rows(batch, frozenset({BODY_BASE64}), self._int64, raw=raw)
 
     def _with_text_bodies(self, messages: pa.RecordBatch) -> pa.RecordBatch:
         columns = dict(zip(messages.schema.names, messages.columns, strict=True))

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqtool.base.int64 import Int64, is_text
 from rmqtool.base.visible import json_text
 
 _SPECIAL = (
@@ -20,20 +21,24 @@ _Encoded = tuple[str, pa.Array, str]
 """The text before each value, the values, the text behind each; a value may be null."""
 
 
-def json_lines(batch: pa.RecordBatch, optional: frozenset[str] = frozenset()) -> memoryview:
+def json_lines(batch: pa.RecordBatch, optional: frozenset[str] = frozenset(), int64: Int64 = "number") -> memoryview:
     """One JSON object for each row, each with its line end, UTF-8; columns of `optional` are left out where null."""
-    return text_of(json_rows(batch, optional))
+    return text_of(json_rows(batch, optional, int64))
 
 
 def json_rows(
-    batch: pa.RecordBatch, optional: frozenset[str] = frozenset(), *, raw: frozenset[str] = frozenset()
+    batch: pa.RecordBatch,
+    optional: frozenset[str] = frozenset(),
+    int64: Int64 = "number",
+    *,
+    raw: frozenset[str] = frozenset(),
 ) -> pa.StringArray:
     """Each row as the line that `json_lines` has of it; columns of `raw` are JSON already."""
     pieces: list[Any] = []
     constant = "{"
     for index, (name, column) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
         key = f"{',' if index else ''}{json.dumps(name)}:"
-        before, values, after = ("", column, "") if name in raw else _encode(column)
+        before, values, after = ("", column, "") if name in raw else _encode(column, is_text(name, int64))
         if name in optional and column.null_count:
             pieces += [constant, _join(key + before, values, after).fill_null("")]
             constant = ""
@@ -85,10 +90,11 @@ def _has(data: np.ndarray[Any, np.dtype[np.uint8]], characters: bytes) -> bool:
     return any(bool((data == character).any()) for character in characters)
 
 
-def _encode(column: pa.Array) -> _Encoded:
+def _encode(column: pa.Array, numbers_are_text: bool = False) -> _Encoded:  # noqa: FBT001
     kind = column.type
     if pa.types.is_integer(kind):
-        return "", column.cast(pa.string()), ""
+        quote = '"' if numbers_are_text else ""
+        return quote, column.cast(pa.string()), quote
     if pa.types.is_boolean(kind):
         return "", pc.if_else(column, "true", "false"), ""
     if pa.types.is_string(kind):
@@ -96,7 +102,7 @@ def _encode(column: pa.Array) -> _Encoded:
     if pa.types.is_map(kind):
         return "{", _joined_maps(column), "}"
     if pa.types.is_list(kind):
-        before, values, after = _encode(column.values)
+        before, values, after = _encode(column.values, numbers_are_text)
         return "[", _joined_lists(column, _join(before, values, after)), "]"
     if pa.types.is_null(kind):
         return "", column.cast(pa.string()), ""

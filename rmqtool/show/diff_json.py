@@ -16,7 +16,7 @@ from rmqtool.show.output import Style, error_json, write_document
 
 def write_diff(comparison: StoreComparison, style: Style) -> None:
     """Print the one document."""
-    write_document("diff", style.store, diff_json(comparison), status=comparison.status)
+    write_document(style, "diff", style.store, diff_json(comparison), status=comparison.status)
 
 
 def diff_json(comparison: StoreComparison) -> dict[str, Any]:

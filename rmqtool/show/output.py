@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 import click
 
 from rmqtool.base.errors import Exit, RmqtoolError
+from rmqtool.base.int64 import Int64, with_int64
 from rmqtool.base.visible import json_text, visible
 from rmqtool.findings.finding import Finding
 
@@ -43,6 +44,7 @@ class Style:
     verbosity: int = 0  # below 0 quiet, above 0 verbose
     store: str | None = None  # the path that the command was given, for its JSON
     progress: ProgressChoice = "auto"
+    int64: Int64 = "number"  # in JSON
     zone: tzinfo | None = None  # of times without one; None is this machine's
     pager: bool = True  # for output that is longer than the screen
     lines_begun: bool = False  # JSON lines are on their way: an error becomes a line too
@@ -75,6 +77,7 @@ class Style:
 
 
 def write_document(
+    style: Style,
     command: str,
     store: str | None,
     result: Any,
@@ -94,13 +97,13 @@ def write_document(
     }
     if error:
         document["error"] = error_json(error)
-    write_text(json_text(document, indent=2) + "\n")
+    write_text(json_text(with_int64(document, style.int64), indent=2) + "\n")
 
 
 def write_line(style: Style, value: dict[str, Any]) -> None:
     """Print one JSON line."""
     style.lines_begun = True
-    write_text(json_text(value) + "\n")
+    write_text(json_text(with_int64(value, style.int64)) + "\n")
 
 
 def write_text(text: str) -> None:
@@ -135,7 +138,7 @@ def write_error(style: Style, command: str, error: RmqtoolError) -> None:
         write_line(style, {**error_json(error), "kind": "error", "error": error.kind})
         return
     if style.json:
-        write_document(command, style.store, None, status=error.status, error=error)
+        write_document(style, command, style.store, None, status=error.status, error=error)
         return
     colored = style.wants_color_for_errors()
     message = folded(f"rmqtool: {visible(str(error))}")

@@ -16,7 +16,7 @@ from rmqtool.store.snapshot import Snapshot
 def write_pending(snapshot: Snapshot, work: PendingWork, style: Style) -> None:
     """Print the one document."""
     status = Exit.OK if work.is_whole else Exit.LOSSY
-    write_document("pending", style.store, pending_json(snapshot, work), status=status)
+    write_document(style, "pending", style.store, pending_json(snapshot, work), status=status)
 
 
 def pending_json(snapshot: Snapshot, work: PendingWork) -> dict[str, Any]:

@@ -94,7 +94,8 @@ def test_every_option_is_tried_in_the_environment() -> None:
     """The list above leaves out no option of inspect but those that end at once, or show nothing in a short run."""
     parameters = test_options_from_the_environment.pytestmark[0].args[1]  # type: ignore[attr-defined]
     tried = {word for _, _, line in parameters for word in line if word.startswith("-")}
-    options = long_options(command_named("inspect")) - {"--help", "--quiet", "--verbose", "--progress", "--no-pager"}
+    shown_elsewhere = {"--help", "--quiet", "--verbose", "--progress", "--no-pager", "--int64"}
+    options = long_options(command_named("inspect")) - shown_elsewhere
     assert options <= tried
 
 
@@ -196,7 +197,7 @@ def test_every_command_and_option_is_documented(name: str) -> None:
     """The name of the command, and all its long options, stand in the README or in docs."""
     text = documents()
     assert f"rmqtool {name}" in text
-    written = set(re.findall(r"--[a-z][a-z-]*", text))
+    written = set(re.findall(r"--[a-z][a-z0-9-]*", text))
     assert long_options(COMMANDS[name]) - written == set()
 
 
@@ -205,7 +206,7 @@ def test_docs_name_no_option_that_is_not_there() -> None:
     known = set().union(*(long_options(command) for command in COMMANDS.values()))
     for name in ("inspect", "query"):
         text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
-        assert set(re.findall(r"--[a-z][a-z-]*", text)) <= known
+        assert set(re.findall(r"--[a-z][a-z0-9-]*", text)) <= known
 
 
 def test_exit_statuses_are_documented() -> None:
