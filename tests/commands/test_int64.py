@@ -44,7 +44,7 @@ def places(store: Path) -> Iterator[list[str | Path]]:
     yield ["query", store, "--offset", "0", "--trace"]
     yield ["query", store, "--at", "2026-11-21", "--topic", "nosuch"]
     yield ["query", store / "nowhere", "--offset", "0"]
-    yield ["pending", store]
+    yield ["pending", store, "--now", "2026-11-22"]
 
 
 @pytest.mark.budget(2)

@@ -10,7 +10,7 @@ import pytest
 from rmqtool.base.errors import Exit
 from tests.building import LogBuilder
 from tests.commands.running import rmqtool
-from tests.commands.test_terminal import on_terminal
+from tests.commands.terminal import on_terminal
 
 PAGER = "sed s/^/P:/"
 

@@ -19,11 +19,11 @@ from rich.cells import cell_len
 from rmqtool.base.errors import Exit
 from rmqtool.show.output import folded
 from tests.building import LogBuilder, message
-from tests.commands.running import MAX_SECONDS, ROOT, environment, inspect, listing
+from tests.commands.running import inspect, listing
+from tests.commands.terminal import WIDTH, on_terminal
 from tests.conftest import GoldenStore
 from tests.unchanged import unchanged
 
-WIDTH = 80
 LONG = "long-" * 51
 SEQUENCE = re.compile(r"\x1b\[[0-9;]*m")
 ERASED, CURSOR_HIDDEN, CURSOR_SHOWN = "\x1b[2K", "\x1b[?25l", "\x1b[?25h"
@@ -40,25 +40,6 @@ NASTY = {
     "zero width": "a\u200bb\ufeff",
     "line separator": "a\u2028b",
 }
-
-
-def on_terminal(*arguments: str, cwd: Path, status: int = Exit.OK, **variables: str) -> str:
-    """What the program prints to a terminal of 80 columns: standard output and error together."""
-    controller, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, WIDTH, 0, 0))
-    command = [sys.executable, "-m", "rmqtool", *arguments]
-    env = environment(TERM="xterm-256color", PYTHONPATH=str(ROOT), **variables)
-    process = subprocess.Popen(command, cwd=cwd, env=env, stdin=terminal, stdout=terminal, stderr=terminal)
-    os.close(terminal)
-    data = b""
-    try:
-        while part := os.read(controller, 1 << 16):
-            data += part
-    except OSError:  # EIO: the other side is closed
-        pass
-    os.close(controller)
-    assert process.wait(timeout=MAX_SECONDS) == status
-    return data.decode().replace("\r\n", "\n")
 
 
 @pytest.fixture
