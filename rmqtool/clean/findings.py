@@ -115,14 +115,14 @@ def _disk(plan: CleanPlan) -> Iterator[Finding]:
         yield finding(
             "store.disk-full",
             severity="error",
-            message=f"the disk is {_used(plan):g} % full, above {settings.warning_level:.0%}",
+            message=f"the disk is {_used(plan):g}% full, above {settings.warning_level:.0%}",
             effect="refuses messages ('service not available now ... disk full') until a run finds the disk below",
         )
     if not (trigger.space and not plan.runs[0].log.deleted):
         return
     yield finding(
         "clean.disk-full-nothing-deleted",
-        message=f"the disk is {_used(plan):g} % full, but no log file goes: {_why_nothing(plan)}",
+        message=f"the disk is {_used(plan):g}% full, but no log file goes: {_why_nothing(plan)}",
     )
 
 

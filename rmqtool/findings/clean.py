@@ -46,8 +46,8 @@ CLEANING = (
         "log has one file only.",
         effect="logs `disk space will be full soon, but delete file failed` with every run",
         versions=(
-            ("before 5.0.0", "between 85 % and a higher diskMaxUsedSpaceRatio it deletes nothing at all."),
-            ("5.0.0 and later", "above 85 % it deletes whatever diskMaxUsedSpaceRatio says."),
+            ("before 5.0.0", "between 85% and a higher diskMaxUsedSpaceRatio it deletes nothing at all."),
+            ("5.0.0 and later", "above 85% it deletes whatever diskMaxUsedSpaceRatio says."),
         ),
         repair="Shorten fileReservedTime, or make room.",
         remedy=_DRY_RUN + " --file-reserved-time 24",

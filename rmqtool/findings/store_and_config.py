@@ -144,7 +144,7 @@ STORE = (
         "has no inodes left. Above information only where a broker runs and refuses messages: a copy may lie on a full "
         "disk.",
         how="More messages than the disk holds for the retention time.",
-        effect="above 75 % expired files are deleted at any hour, above 85 % any old file, above 90 % producers are "
+        effect="above 75% expired files are deleted at any hour, above 85% any old file, above 90% producers are "
         "refused",
         versions=(("all", "with the default ratios."),),
         repair="Make room, or look at what the cleaner would delete.",

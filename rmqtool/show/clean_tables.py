@@ -138,9 +138,9 @@ def answer(plan: CleanPlan, losses: Losses) -> str:
     reasons = {decision.reason for decision in deleted}
     why = f"they have expired, and {_at_this_time(plan)}"
     if "forced" in reasons:
-        why = f"the disk is {_used(plan)} % full, whatever their age"
+        why = f"the disk is {_used(plan)}% full, whatever their age"
     if len(reasons) > 1:
-        why = f"some have expired, and the disk is {_used(plan)} % full"
+        why = f"some have expired, and the disk is {_used(plan)}% full"
     return f"{runs} {count} of {files} log files ({size}) for good: {why}; {losses_text(losses)}."
 
 
@@ -148,7 +148,7 @@ def _at_this_time(plan: CleanPlan) -> str:
     """Why expired files are deleted now."""
     if plan.trigger.time:
         return "it is the hour"
-    return f"the disk is {_used(plan)} % full" if plan.trigger.space else "--manual deletes at any hour"
+    return f"the disk is {_used(plan)}% full" if plan.trigger.space else "--manual deletes at any hour"
 
 
 def losses_text(losses: Losses) -> str:
@@ -191,7 +191,7 @@ def _nothing(plan: CleanPlan) -> str:
     if first.reason == "in-use":
         return "The next run deletes nothing: the first file is still being read."
     if first.expires > plan.now:
-        full = f" The disk is {_used(plan)} % full, but not so full that age would not count." if trigger.space else ""
+        full = f" The disk is {_used(plan)}% full, but not so full that age would not count." if trigger.space else ""
         expires = f"the oldest does in {duration(first.expires - plan.now)}, {moment(first.expires, plan)}"
         return f"The next run deletes nothing: no file has expired that could go; {expires}.{full}"
     expired = sum(decision.expires <= plan.now for decision in candidates)

@@ -104,7 +104,7 @@ def _disk_line(plan: CleanPlan) -> str:
     for disk in dict.fromkeys((*disks.log, disks.queues)):
         ratio = disk.ratio(plan.rules.version)
         name = plan.snapshot.store.relative(disk.path)
-        level = "cannot be measured" if ratio < 0 else f"{round(ratio * 100, 2):g} % of {byte_size(disk.total)}"
+        level = "cannot be measured" if ratio < 0 else f"{round(ratio * 100, 2):g}% of {byte_size(disk.total)}"
         used_levels.append((name, level))
     if len({level for _, level in used_levels}) == 1:
         return f"{used_levels[0][1]} used"
@@ -114,7 +114,7 @@ def _disk_line(plan: CleanPlan) -> str:
 def _space_line(plan: CleanPlan) -> str:
     trigger, settings = plan.trigger, plan.rules.settings
     state = "yes, regardless of age" if trigger.forced and trigger.runs else "yes" if trigger.space else "no"
-    levels = [f"expired files go above {settings.disk_max_used_space_ratio} %"]
+    levels = [f"expired files go above {settings.disk_max_used_space_ratio}%"]
     if settings.clean_file_forcibly_enable:
         levels.append(f"others too above {settings.forcibly_level:.0%}")
     levels.append(f"messages are refused above {settings.warning_level:.0%}")

@@ -91,7 +91,7 @@ def test_verbose_shows_each_file_setting_and_queue(golden_store: GoldenStore) ->
         (("--now", "2026-11-22T03:00:00Z", "--disk-used-percent", "80"), "not so full that age would not count"),
         (("--now", "2026-11-25T04:00:00Z", "--first-file-in-use"), "still being read"),
         (("--now", "2026-11-25T03:00:00Z", "--manual"), "deletes 9 of 10 log files"),
-        (("--now", "2026-11-22T03:00:00Z", "--disk-used-percent", "91"), "the disk is 91 % full, whatever their age"),
+        (("--now", "2026-11-22T03:00:00Z", "--disk-used-percent", "91"), "the disk is 91% full, whatever their age"),
         (("--now", "2026-11-25T05:00:00+01:00", "--time-zone", "+00:00"), "deletes 9 of 10 log files"),
         (("--now", "2026-11-25T04:00:00Z", "--time-zone", "Asia/Shanghai"), "it is not the hour"),
         (("--now", "2026-11-25T04:00:00Z", "--no-clean-file-forcibly-enable"), "they have expired"),

@@ -99,6 +99,7 @@ def test_with_signs_of_the_release_it_does_not_ask(name: str, golden_store: Gold
     assert contents(queues) == whole
 
 
+@pytest.mark.budget(0.5)
 @pytest.mark.parametrize("jobs", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_units_of_several_parts(jobs: int, golden_store: GoldenStore, tmp_path: Path) -> None:
     """Parts of a log are put together with what older releases derive in each."""
