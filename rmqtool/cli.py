@@ -42,6 +42,7 @@ _SECTIONS = {
         "repair": ("Carry out the plan that verify ends with.", "rmqtool.commands.repair:repair"),
         "rebuild-cq": ("Rebuild the consume queues from the commit log.", "rmqtool.commands.rebuild:rebuild_cq"),
         "rebuild-index": ("Rebuild the index files from the commit log.", "rmqtool.commands.rebuild:rebuild_index"),
+        "salvage": ("Make a new store of what is sound in damaged ones.", "rmqtool.commands.salvage:salvage"),
         "undo": ("Take back the last repair of a store.", "rmqtool.commands.undo:undo"),
         "clean": ("Preview or delete expired files.", "rmqtool.commands.clean:clean"),
     },

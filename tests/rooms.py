@@ -23,6 +23,7 @@ ROOMS: Mapping[str, str] = {
     "verify": "log, queues and index compared both ways",
     "repair": "one plan for all findings, and the changes that no rebuild makes",
     "rebuild": "derived files anew",
+    "salvage": "what proves itself, into a new store",
     "clean": "the next deletions, and who loses by them",
     "query": "find and explain one message",
     "pending": "what a stopped broker still owes",

@@ -278,10 +278,14 @@ class OpenFiles:
         if file is None:
             if len(self._files) >= self._limit:
                 self._files.popitem(last=False)[1].close()
-            file = self._files[path] = InputFile(path, self._reading)
+            file = self._files[path] = self.opened(path)
         else:
             self._files.move_to_end(path)
         return file
+
+    def opened(self, path: Path) -> InputFile:
+        """A file, opened."""
+        return InputFile(path, self._reading)
 
     def close(self) -> None:
         """Close all of them."""

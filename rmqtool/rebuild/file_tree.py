@@ -7,7 +7,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from rmqtool.base.limits import open_files_at_once
-from rmqtool.base.times import file_time
+from rmqtool.base.new_files import create_file, set_time, write_all
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.index_file import file_size
 from rmqtool.rebuild.selection import queue_file_name
@@ -100,30 +100,3 @@ class IndexTree:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-
-def create_file(path: Path, size: int) -> int:
-    """Open a file for writing, made with its directories and at its whole length when it is not there."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    try:
-        descriptor = os.open(path, flags, 0o644)
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, flags, 0o644)
-    if os.fstat(descriptor).st_size != size:
-        os.ftruncate(descriptor, size)
-    return descriptor
-
-
-def write_all(descriptor: int, data: memoryview | bytes, position: int) -> None:
-    """Write all of `data` at `position`; the system may take less at once."""
-    view = memoryview(data)
-    while view:
-        done = os.pwrite(descriptor, view, position)
-        view, position = view[done:], position + done
-
-
-def set_time(descriptor: int, timestamp: int) -> None:
-    """Set access and modification time, epoch ms."""
-    nanoseconds = file_time(timestamp)
-    os.utime(descriptor, ns=(nanoseconds, nanoseconds))

@@ -12,17 +12,12 @@ from dataclasses import dataclass
 
 from rmqtool.base.errors import UnsupportedError
 from rmqtool.base.mapped_files import MappedFile, file_at
-from rmqtool.formats.crc import body_crc
-from rmqtool.formats.message import BLANK_SIZE, MIN_MESSAGE_SIZE, build_blank, build_message
-from rmqtool.formats.sys_flag import TRANSACTION_ROLLBACK
+from rmqtool.formats.message import BLANK_SIZE
 from rmqtool.rebuild.lost_extents import MAX_KEPT, NEUTRALISED, LostExtents
-from rmqtool.scan.inert_records import LOST_TOPIC
+from rmqtool.scan.inert_records import SMALLEST_INERT, filling
 from rmqtool.store.store import Store
 from rmqtool.transaction import Transaction
 
-_HOST = bytes(8)
-_LARGEST = 1 << 20  # a broker takes memory for a whole record, bytes
-_SMALLEST = MIN_MESSAGE_SIZE + 1  # with a topic of one byte
 _NOT_IN_A_FILE = "missing"
 
 
@@ -44,7 +39,7 @@ class Patch:
     @property
     def is_possible(self) -> bool:
         """Whether a record or, at the end of the file, a blank fits in its place."""
-        return self.size >= _SMALLEST or (self._ends_file and self.size >= BLANK_SIZE)
+        return self.size >= SMALLEST_INERT or (self._ends_file and self.size >= BLANK_SIZE)
 
     @property
     def _ends_file(self) -> bool:
@@ -52,39 +47,8 @@ class Patch:
 
     def data(self) -> Iterator[tuple[int, bytes]]:
         """Position and bytes of each record that replaces the damage."""
-        position, rest = self.position, self.size
-        if self._ends_file:
-            # A blank alone would hide that something is lost.
-            inert = _SMALLEST if rest >= _SMALLEST + BLANK_SIZE else 0
-            yield position + inert, build_blank(rest - inert)
-            rest = inert
-        while rest:
-            size = rest if rest <= _LARGEST + _SMALLEST else _LARGEST
-            yield position, inert_record(size, self.file.start_offset + position, self.timestamp)
-            position, rest = position + size, rest - size
-
-
-def inert_record(size: int, physical_offset: int, timestamp: int) -> bytes:
-    """A record of exactly `size` bytes that nothing is derived from."""
-    topic = LOST_TOPIC[: size - MIN_MESSAGE_SIZE]
-    body = bytes(size - MIN_MESSAGE_SIZE - len(topic))
-    return build_message(
-        body_crc=body_crc(body),
-        queue_id=0,
-        flag=0,
-        queue_offset=0,
-        physical_offset=physical_offset,
-        sys_flag=TRANSACTION_ROLLBACK,
-        born_timestamp=timestamp,
-        born_host=_HOST,
-        store_timestamp=timestamp,
-        store_host=_HOST,
-        reconsume_times=0,
-        prepared_transaction_offset=0,
-        body=body,
-        topic=topic,
-        properties=b"",
-    )
+        for offset, data in filling(self.physical_offset, self.size, self.timestamp, ends_file=self._ends_file):
+            yield offset - self.file.start_offset, data
 
 
 def patches_of(lost: LostExtents, files: Sequence[MappedFile]) -> list[Patch]:

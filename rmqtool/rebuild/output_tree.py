@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 from rmqtool.base.errors import UsageError
-from rmqtool.base.files import InputFile
-from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.new_files import copy_file
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.rebuild.comparisons import Comparisons
 from rmqtool.rebuild.derive import Derivation, Outputs
-from rmqtool.rebuild.file_tree import IndexTree, QueueTree, create_file, set_time, write_all
+from rmqtool.rebuild.file_tree import IndexTree, QueueTree
 from rmqtool.rebuild.options import Progress, no_progress
 from rmqtool.rebuild.plan import RebuildPlan, plan_of
 from rmqtool.rebuild.selection import directory_of
 from rmqtool.rebuild.source import RebuildSource, derive
 from rmqtool.rebuild.staged_rows import DatabaseWriter, RowSink, complete
 from rmqtool.store.consume_queues import Kind
-
-_COPY_SIZE = 1 << 20
 
 
 def write_output(source: RebuildSource, directory: Path, progress: Progress = no_progress) -> RebuildPlan:
@@ -104,15 +100,4 @@ def _prepare(source: RebuildSource, directory: Path) -> None:
 def _copy_queue(source: RebuildSource, name: QueueName, kind: Kind, directory: Path) -> None:
     existing = source.existing[kind].queues.get(name)
     for file in existing.files if existing else ():
-        _copy_file(file, directory / directory_of(name, kind) / file.path.name)
-
-
-def _copy_file(file: MappedFile, to: Path) -> None:
-    with InputFile(file.path) as source:
-        descriptor = create_file(to, file.size)
-        try:
-            for position in range(0, source.data_end(), _COPY_SIZE):
-                write_all(descriptor, source.read(position, _COPY_SIZE), position)
-            set_time(descriptor, file.path.stat().st_mtime_ns // 1_000_000)
-        finally:
-            os.close(descriptor)
+        copy_file(file.path, directory / directory_of(name, kind) / file.path.name)

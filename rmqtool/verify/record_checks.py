@@ -6,13 +6,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from isal import isal_zlib
-from numpy.typing import NDArray
 
 from rmqtool.base.times import rfc3339
 from rmqtool.broker.dispatcher import Dispatched
 from rmqtool.findings.report import Report
-from rmqtool.formats.crc import CRC32_PROPERTY, CRC32_PROPERTY_SIZE, CRC_MASK, stored_record_crc
 from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V2
 from rmqtool.formats.sys_flag import (
     COMPRESSED,
@@ -28,6 +25,7 @@ from rmqtool.scan.block import Positions
 from rmqtool.scan.body_crc import body_crcs, wrong_bodies
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.inert_records import inert_rows
+from rmqtool.scan.property_crc import rows_with_property_crc, wrong_property_crcs
 from rmqtool.verify.bad_extents import Extents
 
 _KNOWN_FLAGS = 0x7FF
@@ -35,8 +33,6 @@ _LAST_COMPRESSION_TYPE = 0x300  # 0 to 3 are zlib, lz4, zstd, zlib; Java refuses
 _HARMLESS = COMPRESSED | _LAST_COMPRESSION_TYPE | MULTI_TAGS | TRANSACTION_COMMIT | HOST_BITS | NEED_UNWRAP
 """Flags that are valid in all combinations."""
 
-_LOW_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
-_CRC32_HALVES = np.frombuffer(CRC32_PROPERTY, dtype="<u4")
 _CLOCK_STEP = 60_000  # clocks are often set back by less, ms
 
 
@@ -141,17 +137,12 @@ class RecordChecks:
         if not self.bodies or not self.report.selection.wants("commitlog.property-crc") or not len(rows):
             return
         self.report.check("commitlog.property-crc", len(rows))
-        view, crc32 = frames.block.view, isal_zlib.crc32
-        starts = frames.positions[rows]
-        ends = starts + frames.message_sizes[rows]
-        for row, start, end in zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True):
-            stored = stored_record_crc(bytes(view[end - CRC32_PROPERTY_SIZE : end]))
-            computed = crc32(view[start : end - CRC32_PROPERTY_SIZE]) & CRC_MASK
-            if stored != computed:
-                shown = "nothing that can be read" if stored is None else f"{stored:#010x}"
-                self._hold(frames, row, "commitlog.property-crc",
-                           f"{end - start} bytes: CRC {computed:#010x}, __CRC32# tells {shown}")  # fmt: skip
-                bad.setdefault(row, "property-crc")
+        for row, wrong in wrong_property_crcs(frames, rows):
+            shown = "nothing that can be read" if wrong.stored is None else f"{wrong.stored:#010x}"
+            self._hold(frames, row, "commitlog.property-crc",
+                       f"{int(frames.message_sizes[row])} bytes: CRC {wrong.computed:#010x}, "
+                       f"__CRC32# tells {shown}")  # fmt: skip
+            bad.setdefault(row, "property-crc")
 
     def _check_flags(self, frames: RecordRun) -> None:
         flags = frames.headers.field("sys_flag")
@@ -253,21 +244,6 @@ def wrong_flag(flag: int) -> str | None:
     if flag & INNER_BATCH and not flag & NEED_UNWRAP:
         return "an inner batch that need not be unwrapped"
     return None
-
-
-def rows_with_property_crc(frames: RecordRun) -> Positions:
-    """Rows of records whose last 20 bytes begin with ``__CRC32#``, of which one byte may differ."""
-    rows = np.flatnonzero(frames.properties_sizes >= CRC32_PROPERTY_SIZE)
-    positions = (frames.positions + frames.message_sizes)[rows] - CRC32_PROPERTY_SIZE
-    names: NDArray[np.uint64] = frames.block.gather("<u8", positions)
-    halves = names.view("<u4").reshape(-1, 2)
-    likely = halves == _CRC32_HALVES  # one half is equal even when one byte differs
-    if not likely.any():
-        return rows[:0]
-    other = names ^ np.uint64(int.from_bytes(CRC32_PROPERTY, "little"))
-    bytes_other = np.bitwise_count((((other & _LOW_BITS) + _LOW_BITS) | other) & ~_LOW_BITS)
-    matches: Positions = rows[bytes_other <= 1]
-    return matches
 
 
 def _offset(frames: RecordRun, row: int) -> int:

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rmqtool.base.new_files import write_all
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.rebuild.file_tree import QueueTree, write_all
+from rmqtool.rebuild.file_tree import QueueTree
 from rmqtool.rebuild.sinks import FileGrid, Piece
 from tests.building import START_TIME
 

@@ -12,7 +12,8 @@ import pytest
 from rmqtool.base.errors import Exit
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.message import MIN_MESSAGE_SIZE, build_blank, parse_message
-from rmqtool.rebuild.neutralise import Patch, inert_record
+from rmqtool.rebuild.neutralise import Patch
+from rmqtool.scan.inert_records import inert_record
 from rmqtool.transaction.system import System
 from tests.building import START_TIME
 from tests.commands.running import Result, rmqtool

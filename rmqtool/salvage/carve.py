@@ -1,0 +1,196 @@
+"""What proves itself in one file: records by frame, body CRC and `__CRC32#`, and blanks.
+
+Every byte may begin a record: the first one that proves itself is taken, and the search goes on behind it. Its own
+physical offset tells where it belongs, wherever it stands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from struct import unpack_from
+
+import numpy as np
+
+from rmqtool.base.files import InputFile
+from rmqtool.formats.file_name import MAX_OFFSET
+from rmqtool.formats.message import (
+    BLANK_SIZE,
+    HEAD,
+    MAGIC_CODE_BLANK,
+    MAGIC_CODE_V1,
+    MAGIC_CODE_V2,
+    MAGIC_POSITION,
+    MIN_MESSAGE_SIZE,
+    SIZE_AND_MAGIC,
+)
+from rmqtool.salvage.extents import ExtentBuilder, Extents
+from rmqtool.salvage.inputs import Input
+from rmqtool.scan.block import BLOCK_SIZE, Block, Positions
+from rmqtool.scan.body_crc import wrong_bodies
+from rmqtool.scan.chain import chain
+from rmqtool.scan.events import MAX_MESSAGE_SIZE
+from rmqtool.scan.frames import RecordRun, sound_prefix
+from rmqtool.scan.inert_records import inert_rows
+from rmqtool.scan.probe import Probe, skip_zeros
+from rmqtool.scan.property_crc import rows_with_property_crc, wrong_property_crcs
+
+_MAGIC_CODES = re.compile(
+    b"|".join(
+        re.escape(code.to_bytes(4, "big", signed=True)) for code in (MAGIC_CODE_V1, MAGIC_CODE_V2, MAGIC_CODE_BLANK)
+    )
+)
+Progress = Callable[[int], None]
+"""Called with a number of bytes more that are done."""
+
+_RECORDS_BEHIND_DAMAGE = 32  # in the first run behind damage; doubled with each run while all are proven
+
+
+def no_progress(done: int) -> None:
+    """Report nothing."""
+
+
+def proven_rows(frames: RecordRun) -> int:
+    """How many records at the head of a run prove themselves: their body's CRC, and their own where they have one."""
+    wrong = wrong_bodies(frames)
+    first_wrong = int(np.argmax(wrong)) if wrong.any() else len(frames)
+    rows = rows_with_property_crc(frames)
+    wrong_rows = (row for row, _ in wrong_property_crcs(frames, rows[rows < first_wrong]))
+    return next(wrong_rows, first_wrong)
+
+
+class Carver:
+    """Carves one file; positions are in the file, bytes. `file_size` is that of a file of the log, bytes."""
+
+    def __init__(self, source: Input, file: InputFile, block: Block, file_size: int) -> None:
+        self._source = source
+        self._file = file
+        self._end = file.size
+        self._block = block
+        self._block_position = 0
+        self._block_end = 0  # nothing of this file is in the block yet
+        self._file_size = file_size
+        self._shift = source.start_offset or 0  # physical offset less position, of the last record
+        self._last = self._reached = -1  # the begin of the last record and the end of its run
+        self._max_records: int | None = None
+        self._found = ExtentBuilder(source.number)
+
+    def carve(self, start: int = 0, end: int | None = None, progress: Progress = no_progress) -> Extents:
+        """What proves itself between two positions, in their order; `progress` gets the bytes that are done."""
+        self._end = self._file.size if end is None else end
+        position = done = start
+        while position < self._end:
+            candidate = self._next_magic(position)
+            behind = self._take(candidate) if candidate == self._reached else self._take_swallowed()
+            if behind is None:
+                behind = self._take_swallowed() if candidate == self._reached else self._take(candidate)
+            position = behind or candidate + 1
+            if position - done >= BLOCK_SIZE:
+                progress(min(position, self._end) - done)
+                done = position
+        progress(max(0, self._end - done))
+        return self._found.extents()
+
+    def _next_magic(self, position: int) -> int:
+        """Where the next record or blank may begin, by its magic code; the file's size without one."""
+        while position < self._end:
+            self._require(position, SIZE_AND_MAGIC.size)
+            begin = position - self._block_position + MAGIC_POSITION
+            match = _MAGIC_CODES.search(self._block.data, begin, self._block.length)
+            if match:
+                return self._block_position + match.start() - MAGIC_POSITION
+            if self._block_end >= self._end:
+                break
+            position = skip_zeros(self._file, max(position + 1, self._block_end - SIZE_AND_MAGIC.size + 1))
+        return self._end
+
+    def _take(self, position: int) -> int | None:
+        """Take the records, or the blank, at `position`; the position behind them, None where nothing is proven."""
+        self._require(position, HEAD.size)
+        rest = self._block_end - position
+        if rest < BLANK_SIZE:
+            return None
+        at = position - self._block_position
+        size, magic_code = SIZE_AND_MAGIC.unpack_from(self._block.data, at)
+        if magic_code == MAGIC_CODE_BLANK:
+            return self._take_blank(position, size)
+        if rest < HEAD.size or not MIN_MESSAGE_SIZE <= size <= min(MAX_MESSAGE_SIZE, self._end - position):
+            return None
+        physical_offset = HEAD.unpack_from(self._block.data, at)[2]
+        shift = physical_offset - position
+        if not 0 <= physical_offset <= MAX_OFFSET - size or not self._require_record(position, size, shift):
+            return None
+        self._block.start_offset = self._block_position + shift
+        return self._take_records(position, shift)
+
+    def _take_swallowed(self) -> int | None:
+        """Take the record that begins in the tail of the last one, which nothing follows, and goes on behind it.
+
+        Where bytes were taken out of a file a record without a CRC of its own has the begin of the next for its tail.
+        """
+        last, self._last = self._last, self._reached
+        if last == self._reached:
+            return None
+        inside = self._file.read(last, self._reached - last + SIZE_AND_MAGIC.size)
+        for match in _MAGIC_CODES.finditer(inside, SIZE_AND_MAGIC.size):
+            position = last + match.start() - MAGIC_POSITION
+            (size,) = unpack_from(">i", inside, match.start() - MAGIC_POSITION)
+            if position < self._reached < position + size and (behind := self._take(position)):
+                return behind
+        return None
+
+    def _take_records(self, position: int, shift: int) -> int | None:
+        positions = chain(self._block, position - self._block_position, self._max_records)
+        frames = sound_prefix(self._block, positions) if len(positions) else None
+        count = proven_rows(frames) if frames else 0
+        self._limit_next(positions, count)
+        if frames is None or not count:
+            return None
+        inert = inert_rows(frames[:count])
+        if inert:  # made by a repair in place of what was lost, which another source may have
+            count = max(1, inert[0])
+        taken, self._shift = frames[:count], shift
+        if inert and inert[0] == 0:
+            self._found.add_inert(taken.physical_offset, position, taken.size)
+            return position + taken.size
+        self._last = self._block_position + int(taken.positions[-1])
+        self._reached = position + taken.size
+        times = taken.headers.field("store_timestamp")
+        self._found.add_records(taken.physical_offset, position, taken.size, times, int(taken.message_sizes[-1]))
+        return position + taken.size
+
+    def _limit_next(self, positions: Positions, count: int) -> None:
+        """Behind damage the next damage is near, and a walk far beyond it would be for nothing."""
+        if count < len(positions):
+            self._max_records = _RECORDS_BEHIND_DAMAGE
+        elif self._max_records is not None:
+            self._max_records *= 2
+
+    def _take_blank(self, position: int, size: int) -> int | None:
+        """Take a blank whose size leads to the end of its log file, where the records before it say it is."""
+        physical_offset = self._shift + position
+        if size < BLANK_SIZE or physical_offset < 0 or size != -physical_offset % self._file_size:
+            return None
+        self._found.add_blank(physical_offset, position, size)
+        return position + (size if self._shift == self._source.start_offset else BLANK_SIZE)
+
+    def _require_record(self, position: int, size: int, shift: int) -> bool:
+        """Have the whole record in the block; False where its frame is no record's, and it is not read for nothing."""
+        if position + size <= self._block_end:
+            return True
+        if Probe(self._file, shift, position).kind != "message":
+            return False
+        self._fill(position, size)
+        return True
+
+    def _require(self, position: int, size: int) -> None:
+        """Have `size` bytes from `position` in the block, as far as the file has them."""
+        end = min(position + size, self._end)
+        if not self._block_position <= position or end > self._block_end:
+            self._fill(position, size)
+
+    def _fill(self, position: int, size: int) -> None:
+        length = min(max(size, BLOCK_SIZE), self._end - position)
+        self._block.fill(self._file, position, length, self._shift + position)
+        self._block_position, self._block_end = position, position + self._block.length
+        self._max_records = None

@@ -1,0 +1,90 @@
+"""Extents: unbroken rows of proven records in one file, as arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+EXTENT_DTYPE = np.dtype(
+    [
+        ("physical_offset", "i8"),  # where it belongs in the log, bytes
+        ("size", "i8"),  # bytes; of a blank up to the end of its log file
+        ("input", "i4"),  # number of the file
+        ("position", "i8"),  # in that file, bytes
+        ("records", "i8"),  # BLANK for a blank, INERT for a record that a repair put in place of a lost one
+        ("first_time", "i8"),  # store times of the first and the last record, epoch ms
+        ("last_time", "i8"),
+        ("last_size", "i4"),  # size of the last record, bytes
+    ]
+)
+
+BLANK, INERT = 0, -1
+
+Extents = NDArray[np.void]
+"""Rows of EXTENT_DTYPE."""
+
+NO_EXTENTS: Extents = np.empty(0, EXTENT_DTYPE)
+
+
+class ExtentBuilder:
+    """Collects extents of one file in the order of their positions; rows that follow on become one."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._rows = np.empty(16, EXTENT_DTYPE)
+        self._count = 0
+
+    def add_records(self, physical_offset: int, position: int, size: int, times: NDArray[Any], last_size: int) -> None:
+        """Add records one behind the other, `size` bytes in all; `times` are their store times."""
+        if self._count:
+            last = self._rows[self._count - 1]
+            follows = last["physical_offset"] + last["size"] == physical_offset
+            if last["records"] > 0 and follows and last["position"] + last["size"] == position:
+                last["size"] += size
+                last["records"] += len(times)
+                last["last_time"], last["last_size"] = times[-1], last_size
+                return
+        self._append(physical_offset, size, position, len(times), times[0], times[-1], last_size)
+
+    def add_blank(self, physical_offset: int, position: int, size: int) -> None:
+        """Add a blank that reaches `size` bytes to the end of its log file."""
+        self._append(physical_offset, size, position, BLANK, 0, 0, 0)
+
+    def add_inert(self, physical_offset: int, position: int, size: int) -> None:
+        """Add an inert record."""
+        self._append(physical_offset, size, position, INERT, 0, 0, 0)
+
+    def extents(self) -> Extents:
+        """All that was added."""
+        return self._rows[: self._count].copy()
+
+    def _append(self, physical_offset: int, size: int, position: int, *rest: Any) -> None:
+        if self._count == len(self._rows):
+            self._rows = np.resize(self._rows, 2 * self._count)
+        self._rows[self._count] = (physical_offset, size, self._number, position, *rest)
+        self._count += 1
+
+
+def of_records(extents: Extents) -> Extents:
+    """Those of records that were stored, not of blanks and inert ones."""
+    return extents[extents["records"] > 0]
+
+
+def ends(extents: Extents) -> NDArray[np.int64]:
+    """Physical offsets behind the extents, bytes."""
+    behind: NDArray[np.int64] = extents["physical_offset"] + extents["size"]
+    return behind
+
+
+def shifts(extents: Extents) -> NDArray[np.int64]:
+    """Physical offsets less positions: where their files begin in the log, if all of a file is in its place, bytes."""
+    distances: NDArray[np.int64] = extents["physical_offset"] - extents["position"]
+    return distances
+
+
+def joined(*parts: Extents) -> Extents:
+    """All extents by physical offset."""
+    together = np.concatenate([NO_EXTENTS, *parts])
+    return together[np.argsort(together["physical_offset"], kind="stable")]

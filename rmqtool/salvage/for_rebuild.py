@@ -1,0 +1,61 @@
+"""The new log as a rebuild sees it, beside the queues of a source, and the checkpoint that fits what it has written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.new_files import create_file, set_time, write_all
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import CHECKPOINT_HAS_LOGICS_OFFSET, Version
+from rmqtool.store.checkpoint import checkpoint_file, credible, read_checkpoint
+from rmqtool.store.index_files import list_index_files
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import CHECKPOINT, COMMIT_LOG, Store
+from rmqtool.store.unknown_sizes import unknown_sizes
+
+
+def main_store(stores: Sequence[Store]) -> Store | None:
+    """The source whose queues and sizes of files count: the first that shows all sizes, else the first."""
+    for store in stores:
+        with suppress(RmqtoolError):
+            if not unknown_sizes(Snapshot(store)):
+                return store
+    return stores[0] if stores else None
+
+
+def rebuild_sources(main: Store | None, directory: Path, conf: BrokerConf) -> Iterator[Store]:
+    """The new log in `directory` with the queues of the main source, and, where these cannot be read, without."""
+    log = (directory / COMMIT_LOG,)
+    if main:
+        yield replace(main, commit_log_directories=log)
+    yield Store(directory, "default", conf, log)
+
+
+def write_checkpoint(store: Store, main: Store | None, last_record: tuple[int, int], version: Version | None) -> None:
+    """Write the checkpoint of the new `store`: all queues are complete to the last record, and so is the index.
+
+    `last_record` is its physical offset and store time. Raises OSError.
+    """
+    physical_offset, timestamp = last_record
+    fields = {"physic_message_timestamp": timestamp, "logics_message_timestamp": timestamp}
+    fields["index_message_timestamp"] = max((file.end_timestamp for file in list_index_files(store)), default=0)
+    if _had_logics_offset(main) or (version and version >= CHECKPOINT_HAS_LOGICS_OFFSET):
+        fields["logics_physical_offset"] = physical_offset
+    data = checkpoint_file(fields)
+    descriptor = create_file(store.root / CHECKPOINT, len(data))
+    try:
+        write_all(descriptor, data, 0)
+        set_time(descriptor, timestamp)
+    finally:
+        os.close(descriptor)
+
+
+def _had_logics_offset(main: Store | None) -> bool:
+    with suppress(RmqtoolError):
+        return main is not None and credible(read_checkpoint(main)).get("logics_physical_offset", 0) > 0
+    return False

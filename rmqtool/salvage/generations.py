@@ -1,0 +1,65 @@
+"""Where records stand: in their place in the log, in another place, or behind an end that the log once had.
+
+A start cuts a log without erasing what is behind the cut, and files are made of old ones: records of earlier
+generations are whole and no part of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rmqtool.salvage.extents import Extents, ends, joined, of_records, shifts
+from rmqtool.salvage.inputs import Input
+
+
+@dataclass(frozen=True)
+class SourceRecords:
+    """The records of one source.
+
+    `in_place` stand where the name of their file says, `moved` elsewhere, in a file without such a name too. Those in
+    `recycled` stand in a file of the log and belong elsewhere, mostly before the log's begin, which they do not move.
+    `stale` are behind the end of the log.
+    """
+
+    in_place: Extents
+    moved: Extents
+    recycled: Extents
+    stale: Extents
+
+
+def classify(files: Sequence[Input], found: Sequence[Extents]) -> SourceRecords:
+    """Sort what was found in the `files` of one source."""
+    named = [
+        (file, of_records(extents)) for file, extents in zip(files, found, strict=True) if file.start_offset is not None
+    ]
+    unnamed = [of_records(extents) for file, extents in zip(files, found, strict=True) if file.start_offset is None]
+    placed = [(file, *_split(extents, shifts(extents) == file.start_offset)) for file, extents in named]
+    with_records = [file.start_offset or 0 for file, in_place, _ in placed if len(in_place)]
+    last = max(with_records, default=-1)
+    in_place: list[Extents] = []
+    moved, recycled, stale = list(unnamed), list[Extents](), list[Extents]()
+    for file, standing, other in placed:
+        start = file.start_offset or 0
+        sound, behind = _at_stale(standing) if start == last else (standing, standing[:0])
+        in_place.append(sound)
+        stale.append(behind)
+        # A file that the broker made ahead of need, of an old one, stands behind the log's last.
+        is_reused = len(standing) > 0 or (last >= 0 and start > last)
+        (recycled if is_reused else moved).append(other)
+    return SourceRecords(joined(*in_place), joined(*moved), joined(*recycled), joined(*stale))
+
+
+def _split(extents: Extents, mask: np.ndarray) -> tuple[Extents, Extents]:
+    return extents[mask], extents[~mask]
+
+
+def _at_stale(extents: Extents) -> tuple[Extents, Extents]:
+    """Records of the log's last file, and the stale ones: behind a gap, and older than those before it."""
+    behind_gap = extents["physical_offset"][1:] > ends(extents)[:-1]
+    older = extents["first_time"][1:] < extents["last_time"][:-1]
+    back = np.flatnonzero(behind_gap & older)
+    count = int(back[0]) + 1 if len(back) else len(extents)
+    return extents[:count], extents[count:]

@@ -1,0 +1,141 @@
+"""The files that records are taken from: those of the commit logs of stores, and loose files."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd
+from pathlib import Path
+
+from rmqtool.base.errors import RmqtoolError, UnreadableError
+from rmqtool.base.files import InputFile, OpenFiles, ReadPolicy
+from rmqtool.base.tolerant import ReadErrors
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE, LOG_FILE_SIZE
+from rmqtool.store.store import Store
+
+
+@dataclass(frozen=True)
+class Input:
+    """One file; `source` is the number of its source, `start_offset` where its name says that it begins, bytes.
+
+    Without a `start_offset` the name proves nothing: a stray file beside a log, or any file in which there may be
+    anything between the records.
+    """
+
+    number: int
+    source: int
+    path: Path
+    size: int
+    start_offset: int | None = None
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """All files, in the order of the sources; `names` are those of the sources, as they were given."""
+
+    names: tuple[str, ...]
+    files: tuple[Input, ...]
+    errors: tuple[RmqtoolError, ...] = ()
+
+    def of_source(self, source: int) -> list[Input]:
+        """The files of one source."""
+        return [file for file in self.files if file.source == source]
+
+
+def list_inputs(stores: Sequence[Store], raw: Sequence[Path]) -> Inputs:
+    """List the log files of `stores`, and the `raw` files, each of which is a source of its own.
+
+    What of a store cannot be listed is among the errors; raises UnreadableError and WrongKindError for a raw file.
+    """
+    files: list[Input] = []
+    errors = ReadErrors()
+    for source, store in enumerate(stores):
+        log = store.commit_log(errors.scope)
+        named = [(file.path, file.size, file.start_offset) for file in log.files]
+        strays = [(stray.path, _size(stray.path), None) for stray in log.strays if stray.kind == "name"]
+        for path, size, start_offset in (*named, *strays):
+            if size and not (start_offset is None and path.is_symlink()):
+                files.append(Input(len(files), source, path, size, start_offset))
+    for source, path in enumerate(raw, len(stores)):
+        with InputFile(path) as opened:
+            files.append(Input(len(files), source, path, opened.size))
+    return Inputs((*(str(store.root) for store in stores), *map(str, raw)), tuple(files), tuple(errors.errors))
+
+
+def log_file_size(inputs: Inputs, conf: BrokerConf) -> tuple[int, bool]:
+    """The size of a file of the log, bytes, and whether it is known rather than the default.
+
+    That of broker.conf, else the size that most files have of those by which all names can be divided: a file that was
+    cut has another. Where there is none, the names tell it.
+    """
+    configured = conf.size(*LOG_FILE_SIZE)
+    if configured is not None:
+        return configured, True
+    named = [file for file in inputs.files if file.start_offset is not None]
+    starts = [file.start_offset for file in named if file.start_offset]
+    sizes = Counter(file.size for file in named if all(start % file.size == 0 for start in starts))
+    common = max(sizes, key=lambda size: (sizes[size], size), default=0)
+    if common and (starts or common % _PAGE_SIZE == 0):
+        return common, True
+    divisor = gcd(*starts)
+    return (divisor, True) if divisor >= _PAGE_SIZE else (DEFAULT_LOG_FILE_SIZE, False)
+
+
+_PAGE_SIZE = 4096  # the broker maps files: it takes no other sizes in practice, bytes
+
+
+def _size(path: Path) -> int:
+    """The size of a regular file, bytes; 0 for what is none or is gone."""
+    try:
+        return os.stat(path).st_size if path.is_file() else 0
+    except OSError:
+        return 0
+
+
+class SalvagedFiles(OpenFiles):
+    """The open files of failing disks; `unread` has the positions of the pages that could not be read, by file."""
+
+    def __init__(self, reading: ReadPolicy) -> None:
+        super().__init__(reading)
+        self.unread: defaultdict[Path, set[int]] = defaultdict(set)
+
+    def opened(self, path: Path) -> InputFile:
+        """A file, opened."""
+        return SalvagedFile(path, self.unread[path])
+
+
+class SalvagedFile(InputFile):
+    """A file of a failing disk: pages that cannot be read are zeros, and their positions go to `unread`, bytes."""
+
+    def __init__(self, path: Path, unread: set[int]) -> None:
+        super().__init__(path)
+        self._unread = unread
+
+    def read(self, position: int, size: int) -> bytes:
+        """As the base, but for bad pages."""
+        target = memoryview(bytearray(max(0, min(size, self.size - position))))
+        return bytes(target[: self.read_into(target, position)])
+
+    def read_into(self, target: memoryview, position: int) -> int:
+        """As the base, but for bad pages."""
+        try:
+            return super().read_into(target, position)
+        except UnreadableError:
+            return self._read_pages(target, position)
+
+    def _read_pages(self, target: memoryview, position: int) -> int:
+        done, wanted = 0, max(0, min(len(target), self.size - position))
+        while done < wanted:
+            at = position + done
+            size = min(_PAGE_SIZE - at % _PAGE_SIZE, wanted - done)
+            page = target[done : done + size]
+            try:
+                super().read_into(page, at)
+            except UnreadableError:
+                page[:] = bytes(size)
+                self._unread.add(at - at % _PAGE_SIZE)
+            done += size
+        return done

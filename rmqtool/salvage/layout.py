@@ -1,0 +1,198 @@
+"""The new log: which records are copied, and what stands in its gaps, so that a broker walks over them.
+
+All stays at its physical offset. A gap becomes inert records, the end of a file a blank; where a gap is too small for
+an inert record, the record behind or before it gives way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.formats.message import BLANK_SIZE
+from rmqtool.salvage.extents import NO_EXTENTS, Extents, ends, joined
+from rmqtool.salvage.sources import Sources
+from rmqtool.scan.inert_records import SMALLEST_INERT
+
+MAX_MISSING_FILES = 1024
+"""Files in a row of which nothing is left; records beyond so many are of another log."""
+
+Offsets = NDArray[np.int64]
+
+_SMALLEST_LOSS = SMALLEST_INERT + BLANK_SIZE  # at the end of a file; in less there was no message, bytes
+
+
+class Gap(NamedTuple):
+    """Lost bytes of the log; `timestamp` is the store time of a neighbour, epoch ms, never 0."""
+
+    physical_offset: int
+    size: int
+    timestamp: int
+
+
+@dataclass
+class LogFile:
+    """A file of the new log; `blank` is the physical offset of the one at its end, `timestamp` its last store time."""
+
+    start_offset: int
+    copies: Extents
+    gaps: list[Gap] = field(default_factory=list)
+    blank: int | None = None
+    timestamp: int = 0
+
+
+@dataclass
+class Layout:
+    """The new log in order, and whole records that cannot be in it: `no_room` beside a gap, `elsewhere` far away."""
+
+    file_size: int
+    files: list[LogFile]
+    no_room: Extents
+    elsewhere: Extents
+
+    @property
+    def copies(self) -> Extents:
+        """All records that are copied, by physical offset."""
+        return joined(*(file.copies for file in self.files))
+
+    @property
+    def gaps(self) -> list[Gap]:
+        """All gaps; those that follow each other in two files are two."""
+        return [gap for file in self.files for gap in file.gaps]
+
+
+def lay_out(taken: Extents, blanks: Extents, file_size: int, sources: Sources) -> Layout:
+    """Make files of `file_size` bytes; `blanks` are those that were found, by physical offset."""
+    near, elsewhere = _nearest(taken, file_size)
+    within, crossing = _within_files(near, file_size, sources)
+    no_room = [crossing]
+    by_file = _by_file(within, file_size)
+    last = max(by_file, default=-1)
+    files: list[LogFile] = []
+    known = np.unique(blanks["physical_offset"])
+    before = int(within["first_time"][0]) if len(within) else 0
+    for start in range(min(by_file, default=0), last + 1, file_size):
+        fitting = _Fitting(by_file.get(start, NO_EXTENTS), sources)
+        copies = fitting.fitted(start, start + file_size)
+        no_room.append(fitting.left_out)
+        file = _fill(LogFile(start, copies), file_size, known, max(before, 1), is_last=start == last)
+        before = file.timestamp
+        files.append(file)
+    return Layout(file_size, files, joined(*no_room), elsewhere)
+
+
+def _nearest(taken: Extents, file_size: int) -> tuple[Extents, Extents]:
+    """Split off what is so far from most of the log that it is of another one."""
+    if not len(taken):
+        return taken, taken
+    far = np.diff(taken["physical_offset"] // file_size) > MAX_MISSING_FILES
+    part = np.append(0, np.cumsum(far))
+    largest = int(np.argmax(np.bincount(part, weights=taken["size"])))
+    return taken[part == largest], taken[part != largest]
+
+
+def _within_files(taken: Extents, file_size: int, sources: Sources) -> tuple[Extents, Extents]:
+    """Cut extents where a file ends; a record across such an end is left out."""
+    first = taken["physical_offset"] // file_size
+    crosses = (ends(taken) - 1) // file_size != first
+    within, lost = [taken[~crosses]], [NO_EXTENTS]
+    for row in np.flatnonzero(crosses).tolist():
+        extent, start = taken[row], int(taken["physical_offset"][row])
+        stop = start + int(extent["size"])
+        borders = [start, *range((start // file_size + 1) * file_size, stop, file_size), stop]
+        parts = [sources.carve_between(extent, low, high) for low, high in pairwise(borders)]
+        within += parts
+        lost.append(_rest(taken[row : row + 1], joined(*parts)))
+    return joined(*within), joined(*lost)
+
+
+def _rest(extent: Extents, parts: Extents) -> Extents:
+    """The records of one extent that are in none of its parts, each between two of them."""
+    starts = np.append(extent["physical_offset"], ends(parts))
+    sizes = np.append(parts["physical_offset"], ends(extent)) - starts
+    rest = np.repeat(extent, len(starts))
+    rest["position"] += starts - rest["physical_offset"]
+    rest["physical_offset"], rest["size"], rest["records"] = starts, sizes, 1
+    lost: Extents = rest[sizes > 0]
+    return lost
+
+
+def _by_file(taken: Extents, file_size: int) -> dict[int, Extents]:
+    """The extents of each file by its start offset."""
+    starts = taken["physical_offset"] // file_size * file_size
+    parts = np.split(taken, np.flatnonzero(np.diff(starts)) + 1) if len(taken) else []
+    return {int(part["physical_offset"][0]) // file_size * file_size: part for part in parts}
+
+
+class _Fitting:
+    """The records of one file, of which some give way where a gap takes no inert record, or the end no blank."""
+
+    def __init__(self, extents: Extents, sources: Sources) -> None:
+        self._extents = extents
+        self._sources = sources
+        self._left_out: list[NDArray[np.void]] = []
+
+    @property
+    def left_out(self) -> Extents:
+        """The records that have given way."""
+        return joined(*self._left_out)
+
+    def fitted(self, start: int, end: int) -> Extents:
+        """What stays, of a file between two physical offsets."""
+        gaps = self._extents["physical_offset"] - np.append(start, ends(self._extents)[:-1])[: len(self._extents)]
+        has_room = not len(gaps) or end - int(ends(self._extents)[-1]) >= BLANK_SIZE
+        if has_room and not ((gaps > 0) & (gaps < SMALLEST_INERT)).any():
+            return self._extents
+        kept: list[np.void] = []
+        position = start
+        for extent in self._extents:
+            rest: np.void | None = extent
+            while rest is not None and 0 < int(rest["physical_offset"]) - position < SMALLEST_INERT:
+                rest = self._without_first(rest)
+            if rest is not None:
+                kept.append(rest)
+                position = int(rest["physical_offset"] + rest["size"])
+        if kept and end - position < BLANK_SIZE:
+            shortened = self._without_last(kept.pop())
+            kept += [shortened] if shortened is not None else []
+        return np.array(kept, NO_EXTENTS.dtype) if kept else NO_EXTENTS
+
+    def _without_first(self, extent: np.void) -> np.void | None:
+        first = self._sources.first_of(extent)
+        self._left_out.append(first)
+        rest = self._sources.carve_between(extent, int(ends(first)[0]), int(extent["physical_offset"] + extent["size"]))
+        return rest[0] if len(rest) else None
+
+    def _without_last(self, extent: np.void) -> np.void | None:
+        start, size = int(extent["physical_offset"]), int(extent["size"] - extent["last_size"])
+        rest = self._sources.carve_between(extent, start, start + size)
+        self._left_out.append(_rest(np.array([extent], NO_EXTENTS.dtype), rest))
+        return rest[0] if len(rest) else None
+
+
+def _fill(file: LogFile, file_size: int, blanks: Offsets, before: int, *, is_last: bool) -> LogFile:
+    """Put gaps and a blank into a file; `before` is the store time of the last record before it."""
+    position, file.timestamp = file.start_offset, before
+    for start, size, last_time in file.copies[["physical_offset", "size", "last_time"]].tolist():
+        if start > position:
+            file.gaps.append(Gap(position, start - position, file.timestamp))
+        position, file.timestamp = start + size, max(last_time, 1)
+    file.blank = _blank(position, file.start_offset + file_size, blanks, is_last=is_last)
+    if file.blank is not None and file.blank > position:
+        file.gaps.append(Gap(position, file.blank - position, file.timestamp))
+    return file
+
+
+def _blank(position: int, end: int, blanks: Offsets, *, is_last: bool) -> int | None:
+    """Where the blank of a file that ends at `end` begins, behind its last record; None where the log ends."""
+    following = int(np.searchsorted(blanks, position))
+    known = int(blanks[following]) if following < len(blanks) and blanks[following] < end else None
+    if is_last:
+        return position if known == position else None  # one further on may be from before a cut
+    if known is None:
+        known = position if end - position < _SMALLEST_LOSS else end - BLANK_SIZE
+    return known if known - position >= SMALLEST_INERT else position

@@ -1,0 +1,134 @@
+"""The new store, made in a directory beside its place and put there by one rename once all of it is on the disk.
+
+A process that writes holds a lock in that directory: where nobody holds it, it is left from a run that was killed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rmqtool.base.errors import UnwritableError, UsageError
+from rmqtool.transaction.system import SYSTEM, remove_tree, sync_path
+
+_LOCK = "salvage.lock"
+_STORE, _DERIVED = "store", "derived"
+_RESERVE = 64 << 20  # bytes that stay free
+
+
+def require_free_name(target: Path, sources: Sequence[Path]) -> None:
+    """Raise UsageError unless a store may be made at `target`: absent or empty, and not inside a source."""
+    where = Path(os.path.realpath(target))
+    for source in map(Path, map(os.path.realpath, sources)):
+        if where == source or source in where.parents:
+            raise UsageError("--output must not be inside a source, which is only read", file=target)
+    if os.path.lexists(target) and (not target.is_dir() or target.is_symlink() or any(target.iterdir())):
+        raise UsageError("--output must be an empty directory, or one that does not exist yet", file=target)
+    if not where.parent.is_dir():
+        raise UsageError("the directory that --output is in does not exist", file=target)
+
+
+def partial_directory(target: Path) -> Path:
+    """Where a store is made that is not finished."""
+    where = Path(os.path.abspath(target))
+    return where.parent / f".{where.name}.rmqtool-salvage"
+
+
+class NewStore:
+    """A store that is being made; `directory` is where, `derived` is the place beside it of a rebuild's tree."""
+
+    def __init__(self, target: Path) -> None:
+        self._target = Path(os.path.abspath(target))
+        self._partial = partial_directory(target)
+        self.directory = self._partial / _STORE
+        self.derived = self._partial / _DERIVED
+
+    @contextmanager
+    def making(self) -> Iterator[NewStore]:
+        """Make it; what is not finished when the block ends is removed.
+
+        Raises UsageError where another run is about it, UnwritableError for what cannot be written.
+        """
+        lock = self._begin()
+        try:
+            yield self
+        except OSError as error:
+            raise _unwritable(self._partial, error) from error
+        finally:
+            with suppress(OSError):  # the next run removes what is left
+                remove_tree(SYSTEM, str(self._partial))
+            os.close(lock)
+
+    def require_space(self, size: int) -> None:
+        """Raise UnwritableError unless `size` bytes can be written."""
+        free = SYSTEM.free_bytes(str(self._partial))
+        if free < size + _RESERVE:
+            raise UnwritableError(
+                f"about {size + _RESERVE:,} bytes are needed, {max(0, free):,} are free",
+                file=self._target.parent,
+                hint="name a directory on another file system",
+            )
+
+    def empty_derived(self) -> Path:
+        """The place of a rebuild's tree, without what an earlier one has left there."""
+        remove_tree(SYSTEM, str(self.derived))
+        return self.derived
+
+    def adopt_derived(self) -> None:
+        """Move what a rebuild has written into the store."""
+        for entry in SYSTEM.list(str(self.derived)):
+            SYSTEM.rename(entry.path, str(self.directory / entry.name))
+
+    def finish(self, owner: tuple[int, int] | None) -> None:
+        """Bring it to the disk and to its place; `owner` is the user and group that it gets."""
+        for path in _paths_below(self.directory):
+            if owner:
+                os.chown(path, *owner, follow_symlinks=False)
+        if not SYSTEM.sync_all(str(self.directory)):
+            for path in _paths_below(self.directory):
+                sync_path(SYSTEM, str(path))
+        SYSTEM.rename(str(self.directory), str(self._target))
+        sync_path(SYSTEM, str(self._target.parent))
+
+    def _begin(self) -> int:
+        """Make the directory, after what an earlier run has left of one; a descriptor that holds its lock."""
+        try:
+            if os.path.lexists(self._partial):
+                os.close(self._locked(os.O_RDWR))
+                remove_tree(SYSTEM, str(self._partial))
+            SYSTEM.make_directory(str(self._partial))
+            lock = self._locked(os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            SYSTEM.make_directory(str(self.directory))
+        except OSError as error:
+            raise _unwritable(self._partial, error) from error
+        return lock
+
+    def _locked(self, flags: int) -> int:
+        """Lock the directory; raises UsageError where it is not ours to take."""
+        if not flags & os.O_CREAT and not os.path.isfile(self._partial / _LOCK):
+            if self._partial.is_dir() and not any(self._partial.iterdir()):
+                flags |= os.O_CREAT  # killed before it made its lock
+            else:
+                raise UsageError("in the way, and not made by rmqtool salvage: move it away", file=self._partial)
+        descriptor = os.open(self._partial / _LOCK, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise UsageError("another rmqtool salvage is writing this store", file=self._partial) from error
+        return descriptor
+
+
+def _paths_below(directory: Path) -> Iterator[Path]:
+    """Everything below a directory, and itself; directories behind what is in them."""
+    for above, _, files in os.walk(directory, topdown=False):
+        yield from (Path(above, name) for name in files)
+        yield Path(above)
+
+
+def _unwritable(path: Path, error: OSError) -> UnwritableError:
+    file = Path(error.filename) if isinstance(error.filename, str) else path
+    return UnwritableError(f"cannot be written: {(error.strerror or str(error)).lower()}", file=file)

@@ -1,0 +1,122 @@
+"""What a salvage saves: found by reading the sources only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rmqtool.base.files import UNLIMITED, ReadPolicy
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.salvage.carve import Progress, no_progress
+from rmqtool.salvage.choose import fill
+from rmqtool.salvage.extents import BLANK, NO_EXTENTS, Extents, joined
+from rmqtool.salvage.generations import SourceRecords, classify
+from rmqtool.salvage.inputs import Inputs, log_file_size
+from rmqtool.salvage.layout import Layout, lay_out
+from rmqtool.salvage.left_behind import LeftBehind, left_behind
+from rmqtool.salvage.sources import Sources
+
+MAX_GAPS = 1000
+"""Gaps that are listed one by one; all are counted."""
+
+_ROW_SIZE = 60  # units of queue and index for a message, bytes
+_GAP_SIZE = 8192  # pages of an inert record, bytes
+_INERT_SIZE = 1 << 20
+
+
+@dataclass(frozen=True)
+class SalvagePlan:
+    """The new log, and what is not in it; `is_size_known` is False where the size of its files is the default one."""
+
+    inputs: Inputs
+    layout: Layout
+    left: LeftBehind
+    is_size_known: bool
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was found."""
+        return not self.layout.files
+
+    @property
+    def records(self) -> int:
+        """Saved messages."""
+        return int(self.layout.copies["records"].sum())
+
+    @property
+    def size(self) -> int:
+        """Bytes of the saved messages."""
+        return int(self.layout.copies["size"].sum())
+
+    @property
+    def lost(self) -> int:
+        """Bytes of the gaps in the new log."""
+        return sum(gap.size for gap in self.layout.gaps)
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether something may be lost."""
+        return bool(self.layout.gaps) or self.left.is_loss
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether some of the sources cannot be read."""
+        return bool(self.inputs.errors) or "unreadable" in self.left.totals
+
+    @property
+    def needed(self) -> int:
+        """About how many bytes the new store takes."""
+        gaps = sum(_GAP_SIZE * (1 + gap.size // _INERT_SIZE) for gap in self.layout.gaps)
+        return self.size + gaps + self.records * _ROW_SIZE
+
+    def of_source(self, source: int) -> tuple[int, int]:
+        """Messages and bytes that come from one source."""
+        copies = self.layout.copies
+        rows = copies[np.isin(copies["input"], [file.number for file in self.inputs.of_source(source)])]
+        return int(rows["records"].sum()), int(rows["size"].sum())
+
+
+def make_plan(
+    inputs: Inputs, conf: BrokerConf, reading: ReadPolicy = UNLIMITED, progress: Progress = no_progress
+) -> SalvagePlan:
+    """Carve all files, and choose what makes the new log; `progress` gets the bytes that are done in all."""
+    done = 0
+
+    def add(more: int) -> None:
+        nonlocal done
+        done += more
+        progress(done)
+
+    file_size, is_known = log_file_size(inputs, conf)
+    with Sources(inputs.files, file_size, reading) as sources:
+        found = [sources.carve(file.number, add) for file in inputs.files]
+        taken, refused = _chosen(inputs, found, sources)
+        blanks = joined(*(extents[extents["records"] == BLANK] for extents in found))
+        layout = lay_out(taken, blanks, file_size, sources)
+        return SalvagePlan(inputs, layout, left_behind(found, refused, layout, sources), is_known)
+
+
+def _chosen(inputs: Inputs, found: list[Extents], sources: Sources) -> tuple[Extents, Extents]:
+    """The records of the new log, and those refused: first what stands in its place in any source, then the rest."""
+    classes = list(_by_source(inputs, found))
+    starts = [file.start_offset for file in inputs.files if file.start_offset is not None]
+    limit = max(starts, default=0) + sources.file_size  # no name of a file says that the log goes further
+    taken, refused = NO_EXTENTS, [each.stale for each in classes]
+    for each in classes:
+        taken, stale = fill(taken, each.in_place, sources)
+        refused.append(stale)
+    for each in classes:
+        taken, stale = fill(taken, each.moved, sources, in_place=False)
+        refused.append(stale)
+    for each in classes:
+        taken, stale = fill(taken, each.recycled, sources, in_place=False, limit=limit)
+        refused.append(stale)
+    return taken, joined(*refused)
+
+
+def _by_source(inputs: Inputs, found: list[Extents]) -> Iterator[SourceRecords]:
+    for source in range(len(inputs.names)):
+        files = inputs.of_source(source)
+        yield classify(files, [found[file.number] for file in files])

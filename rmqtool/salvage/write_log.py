@@ -1,0 +1,81 @@
+"""The files of the new log: records copied, inert records and blanks between them. Functions raise OSError."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from rmqtool.base.errors import ChangedError
+from rmqtool.base.files import InputFile
+from rmqtool.base.new_files import create_file, set_time, write_all
+from rmqtool.formats.file_name import file_name
+from rmqtool.formats.message import build_blank
+from rmqtool.salvage.carve import Progress, no_progress
+from rmqtool.salvage.layout import LogFile
+from rmqtool.salvage.plan import SalvagePlan
+from rmqtool.salvage.sources import Sources
+from rmqtool.scan.inert_records import filling
+
+_COPY_SIZE = 4 << 20
+_PAGE = 4096
+
+
+def write_log(plan: SalvagePlan, directory: Path, progress: Progress = no_progress) -> None:
+    """Write the files into `directory`; their modification times are the store times of their last messages.
+
+    Raises ChangedError where a source has become shorter than it was.
+    """
+    done = 0
+
+    def add(more: int) -> None:
+        nonlocal done
+        done += more
+        progress(done)
+
+    directory.mkdir(parents=True, exist_ok=True)
+    with Sources(plan.inputs.files, plan.layout.file_size) as sources:
+        for file in plan.layout.files:
+            descriptor = create_file(directory / file_name(file.start_offset), plan.layout.file_size)
+            try:
+                _write(file, descriptor, sources, add)
+                _fill(file, descriptor, plan.layout.file_size)
+                set_time(descriptor, file.timestamp)
+            finally:
+                os.close(descriptor)
+
+
+def _write(file: LogFile, descriptor: int, sources: Sources, progress: Progress) -> None:
+    buffer = memoryview(bytearray(_COPY_SIZE))
+    for extent in file.copies:
+        to = int(extent["physical_offset"]) - file.start_offset
+        _copy(sources.file(int(extent["input"])), extent, descriptor, to, buffer)
+        progress(int(extent["size"]))
+
+
+def _copy(source: InputFile, extent: np.void, descriptor: int, to: int, buffer: memoryview) -> None:
+    position, size = int(extent["position"]), int(extent["size"])
+    for done in range(0, size, len(buffer)):
+        part = buffer[: min(len(buffer), size - done)]
+        if source.read_into(part, position + done) < len(part):
+            raise ChangedError("the file became shorter while it was read", file=source.path)
+        write_all(descriptor, part, to + done)
+
+
+def _fill(file: LogFile, descriptor: int, file_size: int) -> None:
+    for gap in file.gaps:
+        for offset, data in filling(gap.physical_offset, gap.size, gap.timestamp, ends_file=False):
+            _write_sparse(descriptor, data, offset - file.start_offset)
+    if file.blank is not None:
+        position = file.blank - file.start_offset
+        write_all(descriptor, build_blank(file_size - position), position)
+
+
+def _write_sparse(descriptor: int, data: bytes, position: int) -> None:
+    """Write what is not zero: whole pages of an inert record's body stay holes."""
+    view = memoryview(data)
+    for start in range(0, len(data), _PAGE):
+        page = view[start : start + _PAGE]
+        if any(page):
+            write_all(descriptor, page, position + start)

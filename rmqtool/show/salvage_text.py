@@ -1,0 +1,104 @@
+"""A salvage for people: what is saved and from where, what is lost, what was left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from rmqtool.base.visible import visible
+from rmqtool.findings.finding import Finding
+from rmqtool.rebuild.plan import RebuildPlan
+from rmqtool.salvage.carry_over import Carried
+from rmqtool.salvage.left_behind import MEANINGS
+from rmqtool.salvage.plan import SalvagePlan
+from rmqtool.show.output import Columns, Style, byte_size, show_finding, show_table, table
+
+_MAX_ROWS = 20
+_SHOWN = ("warning", "error")
+
+
+def show_salvage(plan: SalvagePlan, carried: Sequence[Carried], rebuild: RebuildPlan | None, style: Style) -> None:
+    """Show a plan, and what a rebuild has made of it; all ranges with -v."""
+    console = style.console()
+    most = None if style.verbosity > 0 else _MAX_ROWS
+    _show_saved(plan, console)
+    _show_gaps(plan, console, most)
+    _show_left(plan, console, most)
+    for each in carried:
+        if each.problem:
+            _print(console, f"left behind: {each.name}: {each.problem}")
+    if rebuild:
+        queues, units = len(rebuild.queues), sum(queue.units for queue in rebuild.queues)
+        _print(console, f"{_count(queues, 'consume queue')} with {_count(units, 'unit')}, "
+                        f"index of {_count(rebuild.index_units, 'unit')}")  # fmt: skip
+        for finding in worth_showing(rebuild.findings):
+            show_finding(console, finding)
+
+
+def worth_showing(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings of a rebuild above information."""
+    return [finding for finding in findings if finding.severity in _SHOWN]
+
+
+def _show_saved(plan: SalvagePlan, console: Console) -> None:
+    files = plan.layout.files
+    title = f"saved: {_count(plan.records, 'message')}, {byte_size(plan.size)}, in {_count(len(files), 'log file')}"
+    rows = [(plan.inputs.names[number], *map("{:,}".format, plan.of_source(number)))
+            for number in range(len(plan.inputs.names))]  # fmt: skip
+    columns: Columns = [("source", "left"), ("messages", "right"), ("bytes", "right")]
+    _print(console, title)
+    show_table(console, table("", columns, rows))
+
+
+def _show_gaps(plan: SalvagePlan, console: Console, most: int | None) -> None:
+    gaps = plan.layout.gaps
+    if not gaps:
+        return
+    places = _count(len(gaps), "gap")
+    _print(console, f"lost: {byte_size(plan.lost)} of the log in {places}, which inert records fill")
+    rows = [(gap.physical_offset, f"{gap.size:,}") for gap in gaps[:most]]
+    show_table(console, table("", [("physical offset", "right"), ("bytes", "right")], rows))
+    _show_more(console, len(gaps) - len(rows))
+
+
+def _show_left(plan: SalvagePlan, console: Console, most: int | None) -> None:
+    for reason, total in sorted(plan.left.totals.items()):
+        messages = f", {_count(total.records, 'message')}" if total.records else ""
+        size = f"{byte_size(total.size)} in {_count(total.ranges, 'range')}{messages}"
+        _print(console, f"left behind: {size}: {MEANINGS[reason]}")
+    rows = [
+        (
+            plan.inputs.files[left.input].path,
+            left.position,
+            f"{left.size:,}",
+            left.reason,
+            left.records,
+            "" if left.physical_offset is None else left.physical_offset,
+        )
+        for left in plan.left.listed[:most]
+    ]
+    columns: Columns = [
+        ("file", "left"),
+        ("position", "right"),
+        ("bytes", "right"),
+        ("reason", "left"),
+        ("messages", "right"),
+        ("physical offset", "right"),
+    ]
+    if rows:
+        show_table(console, table("", columns, rows))
+        _show_more(console, sum(total.ranges for total in plan.left.totals.values()) - len(rows))
+
+
+def _show_more(console: Console, count: int) -> None:
+    if count > 0:
+        _print(console, f"and {count:,} more (with -v, or with --json)")
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _print(console: Console, text: str) -> None:
+    console.print(visible(text), soft_wrap=True, markup=False)

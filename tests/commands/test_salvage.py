@@ -1,0 +1,217 @@
+"""`rmqtool salvage`: a store that verify finds clean, what is refused, JSON and text, runs that are killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmqtool.base.errors import Exit
+from rmqtool.salvage.new_store import NewStore, partial_directory
+from tests.building import LOG
+from tests.commands.running import ROOT, Result, rmqtool
+from tests.conftest import GoldenStore
+from tests.rebuild.log_damages import DAMAGE
+from tests.salvage.damaged_logs import checked_log
+from tests.unchanged import unchanged
+from tests.verify.small_store import FILE_SIZE, small_store
+
+KILLED_AT_A_CALL = """
+import os, sys
+from rmqtool.base import new_files
+from rmqtool.transaction import system
+left = [int(sys.argv[1])]
+def killed(call):
+    def counted(*arguments, **named):
+        left[0] -= 1
+        if left[0] < 0:
+            os._exit(9)
+        return call(*arguments, **named)
+    return counted
+os.pwrite, os.ftruncate, os.utime = killed(os.pwrite), killed(os.ftruncate), killed(os.utime)
+for name in ("make_directory", "rename", "sync", "unlink", "remove_directory", "sync_all"):
+    setattr(system.System, name, killed(getattr(system.System, name)))
+from rmqtool.cli import run
+sys.exit(run(sys.argv[2:]))
+"""
+"""The program; it ends at the write, rename or removal of the number that stands before its arguments."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return small_store(tmp_path / "store", checked_log(40))
+
+
+@pytest.fixture
+def new(tmp_path: Path) -> Path:
+    return tmp_path / "new"
+
+
+def salvage(store: Path, new: Path, *options: str | Path) -> Result:
+    """Salvage one store, and assert that it is as before."""
+    with unchanged(store):
+        return rmqtool("salvage", store, "--output", new, *options)
+
+
+def damage(store: Path) -> None:
+    """Overwrite bytes of three messages."""
+    path = store / LOG / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[1000:1600] = b"\xa5" * 600
+    path.write_bytes(data)
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.mark.budget(1)
+def test_healthy(store: Path, new: Path) -> None:
+    """Log, queues, index and configuration are the same, and verify finds nothing."""
+    found = salvage(store, new, "--json")
+    assert found.status == Exit.OK
+    assert found.document["result"]["left_behind"] == found.document["result"]["gaps"] == []
+    for name in (LOG, "consumequeue", "config"):
+        assert tree(new / name) == tree(store / name)
+    assert rmqtool("verify", new, "--json").document["result"]["verdict"] == "clean"
+    assert os.listdir(new.parent) == ["store", "new"] or set(os.listdir(new.parent)) == {"store", "new"}
+    assert not (new / "abort").exists()
+
+
+@pytest.mark.budget(1)
+def test_damaged(store: Path, new: Path) -> None:
+    """What is lost is listed, in JSON and as text, and a broker of any kind of start keeps the rest."""
+    damage(store)
+    planned = salvage(store, new, "--json", "--dry-run")
+    assert (planned.status, planned.document["result"]["state"]) == (Exit.FINDINGS, "planned")
+    assert not new.exists()
+    assert salvage(store, new, "--dry-run").out.startswith("saved: 37 messages")
+    found = salvage(store, new, "--json")
+    result = found.document["result"]
+    assert (found.status, result["state"]) == (Exit.FINDINGS, "done")
+    assert result["commit_log"]["messages"] == sum(queue["units"] for queue in result["queues"]) - 3 == 37
+    assert (result["gap_count"], result["gap_bytes"]) == (1, sum(gap["size"] for gap in result["gaps"]))
+    assert [left["reason"] for left in result["left_behind"]] == ["damaged"]
+    (new / "abort").touch()
+    (new / "checkpoint").unlink()
+    verdict = rmqtool("verify", new, "--json").document["result"]
+    assert verdict["start"]["messages_lost"] == 0
+    assert verdict["start"]["max_offset_after"] == result["commit_log"]["max_offset"]
+    text = rmqtool("salvage", store, "--output", new.parent / "other").out
+    assert "lost: " in text
+    assert "left behind: " in text
+
+
+@pytest.mark.budget(1)
+def test_configuration_of_the_first_that_has_it(store: Path, new: Path, tmp_path: Path) -> None:
+    """A file that cannot be decoded comes from the next source; what none has whole is named."""
+    other = Path(shutil.copytree(store, tmp_path / "other"))
+    (store / "config" / "topics.json").write_text("{")
+    for each in (store, other):
+        (each / "config" / "consumerOffset.json").write_text("{")
+    found = salvage(store, new, other, "--json")
+    carried = {
+        each["name"]: (each["source"], bool(each["problem"])) for each in found.document["result"]["carried_over"]
+    }
+    assert carried == {"config/topics.json": (str(other), False), "config/consumerOffset.json": (None, True)}
+    assert found.status == Exit.FINDINGS
+    assert [path.name for path in (new / "config").iterdir()] == ["topics.json"]
+
+
+def test_output_must_be_free(store: Path, new: Path) -> None:
+    """Not what holds something, not a file, not inside a source, and not below what does not exist."""
+    (new / "something").mkdir(parents=True)
+    (file := new.parent / "file").touch()
+    for output in (new, store, store / "new", file, new.parent / "none" / "new"):
+        with unchanged(new):
+            assert salvage(store, output).status == Exit.USAGE
+    (new / "something").rmdir()
+    assert salvage(store, new, "--dry-run").status == Exit.OK
+
+
+def test_nothing_to_save(tmp_path: Path, new: Path) -> None:
+    """Without a source it is a wrong command line; without a message nothing is written."""
+    assert rmqtool("salvage", "--output", new).status == Exit.USAGE
+    (image := tmp_path / "image").write_bytes(b"nothing" * 1000)
+    found = rmqtool("salvage", "--raw", image, "--output", new, "--json")
+    assert (found.status, found.document["result"]["state"]) == (Exit.FINDINGS, "nothing")
+    assert not new.exists()
+
+
+def test_no_space(store: Path, new: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for before anything is written, and nothing is left of the try."""
+    monkeypatch.setattr("rmqtool.transaction.system.System.free_bytes", lambda self, path: 1 << 20)
+    found = salvage(store, new)
+    assert found.status == Exit.FAILED
+    assert os.listdir(new.parent) == ["store"]
+
+
+def test_directory_of_others(store: Path, new: Path) -> None:
+    """What is in the way and not left from a run of ours stays, and so does that of a run that goes on."""
+    partial = partial_directory(new)
+    (partial / "theirs").mkdir(parents=True)
+    assert salvage(store, new).status == Exit.USAGE
+    assert (partial / "theirs").is_dir()
+    shutil.rmtree(partial)
+    with NewStore(new).making():
+        assert salvage(store, new).status == Exit.USAGE
+        assert partial.is_dir()
+    assert not partial.exists()
+
+
+@pytest.mark.slow
+def test_killed_anywhere(store: Path, new: Path) -> None:
+    """There is no new store, or a complete one; the next run makes it, and leaves nothing else behind."""
+    damage(store)
+    salvage(store, new)
+    expected = tree(new)
+    shutil.rmtree(new)
+    ends = []
+    for number in range(0, 1000, 3):
+        command = [sys.executable, "-c", KILLED_AT_A_CALL, str(number), "salvage", str(store), "--output", str(new)]
+        status = subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode
+        ends.append(status)
+        if new.exists():
+            assert tree(new) == expected, number
+            shutil.rmtree(new)
+        if status != 9:
+            break
+        if number % 10 == 0:
+            assert salvage(store, new).status == Exit.FINDINGS
+            assert tree(new) == expected
+            assert set(os.listdir(new.parent)) == {"store", "new"}
+            shutil.rmtree(new)
+    assert ends[-1] == Exit.FINDINGS
+    assert len(ends) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["4.4.0-clean", "4.9.7-trimmed", "5.3.3-clean", "5.5.0-killed"])
+def test_golden_stores(name: str, golden_store: GoldenStore, tmp_path: Path) -> None:
+    """A store of a real broker, damaged in three ways: verify finds nothing wrong but what is lost."""
+    root = Path(shutil.copytree(golden_store(name), tmp_path / "store", copy_function=shutil.copy2))
+    for number, change in enumerate(DAMAGE):
+        change(sorted((root / LOG).iterdir())[number])
+    found = rmqtool("salvage", root, golden_store(name), "--output", tmp_path / "both", "--json")
+    assert found.document["result"]["gaps"] == []
+    assert tree(tmp_path / "both" / "consumequeue").keys() <= tree(root / "consumequeue").keys()
+    assert rmqtool("verify", tmp_path / "both", "--json").document["result"]["verdict"] == "clean"
+    alone = rmqtool("salvage", root, "--output", tmp_path / "alone", "--json")
+    assert alone.status == Exit.FINDINGS
+    is_end = len(list((root / LOG).iterdir())) == len(DAMAGE)  # what is lost behind the last message leaves no gap
+    assert alone.document["result"]["gap_count"] == len(DAMAGE) - is_end
+    found = rmqtool("verify", tmp_path / "alone", "--json")
+    assert found.document["result"]["start"]["messages_lost"] == 0
+    assert [each for each in found.document["findings"] if each["severity"] == "error"] == []
+
+
+def test_raw_of_a_store_without_sizes(store: Path, new: Path, tmp_path: Path) -> None:
+    """A loose file needs broker.conf for the size of files; what it has is found."""
+    (conf := tmp_path / "broker.conf").write_text(f"mappedFileSizeCommitLog={FILE_SIZE}\n")
+    file = store / LOG / f"{FILE_SIZE:020d}"
+    found = rmqtool("salvage", "--raw", file, "--broker-conf", conf, "--output", new, "--dry-run", "--json")
+    assert found.document["result"]["commit_log"]["min_offset"] == FILE_SIZE
