@@ -15,6 +15,7 @@ from rmqtool.salvage.plan import SalvagePlan
 from rmqtool.show.output import Columns, Style, byte_size, show_finding, show_table, table
 
 _MAX_ROWS = 20
+_LOST = "rebuild.neutral-units"
 _SHOWN = ("warning", "error")
 
 
@@ -32,13 +33,26 @@ def show_salvage(plan: SalvagePlan, carried: Sequence[Carried], rebuild: Rebuild
         queues, units = len(rebuild.queues), sum(queue.units for queue in rebuild.queues)
         _print(console, f"{_count(queues, 'consume queue')} with {_count(units, 'unit')}, "
                         f"index of {_count(rebuild.index_units, 'unit')}")  # fmt: skip
-        for finding in worth_showing(rebuild.findings):
-            show_finding(console, finding)
+        _show_findings(worth_showing(rebuild.findings), console, most)
 
 
 def worth_showing(findings: Sequence[Finding]) -> list[Finding]:
     """The findings of a rebuild above information."""
     return [finding for finding in findings if finding.severity in _SHOWN]
+
+
+def _show_findings(findings: Sequence[Finding], console: Console, most: int | None) -> None:
+    lost = [finding for finding in findings if finding.code == _LOST]
+    for finding in findings:
+        if finding.code != _LOST:
+            show_finding(console, finding)
+    if lost:
+        messages = _count(sum(finding.count for finding in lost), "message")
+        _print(console, f"{messages} of these queues are lost; units that do no harm keep the offsets of the others:")
+        rows = [(finding.topic or "", finding.queue_id, f"{finding.count:,}") for finding in lost[:most]]
+        columns: Columns = [("topic", "left"), ("queue", "right"), ("lost", "right")]
+        show_table(console, table("", columns, rows))
+        _show_more(console, len(lost) - len(rows))
 
 
 def _show_saved(plan: SalvagePlan, console: Console) -> None:
