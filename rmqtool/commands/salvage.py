@@ -117,6 +117,7 @@ class _Stores:
 
 def _plan(style: Style, request: _Request, stores: Sequence[Store]) -> SalvagePlan:
     from rmqtool.base.files import ReadPolicy
+    from rmqtool.salvage.for_rebuild import known_topics
     from rmqtool.salvage.inputs import list_inputs
     from rmqtool.salvage.plan import make_plan
     from rmqtool.show.progress import byte_progress
@@ -124,7 +125,8 @@ def _plan(style: Style, request: _Request, stores: Sequence[Store]) -> SalvagePl
     inputs = list_inputs(stores, request.raw)
     total = sum(file.size for file in inputs.files)
     with byte_progress("looking for messages", total, style=style) as progress:
-        return make_plan(inputs, request.broker_conf, ReadPolicy(request.limit_rate), progress.update)
+        reading = ReadPolicy(request.limit_rate)
+        return make_plan(inputs, request.broker_conf, known_topics(stores), reading, progress.update)
 
 
 def _make(

@@ -26,6 +26,7 @@ from rmqtool.formats.message import (
 )
 from rmqtool.salvage.extents import ExtentBuilder, Extents
 from rmqtool.salvage.inputs import Input
+from rmqtool.salvage.odd_records import odd_rows
 from rmqtool.scan.block import BLOCK_SIZE, Block, Positions
 from rmqtool.scan.body_crc import wrong_bodies
 from rmqtool.scan.chain import chain
@@ -60,9 +61,15 @@ def proven_rows(frames: RecordRun) -> int:
 
 
 class Carver:
-    """Carves one file; positions are in the file, bytes. `file_size` is that of a file of the log, bytes."""
+    """Carves one file; positions are in the file, bytes. `file_size` is that of a file of the log, bytes.
 
-    def __init__(self, source: Input, file: InputFile, block: Block, file_size: int) -> None:
+    With `topics` odd records are told apart (`odd_rows`).
+    """
+
+    def __init__(
+        self, source: Input, file: InputFile, block: Block, file_size: int, topics: frozenset[str] | None = None
+    ) -> None:
+        self._topics = topics
         self._source = source
         self._file = file
         self._end = file.size
@@ -149,6 +156,11 @@ class Carver:
         inert = inert_rows(frames[:count])
         if inert:  # made by a repair in place of what was lost, which another source may have
             count = max(1, inert[0])
+        is_odd = False
+        if self._topics is not None and not (inert and inert[0] == 0):
+            odd = odd_rows(frames[:count], self._topics)
+            is_odd = bool(odd[0])
+            count = int(np.argmax(odd != is_odd)) or count
         taken, self._shift = frames[:count], shift
         if inert and inert[0] == 0:
             self._found.add_inert(taken.physical_offset, position, taken.size)
@@ -156,7 +168,8 @@ class Carver:
         self._last = self._block_position + int(taken.positions[-1])
         self._reached = position + taken.size
         times = taken.headers.field("store_timestamp")
-        self._found.add_records(taken.physical_offset, position, taken.size, times, int(taken.message_sizes[-1]))
+        last_size = int(taken.message_sizes[-1])
+        self._found.add_records(taken.physical_offset, position, taken.size, times, last_size, is_odd=is_odd)
         return position + taken.size
 
     def _limit_next(self, positions: Positions, count: int) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.salvage.extents import NO_EXTENTS, Extents, ends, joined
+from rmqtool.salvage.extents import NO_EXTENTS, Extents, ends, joined, shifts
 
 
 class Bytes(Protocol):
@@ -93,10 +93,23 @@ def _fits(taken: Extents, pieces: Extents, candidates: Extents, source: Bytes) -
     fits = np.ones(len(pieces), dtype=np.bool_)
     fits[has_before] &= pieces["first_time"][has_before] >= before["last_time"]
     fits[has_after] &= pieces["last_time"][has_after] <= after["first_time"]
+    fits |= _continues(taken, pieces, following)
     for row, next_row in enumerate(following.tolist()):
         agrees = _agrees(taken[max(next_row - 1, 0) : next_row], taken[next_row : next_row + 1], candidates, source)
         fits[row] = fits[row] if agrees is None else agrees
     return fits
+
+
+def _continues(taken: Extents, pieces: Extents, following: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Which pieces follow on what stands right before them in the same file, or go on to what is right behind."""
+    continues = np.zeros(len(pieces), dtype=np.bool_)
+    for step in (-1, 0):
+        at = following + step
+        has = (at >= 0) & (at < len(taken))
+        near, own = taken[at[has]], pieces[has]
+        touches = ends(near) == own["physical_offset"] if step else ends(own) == near["physical_offset"]
+        continues[has] |= touches & (near["input"] == own["input"]) & (shifts(near) == shifts(own))
+    return continues
 
 
 def _follow_older(extents: Extents) -> NDArray[np.bool_]:

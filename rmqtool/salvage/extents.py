@@ -17,6 +17,7 @@ EXTENT_DTYPE = np.dtype(
         ("first_time", "i8"),  # store times of the first and the last record, epoch ms
         ("last_time", "i8"),
         ("last_size", "i4"),  # size of the last record, bytes
+        ("is_odd", "?"),  # whether all of them are odd (odd_records.py)
     ]
 )
 
@@ -36,25 +37,28 @@ class ExtentBuilder:
         self._rows = np.empty(16, EXTENT_DTYPE)
         self._count = 0
 
-    def add_records(self, physical_offset: int, position: int, size: int, times: NDArray[Any], last_size: int) -> None:
+    def add_records(
+        self, physical_offset: int, position: int, size: int, times: NDArray[Any], last_size: int, *, is_odd: bool
+    ) -> None:
         """Add records one behind the other, `size` bytes in all; `times` are their store times."""
         if self._count:
             last = self._rows[self._count - 1]
             follows = last["physical_offset"] + last["size"] == physical_offset
-            if last["records"] > 0 and follows and last["position"] + last["size"] == position:
+            follows = follows and last["position"] + last["size"] == position and last["is_odd"] == is_odd
+            if last["records"] > 0 and follows:
                 last["size"] += size
                 last["records"] += len(times)
                 last["last_time"], last["last_size"] = times[-1], last_size
                 return
-        self._append(physical_offset, size, position, len(times), times[0], times[-1], last_size)
+        self._append(physical_offset, size, position, len(times), times[0], times[-1], last_size, is_odd)
 
     def add_blank(self, physical_offset: int, position: int, size: int) -> None:
         """Add a blank that reaches `size` bytes to the end of its log file."""
-        self._append(physical_offset, size, position, BLANK, 0, 0, 0)
+        self._append(physical_offset, size, position, BLANK, 0, 0, 0, False)
 
     def add_inert(self, physical_offset: int, position: int, size: int) -> None:
         """Add an inert record."""
-        self._append(physical_offset, size, position, INERT, 0, 0, 0)
+        self._append(physical_offset, size, position, INERT, 0, 0, 0, False)
 
     def extents(self) -> Extents:
         """All that was added."""

@@ -28,6 +28,15 @@ def main_store(stores: Sequence[Store]) -> Store | None:
     return stores[0] if stores else None
 
 
+def known_topics(stores: Sequence[Store]) -> frozenset[str]:
+    """The topics that have queues or are configured in any source that can tell."""
+    names: set[str] = set()
+    for store in stores:
+        with suppress(RmqtoolError):
+            names.update(Snapshot(store).topic_names)
+    return frozenset(names)
+
+
 def rebuild_sources(main: Store | None, directory: Path, conf: BrokerConf) -> Iterator[Store]:
     """The new log in `directory` with the queues of the main source, and, where these cannot be read, without."""
     log = (directory / COMMIT_LOG,)

@@ -19,12 +19,13 @@ from rmqtool.salvage.inputs import Input
 class SourceRecords:
     """The records of one source.
 
-    `in_place` stand where the name of their file says, `moved` elsewhere, in a file without such a name too. Those in
-    `recycled` stand in a file of the log and belong elsewhere, mostly before the log's begin, which they do not move.
-    `stale` are behind the end of the log.
+    `in_place` stand where the name of their file says, and so do `odd` ones; `moved` elsewhere, in a file without such
+    a name too. Those in `recycled` stand in a file of the log and belong elsewhere, mostly before the log's begin,
+    which they do not move. `stale` are behind the end of the log.
     """
 
     in_place: Extents
+    odd: Extents
     moved: Extents
     recycled: Extents
     stale: Extents
@@ -49,7 +50,9 @@ def classify(files: Sequence[Input], found: Sequence[Extents]) -> SourceRecords:
         # A file that the broker made ahead of need, of an old one, stands behind the log's last.
         is_reused = len(standing) > 0 or (last >= 0 and start > last)
         (recycled if is_reused else moved).append(other)
-    return SourceRecords(joined(*in_place), joined(*moved), joined(*recycled), joined(*stale))
+    all_in_place = joined(*in_place)
+    sound, odd = _split(all_in_place, ~all_in_place["is_odd"])
+    return SourceRecords(sound, odd, joined(*moved), joined(*recycled), joined(*stale))
 
 
 def _split(extents: Extents, mask: np.ndarray) -> tuple[Extents, Extents]:

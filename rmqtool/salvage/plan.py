@@ -79,9 +79,16 @@ class SalvagePlan:
 
 
 def make_plan(
-    inputs: Inputs, conf: BrokerConf, reading: ReadPolicy = UNLIMITED, progress: Progress = no_progress
+    inputs: Inputs,
+    conf: BrokerConf,
+    topics: frozenset[str] = frozenset(),
+    reading: ReadPolicy = UNLIMITED,
+    progress: Progress = no_progress,
 ) -> SalvagePlan:
-    """Carve all files, and choose what makes the new log; `progress` gets the bytes that are done in all."""
+    """Carve all files, and choose what makes the new log; `progress` gets the bytes that are done in all.
+
+    `topics` are those that the sources know: where there are several, records of others come last.
+    """
     done = 0
 
     def add(more: int) -> None:
@@ -91,7 +98,8 @@ def make_plan(
 
     file_size, is_known = log_file_size(inputs, conf)
     with Sources(inputs.files, file_size, reading) as sources:
-        found = [sources.carve(file.number, add) for file in inputs.files]
+        known = topics if len(inputs.names) > 1 else None
+        found = [sources.carve(file.number, add, known) for file in inputs.files]
         taken, refused = _chosen(inputs, found, sources)
         blanks = joined(*(extents[extents["records"] == BLANK] for extents in found))
         layout = lay_out(taken, blanks, file_size, sources)
@@ -106,6 +114,9 @@ def _chosen(inputs: Inputs, found: list[Extents], sources: Sources) -> tuple[Ext
     taken, refused = NO_EXTENTS, [each.stale for each in classes]
     for each in classes:
         taken, stale = fill(taken, each.in_place, sources)
+        refused.append(stale)
+    for each in classes:
+        taken, stale = fill(taken, each.odd, sources)
         refused.append(stale)
     for each in classes:
         taken, stale = fill(taken, each.moved, sources, in_place=False)

@@ -40,9 +40,9 @@ class Sources:
         """Positions of the pages of a file that could not be read, bytes."""
         return self._open.unread[self.files[number].path]
 
-    def carve(self, number: int, progress: Progress = no_progress) -> Extents:
-        """All that proves itself in a file, by position."""
-        return self._carver(number).carve(progress=progress)
+    def carve(self, number: int, progress: Progress = no_progress, topics: frozenset[str] | None = None) -> Extents:
+        """All that proves itself in a file, by position; with `topics` odd records are told apart."""
+        return self._carver(number, topics).carve(progress=progress)
 
     def carve_between(self, extent: np.void, start: int, end: int) -> Extents:
         """The whole records of an extent between two physical offsets."""
@@ -71,8 +71,8 @@ class Sources:
         """Whether two extents hold the same bytes from an offset on."""
         return self._read(one, physical_offset, size) == self._read(other, physical_offset, size)
 
-    def _carver(self, number: int) -> Carver:
-        return Carver(self.files[number], self.file(number), self._block, self.file_size)
+    def _carver(self, number: int, topics: frozenset[str] | None = None) -> Carver:
+        return Carver(self.files[number], self.file(number), self._block, self.file_size, topics)
 
     def _read(self, extent: np.void, physical_offset: int, size: int) -> bytes:
         position = physical_offset - int(extent["physical_offset"]) + int(extent["position"])

@@ -50,16 +50,19 @@ def whole_in(records: Records, sources: Iterable[bytes]) -> Records:
     return {offset: record for offset, record in records.items() if any(record in each for each in data)}
 
 
-def plan_of(*stores: Path, raw: Iterable[Path] = (), conf: BrokerConf = CONF) -> SalvagePlan:
-    """Plan a salvage."""
-    return make_plan(list_inputs([open_store(store) for store in stores], list(raw)), conf)
+def plan_of(
+    *stores: Path, raw: Iterable[Path] = (), conf: BrokerConf = CONF, topics: Iterable[str] = ("orders",)
+) -> SalvagePlan:
+    """Plan a salvage of messages of `topics`."""
+    inputs = list_inputs([open_store(store) for store in stores], list(raw))
+    return make_plan(inputs, conf, frozenset(topics))
 
 
 def salvaged(
-    new: Path, *stores: Path, raw: Iterable[Path] = (), conf: BrokerConf = CONF
+    new: Path, *stores: Path, raw: Iterable[Path] = (), conf: BrokerConf = CONF, topics: Iterable[str] = ("orders",)
 ) -> tuple[SalvagePlan, Records]:
     """Plan, write the new log into `new`, and read it as a broker does; the sources stay as they are."""
-    plan = plan_of(*stores, raw=raw, conf=conf)
+    plan = plan_of(*stores, raw=raw, conf=conf, topics=topics)
     write_log(plan, new)
     return plan, walked(new)
 

@@ -54,6 +54,38 @@ def test_two_sources_fill_each_other(tmp_path: Path, new: Path) -> None:
     assert [plan.of_source(number)[0] for number in (0, 1)] == [37, 23]
 
 
+@pytest.mark.parametrize(
+    ("old", "damaged", "topics"),
+    [
+        (b"orders", b"orXers", ("orders", "payments")),
+        (b"orders", b"or\x00ers", ()),
+        (b"orders", b"or ers", ()),
+        (b"some text", b"some\xfftext", ("orders",)),
+        (b"some text", b"some\x00text", ()),
+    ],
+)
+@pytest.mark.parametrize("rows", [(0,), (7,), (19,), (3, 4), (0, 10, 11, 19)])
+def test_what_only_looks_damaged(
+    rows: tuple[int, ...], old: bytes, damaged: bytes, topics: tuple[str, ...], tmp_path: Path, new: Path
+) -> None:
+    """No CRC covers topic and properties; a copy that has them as a broker writes them comes first, else they stay."""
+    log = StoreBuilder(file_size=FILE_SIZE)
+    for number in range(20):
+        log.put("orders", 0, body=b"body", queue_offset=number, properties={"KEYS": "some text"})
+    a, b = log.write(tmp_path / "a"), log.write(tmp_path / "b")
+    path = a / LOG / named(0)
+    data = bytearray(path.read_bytes())
+    for offset in (log.offsets[row] for row in rows):
+        record = records_of(log)[offset]
+        data[offset : offset + len(record)] = record.replace(old, damaged)
+    path.write_bytes(data)
+    assert path.read_bytes() != (b / LOG / named(0)).read_bytes()
+    assert salvaged(new, a, b, topics=topics)[1] == records_of(log)
+    alone = salvaged(tmp_path / "alone", a, topics=topics)[1]
+    assert alone.keys() == records_of(log).keys()
+    assert alone[log.offsets[rows[0]]] != records_of(log)[log.offsets[rows[0]]]
+
+
 def test_lost_in_both(tmp_path: Path, new: Path) -> None:
     """What both have lost is a gap of whole records, and both files are listed with it."""
     log = checked_log(60)
