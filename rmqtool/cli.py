@@ -27,7 +27,7 @@ _NAME = "rmqtool"
 _REPORT = "please report it with the traceback; what has been said before it is not complete"
 
 _READING = "Look (nothing is changed)"
-_WRITING = "Repair (these write to the store: stop the broker first)"
+_WRITING = "Repair (all but salvage write to the store: stop the broker first)"
 _SECTIONS = {
     _READING: {
         "inspect": ("Show what a store holds, or what is at a place in one.", "rmqtool.commands.inspect:inspect"),
@@ -35,7 +35,7 @@ _SECTIONS = {
         "query": ("Find a message: where it is, and who has read it.", "rmqtool.commands.query:query"),
         "pending": ("Show what a stopped broker still has to deliver.", "rmqtool.commands.pending:pending"),
         "diff": ("Compare a store with its replica or its backup.", "rmqtool.commands.diff:diff"),
-        "export": ("Write messages to Parquet, CSV or NDJSON files, and check them.", "rmqtool.commands.export:export"),
+        "export": ("Write messages to Parquet, CSV or NDJSON files.", "rmqtool.commands.export:export"),
         "explain": ("Explain a finding, and how to repair it.", "rmqtool.commands.explain:explain"),
     },
     _WRITING: {

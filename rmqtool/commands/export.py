@@ -170,7 +170,7 @@ def export(
     check: Path | None,
     **options: Any,
 ) -> Exit:
-    """Write messages to Parquet, CSV or NDJSON files, and check them.
+    """Write messages to Parquet, CSV or NDJSON files.
 
     STORE is a directory that broker.conf calls storePathRootDir, NAME=STORE, or a pattern of such directories in
     quotes. A store that a broker runs on may be exported too; nothing in it is changed.

@@ -289,6 +289,12 @@ def test_one_option_has_one_type_and_one_meaning() -> None:
     assert {name for name, told in found.items() if len(told) > 1} - {"--output"} == OTHER_MEANINGS.keys()
 
 
+def test_no_summary_is_cut_at_80_columns() -> None:
+    shown = click.testing.CliRunner(env={"COLUMNS": "80"}).invoke(cli, ["--help"]).output
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "..." not in shown.replace("[ARGS]...", "")
+
+
 def test_help_is_at_most_100_columns_wide_and_groups_options() -> None:
     """Examples stand before the options, and the ranges of numbers are not told."""
     for name in cli.modules:
