@@ -18,10 +18,14 @@ def changed(database: Path) -> Iterator[dict[str, Any]]:
     names = Rdict.list_cf(str(database), Options(raw_mode=True))
     families = {name: Options(raw_mode=True) for name in names}
     opened = Rdict(str(database), Options(raw_mode=True), column_families=families)
-    yield {name: opened.get_column_family(name) for name in names}
-    for name in names:
-        opened.get_column_family(name).flush()
+    rows = {name: opened.get_column_family(name) for name in names}
+    yield rows
+    for family in rows.values():
+        family.flush()
+        family.close()
     opened.close()
+    rows.clear()  # the database goes on, and takes old files away, as long as anybody holds one of its families
+    del opened, family
     for left in ("rocksdict-config.json", "LOG"):
         (database / left).unlink(missing_ok=True)
 

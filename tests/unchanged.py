@@ -37,7 +37,7 @@ def unchanged(root: Path) -> Iterator[Path]:
     before = snapshot(root)
     yield root
     after = snapshot(root)
-    assert after.keys() == before.keys()
+    assert after.keys() == before.keys(), sorted(map(str, after.keys() ^ before.keys()))
     assert [name for name in before if after[name] != before[name]] == []
 
 
