@@ -14,6 +14,7 @@ from rmqtool.commands.export_engines import export_engine
 from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, jobs_option, store_options
+from rmqtool.commands.redact_options import redact_options
 from rmqtool.show.output import Style, note, write_document
 
 if TYPE_CHECKING:
@@ -157,6 +158,7 @@ def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
     metavar="SIZE",
     help="Bytes of log for one task.",
 )
+@redact_options
 @filter_options()
 @store_options
 @global_options
@@ -230,6 +232,7 @@ def _form_of(style: Style, options: dict[str, Any]) -> dict[str, Any]:
     if name == "parquet" and body_format is not None:
         raise UsageError("--body-format is for CSV and NDJSON: Parquet holds the bytes", hint="add --format ndjson")
     codec, level = parse_compression(options["compression"], name)
+    _check_redaction(options)
     return {
         "format": name,
         "body_format": body_format or "base64",
@@ -239,13 +242,22 @@ def _form_of(style: Style, options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _check_redaction(options: dict[str, Any]) -> None:
+    """Raise UsageError for filters whose values would stand in the manifest, and are redacted."""
+    redaction, filters = options["redaction"], options["filters"]
+    for name, values, field in (("key", filters.keys, "keys"), ("tag", filters.tags, "tags")):
+        if redaction is not None and values and redaction.hides(field):
+            raise UsageError(f"--{name} names what --redact leaves out: the manifest would hold it")
+
+
 def _export_options(options: dict[str, Any], *, with_store: bool) -> ExportOptions:
     from rmqtool.export.options import ExportOptions
     from rmqtool.store.message_reader import make_query
 
     columns, filters, include = options["columns"] or None, options["filters"], options["include"]
     is_text = options["format"] != "parquet"
-    query = make_query(columns, options["body"], filters, include, with_store=with_store, epoch_ms=is_text)
+    query = make_query(columns, options["body"], filters, include, with_store=with_store, epoch_ms=is_text,
+                       redaction=options["redaction"])  # fmt: skip
     return ExportOptions(query, options["partition_by"], split_size=options["split_size"], **options["form"])
 
 
@@ -263,7 +275,8 @@ def _check(style: Style, given: Sequence[str], path: Path, options: dict[str, An
         raise UnreadableError("no export is here: it has no _manifest.json", file=path)
     jobs, limit = options["jobs"] or usable_cores(), options["limit_rate"]
     rate = None if limit is None else limit.bytes_per_second // jobs
-    plan = plan_check(path, manifest, open_stores(given, options["broker_conf"], names_in(manifest)), rate)
+    opened = open_stores(given, options["broker_conf"], names_in(manifest))
+    plan = plan_check(path, manifest, opened, rate, options["redaction"])
     with byte_progress("comparing", plan.size, style=style) as progress:
         results: list[CheckResult] = run_local(check_split, plan.tasks, jobs, progress.update)
     findings = [*check_files(path, manifest, results), *(finding for result in results for finding in result.findings)]

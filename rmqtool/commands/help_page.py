@@ -23,7 +23,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
     "How it is shown": (
         *("limit", "reverse", "follow", "hex", "columns", "format", "count", "slots", "body", "body-format"),
-        *("max-examples", "only", "skip", "list", "all-runs", "save-body"),
+        *("max-examples", "only", "skip", "list", "all-runs", "save-body", "redact", "redact-as", "redact-salt"),
     ),
     "The cleaner's settings, in the place of those of broker.conf": (
         *("file-reserved-time", "delete-when", "disk-max-used-space-ratio", "disk-space-warning-level-ratio"),

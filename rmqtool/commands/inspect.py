@@ -15,6 +15,7 @@ from rmqtool.commands.filter_options import filter_options, limit_option
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.inspect_location import FILTERS, ListingRequest, is_given, list_from, option_name
 from rmqtool.commands.options import global_options, store_options
+from rmqtool.commands.redact_options import redact_options
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, write_document, write_text
@@ -53,7 +54,7 @@ _EPILOG = examples_and_statuses(
 )
 _LISTING = (
     *FILTERS, "limit", "reverse", "follow", "as_hex", "columns", "output_format", "count", "slots", "body",
-    "body_format",
+    "body_format", "redact", "redact_as", "redact_salt",
 )  # fmt: skip
 _OF_STORES = ("openmetrics", "nagios")  # formats for a whole store
 
@@ -104,6 +105,7 @@ _OF_STORES = ("openmetrics", "nagios")  # formats for a whole store
     metavar="KIND",
     help=f"What PATH is, when its place does not say: {', '.join(_KINDS)}.",
 )
+@redact_options
 @store_options
 @global_options
 @click.pass_obj

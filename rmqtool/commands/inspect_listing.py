@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from rmqtool.base.errors import Exit, UsageError
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rmqtool.inspect.locate import Location
     from rmqtool.inspect.record_filter import RecordFilter
     from rmqtool.inspect.registry import Listed
+    from rmqtool.scan.redaction import Redaction
     from rmqtool.scan.rows import Rows
     from rmqtool.show.message_text import BodyFormat
     from rmqtool.show.tables import TableWriter
@@ -34,6 +35,7 @@ class ListingOutput:
     body_format: BodyFormat
     columns: tuple[str, ...] = ()
     with_hex: bool = False
+    redaction: Redaction | None = None
     empty: bool = True
     lossy: bool = False
     damaged: int = 0  # extents that have no line in CSV
@@ -45,6 +47,8 @@ class ListingOutput:
         """Show some rows."""
         self.empty = False
         self.lossy = self.lossy or _is_lossy(listed)
+        if self.redaction is not None and not isinstance(listed, dict):
+            listed = replace(listed, batch=self.redaction.batch(listed.batch))
         if self.format == "json":
             self._as_json(listed)
         elif self.format == "csv":

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rmqtool.inspect.registry import Listed
     from rmqtool.scan.filters import Filters
     from rmqtool.scan.message_rows import BodyChoice
+    from rmqtool.scan.redaction import Redaction
     from rmqtool.show.message_text import BodyFormat
 
 FILTERS = ("topic", "exclude_topic", "queue", "tag", "key", "from", "to", "from_offset", "to_offset")
@@ -47,6 +48,7 @@ class ListingRequest:
     slots: bool
     body: BodyChoice
     body_format: BodyFormat
+    redaction: Redaction | None
 
 
 def list_from(
@@ -64,7 +66,9 @@ def list_from(
             counts = count_location(location, watched)
         return show_counts(style, counts, as_json=style.json, by_record=options.by_record)
     listing_format = "json" if style.json else request.output_format or "text"
-    shown = ListingOutput(style, location, listing_format, request.body_format, names, request.as_hex)
+    shown = ListingOutput(
+        style, location, listing_format, request.body_format, names, request.as_hex, request.redaction
+    )
     is_silent = not request.follow and _goes_to_a_file()
     with _reading_shown(style, "listing", location, options) if is_silent else nullcontext(options) as watched:
         status = list_at(shown, _listing(location, request, watched), options.by_record)
@@ -222,6 +226,18 @@ def _check(location: Location, request: ListingRequest, style: Style) -> None:
         raise UsageError("a unit of the timer has the hash of a topic: give whole names", file=location.path)
     if request.slots:
         _check_slots(location, request.filters)
+    if request.redaction is not None:
+        _check_redaction(location, request, request.redaction)
+
+
+def _check_redaction(location: Location, request: ListingRequest, redaction: Redaction) -> None:
+    """Raise UsageError where stored bytes would show what is redacted."""
+    if location.kind in ("config", "rocksdb", "text"):
+        raise UsageError("--redact: files of this kind cannot be redacted", file=location.path)
+    if request.as_hex or "hex" in (request.columns or "").split(","):
+        raise UsageError("--redact: stored bytes in hex cannot be redacted", file=location.path)
+    if request.slots and redaction.hides("key_hash"):
+        raise UsageError("--redact: hash slots show the hashes of keys", file=location.path)
 
 
 def _check_slots(location: Location, filters: Filters) -> None:

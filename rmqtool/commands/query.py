@@ -166,6 +166,8 @@ def _by_content(
 
 def _show_messages(style: Style, snapshot: Snapshot, question: Question, asked: dict[str, Any], notes: Notes) -> Exit:
     save_to = asked["save_body"]
+    if save_to is not None and asked["redaction"] and asked["redaction"].hides("body"):
+        raise UsageError("--save-body writes what --redact bodies leaves out")
     if save_to is not None:
         _refuse_inside(snapshot, save_to, asked["body"])
     last, count = None, 0
@@ -201,6 +203,8 @@ def _show_message(style: Style, snapshot: Snapshot, message: Message, asked: dic
         from rmqtool.query.trace import trace_of
 
         message["places"] = trace_of(snapshot, message).as_json(snapshot)
+    if asked["redaction"]:
+        message = asked["redaction"].value(message)
     if style.json:
         write_line(style, message)
         return

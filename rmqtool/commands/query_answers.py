@@ -57,6 +57,8 @@ def pull(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: Notes) 
         **{name: getattr(answer, name) for name in ("status", "next_begin_offset", "min_offset", "max_offset")},
         "messages": [_sent(snapshot, unit, subscription, asked["body"], notes) for unit in answer.units],
     }
+    if asked["redaction"]:
+        line = asked["redaction"].value(line)
     if style.json:
         write_line(style, line)
     else:

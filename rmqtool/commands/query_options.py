@@ -11,6 +11,7 @@ import click
 from rmqtool.base.errors import UsageError
 from rmqtool.commands.filter_options import filter_options, limit_option
 from rmqtool.commands.options import time_of
+from rmqtool.commands.redact_options import redact_options
 
 if TYPE_CHECKING:
     from rmqtool.query.by_scan import Condition
@@ -23,7 +24,8 @@ Question = Literal[
 """A question, named as its option."""
 
 _MAX_OFFSET = (1 << 63) - 1
-_SHOWING = {"body", "body-format", "save-body", "trace"}
+_REDACT = {"redact", "redact-as", "redact-salt"}
+_SHOWING = {"body", "body-format", "save-body", "trace"} | _REDACT
 _FILTERS = {
     "topic",
     "exclude-topic",
@@ -39,7 +41,7 @@ _FILTERS = {
 }
 _CONTENT = {"where", "body-contains"}
 _FITTING: dict[Question, set[str]] = {
-    "pull": {"topic", "queue", "queue-offset", "max", "tag", "body", "body-format"},
+    "pull": {"topic", "queue", "queue-offset", "max", "tag", "body", "body-format"} | _REDACT,
     "at": {"topic", "queue"},
     "group": set(),
     "time": _SHOWING | _CONTENT | (_FILTERS - {"from"}),
@@ -96,6 +98,7 @@ def query_options(command: F) -> F:
                      show_default=True, help="How text output shows a body; bytes that are not text are shown as hex."),
         click.option("--save-body", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
                      help="Write the body of the one message that is found to a new file."),
+        redact_options,
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)

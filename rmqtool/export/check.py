@@ -25,6 +25,7 @@ from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.scan.events import Damage
 from rmqtool.scan.filters import Filters
+from rmqtool.scan.redaction import Redaction
 from rmqtool.store.message_reader import Query, SplitReader
 from rmqtool.store.named_stores import NamedStore
 from rmqtool.store.splits import Split, find_source, split_source
@@ -47,6 +48,7 @@ class CheckTask:
     options: ExportOptions
     output: Path
     files: tuple[str, ...]
+    compares_rows: bool = True
 
 
 @dataclass
@@ -74,14 +76,21 @@ class CheckPlan:
         return sum(task.split.size for task in self.tasks)
 
 
-def plan_check(output: Path, manifest: dict[str, Any], stores: Sequence[NamedStore], rate: int | None) -> CheckPlan:
+def plan_check(
+    output: Path,
+    manifest: dict[str, Any],
+    stores: Sequence[NamedStore],
+    rate: int | None,
+    redaction: Redaction | None = None,
+) -> CheckPlan:
     """Plan the comparison with the logs of `stores`, each process reading up to `rate` bytes per second.
 
-    Raises UsageError for a store that is not in the output.
+    `redaction` has the salt of hashes. Raises UsageError for a store that is not in the output, or for another salt.
     """
     plan = CheckPlan([], [], [])
     options = options_of(manifest)
-    query = replace(options.query, bytes_per_second=rate)
+    redaction, salted = _redaction_of(manifest, redaction)
+    query = replace(options.query, bytes_per_second=rate, redaction=redaction)
     options = replace(options, query=query)
     known = {source["store"]: source for source in manifest["source"]}
     for named in stores:
@@ -91,8 +100,11 @@ def plan_check(output: Path, manifest: dict[str, Any], stores: Sequence[NamedSto
             raise UsageError("the output holds nothing of this store", file=named.store.root, hint=hint)
     for name in known.keys() - {named.name for named in stores}:
         plan.unproven.append(f"store {name} was not given: its rows are not compared")
+    if not salted:
+        plan.unproven.append("values are hashed: without --redact-salt rows are not compared one by one")
     if OFFSET not in query.columns:
         plan.unproven.append(f"without the column {OFFSET} rows are not compared one by one, only sums of the log")
+    compares_rows = salted and OFFSET in query.columns
     for named in stores:
         first, end = known[named.name]["physical_offset_first"], known[named.name]["next_physical_offset"]
         source = find_source(named, first, end)
@@ -102,8 +114,20 @@ def plan_check(output: Path, manifest: dict[str, Any], stores: Sequence[NamedSto
         else:
             plan.whole.append(named.name)
         for split in split_source(source, CHECK_SPLIT):
-            plan.tasks.append(CheckTask(split, options, output, _files_in(manifest, split)))
+            plan.tasks.append(
+                CheckTask(split, options, output, _files_in(manifest, split), compares_rows=compares_rows)
+            )
     return plan
+
+
+def _redaction_of(manifest: dict[str, Any], given: Redaction | None) -> tuple[Redaction | None, bool]:
+    """The redaction of an output, and whether its values can be made again; raises UsageError for another one."""
+    stored = manifest.get("redact")
+    if given is not None:
+        if given.as_json() != stored:
+            raise UsageError("the export was made with another --redact, --redact-as or --redact-salt")
+        return given, True
+    return (Redaction(frozenset(stored["what"])), stored["how"] == "hide") if stored else (None, True)
 
 
 def options_of(manifest: dict[str, Any]) -> ExportOptions:
@@ -141,9 +165,10 @@ def check_split(task: CheckTask) -> CheckResult:
     for event in reader.events():
         if not isinstance(event, Damage):
             summing.add(event)
-            batches.append(expected_rows(reader, event, task.options))
+            if task.compares_rows:
+                batches.append(expected_rows(reader, event, task.options))
     result.sums = summing.sums()
-    if OFFSET in task.options.query.columns:
+    if task.compares_rows:
         expected = pa.Table.from_batches(batches, rows_schema(task.options))
         result.rows = expected.num_rows
         result.findings += _differences(task, expected, _exported(task, result.unreadable))

@@ -37,8 +37,9 @@ _SCHEMA = pa.schema(
 class DamagedTable:
     """One file of the side table, made when the first extent comes."""
 
-    def __init__(self, split: Split, target: Target, temporary: str, final: str, *, tail: bool) -> None:
+    def __init__(self, split: Split, target: Target, temporary: str, final: str, *, tail: bool, raw: bool) -> None:
         self._split = split
+        self._raw = raw
         suffix = f"-{TAIL_MARK}" if tail else ""
         self._temporary = f"{temporary}-damaged{suffix}.parquet"
         self._path = f"{DAMAGED_FOLDER}/{final}{suffix}-{target.run}.parquet"
@@ -49,8 +50,8 @@ class DamagedTable:
         self._count = 0
 
     def add(self, damage: Damage) -> None:
-        """Add an extent with its bytes; of one that no file holds they are null."""
-        if damage.reason == "missing":
+        """Add an extent with its bytes, if they are wanted; of one that no file holds they are null."""
+        if damage.reason == "missing" or not self._raw:
             self._add_piece(damage, damage.physical_offset, damage.size, None)
             return
         end = damage.physical_offset + damage.size

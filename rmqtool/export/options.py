@@ -53,6 +53,7 @@ class ExportOptions:
             "format": self.format,
             "columns": [{"name": field.name, "type": str(field.type)} for field in query.schema],
             "body": query.body,
+            "redact": query.redaction.as_json() if query.redaction else None,
             "include": list(query.include),
             "filters": {
                 "topic": list(filters.topics),

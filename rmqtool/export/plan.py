@@ -18,7 +18,7 @@ from rmqtool.store.message_reader import STORE_COLUMN, LastRecord
 from rmqtool.store.named_stores import NamedStore
 from rmqtool.store.splits import Source, find_sources, split_source
 
-_BEFORE = {"format": "parquet", "body_format": None, "int64": None}
+_BEFORE = {"format": "parquet", "body_format": None, "int64": None, "redact": None}
 """Options of outputs from before there was a choice."""
 
 

@@ -65,8 +65,10 @@ class _SplitWriter:
         self._file: ParquetFile | TextFile | None = None
         self._span = (0, 0)  # physical offsets of the file's first and last rows
         self._rows = PartitionedRows()
+        raw = self._options.query.redaction is None  # bytes that are no message may hold anything
         self._damaged = {
-            tail: DamagedTable(task.split, task.target, self._name, self._final, tail=tail) for tail in (False, True)
+            tail: DamagedTable(task.split, task.target, self._name, self._final, tail=tail, raw=raw)
+            for tail in (False, True)
         }
 
     def write(self) -> SplitResult:

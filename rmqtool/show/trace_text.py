@@ -78,7 +78,7 @@ def _queue_lines(
     unit = queue["unit"]
     if unit is not None:
         batch = f", batch of {unit['batch_size']}" if unit["batch_size"] != 1 else ""
-        yield "", f"tags code {unit['tags_code']}{batch}; byte {unit['position']} of {unit['file']}"
+        yield "", f"tags code {_shown(unit['tags_code'])}{batch}; byte {unit['position']} of {unit['file']}"
     for letter, item in groups:
         yield "", _group_line(letter, item, queue["queue_offset"])
     if len(consumers) > _MAX_GROUPS:
@@ -118,7 +118,7 @@ def _index_lines(keys: list[dict[str, Any]]) -> Iterator[Line]:
             continue
         yield label, f"{key['key']}: unit {key['number']} of {key['file']}"
         order = f"{key['place_in_chain']} of {key['chain_length']} in the chain of slot {key['slot']}"
-        yield "", f"    hash {key['key_hash']}, {order}, newest first"
+        yield "", f"    hash {_shown(key['key_hash'])}, {order}, newest first"
 
 
 _INDEX_STATES = {
@@ -194,3 +194,8 @@ def _retention_lines(retention: dict[str, Any]) -> Iterator[Line]:
         f"kept {retention['reserved_hours']} h after its file was changed: until {retention['expires_time']}",
     )
     yield "", "from then on the cleaner takes the file, when a disk is full earlier"
+
+
+def _shown(number: int | None) -> str:
+    """A hash, which is null where it is redacted."""
+    return "redacted" if number is None else str(number)

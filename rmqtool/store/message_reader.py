@@ -27,6 +27,7 @@ from rmqtool.scan.filters import Filters
 from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.scan.reader import USUAL_RECORDS, scan_files
+from rmqtool.scan.redaction import Redaction
 from rmqtool.scan.text import constant_strings
 from rmqtool.store.splits import Split
 from rmqtool.store.store import relative_to
@@ -64,7 +65,7 @@ class Query:
     """Which messages, and which of their columns; make it with `make_query`. Small, immutable and picklable.
 
     `include` are names of INCLUDABLE; `bytes_per_second` is how fast each process may read, None without a limit;
-    with `epoch_ms` timestamps are numbers as stored, and not Arrow's.
+    with `epoch_ms` timestamps are numbers as stored, and not Arrow's. `redaction` is made where columns are handed out.
     """
 
     columns: tuple[str, ...] = EXPORT_COLUMNS
@@ -73,6 +74,7 @@ class Query:
     include: tuple[str, ...] = ()
     bytes_per_second: int | None = None
     epoch_ms: bool = False
+    redaction: Redaction | None = None
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -102,6 +104,7 @@ def make_query(
     *,
     with_store: bool = False,
     epoch_ms: bool = False,
+    redaction: Redaction | None = None,
 ) -> Query:
     """A query of `columns` (None, and ``*`` in it: all that fit); raise UsageError for a column that there is not."""
     wanted = [(EXPORT_COLUMNS if name == "*" else (name,)) for name in (("*",) if columns is None else columns)]
@@ -114,7 +117,7 @@ def make_query(
         names += (STORE_COLUMN,)
     if not names:
         raise UsageError("no column is left")
-    return Query(names, body, filters, tuple(sorted(set(include))), epoch_ms=epoch_ms)
+    return Query(names, body, filters, tuple(sorted(set(include))), epoch_ms=epoch_ms, redaction=redaction)
 
 
 def require_column(name: str) -> None:
@@ -205,8 +208,12 @@ class SplitReader:
     def to_messages(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The columns of the query from a batch of `events`."""
         names = zip(self._query.columns, self.schema, strict=True)
-        columns = [self._column(batch, name, kind) for name, kind in names]
+        columns = [self._shown(batch, name, kind) for name, kind in names]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _shown(self, batch: pa.RecordBatch, name: str, kind: pa.Field) -> pa.Array:
+        column, redaction = self._column(batch, name, kind), self._query.redaction
+        return column if redaction is None else redaction.column(name, column)
 
     def _column(self, batch: pa.RecordBatch, name: str, kind: pa.Field) -> pa.Array:
         if name == STORE_COLUMN:

@@ -82,7 +82,7 @@ def rmqtool(*arguments: str | Path, every: int | None = None) -> Result:
         status = run([str(argument) for argument in arguments])
     out.flush()
     result = Result(status, data.getvalue().decode(), err.getvalue())
-    if "--json" in arguments and not {"--columns", "--int64"} & set(arguments):
+    if "--json" in arguments and not {"--columns", "--int64", "--redact"} & set(arguments):
         check_json(result.out, every, "query" if "query" in arguments else "listing")
     return result
 

@@ -1,0 +1,198 @@
+"""`--redact`: no byte of what is redacted is in any output, searched for over stores of real brokers."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.base.errors import Exit
+from tests.building import LogBuilder, write_log
+from tests.commands.running import Result, rmqtool
+from tests.conftest import GoldenStore
+from tests.export.exporting import oracle_row
+from tests.golden import stores
+from tests.unchanged import unchanged
+
+WHAT = ("keys", "properties", "bodies", "hosts")
+STORE = "5.5.0-clean"
+TOPICS = ("REAL_TOPIC", "INNER_MULTI_DISPATCH", "RETRY_TOPIC")  # properties that name queues, which stay
+SEARCHED = 60  # values of a store that are looked for, of all
+KEY, BODY = "order-4711", "card 4111-1111"
+
+
+def secrets_of(records: list[dict[str, Any]], what: str) -> set[bytes]:
+    """The values that must not be seen; not those that other fields show: topics, numbers, message ids."""
+    shown = " ".join(record["topic"] for record in records)
+    shown += " ".join(record["properties"].get(name, "") for record in records for name in TOPICS)
+    if what == "properties":
+        shown += " ".join(record["message_id"] for record in records)
+    found: set[str | bytes] = set()
+    for record, row in ((record, oracle_row(record)) for record in records):
+        if what == "keys":
+            found |= {*row["keys"], row["unique_key"] or ""}
+        if what == "properties":
+            found |= {value for name, value in row["properties"] if name not in TOPICS}
+        if what == "hosts":
+            found |= {row["born_host"], row["store_host"], row["message_id"]}
+        if what == "bodies":
+            body = row["body"]
+            found |= {body, base64.b64encode(body), base64.b64decode(record["body_stored_base64"]), body.hex().encode()}
+    texts = {value if isinstance(value, bytes) else value.encode() for value in found}
+    kept = sorted(text for text in texts if len(text) > 5 and not text.isdigit() and text not in shown.encode())
+    return set(kept[:: 1 + len(kept) // SEARCHED])
+
+
+def outputs(store: Path, folder: Path, offsets: list[int], options: list[str]) -> Iterator[tuple[str, bytes]]:
+    """The name and the bytes of each output: listings in all forms, queries, exports with their manifests."""
+
+    def ran(name: str, found: Result) -> tuple[str, bytes]:
+        assert found.status in (Exit.OK, Exit.LOSSY), (name, found.err)
+        return name, (found.out + found.err).encode()
+
+    for form in ("json", "csv", "text", "table"):
+        yield ran(form, rmqtool("inspect", store / "commitlog", "--format", form, *options))
+    for part in ("consumequeue", "index"):
+        if (store / part).is_dir():
+            yield ran(part, rmqtool("inspect", store / part, *options))
+    for offset in offsets:
+        for shown in (["--json"], []):
+            line: list[str | Path] = ["query", store, "--offset", str(offset), "--trace", *shown, *options]
+            yield ran(f"query {offset}", rmqtool(*line))
+    for form in ("parquet", "csv", "ndjson"):
+        line = ["export", store, "--output", folder / form, "--format", form, "--compression", "none", *options]
+        yield ran(form, rmqtool(*line, "--engine", "local", "--json"))
+        yield from ((str(path), path.read_bytes()) for path in (folder / form).rglob("*") if path.is_file())
+
+
+@pytest.mark.slow
+@pytest.mark.one_in(8)
+@pytest.mark.parametrize("how", ["hide", "hash"])
+@pytest.mark.parametrize("name", stores.names())
+def test_nothing_is_left(name: str, how: str, golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Of stores of all releases; bodies of traces repeat keys and hosts, and are left out."""
+    records = stores.oracle(name)["records"]
+    offsets = [record["physical_offset"] for record in records[:: 1 + len(records) // 8]]
+    for what in WHAT:
+        secrets = secrets_of(records, what)
+        options = ["--redact", what, "--redact-as", how, *(["--body", "none"] if what != "bodies" else [])]
+        for place, data in outputs(golden_store(name), tmp_path / what, offsets, options):
+            left = [secret for secret in secrets if secret in data]
+            assert not left, (what, place, left[:3])
+
+
+def test_a_search_finds_what_is_not_redacted(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """All of it: the test above looks for what is there."""
+    records = stores.oracle(STORE)["records"]
+    found = rmqtool("inspect", golden_store(STORE) / "commitlog", "--format", "json").out.encode()
+    for what in ("keys", "hosts"):
+        assert all(secret in found for secret in secrets_of(records, what)), what
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Path]:
+    builder = LogBuilder()
+    for body in (BODY.encode(), b"\xff" + BODY.encode(), b""):
+        properties = {"KEYS": f"{KEY} b", "UNIQ_KEY": "0A0B0C0D00", "TAGS": "red", "card": "4111"}
+        builder.add(body=body, properties=properties)
+    with unchanged(builder.write(tmp_path / "store")) as store:
+        yield store
+
+
+def lines(store: Path, *options: str) -> list[dict[str, Any]]:
+    return rmqtool("inspect", store / "commitlog", "--json", *options).of_kind("message")
+
+
+def test_hiding(store: Path) -> None:
+    """A mark in the place of each value; null stays null, names stay, nothing else changes."""
+    plain, hidden = lines(store), lines(store, "--redact", ",".join(WHAT))
+    hiding = {
+        "keys",
+        "unique_key",
+        "tags",
+        "properties",
+        "body",
+        "body_base64",
+        "born_host",
+        "store_host",
+        "message_id",
+    }
+    for before, after in zip(plain, hidden, strict=True):
+        assert {name for name in before if before[name] != after.get(name)} <= hiding
+        assert (after["keys"], after["body"], after["born_host"]) == (["***", "***"], "***", "***")
+        assert after["properties"] == dict.fromkeys(before["properties"], "***")
+
+
+def test_hashing(store: Path) -> None:
+    """One value has one hash in all fields and outputs of a salt; without a salt it is another in each run."""
+    options = ["--redact", "keys,bodies", "--redact-as", "hash"]
+    first, again = (lines(store, *options, "--redact-salt", "s") for _ in range(2))
+    assert first == again
+    assert first[0]["keys"] == first[0]["properties"]["KEYS"].split(" ") == first[2]["keys"]
+    assert re.fullmatch("[0-9a-f]{16}", first[0]["keys"][0])
+    assert len({line["body"] for line in first}) == 3
+    assert first[0]["properties"]["TAGS"] == "red"
+    asked = rmqtool("query", store, "--offset", "0", "--json", *options, "--redact-salt", "s").lines[0]
+    assert {name: asked[name] for name in ("keys", "body", "properties")} == {
+        name: first[0][name] for name in ("keys", "body", "properties")
+    }
+    other, random = lines(store, *options, "--redact-salt", "t"), lines(store, *options)
+    assert len({tuple(found[0]["keys"]) for found in (first, other, random, lines(store, *options))}) == 4
+
+
+@pytest.mark.parametrize("form", ["parquet", "ndjson"])
+def test_an_export_says_how_and_is_checked(form: str, store: Path, tmp_path: Path) -> None:
+    """The manifest has no salt; a check needs it for rows; a later run must have the same."""
+    line: list[str | Path] = ["export", store, "--output", tmp_path / "out", "--format", form, "--engine", "local"]
+    redact = ["--redact", "keys,bodies", "--redact-as", "hash"]
+    assert rmqtool(*line, *redact, "--redact-salt", "secret-salt").status == Exit.OK
+    manifest = (tmp_path / "out" / "_manifest.json").read_text()
+    assert "secret-salt" not in manifest
+    assert json.loads(manifest)["redact"]["what"] == ["bodies", "keys"]
+    check: list[str | Path] = ["export", store, "--check", tmp_path / "out"]
+    compared = rmqtool(*check, *redact, "--redact-salt", "secret-salt")
+    assert (compared.status, "compared     3 rows of 3" in compared.out) == (Exit.OK, True)
+    unsalted = rmqtool(*check)
+    assert (unsalted.status, "without --redact-salt" in unsalted.out) == (Exit.OK, True)
+    assert "another --redact" in rmqtool(*check, *redact, "--redact-salt", "x").err
+    assert "other redact" in rmqtool(*line, *redact, "--mode", "incremental").err
+
+
+def test_the_side_table_of_damage_has_no_bytes(tmp_path: Path) -> None:
+    """They may be those of a key or a body."""
+    builder = LogBuilder().add_all([{"body": BODY.encode()}] * 3)
+    images = builder.images()
+    images[0] = images[0][:30] + b"\xff" + images[0][31:]
+    store, output = write_log(tmp_path / "store", images), tmp_path / "out"
+    found = rmqtool(
+        "export", store, "--output", output, "--engine", "local", "--compression", "none", "--redact", "bodies"
+    )
+    assert found.status == Exit.LOSSY
+    assert list((output / "_damaged").iterdir())
+    assert not [path for path in output.rglob("*") if path.is_file() and BODY.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (["inspect", "{}/commitlog", "--redact", "names"], "none of keys, properties, bodies, hosts"),
+        (["inspect", "{}/commitlog", "--redact", "keys", "--hex"], "stored bytes in hex cannot be redacted"),
+        (["inspect", "{}/commitlog", "--redact", "keys", "--columns", "topic,hex"], "in hex cannot be redacted"),
+        (["inspect", "{}/commitlog", "--redact-as", "hash"], "--redact-as hash needs --redact"),
+        (["inspect", "{}/commitlog", "--redact", "keys", "--redact-salt", "x"], "is for --redact-as hash"),
+        (["inspect", "{}", "--redact", "keys"], "works on a part of a store"),
+        (["query", "{}", "--offset", "0", "--redact", "bodies", "--save-body", "x"], "what --redact bodies leaves out"),
+        (["query", "{}", "--group", "g", "--redact", "keys"], "--group does not go with --redact"),
+        (["export", "{}", "--output", "o", "--redact", "keys", "--key", "k"], "--key names what --redact leaves out"),
+        (["export", "{}", "--output", "o", "--redact", "properties", "--tag", "k"], "--tag names what"),
+    ],
+)
+def test_what_does_not_fit_is_a_usage_error(line: list[str], text: str, store: Path) -> None:
+    found = rmqtool(*(word.format(store) for word in line))
+    assert (found.status, found.out) == (Exit.USAGE, "")
+    assert text in found.err
