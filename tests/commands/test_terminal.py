@@ -162,7 +162,7 @@ def test_a_hex_dump_of_anything_is_plain(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_progress_leaves_no_trace(store: Path) -> None:
     """A bar is there for who waits on a terminal, gone at the end, and never in what is quiet."""
-    slow = ["inspect", "store", "--scan", "--limit-rate", "40K"]
+    slow = ["inspect", "store", "--scan", "--limit-rate", "20K"]
     text = on_terminal(*slow, cwd=store.parent, status=Exit.LOSSY)
     *_, last = re.finditer("reading the commit log", text)
     assert ERASED in text[last.end() :]
@@ -173,7 +173,7 @@ def test_progress_leaves_no_trace(store: Path) -> None:
 @pytest.mark.slow
 def test_counting_tells_how_far_it_is(store: Path) -> None:
     """And a listing does, when it goes to a file; a terminal sees the listing itself, a pipe may be a pager."""
-    slow = ["inspect", "store/commitlog", "--limit-rate", "40K"]
+    slow = ["inspect", "store/commitlog", "--limit-rate", "20K"]
     assert "counting" in on_terminal(*slow, "--count", cwd=store.parent, status=Exit.LOSSY)
     command = [sys.executable, "-m", "rmqtool", *slow, "--json", "--progress", "json"]
     with (store.parent / "out").open("wb") as out:
