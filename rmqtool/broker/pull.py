@@ -88,13 +88,17 @@ def limits_of(conf: BrokerConf) -> Limits:
 
 @dataclass
 class Answer:
-    """The answer to a pull: the status, the next offset, the queue's range, and the units whose records are sent."""
+    """The answer to a pull: the status, the next offset, the queue's range, and the units whose records are sent.
+
+    `passed_over` counts messages that are not sent because no log file is there that holds them.
+    """
 
     status: Status
     next_begin_offset: int
     min_offset: int = 0
     max_offset: int = 0
     units: list[Unit] = field(default_factory=list)
+    passed_over: int = 0
 
 
 @dataclass(frozen=True)
@@ -169,7 +173,9 @@ class _Walk:
             if not (skipped and self._version < PULL_BY_UNITS) and self._is_full(unit):
                 return
             self._answer.next_begin_offset = unit.queue_offset + unit.batch_size
-            if not skipped:
+            if skipped:
+                self._answer.passed_over += unit.batch_size
+            else:
                 self._add_if_wanted(unit)
 
     def _add_if_wanted(self, unit: Unit) -> None:
@@ -181,6 +187,7 @@ class _Walk:
         if self._log.file_of(unit.physical_offset, unit.message_size) is None:
             if not self._bytes:
                 self._answer.status = "MESSAGE_WAS_REMOVING"
+            self._answer.passed_over += unit.batch_size
             self._skip_until = self._log.next_file(unit.physical_offset)
             return
         self._answer.units.append(unit)

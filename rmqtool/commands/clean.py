@@ -265,7 +265,7 @@ class _PlanOutput:
             return
         show_plan(self.plan, self.losses, self.forecast, self.findings, self.style)
         if next_commands and not self.style.quiet:
-            note_next(self.plan, self.following)
+            note_next(self.plan, self.following, self.forecast.next_deletion)
 
     def done(self, state: str, transaction: str | None, recovered: Sequence[Recovered]) -> None:
         """Print what was done; people have seen the rest."""
@@ -277,7 +277,7 @@ class _PlanOutput:
         if state == "done":
             write_text(f"deleted for good; {byte_size(self.plan.runs[0].freed_bytes)} are free again\n")
         if not self.style.quiet:
-            note_next(self.plan, self.following, done=True)
+            note_next(self.plan, self.following, None, done=True)
 
 
 def _explained(style: Style, plan: CleanPlan, following: NextOptions) -> _PlanOutput:

@@ -32,6 +32,14 @@ def time_of(ctx: click.Context, param: click.Parameter, value: str | None) -> in
         raise click.BadParameter(str(error), ctx, param) from error
 
 
+def time_from(text: str, option: str, now: int, zone: tzinfo | None) -> int:
+    """The time that an option gives, epoch ms; distances are from `now`, which another option may have given."""
+    try:
+        return parse_time(text, now, zone)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=repr(option)) from error
+
+
 def _zone(ctx: click.Context, param: click.Parameter, value: str | None) -> tzinfo | None:
     try:
         zone = None if value is None else parse_zone(value)

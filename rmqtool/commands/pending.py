@@ -11,7 +11,7 @@ import click
 from rmqtool.base.errors import Exit
 from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.options import global_options, now_option, store_options, time_of, time_zone_option
+from rmqtool.commands.options import global_options, now_option, store_options, time_from, time_zone_option
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, note
@@ -52,7 +52,7 @@ _EPILOG = examples_and_statuses(
     metavar="GROUP",
     help="Only what waits for this consumer group, or is of this producer group. Repeatable.",
 )
-@click.option("--due-before", callback=time_of, metavar="TIME", help="Only what is due before then.")
+@click.option("--due-before", metavar="TIME", help="Only what is due before then; +1h counts from --now.")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -74,6 +74,7 @@ def pending(
     listed: bool,
     limit: int,
     now: int | None,
+    due_before: str | None,
     broker_version: Version | None,
     broker_conf: BrokerConf,
     limit_rate: RateLimit | None,
@@ -101,7 +102,9 @@ def pending(
     errors = ReadErrors()
     snapshot = Snapshot(open_store(path, broker_conf), broker_version, limit_rate, scope=errors.scope)
     moment = time.time_ns() // 1_000_000 if now is None else now
-    request = PendingRequest(moment, topics=filters.topic_choice, **chosen, limit=limit if listed else 0)
+    due = None if due_before is None else time_from(due_before, "--due-before", moment, style.zone)
+    topics = filters.topic_choice
+    request = PendingRequest(moment, topics=topics, due_before=due, **chosen, limit=limit if listed else 0)
     with byte_progress("reading what waits", snapshot.log.size, style=style) as progress:
         work = pending_work(snapshot, errors, request, progress.update)
     if style.json:

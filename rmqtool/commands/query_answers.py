@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.base.errors import Exit, UnsupportedError, UsageError
 from rmqtool.base.times import rfc3339
 from rmqtool.commands.query_options import one_queue
+from rmqtool.findings.finding import counted
 from rmqtool.rules.releases import release_before
 from rmqtool.rules.versions import BEYOND_MAX_TO_MAX, PULL_BY_UNITS, TIME_BY_RECORDS, Version
 from rmqtool.show.output import Style, write_line, write_text
@@ -47,6 +48,9 @@ def pull(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: Notes) 
 
     answer = answer_of(puller.version)
     _note_other_releases(snapshot.releases, answer_of, answer, notes)
+    if answer.passed_over:
+        lost = counted(answer.passed_over, "message")
+        notes.add(f"{lost} passed over: no log file holds what the units lead to; consumers go on behind", lossy=True)
     line = {
         "kind": "pull",
         "topic": topic,

@@ -27,7 +27,7 @@ def _steps(snapshot: Snapshot, work: PendingWork) -> Iterator[str]:
         offset = work.messages.column("physical_offset")[0].as_py()
         yield f"see the first of them: rmqtool query {store}{conf} --offset {offset} --trace"
     elif work.owed.messages:
-        yield f"list them: rmqtool pending {store}{conf} --list"
+        yield "list them: the same command with --list"
     if work.total("delay", "timer", "pop").overdue:
         yield "what is overdue is delivered as soon as the broker starts: have its consumers ready"
     if work.total("half").messages:

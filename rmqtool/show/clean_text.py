@@ -58,8 +58,8 @@ class NextOptions:
     deletion: str
 
 
-def note_next(plan: CleanPlan, options: NextOptions, *, done: bool = False) -> None:
-    """Print on stderr what to run next."""
+def note_next(plan: CleanPlan, options: NextOptions, next_deletion: int | None, *, done: bool = False) -> None:
+    """Print on stderr what to run next; `next_deletion` is when the oldest file that stays goes, epoch ms."""
     clean = f"rmqtool clean {quote(str(plan.snapshot.store.root))}"
     command = f"{clean}{options.same}"
     note("")
@@ -71,9 +71,9 @@ def note_next(plan: CleanPlan, options: NextOptions, *, done: bool = False) -> N
     if plan.runs[0].deletes and not plan.snapshot.holder:
         what = "it" if len(plan.runs) == 1 else "the files of the first run"
         note(f"delete {what} for good, with the broker stopped: {clean}{options.deletion}")
-    elif not plan.runs[0].deletes and plan.next_start is not None:
-        when = local_time(plan.next_start, plan.rules.zone).isoformat(timespec="seconds")
-        note(f"at the next hour of deleteWhen: {command} --dry-run --now {when}")
+    elif not plan.runs[0].deletes and next_deletion is not None:
+        when = local_time(next_deletion, plan.rules.zone).isoformat()
+        note(f"when the oldest file goes: {command} --dry-run --now {when}")
 
 
 def _facts(plan: CleanPlan) -> Iterator[tuple[str, str]]:

@@ -60,7 +60,10 @@ def _show_lines(console: Console, lines: Iterable[str]) -> None:
 
 
 def _sentence(work: PendingWork) -> str:
-    owed, at = work.owed, f"at {rfc3339(work.request.now)}"
+    owed, request = work.owed, work.request
+    at = f"at {rfc3339(request.now)}"
+    if request.due_before is not None:
+        at += f" and due before {rfc3339(request.due_before)}"
     if not owed.messages:
         return f"nothing is owed {at}" + ("" if work.is_whole else ", as far as it could be read")
     overdue = f", {owed.overdue} of them overdue" if owed.overdue else ""

@@ -99,6 +99,7 @@ def test_without_list_there_are_no_messages(store: Path) -> None:
         (["--topic", "nothing"], 0),
         (["--due-before", str(NOW)], 3),
         (["--due-before", str(NOW + 61_000)], 6),
+        (["--due-before", "+61s"], 6),
         (["--limit", "2"], 2),
     ],
 )
@@ -108,6 +109,12 @@ def test_filters(store: Path, options: list[str], expected: int) -> None:
     assert len(found["messages"]) == expected
     counted = sum(each["messages"] for each in found["waiting"])
     assert counted == (9 if "--limit" in options else expected)
+
+
+def test_the_sentence_has_the_time_that_was_asked_for(store: Path) -> None:
+    found = pending(store, "--due-before", "+61s", "--now", "2026-01-01T00:00:00Z")
+    asked = " owed at 2026-01-01T00:00:00.000Z and due before 2026-01-01T00:01:01.000Z"
+    assert asked in found.out.splitlines()[0]
 
 
 def test_an_unknown_topic_is_told(store: Path) -> None:

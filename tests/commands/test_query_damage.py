@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.base.errors import Exit
 from tests.building import write_sparse
 from tests.commands.running import query
 from tests.conftest import GoldenStore
@@ -85,8 +86,12 @@ def test_queues_without_a_log(store: Path) -> None:
     found = query(store, "--json", *ORDERS, "--queue-offset", "3")
     assert (found.status, found.out) == (1, "")
     assert "the store has no commit log" in found.err
-    (answer,) = query(store, "--json", "--pull", *ORDERS, "--queue-offset", "3").lines
+    pulled = query(store, "--json", "--pull", *ORDERS, "--queue-offset", "3")
+    (answer,) = pulled.lines
     assert (answer["status"], answer["messages"]) == ("MESSAGE_WAS_REMOVING", [])
+    assert pulled.status == Exit.LOSSY
+    passed_over = answer["next_begin_offset"] - 3
+    assert f"{passed_over} messages passed over: no log file holds what the units lead to" in pulled.err
     assert query(store, "--json", "--group", "middle").lines[0]["committed_offset"] == 18
     assert query(store, "--scan").status == 1
     assert query(store, "--json", "--at", "0", "--topic", "orders").status == 0
