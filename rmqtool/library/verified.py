@@ -54,4 +54,12 @@ def plan_for(outcome: Outcome, options: tuple[str, ...]) -> Plan:
 def diagnosis_of(outcome: Outcome, options: tuple[str, ...]) -> Diagnosis:
     """The outcome as a plan sees it; `options` are those that each command of the plan needs."""
     findings = to_be_treated(outcome.findings)
-    return Diagnosis(outcome.snapshot, findings, outcome.lost, outcome.verdict == "dirty", options)
+    return Diagnosis(
+        snapshot=outcome.snapshot,
+        findings=findings,
+        lost=outcome.lost,
+        mended=outcome.verdict == "dirty",
+        options=options,
+        damaged_bytes=outcome.damaged_bytes,
+        lost_is_minimum=outcome.lost_is_minimum,
+    )

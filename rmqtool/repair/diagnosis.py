@@ -32,7 +32,8 @@ class Diagnosis:
     """A verification as a plan sees it: findings above information, and messages by topic that cannot be read.
 
     `mended` says that the next start mends all of it without loss. `options` are the words that each command of the
-    plan needs, such as ``--broker-conf FILE``.
+    plan needs, such as ``--broker-conf FILE``. `damaged_bytes` of the log are not as stored; `lost_is_minimum` says
+    that they may have held more messages than those that are counted.
     """
 
     snapshot: Snapshot
@@ -40,6 +41,8 @@ class Diagnosis:
     lost: Mapping[str, int] = field(default_factory=dict)
     mended: bool = False
     options: tuple[str, ...] = ()
+    damaged_bytes: int = 0
+    lost_is_minimum: bool = False
 
     @property
     def by_treatment(self) -> dict[Treatment, list[Finding]]:

@@ -166,11 +166,21 @@ def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[st
         lost += lost_by_rebuilt_queue(diagnosis.snapshot, found.get("queues", ()))
     if repairs.index:
         changes.append(f"rebuild the index{_of(found.get('index', ()))}")
-    if diagnosis.lost and (repairs.queues or repairs.is_of_log) and not repairs.renames:
+    if (repairs.queues or repairs.is_of_log) and not repairs.renames:
+        lost += _in_damage(diagnosis)
+    return changes, lost
+
+
+def _in_damage(diagnosis: Diagnosis) -> Iterator[str]:
+    """What the damage of the log held, as far as queues and messages around it tell."""
+    more = "; more may be, for queues that led there are gone or damaged" if diagnosis.lost_is_minimum else ""
+    if diagnosis.lost:
         messages = counted(sum(diagnosis.lost.values()), "message")
         topics = _some(tuple(f"{topic} {count}" for topic, count in Counter(diagnosis.lost).most_common()))
-        lost.append(f"{messages} that cannot be read: {', '.join(topics)}")
-    return changes, lost
+        yield f"{'at least ' if more else ''}{messages} that cannot be read: {', '.join(topics)}{more}"
+    elif diagnosis.damaged_bytes:
+        damage = f"what {counted(diagnosis.damaged_bytes, 'byte')} of damage held"
+        yield f"{damage}, which nothing counts{more}" if more else f"{damage}; no queue leads to a message there"
 
 
 def _damaged_bodies(findings: Sequence[Finding]) -> Iterator[str]:

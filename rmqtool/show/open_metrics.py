@@ -13,7 +13,6 @@ from rmqtool.findings.report import Verdict
 from rmqtool.inspect.overview import Overview
 from rmqtool.inspect.summary import group_failures, waiting
 from rmqtool.store.queue_range import QueueRange
-from rmqtool.verify.bad_extents import UNREAD
 from rmqtool.verify.outcome import Outcome
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
@@ -56,7 +55,7 @@ def verify_metrics(outcome: Outcome, seconds: float) -> str:
     messages = Family("rmqtool_verify_messages", "Messages that can be read.")
     messages.add(outcome.total.totals.messages, store=store)
     bad = Family("rmqtool_verify_bad_bytes", "Bytes of the commit log that are not as stored.", unit="bytes")
-    bad.add(sum(size for _, size, reason in outcome.total.extents if reason != UNREAD), store=store)
+    bad.add(outcome.damaged_bytes, store=store)
     lost = Family("rmqtool_verify_lost_messages", "Messages that are proven to have been there, and cannot be read.")
     for topic, count in sorted(outcome.lost.items()):
         lost.add(count, store=store, topic=topic)

@@ -114,15 +114,16 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
         print_labelled(console, _label("start"), f"not predicted: {outcome.start_not_predicted}")
     for other in outcome.starts[1:]:
         print_labelled(console, _label("start"), f"a broker {label(other.versions)}: {other.sentence}")
-    bad = [size for _, size, reason in outcome.total.extents if reason != UNREAD]
+    bad = sum(reason != UNREAD for _, _, reason in outcome.total.extents)
     if bad:
-        text = f"{counted(len(bad), 'extent')} of the log, {byte_size(sum(bad))}, not as stored"
+        text = f"{counted(bad, 'extent')} of the log, {byte_size(outcome.damaged_bytes)}, not as stored"
         print_labelled(console, _label("bad"), text)
     if outcome.lost:
         topics = ", ".join(f"{visible(topic)} {count}" for topic, count in outcome.lost.most_common(8))
         more = len(outcome.lost) - 8
         topics += f" and {counted(more, 'more topic')}" if more > 0 else ""
         text = f"{counted(outcome.lost.total(), 'message')} cannot be read: {topics}"
+        text = f"at least {text}" if outcome.lost_is_minimum else text
         print_labelled(console, _label("lost"), text)
 
 

@@ -59,6 +59,11 @@ class Extents:
         """Whether the bytes right before `end` could not be read."""
         return bool(self.reasons) and self.reasons[-1] == UNREAD and self.starts[-1] + self.sizes[-1] == end
 
+    def damaged_between(self, start: int, stop: int) -> int:
+        """The bytes that are not as stored in extents from `start` to before `stop`; 0 where some were not read."""
+        within = range(bisect_right(self.starts, start - 1), bisect_right(self.starts, stop - 1))
+        return 0 if any(self.reasons[each] == UNREAD for each in within) else sum(self.sizes[each] for each in within)
+
     def between(self, start: int, stop: int) -> bool:
         """Whether an extent or an inert record begins from `start` to before `stop`."""
         return any(

@@ -43,7 +43,7 @@ def report_missing_units(
         offset, physical_offset = missing.examples[0]
         message = f"{counted(missing.count, 'message')} without a unit, the first at physical offset {physical_offset}"
         details: dict[str, Any] = {"count": missing.count, "topic": name.topic, "queue_id": name.queue_id}
-        if code == "consumequeue.missing-queue" and _is_deleted(name.topic, topics, releases):
+        if code == "consumequeue.missing-queue" and is_deleted(name.topic, topics, releases):
             report.add("commitlog.deleted-topic", message, offset=physical_offset, **details)
         elif code == "consumequeue.missing-queue" and is_derived(start, name, state.first_offset, state.next_offset):
             report.add(code, message, severity="warning", effect=_DERIVED, queue_offset=offset, **details)
@@ -51,7 +51,8 @@ def report_missing_units(
             report.add(code, message, queue_offset=offset, **details)
 
 
-def _is_deleted(topic: str, topics: Topics, releases: Releases) -> bool:
+def is_deleted(topic: str, topics: Topics, releases: Releases) -> bool:
+    """Whether a topic without a queue was deleted, so that nobody misses its messages."""
     if topic.startswith(LMQ_PREFIX):
         return releases.newest >= LIGHT_QUEUES_EXPIRE  # before, no broker deletes one
     return topics.names_all and topic not in topics.by_name and not is_system_topic(topic)

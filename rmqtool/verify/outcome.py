@@ -14,6 +14,7 @@ from rmqtool.findings.report import Report, Selection, Verdict, verdict_of
 from rmqtool.rules.delay_levels import delay_levels_of
 from rmqtool.store.paths import TIMER_LOG
 from rmqtool.store.snapshot import Snapshot
+from rmqtool.verify.bad_extents import UNREAD
 from rmqtool.verify.gaps import Gap, files_below, gaps_of_selection, gaps_of_store, wanted
 from rmqtool.verify.log_map import MapExtent, log_map, unreached
 from rmqtool.verify.part_result import PartResult
@@ -89,6 +90,17 @@ class Outcome:
         return Exit.OK if all(gap.is_chosen for gap in self.gaps) else Exit.LOSSY
 
     @property
+    def damaged_bytes(self) -> int:
+        """The bytes of the log that are not as stored."""
+        return sum(size for _, size, reason in self.total.extents if reason != UNREAD)
+
+    @property
+    def lost_is_minimum(self) -> bool:
+        """Whether more messages than `lost` may have been in damage, for not all queues are there to count them."""
+        is_of_queues = any(each.code.startswith("consumequeue.") for each in self.findings if each.severity != "info")
+        return bool(self.damaged_bytes) and (is_of_queues or any(gap.why == "unreadable" for gap in self.gaps))
+
+    @property
     def checks(self) -> list[dict[str, str | int]]:
         """For each code, how much was checked and how many findings there are."""
         totals = self.report.totals()
@@ -158,6 +170,9 @@ def _unproven(outcome: Outcome) -> Iterator[str]:
         yield f"topic, properties and header of {messages}: no __CRC32# covers them"
     if totals.without_body:
         yield f"{counted(totals.without_body, 'message')} without a body, whose body CRC proves nothing"
+    if outcome.lost_is_minimum:
+        lost = counted(outcome.lost.total(), "message")
+        yield f"how much the damage held: at least {lost}, for queues that may tell of more are gone or damaged"
     yield from _unproven_levels(outcome.snapshot)
     yield from _unproven_start(outcome)
     timer_log = store.root / TIMER_LOG

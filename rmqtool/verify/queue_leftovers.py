@@ -48,7 +48,8 @@ class LogBounds:
 class UnmatchedUnits:
     """Checks the queues on disk, one after the other.
 
-    `lost` counts units that point into damage, and `beyond_files` those that point behind the last log file, by topic.
+    `lost` counts units that point into damage, by queue, and `beyond_files` those that point behind the last log file,
+    by topic.
     `start` is the predicted start, None without one.
     """
 
@@ -57,7 +58,7 @@ class UnmatchedUnits:
     bounds: LogBounds
     open_files: OpenFiles
     lookups: Lookups
-    lost: Counter[str] = field(default_factory=Counter)
+    lost: Counter[QueueName] = field(default_factory=Counter)
     beyond_files: Counter[str] = field(default_factory=Counter)
     releases: Releases = ANY_RELEASE
     start: StartPrediction | None = None
@@ -198,7 +199,7 @@ class UnmatchedUnits:
         if reason == UNREAD:
             return
         if reason is not None:
-            self.lost[queue.topic] += 1
+            self.lost[QueueName(queue.topic, queue.queue_id)] += 1
             return
         if self._lookups_made >= MAX_LOOKUPS:
             self.report.count("consumequeue.wrong-record", 1)

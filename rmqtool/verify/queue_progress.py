@@ -8,6 +8,7 @@ from typing import Any
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
+from rmqtool.formats.message import MIN_MESSAGE_SIZE
 from rmqtool.verify.bad_extents import Extents
 
 MAX_LOOKUPS = 4096
@@ -37,7 +38,8 @@ class QueueProgress:
 
     `proven` are ascending ranges of unit numbers that match their records, `missing` records without a unit by code of
     the finding. `first_offset` is the queue offset of the first record, `next_offset` that behind the last one.
-    `optional` are queue offsets of records without a unit, to which only older releases give one.
+    `optional` are queue offsets of records without a unit, to which only older releases give one. `lost` counts queue
+    offsets whose records can only have been in damage of the log.
     """
 
     name: QueueName
@@ -47,6 +49,7 @@ class QueueProgress:
     first_physical_offset: int = 0
     last_physical_offset: int = 0
     restarts: int = 0
+    lost: int = 0
     proven: list[list[int]] = field(default_factory=list)
     missing: dict[str, MissingUnits] = field(default_factory=dict)
     optional: set[int] = field(default_factory=set)
@@ -95,6 +98,7 @@ class QueueProgress:
         if not self.records:
             self.first_offset, self.first_physical_offset = later.first_offset, later.first_physical_offset
         self.records += later.records
+        self.lost += later.lost
         self.may_jump |= later.may_jump
         self.restarts += later.restarts
         self.next_offset, self.last_physical_offset = later.next_offset, later.last_physical_offset
@@ -122,7 +126,10 @@ def report_jump(state: QueueProgress, offset: int, physical_offset: int, report:
         message = f"queue offset {offset} where {state.next_offset} was expected"
         report.add("commitlog.queue-offset-restart", message, queue_offset=offset, **details)
         state.restart()
-    elif not (extents.between(state.last_physical_offset, physical_offset) or state.may_hold_all_to(offset)):
+    elif extents.between(state.last_physical_offset, physical_offset):
+        room = extents.damaged_between(state.last_physical_offset, physical_offset) // MIN_MESSAGE_SIZE
+        state.lost += min(offset - state.next_offset, room)
+    elif not state.may_hold_all_to(offset):
         skipped = offset - state.next_offset
         message = f"no record of {counted(skipped, 'queue offset')} from {state.next_offset} on"
         report.add("commitlog.queue-offset-gap", message, queue_offset=offset, **details)

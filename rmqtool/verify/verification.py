@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,6 +19,7 @@ from rmqtool.broker.prediction import StartPrediction
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import NEEDING_INDEX, NEEDING_QUEUES, Report, Selection, verdict_of
 from rmqtool.rules.recovery import RecoveryRules
+from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import Version
 from rmqtool.store.commit_log import log_start
 from rmqtool.store.index_files import Geometry, IndexFile
@@ -36,13 +37,14 @@ from rmqtool.verify.index_duty import IndexDuty
 from rmqtool.verify.index_sequence import readable_files, tags_expected
 from rmqtool.verify.log_head import LogHead
 from rmqtool.verify.log_witnesses import ScannedLog, check_log_end
-from rmqtool.verify.missing_units import WHETHER_DELETED, report_missing_units
+from rmqtool.verify.missing_units import WHETHER_DELETED, is_deleted, report_missing_units
 from rmqtool.verify.mixed_brokers import check_hosts
 from rmqtool.verify.offset_checks import check_beginnings, check_delay_offsets, check_kind, check_offsets, check_topics
 from rmqtool.verify.part_check import PartCheck
 from rmqtool.verify.part_result import PartMerger, PartResult, report_unreadable
 from rmqtool.verify.parts import AnyPart, index_parts, live_parts, order_of, with_index
 from rmqtool.verify.queue_leftovers import LogBounds, UnmatchedUnits
+from rmqtool.verify.queue_progress import QueueProgress
 from rmqtool.verify.read_errors import UnreadFiles
 from rmqtool.verify.record_checks import finish_end, finish_times
 from rmqtool.verify.rocksdb_checks import check_copy, check_database
@@ -273,7 +275,7 @@ class Verification:
         files_end = files[-1].end_offset if files else 0
         bounds = LogBounds(self.log_start, self.log_end, files_end, total.extents, self.task.live)
         ranges: dict[QueueName, QueueRange] = {}
-        rest = UnmatchedUnits(snapshot.store, self._report, bounds, reader.open_files, reader.lookups, self.lost,
+        rest = UnmatchedUnits(snapshot.store, self._report, bounds, reader.open_files, reader.lookups,
                               releases=snapshot.releases, start=self.start,
                               batch_topics=snapshot.topics.with_batch_queues or ())  # fmt: skip
         for queue in snapshot.queues:
@@ -285,10 +287,26 @@ class Verification:
                     check_copy(queue, snapshot.database, reader, self._report)
                 head.add_queue(queue, reader.open_files)
                 ranges[name] = queue_range(queue, self.log_start, snapshot.release)
+        self.lost = self._lost_by_topic(rest.lost, total.states)
         if rest.beyond_files.total():
             message = f"{counted(rest.beyond_files.total(), 'consume queue unit')} of messages behind the last file"
             self._report.add("commitlog.last-file-missing", message, offset=files_end)
         return ranges
+
+    def _lost_by_topic(self, led_to: Counter[QueueName], states: Mapping[QueueName, QueueProgress]) -> Counter[str]:
+        """The messages that were in damage: units lead there, or the queue offsets around it leave them out.
+
+        Light queues count only where nothing else does, for they have what another queue has, too.
+        """
+        topics, releases = self.snapshot.topics, self.snapshot.releases
+        lost: Counter[str] = Counter()
+        for name, count in led_to.items():
+            lost[name.topic] += count
+        for name, state in states.items():
+            if state.lost > led_to[name] and (led_to[name] or not is_deleted(name.topic, topics, releases)):
+                lost[name.topic] += state.lost - led_to[name]
+        ordinary = Counter({topic: count for topic, count in lost.items() if not topic.startswith(LMQ_PREFIX)})
+        return ordinary or lost
 
     def _predict(self, total: PartResult) -> None:
         if self.task.recovery is None:

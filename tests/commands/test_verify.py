@@ -21,9 +21,10 @@ from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.rights import NOBODY, needs_root
 from tests.unchanged import unchanged
-from tests.verify.damages import DAMAGES, OFFSETS, log_file
+from tests.verify.damages import DAMAGES, OFFSETS, log_file, overwrite
 from tests.verify.small_store import TOPICS, small_store
 
+LOG = f"commitlog/{0:020}"
 WIDTH = 80
 
 DOCUMENTED = [
@@ -91,6 +92,30 @@ def test_extents_and_map(store: Path) -> None:
     ends = [stretch["physical_offset"] + stretch["size"] for stretch in stretches]
     assert [0, *ends] == [*(stretch["physical_offset"] for stretch in stretches), result["commit_log"]["max_offset"]]
     assert result["messages_lost"] == [{"topic": TOPICS[2], "messages": 1}]
+
+
+@pytest.mark.parametrize("gone", [None, "consumequeue/orders", "consumequeue"])
+def test_damage_is_counted_without_its_queues(tmp_path: Path, unpacked: GoldenStore, gone: str | None) -> None:
+    """The queue offsets around damage tell what it held, as the queues do; it may be more where they are gone."""
+    store = Path(shutil.copytree(unpacked("5.1.4-shop"), tmp_path / "store"))
+    overwrite(store, LOG, 10_000, bytes(range(250)) * 16)
+    if gone:
+        shutil.rmtree(store / gone)
+    found = verify(store, "--json").document["result"]
+    assert {"topic": "orders", "messages": 16} in found["messages_lost"]
+    assert ("how much the damage held: at least" in str(found["unproven"])) is (gone is not None)
+    [lost, *_] = [line for line in verify(store).out.splitlines() if "messages that cannot be read" in line]
+    assert ("at least" in lost) is (gone is not None)
+
+
+def test_damage_that_nothing_leads_to_is_said_to_be_replaced(tmp_path: Path, unpacked: GoldenStore) -> None:
+    """Before the first message of a queue nothing tells what it held."""
+    store = Path(shutil.copytree(unpacked("5.1.4-shop"), tmp_path / "store"))
+    overwrite(store, LOG, 0, bytes(range(100)))
+    shutil.rmtree(store / "consumequeue")
+    plan = verify(store, "--json").document["result"]["plan"]
+    [lost] = [text for step in plan["steps"] for text in step["lost"] if "damage" in text or "cannot be read" in text]
+    assert "more may be" in lost
 
 
 def test_data_loss_by_a_start_comes_first(store: Path) -> None:
