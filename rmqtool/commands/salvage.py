@@ -135,9 +135,11 @@ def _make(
     """Write all of the new store; what could not be carried over, and what was derived."""
     from rmqtool.salvage.carry_over import carried_bytes, carry_over
     from rmqtool.salvage.for_rebuild import write_checkpoint
+    from rmqtool.salvage.loss_record import losses_of
     from rmqtool.salvage.write_log import write_log
     from rmqtool.show.progress import byte_progress
     from rmqtool.store.store import COMMIT_LOG, open_store
+    from rmqtool.transaction import keep_losses
 
     new.require_space(plan.needed + carried_bytes(stores.all, stores.carried))
     with byte_progress("writing the commit log", plan.size, style=style) as progress:
@@ -147,6 +149,9 @@ def _make(
     new.adopt_derived()
     store = open_store(new.directory)
     write_checkpoint(store, stores.main, rebuild.last_record, request.broker_version)
+    losses = losses_of(plan, rebuild, stores.all)
+    if losses:
+        keep_losses(new.directory, losses)
     return problems, rebuild
 
 

@@ -150,7 +150,8 @@ OWN_RUNS = (
         severity="warning",
         title="Messages were lost before the store was rebuilt",
         what="A rebuild or a repair replaced what proved a loss: queues or an index that led behind the end of the "
-        "log, a checkpoint that was newer, damaged bytes of the log. It left a record of that in .rmqtool.",
+        "log, a checkpoint that was newer, damaged bytes of the log; or a salvage made the store without them. It left "
+        "a record of that in .rmqtool.",
         how="The log had lost its end, a file, or bytes when rmqtool rebuilt what is derived from it.",
         effect="none: it serves what is left. Groups that had consumed beyond the new end of a queue skip new messages "
         "until it has grown that far",

@@ -28,7 +28,7 @@ a store no longer proves).
 """
 
 from rmqtool.transaction.home import Recovered, has_leftovers, interrupted
-from rmqtool.transaction.losses import Loss, RecordedLoss, acknowledge, recorded_losses
+from rmqtool.transaction.losses import Loss, RecordedLoss, acknowledge, keep_losses, recorded_losses
 from rmqtool.transaction.staging import StagedFile
 from rmqtool.transaction.transaction import Committed, Transaction
 from rmqtool.transaction.undo import CONTINUED, Kept, Undo, kept_transactions, last_run
@@ -46,6 +46,7 @@ __all__ = [
     "acknowledge",
     "has_leftovers",
     "interrupted",
+    "keep_losses",
     "kept_transactions",
     "last_run",
     "recorded_losses",

@@ -113,6 +113,13 @@ def record_file(losses: Sequence[Loss]) -> bytes:
     return (json.dumps(document, indent=1) + "\n").encode("ascii")
 
 
+def keep_losses(root: Path, losses: Sequence[Loss]) -> None:
+    """Put losses on record in a store that is being made, where no transaction is; raises OSError."""
+    for directory, mode in ((root / HOME, 0o700), (root / HOME / LOSSES, 0o755)):
+        directory.mkdir(mode)
+    (root / HOME / LOSSES / "new.json").write_bytes(record_file(losses))
+
+
 def recorded_losses(root: Path) -> list[RecordedLoss]:
     """The losses that are not acknowledged, the oldest transaction first; reads only.
 

@@ -12,6 +12,7 @@ import pytest
 
 from rmqtool.base.errors import Exit
 from rmqtool.salvage.new_store import NewStore, partial_directory
+from rmqtool.transaction import recorded_losses
 from tests.building import LOG
 from tests.commands.running import ROOT, Result, rmqtool
 from tests.conftest import GoldenStore
@@ -69,6 +70,13 @@ def tree(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
+def whole_tree(root: Path) -> dict[str, bytes]:
+    """The files, but for the record of the loss, which has the time of the salvage."""
+    found = tree(root)
+    assert found.pop(".rmqtool/losses/new.json")
+    return found
+
+
 @pytest.mark.budget(1)
 def test_healthy(store: Path, new: Path) -> None:
     """Log, queues, index and configuration are the same, and verify finds nothing."""
@@ -98,12 +106,28 @@ def test_damaged(store: Path, new: Path) -> None:
     assert [left["reason"] for left in result["left_behind"]] == ["damaged"]
     (new / "abort").touch()
     (new / "checkpoint").unlink()
-    verdict = rmqtool("verify", new, "--json").document["result"]
+    document = rmqtool("verify", new, "--json").document
+    [loss] = [finding["message"] for finding in document["findings"] if finding["code"] == "store.recorded-loss"]
+    assert f"{result['gap_bytes']} bytes of the log held no record; messages by topic" in loss
+    verdict = document["result"]
     assert verdict["start"]["messages_lost"] == 0
     assert verdict["start"]["max_offset_after"] == result["commit_log"]["max_offset"]
     text = rmqtool("salvage", store, "--output", new.parent / "other").out
     assert "lost: " in text
     assert "left behind: " in text
+
+
+@pytest.mark.budget(1)
+def test_a_loss_on_record_goes_along(store: Path, new: Path, tmp_path: Path) -> None:
+    """A salvage of a salvaged store lacks the same, unless another source has it."""
+    whole = Path(shutil.copytree(store, tmp_path / "whole"))
+    damage(store)
+    salvage(store, new)
+    again, filled = tmp_path / "again", tmp_path / "filled"
+    salvage(new, again)
+    assert recorded_losses(again) == recorded_losses(new) != []
+    assert salvage(new, filled, whole).status == Exit.OK
+    assert not (filled / ".rmqtool").exists()
 
 
 @pytest.mark.budget(1)
@@ -168,7 +192,7 @@ def test_killed_anywhere(store: Path, new: Path) -> None:
     """There is no new store, or a complete one; the next run makes it, and leaves nothing else behind."""
     damage(store)
     salvage(store, new)
-    expected = tree(new)
+    expected = whole_tree(new)
     shutil.rmtree(new)
     ends = []
     for number in range(0, 1000, 3):
@@ -176,13 +200,13 @@ def test_killed_anywhere(store: Path, new: Path) -> None:
         status = subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode
         ends.append(status)
         if new.exists():
-            assert tree(new) == expected, number
+            assert whole_tree(new) == expected, number
             shutil.rmtree(new)
         if status != 9:
             break
         if number % 10 == 0:
             assert salvage(store, new).status == Exit.FINDINGS
-            assert tree(new) == expected
+            assert whole_tree(new) == expected
             assert set(os.listdir(new.parent)) == {"store", "new"}
             shutil.rmtree(new)
     assert ends[-1] == Exit.FINDINGS

@@ -1,0 +1,77 @@
+"""The loss that a new store is made with: it goes on record there, as after a repair, and verify tells of it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from rmqtool.findings.finding import counted
+from rmqtool.rebuild.losses import loss_of
+from rmqtool.rebuild.plan import RebuildPlan
+from rmqtool.salvage.left_behind import MEANINGS
+from rmqtool.salvage.plan import SalvagePlan
+from rmqtool.salvage.ranges import Ranges, meets
+from rmqtool.store.store import Store
+from rmqtool.transaction import Loss, recorded_losses
+from rmqtool.transaction.losses import MAX_LISTED, LostExtent
+
+_COMMAND = "salvage"
+_NEUTRAL = "rebuild.neutral-units"
+_SEEN_IN_GAPS = ("damaged", "unreadable")
+
+
+def losses_of(plan: SalvagePlan, rebuild: RebuildPlan, sources: Sequence[Store]) -> list[Loss]:
+    """What the new store lacks: by this salvage, and by what is on record in the sources and was not filled."""
+    recorded = [*_of_sources(plan, sources)]
+    known = {(extent.physical_offset, extent.size) for loss in recorded for extent in loss.extents}
+    gaps = [gap for gap in plan.layout.gaps if (gap.physical_offset, gap.size) not in known]
+    behind = loss_of(rebuild, _COMMAND) or Loss(_COMMAND, int(time.time() * 1000))
+    loss = Loss(
+        _COMMAND,
+        behind.time,
+        sum(gap.size for gap in gaps),
+        tuple(LostExtent(gap.physical_offset, gap.size, "missing") for gap in gaps[:MAX_LISTED]),
+        behind.dropped,
+        behind.files,
+        _messages(behind, rebuild),
+        (*behind.proofs, *_left(plan)),
+    )
+    return [*recorded, *(() if loss.is_none else (loss,))]
+
+
+def _messages(behind: Loss, rebuild: RebuildPlan) -> dict[str, int]:
+    """Lost messages by topic as far as the queues of the source tell."""
+    counts: Counter[str] = Counter()
+    for each in behind.dropped:
+        counts[each.topic] += each.units
+    for finding in rebuild.findings:
+        if finding.code == _NEUTRAL and finding.topic:
+            counts[finding.topic] += finding.count
+    return dict(sorted(counts.items()))
+
+
+def _left(plan: SalvagePlan) -> Iterator[str]:
+    """What was left behind beside the gaps."""
+    for reason, total in sorted(plan.left.totals.items()):
+        if reason == "not-a-record" or (reason in _SEEN_IN_GAPS and plan.layout.gaps):
+            continue
+        messages = f", {counted(total.records, 'message')}" if total.records else ""
+        yield f"left behind: {counted(total.size, 'byte')}{messages}: {MEANINGS[reason]}"
+
+
+def _of_sources(plan: SalvagePlan, sources: Sequence[Store]) -> Iterator[Loss]:
+    """The losses on record, but for those of bytes that this salvage has found elsewhere."""
+    pairs = [(gap.physical_offset, gap.physical_offset + gap.size) for gap in plan.layout.gaps]
+    gaps: Ranges = np.array(pairs, np.int64).reshape(-1, 2)
+    for source in sources:
+        for recorded in recorded_losses(source.root):
+            loss = recorded.loss
+            if loss and (not loss.extents or any(_meets(gaps, each) for each in loss.extents)):
+                yield loss
+
+
+def _meets(gaps: Ranges, extent: LostExtent) -> bool:
+    return meets(gaps, extent.physical_offset, extent.physical_offset + extent.size)
