@@ -133,9 +133,10 @@ def _make(
     style: Style, request: _Request, plan: SalvagePlan, stores: _Stores, new: NewStore
 ) -> tuple[list[Carried], RebuildPlan]:
     """Write all of the new store; what could not be carried over, and what was derived."""
+    from rmqtool.rebuild.losses import loss_of
     from rmqtool.salvage.carry_over import carried_bytes, carry_over
     from rmqtool.salvage.for_rebuild import write_checkpoint
-    from rmqtool.salvage.loss_record import losses_of
+    from rmqtool.salvage.loss_record import COMMAND, losses_of
     from rmqtool.salvage.write_log import write_log
     from rmqtool.show.progress import byte_progress
     from rmqtool.store.store import COMMIT_LOG, open_store
@@ -149,7 +150,7 @@ def _make(
     new.adopt_derived()
     store = open_store(new.directory)
     write_checkpoint(store, stores.main, rebuild.last_record, request.broker_version)
-    losses = losses_of(plan, rebuild, stores.all)
+    losses = losses_of(plan, loss_of(rebuild, COMMAND), rebuild.findings, stores.all)
     if losses:
         keep_losses(new.directory, losses)
     return problems, rebuild

@@ -8,9 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from rmqtool.findings.finding import counted
-from rmqtool.rebuild.losses import loss_of
-from rmqtool.rebuild.plan import RebuildPlan
+from rmqtool.findings.finding import Finding, counted
 from rmqtool.salvage.left_behind import MEANINGS
 from rmqtool.salvage.plan import SalvagePlan
 from rmqtool.salvage.ranges import Ranges, meets
@@ -18,36 +16,41 @@ from rmqtool.store.store import Store
 from rmqtool.transaction import Loss, recorded_losses
 from rmqtool.transaction.losses import MAX_LISTED, LostExtent
 
-_COMMAND = "salvage"
+COMMAND = "salvage"
 _NEUTRAL = "rebuild.neutral-units"
 _SEEN_IN_GAPS = ("damaged", "unreadable")
 
 
-def losses_of(plan: SalvagePlan, rebuild: RebuildPlan, sources: Sequence[Store]) -> list[Loss]:
-    """What the new store lacks: by this salvage, and by what is on record in the sources and was not filled."""
+def losses_of(
+    plan: SalvagePlan, derived: Loss | None, findings: Sequence[Finding], sources: Sequence[Store]
+) -> list[Loss]:
+    """What the new store lacks: by this salvage, and by what is on record in the sources and was not filled.
+
+    `derived` and `findings` are what deriving its queues has shown.
+    """
     recorded = [*_of_sources(plan, sources)]
     known = {(extent.physical_offset, extent.size) for loss in recorded for extent in loss.extents}
     gaps = [gap for gap in plan.layout.gaps if (gap.physical_offset, gap.size) not in known]
-    behind = loss_of(rebuild, _COMMAND) or Loss(_COMMAND, int(time.time() * 1000))
+    behind = derived or Loss(COMMAND, int(time.time() * 1000))
     loss = Loss(
-        _COMMAND,
+        COMMAND,
         behind.time,
         sum(gap.size for gap in gaps),
         tuple(LostExtent(gap.physical_offset, gap.size, "missing") for gap in gaps[:MAX_LISTED]),
         behind.dropped,
         behind.files,
-        _messages(behind, rebuild),
+        _messages(behind, findings),
         (*behind.proofs, *_left(plan)),
     )
     return [*recorded, *(() if loss.is_none else (loss,))]
 
 
-def _messages(behind: Loss, rebuild: RebuildPlan) -> dict[str, int]:
+def _messages(behind: Loss, findings: Sequence[Finding]) -> dict[str, int]:
     """Lost messages by topic as far as the queues of the source tell."""
     counts: Counter[str] = Counter()
     for each in behind.dropped:
         counts[each.topic] += each.units
-    for finding in rebuild.findings:
+    for finding in findings:
         if finding.code == _NEUTRAL and finding.topic:
             counts[finding.topic] += finding.count
     return dict(sorted(counts.items()))
