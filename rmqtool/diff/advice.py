@@ -60,11 +60,18 @@ def _set_up(comparison: StoreComparison) -> Iterator[str]:
         yield "both are damaged: neither can be set up from the other as it is"
     elif damaged:
         good, bad = ("B", "A") if damaged == ("a",) else ("A", "B")
-        yield f"{bad} can be set up anew from {good}, whose messages are whole where {bad} is damaged"
+        if comparison.parting.both_lost:
+            yield f"{good} has inert records where {bad} is damaged, as a repair or a salvage makes them"
+            yield "what was there is in neither of them: a third copy may have it"
+        else:
+            yield f"{bad} can be set up anew from {good}, whose messages are whole where {bad} is damaged"
         yield from _save(comparison, "a" if bad == "A" else "b")
     elif comparison.a.end != comparison.b.end:
         ahead, behind = ("A", "B") if comparison.a.end > comparison.b.end else ("B", "A")
-        yield f"{behind} catches up as a slave of {ahead}, or can be set up anew from {ahead}"
+        if _side(comparison, "b" if behind == "B" else "a").cut_files:
+            yield f"set {behind} up anew from {ahead}: no broker starts with a log file of a wrong size"
+        else:
+            yield f"{behind} catches up as a slave of {ahead}, or can be set up anew from {ahead}"
         if not comparison.request.fast:
             yield f"before {ahead} is ever cut to follow {behind}:"
             yield from _save(comparison, "a" if ahead == "A" else "b")
@@ -73,7 +80,8 @@ def _set_up(comparison: StoreComparison) -> Iterator[str]:
 
 def _derived(comparison: StoreComparison) -> Iterator[str]:
     if comparison.own_queue_differences:
-        yield "queues differ though the logs do not; which of them is right is found by:"
+        more = "too" if comparison.parting.damaged else "though the logs do not"
+        yield f"queues differ, {more}; which of them is right is found by:"
         yield from (f"rmqtool verify {_path(side)}" for side in (comparison.a, comparison.b))
 
 

@@ -15,6 +15,7 @@ from rmqtool.diff.side import SIDES, Name, Side
 from rmqtool.formats.message import BLANK_SIZE
 from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.inert_records import LOST_TOPIC
 from rmqtool.scan.message_rows import message_dicts
 from rmqtool.scan.reader import LONGEST_BLANK, Event, scan_files
 
@@ -41,6 +42,12 @@ class Place:
     def end(self) -> int:
         """Physical offset behind it."""
         return self.offset + self.size
+
+    @property
+    def is_inert(self) -> bool:
+        """Whether it is an inert record, which a repair or a salvage has put in place of what was lost."""
+        topic = self.message["topic"].encode() if self.message else b""
+        return bool(topic) and LOST_TOPIC.startswith(topic)
 
     @property
     def is_damaged(self) -> bool:
@@ -80,6 +87,11 @@ class Parting:
     differences: tuple[Difference, ...] = ()
     extents: int = 0
     diverged: Difference | None = None
+
+    @property
+    def both_lost(self) -> bool:
+        """Whether inert records stand in one log where the other is damaged."""
+        return any(each.damaged and (each.a.is_inert or each.b.is_inert) for each in self.differences)
 
     @cached_property
     def damaged(self) -> tuple[Name, ...]:

@@ -13,6 +13,8 @@ from rmqtool.store.snapshot import Snapshot
 Name = Literal["a", "b"]
 SIDES: tuple[Name, Name] = ("a", "b")
 
+_PAGE = 4096  # bytes; the sizes that are set for log files are multiples of it
+
 
 @dataclass(frozen=True)
 class Side:
@@ -28,6 +30,13 @@ class Side:
     end: int
     data_end: int
     unread: list[RmqtoolError] = field(default_factory=list)
+
+    @property
+    def cut_files(self) -> list[MappedFile]:
+        """The files of a size that no broker gives them."""
+        size = max((file.size for file in self.files), default=0)
+        is_odd = len(self.files) == 1 and bool(size % _PAGE)
+        return [file for file in self.files if is_odd or file.size != size]
 
     @property
     def is_empty(self) -> bool:

@@ -39,9 +39,11 @@ def _heads(comparison: StoreComparison) -> Iterator[str]:
         if not side.files:
             yield "   no commit log file"
             continue
-        files = f"{counted(len(side.files), 'file')} of {byte_size(side.snapshot.log.file_size)}"
+        files = f"{counted(len(side.files), 'file')} of {byte_size(max(file.size for file in side.files))}"
         running = "; a broker runs on it" if side.snapshot.holder else ""
         yield f"   commit log {side.start} to {side.end}, {files}{running}"
+        for file in side.cut_files:
+            yield f"   {file.path.name} has {file.size} bytes: no broker gives a log file that size"
         if side.data_end > side.end:
             yield f"   {side.data_end - side.end} bytes behind the last whole record: torn, damaged, or left over"
 
@@ -108,9 +110,13 @@ def _what_differs(comparison: StoreComparison) -> str:
     parts = [f"from {comparison.start} on"] if a.start != b.start else []
     parts += ["epochs differ"] if comparison.epochs and comparison.epochs.differ else []
     parts += ["log files have different sizes"] if a.snapshot.log.file_size != b.snapshot.log.file_size else []
-    parts += [f"{len(comparison.queues)} queues differ"] if comparison.queues else []
-    parts += [f"{len(comparison.configs)} config entries differ"] if comparison.configs else []
+    parts += [_differ(len(comparison.queues), "queue", "queues")] if comparison.queues else []
+    parts += [_differ(len(comparison.configs), "config entry", "config entries")] if comparison.configs else []
     return ", ".join(parts)
+
+
+def _differ(count: int, one: str, many: str) -> str:
+    return f"1 {one} differs" if count == 1 else f"{count} {many} differ"
 
 
 def _differences(comparison: StoreComparison) -> Iterator[str]:
@@ -138,6 +144,8 @@ def _place(place: Place) -> str:
     if place.message is None:
         meaning = next((text for reason, text in REASON_MEANINGS.items() if reason == place.reason), place.kind)
         return f"{where}: {meaning}"
+    if place.is_inert:
+        return f"{where}: an inert record in place of what was lost"
     message = place.message
     queue = f"{message['topic']} queue {message['queue_id']} offset {message['queue_offset']}"
     wrong = "" if message["body_crc_ok"] else ", wrong body CRC"
@@ -176,7 +184,7 @@ def _follows(following: Following) -> str:
 
 def _count(tail: Tail) -> str:
     topics = ", ".join(f"{topic} {count}" for topic, count in tail.topics[:_TOPICS])
-    more = f" and {len(tail.topics) - _TOPICS} topics more" if len(tail.topics) > _TOPICS else ""
+    more = f" and {counted(len(tail.topics) - _TOPICS, 'more topic')}" if len(tail.topics) > _TOPICS else ""
     messages = "1 message" if tail.messages == 1 else f"{tail.messages} messages"
     return f"{messages} in {byte_size(tail.size)}" + (f" ({topics}{more})" if topics else "")
 
@@ -208,7 +216,7 @@ def _queues(comparison: StoreComparison) -> Iterator[str]:
     if len(own) > limit:
         yield f"  {len(own)} queues in all"
     if explained:
-        yield f"  {explained} queues differ as their logs do"
+        yield f"  {_differ(explained, 'queue', 'queues')} as the logs do"
 
 
 def _queue(queue: DifferingQueue) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tarfile
@@ -120,6 +121,31 @@ def test_damage_is_named(tmp_path: Path) -> None:
     found = diff(a, b)
     assert found.status == Exit.FINDINGS
     for words in ("damaged: A and B are copies of one log, but B is damaged", "wrong body CRC", f"verify {b}"):
+        assert words in found.out
+
+
+def test_what_was_lost_is_not_said_to_be_whole(tmp_path: Path) -> None:
+    """A salvaged copy has nothing of what the damaged one has lost."""
+    log = log_of()
+    a, b = pair(tmp_path, log, log_of())
+    path, position = log_file(a, log.offsets[7])
+    change(path, position + 88)
+    assert rmqtool("salvage", a, "--output", tmp_path / "saved").status == Exit.FINDINGS
+    found = diff(a, tmp_path / "saved")
+    for words in ("an inert record in place of what was lost", "it is in neither", "queues differ, too"):
+        assert words.replace("it is", "what was there is") in found.out
+    assert "A can be set up anew from B, whose" not in found.out
+    assert "A can be set up anew from B, whose" in diff(a, b).out
+
+
+def test_a_cut_file_does_not_catch_up(tmp_path: Path) -> None:
+    """A broker refuses to start with it."""
+    log = log_of()
+    a, b = pair(tmp_path, log, log_of())
+    path, position = log_file(b, log.offsets[-1])
+    os.truncate(path, position + 10)
+    found = diff(a, b)
+    for words in (f"{path.name} has {position + 10} bytes: no broker", "set B up anew from A: no broker starts"):
         assert words in found.out
 
 
