@@ -240,8 +240,10 @@ def _note_next(snapshot: Snapshot, message: Message, count: int, asked: dict[str
     command = f"rmqtool query {store}{conf}"
     note("")
     if not asked["trace"]:
-        which = "it stands" if count == 1 else "the last one stands"
-        note(f"where {which}: {command} --offset {message['physical_offset']} --trace")
+        which = "it" if count == 1 else "the last one"
+        note(
+            f"who has read {which}, and what has become of it: {command} --offset {message['physical_offset']} --trace"
+        )
         return
     topic, queue_id = quote(message["topic"]), message["queue_id"]
     note(

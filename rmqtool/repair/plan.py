@@ -143,7 +143,7 @@ def _repair_step(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) 
     more = [*(["--keep-offsets"] if keep_offsets else []), *(["--broker-conf", "BROKER_CONF"] if unknown else [])]
     changes, lost = _changes(diagnosis, repairs)
     if repairs.goes_on:
-        changes.append("then verify again, and repair what is left")
+        changes.append("then it verifies again, and goes on with what is left")
     return PlanStep(text, diagnosis.command("repair", *more), tuple(changes), tuple(dict.fromkeys(lost)))
 
 

@@ -14,15 +14,15 @@ from rmqtool.clean.forecast import LEVELS, Forecast, Outlook
 from rmqtool.clean.losses import Losses
 from rmqtool.clean.plan import CleanPlan
 from rmqtool.clean.undelivered import Undelivered
-from rmqtool.findings.finding import Finding
+from rmqtool.findings.finding import Finding, counted
 from rmqtool.show.clean_tables import answer, day_table, duration, file_table, moment
 from rmqtool.show.output import Columns, Style, byte_size, note, print_labelled, show_finding, show_table, table
 
 _LABEL_WIDTH = 12
 _SHOWN_RUNS = 20
 _KINDS = {
-    "delay": "delayed messages that wait",
-    "timer": "timed messages that wait",
+    "delay": "delayed messages that are not delivered yet",
+    "timer": "timed messages that are not delivered yet",
     "transaction": "half messages of pending transactions",
 }
 
@@ -130,6 +130,8 @@ def _forecast_facts(plan: CleanPlan, forecast: Forecast) -> Iterator[tuple[str, 
             f"{byte_size(round(growth.log_bytes_per_hour))} of log per hour, "
             f"{byte_size(round(growth.disk_bytes_per_hour))} with queues and index (by its last {span})",
         )
+    elif plan.facts.log_files:
+        yield "growth", "not known, so there is no forecast: the log has less than a minute of messages"
     if forecast.oldest_expires is not None:
         expires = f"{moment(forecast.oldest_expires, plan)}"
         goes = f", goes {moment(forecast.next_deletion, plan)}" if forecast.next_deletion is not None else ""
@@ -204,7 +206,7 @@ def _undelivered_lines(losses: Losses) -> Iterator[str]:
         at_most = "" if all(queue.exact for queue in queues) else "up to "
         due = min((queue.first_due for queue in queues if queue.first_due is not None), default=None)
         next_due = f", the first due {moment(due, losses.plan)}" if due is not None else ""
-        yield f"{at_most}{lost} {_KINDS[queues[0].kind]} of {topic} in {len(queues)} queues{next_due}"
+        yield f"{at_most}{lost} {_KINDS[queues[0].kind]} ({topic}, {counted(len(queues), 'queue')}){next_due}"
 
 
 def _show_topics(console: Console, losses: Losses) -> None:

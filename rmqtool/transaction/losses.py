@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,7 +81,7 @@ class Loss:
                 f"{counted(units, 'unit')} of {counted(len(self.dropped), 'queue')} led behind the end of the log"
             )
         parts += [f"missing: {_shown(self.files)}"] if self.files else []
-        topics = [f"{topic} {count}" for topic, count in sorted(self.messages.items())]
+        topics = [f"{topic} {count}" for topic, count in Counter(self.messages).most_common()]
         parts += [f"messages by topic, as far as known: {_shown(topics)}"] if topics else []
         run = self.command.partition(",")[0]  # a repair may go on in a second transaction
         return f"{run} of {rfc3339(self.time) or self.time}: {'; '.join([*parts, *self.proofs])}"

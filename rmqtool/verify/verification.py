@@ -289,7 +289,7 @@ class Verification:
                 ranges[name] = queue_range(queue, self.log_start, snapshot.release)
         self.lost = self._lost_by_topic(rest.lost, total.states)
         if rest.beyond_files.total():
-            message = f"{counted(rest.beyond_files.total(), 'consume queue unit')} of messages behind the last file"
+            message = f"{counted(rest.beyond_files.total(), 'message')} behind the last file, to which queues lead"
             self._report.add("commitlog.last-file-missing", message, offset=files_end)
         return ranges
 

@@ -67,10 +67,10 @@ def test_notes_come_in_their_order(store: Path) -> None:
     options = ("query", "store", "--scan", "--body", "none")
     paged, others = lines_of(on_terminal(*options, cwd=store.parent, PAGER=PAGER))
     assert len(paged) > 24
-    assert any("where the last one stands" in line for line in others)
+    assert any("who has read the last one" in line for line in others)
     text = on_terminal(*options, "--limit", "1", cwd=store.parent, PAGER=PAGER)
     assert "message  0" in text.splitlines()[0]
-    assert text.index("body") < text.index("where it stands")
+    assert text.index("body") < text.index("who has read it")
 
 
 def test_a_pager_that_is_left(store: Path) -> None:

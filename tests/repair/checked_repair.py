@@ -14,7 +14,7 @@ from typing import Any
 from rmqtool.repair.treatments import TREATMENTS
 from tests.commands.running import rmqtool
 
-GOES_ON = "then verify again, and repair what is left"
+GOES_ON = "then it verifies again, and goes on with what is left"
 _RESTORED = [code for code, treatment in TREATMENTS.items() if treatment == "restore"]
 
 
