@@ -202,7 +202,7 @@ def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, A
         from rmqtool.scan.filters import Filters
         from rmqtool.show.export_text import show_export
         from rmqtool.store.snapshot import Snapshot
-        from rmqtool.store.why_nothing import why_nothing
+        from rmqtool.store.why_nothing import excludes_nothing, why_nothing
 
         check_output(path, [named.store.root for named in opened])
         mode: Mode = options["mode"]
@@ -218,9 +218,11 @@ def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, A
         write_document(style, "export", style.store, summary(exported.manifest), status=status)
     else:
         show_export(exported, path, style)
-    if is_empty and not style.quiet:
-        for named in stores:
-            note(f"{named.name}: {why_nothing(Snapshot(named.store), settings.query.filters)}")
+    for named in () if style.quiet else stores:
+        snapshot, filters = Snapshot(named.store), settings.query.filters
+        reasons = [why_nothing(snapshot, filters)] if is_empty else [*excludes_nothing(snapshot, filters)]
+        for reason in reasons:
+            note(f"{named.name}: {reason}")
     return status
 
 

@@ -65,7 +65,7 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[F], F]]] = {
     "from-offset": (
         "from_offset",
         click.option("--from-offset", type=click.IntRange(0, _MAX_OFFSET), default=0, metavar="BYTES",
-                     help="First physical offset."),
+                     help="First physical offset (of a queue: to which units lead)."),
     ),
     "to-offset": (
         "to_offset",

@@ -37,12 +37,40 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     _EVERY: ("json", "int64", "color", "progress", "no-pager", "quiet", "verbose", "version", "help"),
 }
 _GROUP_OF = {name: group for group, names in _GROUPS.items() for name in names}
+_OTHER_NAMES = {
+    "--limit": ("--max", "--max-examples"),
+    "--max": ("--limit", "--max-examples"),
+    "--out": ("--output",),
+    "--output-dir": ("--output",),
+    "--queue-id": ("--queue",),
+    "--msgid": ("--msg-id",),
+    "--since": ("--from", "--time"),
+    "--until": ("--to",),
+    "--begin": ("--from",),
+    "--end": ("--to",),
+    "--threads": ("--jobs",),
+    "--release": ("--broker-version",),
+    "--config": ("--broker-conf",),
+}
+"""Options as other tools and commands call them, and ours."""
 _RANGE = re.compile(r"(?:; )?[-<=\d]*\bx[<>=]+-?\d+")  # of numbers, which an error tells whom it concerns
 _EMPTY = re.compile(r" *\[\]")
 
 
 class HelpPage(click.Command):
     """A command whose examples stand before its options, which stand in groups."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The options; one that another tool, or another command, calls otherwise is named."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            ours = {name for option in self.get_params(ctx) for name in option.opts}
+            meant = [name for name in _OTHER_NAMES.get(error.option_name, ()) if name in ours]
+            if not meant:
+                raise
+            message = f"No such option '{error.option_name}'. Did you mean '{meant[0]}'?"
+            raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The whole page."""

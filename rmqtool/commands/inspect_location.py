@@ -74,8 +74,9 @@ def list_from(
         status = list_at(shown, _listing(location, request, watched), options.by_record)
     nothing_fits = shown.empty and request.limit != 0 and request.filters != Filters()
     if not style.quiet:
-        if nothing_fits:
-            note(_why_nothing(location, request.filters, conf, limit_rate))
+        if nothing_fits or request.filters.excluded_topics:
+            for text in _about_filters(location, request.filters, conf, limit_rate, nothing_fits=nothing_fits):
+                note(text)
         elif shown.empty and request.limit != 0:
             note(f"nothing is stored in this part of the {'commit log' if location.kind == 'commitlog' else 'store'}")
         _print_other_kind(location)
@@ -151,15 +152,19 @@ def _listing(location: Location, request: ListingRequest, options: ListingOption
     return limited(follow_log(location, options, from_end=from_end), request.limit)
 
 
-def _why_nothing(location: Location, filters: Filters, conf: BrokerConf, limit_rate: RateLimit | None) -> str:
+def _about_filters(
+    location: Location, filters: Filters, conf: BrokerConf, limit_rate: RateLimit | None, *, nothing_fits: bool
+) -> list[str]:
+    """Why nothing passes the filters, or which of them leave nothing out."""
     from rmqtool.store.snapshot import Snapshot
     from rmqtool.store.store import open_store
-    from rmqtool.store.why_nothing import NOTHING_FITS, why_nothing
+    from rmqtool.store.why_nothing import NOTHING_FITS, excludes_nothing, why_nothing
 
     try:
-        return why_nothing(Snapshot(open_store(location.root, conf), limit=limit_rate), filters)
+        snapshot = Snapshot(open_store(location.root, conf), limit=limit_rate)
+        return [why_nothing(snapshot, filters)] if nothing_fits else [*excludes_nothing(snapshot, filters)]
     except RmqtoolError:  # a file without its store
-        return NOTHING_FITS
+        return [NOTHING_FITS] if nothing_fits else []
 
 
 def _print_other_kind(location: Location) -> None:

@@ -60,9 +60,9 @@ def undo(
     """Take back the last repair of a store.
 
     Every repair keeps the files that it replaced in STORE/.rmqtool. This puts those of the last repair back, of all
-    its rounds, if nothing that it wrote has changed since; run it again to take back the repair before. Once a broker has run on the
-    store a repair can seldom be taken back: then --discard frees the space, and does nothing else. A repair or an
-    undo that was interrupted is brought to its end first.
+    its rounds, if nothing that it wrote has changed since; run it again to take back the repair before. Once a broker
+    has run on the store a repair can seldom be taken back: then --discard frees the space, and does nothing else. A
+    repair or an undo that was interrupted is brought to its end first.
     """
     from rmqtool.store.store import open_store
     from rmqtool.transaction import Undo, has_leftovers, interrupted, kept_transactions, last_run

@@ -159,6 +159,7 @@ def _show_queues(console: Console, overview: Overview, statistics: LogStatistics
     if statistics:
         columns += [("In log", "right"), ("Size", "right")]
         totals = statistics.topics
+        shown.sort(key=lambda cells: -totals.get(str(cells[0]), LogTotals()).bytes)
         shown = [[*cells, *_total_cells(totals.get(str(cells[0]), LogTotals()))] for cells in shown]
     show_table(
         console, table(f"{_count(len(overview.queues), 'queue')} of {_count(len(rows), 'topic')}", columns, shown)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
 from rmqtool.base.times import rfc3339
+from rmqtool.rules.system_topics import is_system_topic
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.topic_choice import TopicChoice, is_pattern
 from rmqtool.store.snapshot import Snapshot
@@ -38,6 +39,13 @@ def _reasons(snapshot: Snapshot, filters: Filters) -> Iterator[str]:
         yield f"the log holds the offsets {log.min_offset} to {log.max_offset}"
 
 
+def excludes_nothing(snapshot: Snapshot, filters: Filters) -> Iterator[str]:
+    """A sentence for each topic that is left out and that the store does not have."""
+    for topic in filters.excluded_topics:
+        if unknown := unknown_topic(snapshot, topic):
+            yield f"--exclude-topic leaves nothing out: {unknown}"
+
+
 def unknown_topic(snapshot: Snapshot, topic: str) -> str | None:
     """A sentence with the nearest names, None for a topic, or a pattern of some, that has queues or is configured."""
     names = snapshot.topic_names
@@ -54,7 +62,8 @@ def instead_of(name: str, names: Sequence[str]) -> str:
     if near:
         return f" (did you mean {' or '.join(near)}?)"
     more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-    return f"; there are {', '.join(names[:_FEW])}{more}"
+    first = sorted(names, key=is_system_topic)[:_FEW]  # those of people
+    return f"; there are {', '.join(first)}{more}"
 
 
 def shown_ids(ids: Sequence[int]) -> str:

@@ -256,12 +256,15 @@ def test_a_command_that_is_none() -> None:
     ("word", "said"),
     [
         ("verfy", "no command verfy (did you mean verify?)"),
+        ("verify --limit 3", "No such option '--limit'. Did you mean '--max-examples'?"),
+        ("query --since -1h", "No such option '--since'. Did you mean '--from'?"),
+        ("verify --since -1h", "No such option '--since'."),
         ("rebuild", "no command rebuild (did you mean rebuild-cq or rebuild-index?)"),
         ("zzz", "no command zzz\n"),
     ],
 )
 def test_an_unknown_command_gets_the_nearest_names(word: str, said: str) -> None:
-    found = rmqtool(word, "store")
+    found = rmqtool(*word.split(), "store")
     assert found.status == Exit.USAGE
     assert said in found.err
 

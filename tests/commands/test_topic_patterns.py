@@ -91,3 +91,10 @@ def test_no_topic_of_that_pattern(golden_store: GoldenStore) -> None:
     found = inspect(golden_store(STORE), "--topic", "ordres*", part="commitlog")
     assert found.status == Exit.FINDINGS
     assert "no topic is named ordres* (did you mean orders?)" in found.err
+
+
+def test_an_exclusion_that_leaves_nothing_out(golden_store: GoldenStore) -> None:
+    """A listing, and an export, that is more than was meant says so."""
+    said = "--exclude-topic leaves nothing out: there is no topic ordres (did you mean orders?)"
+    assert said in inspect(golden_store(STORE), "--exclude-topic", "ordres", part="commitlog").err
+    assert said not in inspect(golden_store(STORE), "--exclude-topic", "orders", part="commitlog").err
