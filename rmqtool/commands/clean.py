@@ -25,7 +25,7 @@ from rmqtool.commands.writing import (
     write_plan,
     yes_option,
 )
-from rmqtool.show.output import Style, byte_size, write_document, write_text
+from rmqtool.show.output import Style, byte_size, note, write_document, write_text
 
 if TYPE_CHECKING:
     from rmqtool.clean.forecast import Forecast
@@ -203,6 +203,8 @@ def _ask(shown: _PlanOutput, count: int, unfinished: str | None, consent: _Conse
 
     first = f"End the interrupted run {unfinished} first, and look again. " if unfinished else ""
     measured = ", by the time or disk that you gave and not this machine's" if consent.as_if else ""
+    if consent.yes and consent.as_if:
+        note("this deletes by the time or disk that you gave, not by this machine's")
     question = f"{first}Delete {'this file' if count == 1 else f'these {count} files'} for good{measured}?"
     if consent.allow_unread or not shown.losses.may_lose_unread:
         confirm(question, yes=consent.yes)
