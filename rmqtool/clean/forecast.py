@@ -31,6 +31,14 @@ class Growth:
     since: int
     until: int
 
+    def times(self, factor: float) -> Growth:
+        """A growth that is so many times as fast."""
+        return replace(
+            self,
+            log_bytes_per_hour=self.log_bytes_per_hour * factor,
+            disk_bytes_per_hour=self.disk_bytes_per_hour * factor,
+        )
+
 
 @dataclass(frozen=True)
 class Outlook:
@@ -39,6 +47,22 @@ class Outlook:
     file_reserved_time: int
     most_used_ratio: float
     reached: dict[str, int | None]
+
+
+@dataclass(frozen=True)
+class Course:
+    """The used part of the fullest disk of the log, hour by hour from now on, when it grows `times` as fast as it did.
+
+    Behind the last of `ratios` nothing changes, or the disk is full. `total` are its bytes.
+    """
+
+    times: float
+    total: int
+    ratios: Sequence[float]
+
+    def reaches(self, level: float) -> int | None:
+        """Hours until more than `level`, a fraction, is used; None when that does not happen."""
+        return next((hour for hour, ratio in enumerate(self.ratios) if ratio > level), None)
 
 
 @dataclass(frozen=True)
@@ -69,6 +93,27 @@ def forecast(plan: CleanPlan) -> Forecast:
         _next_deletion(plan, first.expires) if first else None,
         [_outlook(plan, disk, growth, hours) for hours in times if hours >= 0] if usable and growth and disk else [],
     )
+
+
+def courses(plan: CleanPlan, growth: Growth | None, factors: Sequence[float] = (1.0, 2.0)) -> list[Course]:
+    """How the disk fares with the settings as they are, for each growth; none without a growth or a disk's size."""
+    release = plan.facts.snapshot.release
+    disk = min(plan.facts.disks.log, key=lambda disk: disk.ratio(release), default=None)
+    if growth is None or disk is None or disk.total <= 0:
+        return []
+    settings = replace(plan.rules.settings, clean_file_forcibly_enable=False)
+    rules = replace(plan.rules, settings=settings, manual=False)
+    return [
+        Course(factor, disk.total, [*_until_full(_ratios(plan, rules, disk, growth.times(factor)))])
+        for factor in factors
+    ]
+
+
+def _until_full(ratios: Iterator[tuple[int, float]]) -> Iterator[float]:
+    for _, ratio in ratios:
+        yield min(ratio, 1.0)
+        if ratio >= 1:
+            return
 
 
 def growth_of(facts: Facts) -> Growth | None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqtool.base.errors import Exit, RmqtoolError, UnreadableError, UsageError
+from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.commands.filter_options import filter_options, limit_option
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.inspect_location import FILTERS, ListingRequest, is_given, list_from, option_name
@@ -23,10 +21,8 @@ from rmqtool.show.pager import begin_paging
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
-    from rmqtool.base.mapped_files import MappedFile, MappedFiles
     from rmqtool.inspect.log_statistics import LogStatistics
     from rmqtool.inspect.overview import Overview
-    from rmqtool.scan.reader import Event
     from rmqtool.store.paths import Kind
     from rmqtool.store.snapshot import Snapshot
 
@@ -193,6 +189,7 @@ def _show_store(style: Style, overview: Overview, *, scan: bool) -> Exit:
 
 def _scan_log(style: Style, snapshot: Snapshot) -> tuple[LogStatistics, list[RmqtoolError]]:
     """Statistics of all records, and the errors of files that could not be read."""
+    from rmqtool.inspect.log_events import events_of
     from rmqtool.inspect.log_statistics import LogStatistics
     from rmqtool.show.progress import byte_progress
 
@@ -200,39 +197,7 @@ def _scan_log(style: Style, snapshot: Snapshot) -> tuple[LogStatistics, list[Rmq
     first = next((file.start_offset for file in (*older.files, *log.files)), 0)
     statistics, unread = LogStatistics(live=snapshot.holder is not None), list[RmqtoolError]()
     with byte_progress("reading the commit log", older.size + log.size, style=style) as progress:
-        for event in _events(snapshot, unread):
+        for event in events_of(snapshot, unread):
             statistics.add(event)
             progress.update(event.physical_offset + event.size - first)
     return statistics, unread
-
-
-def _events(snapshot: Snapshot, unread: list[RmqtoolError]) -> Iterator[Event]:
-    """The scan of the whole log, of a converted broker first of the one before DLedger."""
-    from rmqtool.scan.reader import scan_files
-    from rmqtool.store.commit_log import readable_end
-    from rmqtool.store.dledger_log import scan_entries
-
-    reading, live = snapshot.reading, snapshot.holder is not None
-
-    def scan(files: Sequence[MappedFile], start: int) -> Iterator[Event]:
-        return scan_files(files, start, readable_end(files, reading, live=live), reading)
-
-    yield from _readable_events(scan, snapshot.older_log, unread)
-    entries = partial(scan_entries, reading=reading)
-    yield from _readable_events(entries if snapshot.store.layout == "dledger" else scan, snapshot.log, unread)
-
-
-def _readable_events(
-    scan: Callable[[Sequence[MappedFile], int], Iterator[Event]], log: MappedFiles, unread: list[RmqtoolError]
-) -> Iterator[Event]:
-    """The scan of some files; one that cannot be read is added to `unread` and left out from there on."""
-    files, position = list(log.files), 0
-    while files:
-        try:
-            for event in scan(files, position):
-                position = event.physical_offset + event.size
-                yield event
-            return
-        except UnreadableError as error:  # noqa: PERF203 - once for each file that cannot be read
-            unread.append(error)
-            files = [file for file in files if str(file.path) != error.file]

@@ -24,13 +24,15 @@ Line = tuple[str, str]
 def show_trace(console: Console, message: dict[str, Any]) -> None:
     """Print the trace of a message, its JSON object `places`."""
     trace = message["places"]
-    for label, text in _lines(message, trace):
+    for label, text in trace_lines(message):
         print_labelled(console, Text(f"{label:<{_LABEL_WIDTH}} ", style="dim"), text)
     for contradiction in trace["contradictions"]:
         print_labelled(console, Text(f"{'WRONG':<{_LABEL_WIDTH}} ", style="bold red"), contradiction)
 
 
-def _lines(message: dict[str, Any], trace: dict[str, Any]) -> Iterator[Line]:
+def trace_lines(message: dict[str, Any]) -> Iterator[Line]:
+    """The labels and texts of a message with its trace."""
+    trace = message["places"]
     yield from _log_lines(trace["commit_log"])
     yield from _queue_lines("queue", trace["consume_queue"], trace["consumers"], message)
     for queue in trace["further_queues"]:

@@ -1,0 +1,69 @@
+"""All that a report shows, gathered from the jobs that find it out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import tzinfo
+from typing import Any
+
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.clean.forecast import Course, Forecast, courses, forecast
+from rmqtool.clean.losses import Losses, losses_of
+from rmqtool.clean.plan import AsIf, CleanPlan, next_deletions
+from rmqtool.inspect.overview import Overview
+from rmqtool.repair.plan import Plan
+from rmqtool.report.positions import GroupPosition, positions_of
+from rmqtool.report.timeline import Timeline
+from rmqtool.verify.outcome import Outcome
+
+
+@dataclass(frozen=True)
+class Retention:
+    """What the cleaner does next, who loses by it, and how the disk fares: as it grows now, and twice as fast."""
+
+    plan: CleanPlan
+    losses: Losses
+    forecast: Forecast
+    courses: Sequence[Course]
+
+
+@dataclass(frozen=True)
+class StoreReport:
+    """A store at `now`, epoch ms; times are shown in `zone`, None: this machine's.
+
+    `retention` is None where `no_retention` says why. `lives` are messages with their traces, JSON objects of `query`.
+    """
+
+    now: int
+    zone: tzinfo | None
+    overview: Overview
+    outcome: Outcome
+    plan: Plan
+    timeline: Timeline
+    retention: Retention | None
+    no_retention: str | None
+    positions: Sequence[GroupPosition]
+    lives: Sequence[dict[str, Any]] = field(default_factory=tuple)
+
+
+def gather(
+    now: int, zone: tzinfo | None, overview: Overview, outcome: Outcome, plan: Plan, timeline: Timeline
+) -> StoreReport:
+    """What has been read already, with retention and groups."""
+    retention, why = None, None
+    snapshot = overview.snapshot
+    try:
+        retention = _retention(overview, now, zone)
+    except RmqtoolError as error:
+        why = str(error)
+    ranges = (((queue.topic, queue.queue_id), offsets) for queue, offsets in overview.queues)
+    positions = positions_of(snapshot, ranges, retention.losses.groups if retention else ())
+    return StoreReport(now, zone, overview, outcome, plan, timeline, retention, why, positions)
+
+
+def _retention(overview: Overview, now: int, zone: tzinfo | None) -> Retention:
+    snapshot = overview.snapshot
+    plan = next_deletions(snapshot.store, snapshot.version, now, AsIf(zone=zone))
+    outlook = forecast(plan)
+    return Retention(plan, losses_of(plan), outlook, courses(plan, outlook.growth))

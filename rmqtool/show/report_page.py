@@ -1,0 +1,227 @@
+"""A report as one HTML file: it loads nothing, runs no script, and can be read without its pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from rmqtool import __version__
+from rmqtool.base.times import rfc3339
+from rmqtool.findings.finding import Finding, counted
+from rmqtool.repair.plan import Plan
+from rmqtool.report.facts import Retention, StoreReport
+from rmqtool.report.positions import GroupPosition
+from rmqtool.scan.redaction import Redaction
+from rmqtool.show.clean_tables import answer
+from rmqtool.show.html import Content, Html, details, element, joined, table
+from rmqtool.show.output import byte_size
+from rmqtool.show.report_pictures import disk_picture, growth_picture, log_picture, position_line, retention_picture
+from rmqtool.show.report_redaction import ReportRedaction
+from rmqtool.show.report_style import STYLE
+from rmqtool.show.report_times import Clock
+from rmqtool.show.trace_text import trace_lines
+
+_MAX_FINDINGS = 100
+_MAX_TOPICS = 200
+_MAX_QUEUES = 500
+_MAX_GROUPS = 200
+_BY_SIGNS = ", by what is in the store"
+_NO_DISK = "How the disk fares is not known: the log is too short to show a growth, or its disk cannot be measured."
+_VERDICTS = {
+    "clean": "messages, queues and index are sound",
+    "dirty": "the next start mends it without loss",
+    "corrupt": "see what to do",
+    "unproven": "nothing is wrong in what could be checked",
+}
+
+
+def report_page(report: StoreReport, redaction: Redaction | None) -> str:
+    """The file's text."""
+    clock, hidden = Clock(report.zone), ReportRedaction(redaction)
+    root = hidden.text(str(report.outcome.root))
+    title = f"RocketMQ store {root}"
+    head = element(
+        "head",
+        Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
+        element("title", title),
+        element("style", Html(STYLE)),
+    )
+    body = element("body", element("header", element("h1", title), _made(report, clock)),
+                   element("main", *_sections(report, clock, hidden)))  # fmt: skip
+    return f'<!DOCTYPE html>\n<html lang="en">{head}{body}</html>\n'
+
+
+def _made(report: StoreReport, clock: Clock) -> Html:
+    made = f"Looked at on {clock.time(report.now)} by rmqtool {__version__}; nothing in the store was changed."
+    return element("p", made, class_="soft")
+
+
+def _sections(report: StoreReport, clock: Clock, hidden: ReportRedaction) -> Iterator[Html]:
+    yield _verdict(report)
+    yield _facts(report, clock)
+    if report.plan:
+        yield _section("What to do", _plan(report.plan, hidden))
+    yield _section("Findings", _findings(report, hidden))
+    yield _section("The commit log", log_picture(report))
+    yield _section("Growth", growth_picture(report, clock))
+    yield _section("Retention", _retention(report, clock))
+    yield _section("Consumer groups", _groups(report, clock))
+    yield _section("Topics and queues", _topics(report))
+    if report.lives:
+        yield _section("Life of messages", *(_life(message, clock, hidden) for message in report.lives))
+
+
+def _section(title: str, *contents: Content) -> Html:
+    return element("section", element("h2", title), *contents)
+
+
+def _verdict(report: StoreReport) -> Html:
+    outcome = report.outcome
+    sentences = [_VERDICTS[outcome.verdict]]
+    start = outcome.start
+    if start and start.refuses is not None:
+        sentences.append(f"a broker would refuse to start: {start.refuses}")
+    elif start and start.messages_lost:
+        sentences.append(f"started now, a broker would lose {counted(start.messages_lost, 'message')}")
+    if outcome.lost:
+        minimum = "at least " if outcome.lost_is_minimum else ""
+        sentences.append(f"{minimum}{counted(outcome.lost.total(), 'message')} cannot be read")
+    if not outcome.complete:
+        sentences.append("the verification was interrupted")
+    return element("p", element("strong", f"Verdict: {outcome.verdict}"), Html("<br>"), "; ".join(sentences),
+                   class_=f"verdict {outcome.verdict}")  # fmt: skip
+
+
+def _facts(report: StoreReport, clock: Clock) -> Html:
+    outcome, overview = report.outcome, report.overview
+    snapshot, log = outcome.snapshot, overview.log_range
+    rows: list[tuple[str, str]] = [
+        ("broker", "runs on the store" if snapshot.holder else f"not running, last stop {overview.last_exit}"),
+        ("release", f"the rules of {snapshot.releases} count{'' if snapshot.releases.is_named else _BY_SIGNS}"),
+        ("commit log", f"{counted(len(snapshot.log.files), 'file')} of {byte_size(snapshot.log.file_size)}, "
+                       f"{counted(outcome.total.totals.messages, 'message')}, {byte_size(outcome.total.totals.bytes)}"),
+    ]  # fmt: skip
+    if log and log.first_store_timestamp is not None:
+        rows.append(("stored", f"{clock.time(log.first_store_timestamp)} to {clock.time(log.last_store_timestamp)}"))
+    rows.append(("queues", f"{len(overview.queues)} of {counted(len(report.timeline.topics), 'topic')} with messages"))
+    if outcome.unproven:
+        rows.append(("limits", f"not checked, or cannot be: {'; '.join(outcome.unproven)}"))
+    return element("dl", *(joined((element("dt", label), element("dd", told))) for label, told in rows), class_="facts")
+
+
+def _plan(plan: Plan, hidden: ReportRedaction) -> Html:
+    parts: list[Html] = []
+    if plan.start_after:
+        parts.append(element("p", element("strong", f"Start no broker before step {plan.start_after} is done.")))
+    items = []
+    for step in plan.steps:
+        inside: list[Content] = [hidden.text(step.text)]
+        if step.command:
+            inside.append(element("pre", element("code", hidden.text(step.command))))
+        if step.changes:
+            inside.append(element("ul", *(element("li", hidden.text(change)) for change in step.changes)))
+        inside += [element("p", f"lost: {hidden.text(lost)}", class_="lost") for lost in step.lost]
+        items.append(element("li", *inside))
+    parts += [element("ol", *items)] if items else []
+    parts += [element("p", f"stays: {hidden.text(told)}", class_="soft") for told in plan.remaining]
+    return joined(parts)
+
+
+def _findings(report: StoreReport, hidden: ReportRedaction) -> Html:
+    findings = [each for each in report.outcome.findings if each.severity != "info"]
+    if not findings:
+        return element("p", "None.")
+    order = {"error": 0, "warning": 1}
+    findings.sort(key=lambda each: order[each.severity])
+    rows = [_finding_row(each, hidden) for each in findings[:_MAX_FINDINGS]]
+    more = len(findings) - len(rows)
+    shown = table(counted(len(findings), "finding"), ["", "Code", "Where", "What", "The broker", "Times"], rows, (5,))
+    return joined((shown, element("p", f"and {more} more"))) if more > 0 else shown
+
+
+def _finding_row(each: Finding, hidden: ReportRedaction) -> list[object]:
+    where = [each.file or "", "" if each.offset is None else f"offset {each.offset}"]
+    where += [f"{each.topic} queue {each.queue_id}"] if each.topic is not None and each.queue_id is not None else []
+    told = hidden.finding(each)
+    return [element("span", each.severity, class_=each.severity), element("code", each.code),
+            ", ".join(part for part in where if part), told, each.effect, each.count]  # fmt: skip
+
+
+def _retention(report: StoreReport, clock: Clock) -> Html:
+    retention = report.retention
+    if retention is None:
+        return element("p", f"Not known: {report.no_retention}")
+    return joined((element("p", answer(retention.plan, retention.losses)),
+                   retention_picture(report, retention, clock), _disk(retention)))  # fmt: skip
+
+
+def _disk(retention: Retention) -> Html:
+    settings = retention.plan.rules.settings
+    if not retention.courses:
+        return element("p", _NO_DISK)
+    levels = [("diskMaxUsedSpaceRatio", settings.disk_max_used_space_ratio / 100),
+              ("diskSpaceCleanForciblyRatio", settings.forcibly_level),
+              ("diskSpaceWarningLevelRatio", settings.warning_level)]  # fmt: skip
+    return disk_picture(retention.courses, levels)
+
+
+def _groups(report: StoreReport, clock: Clock) -> Html:
+    if not report.positions:
+        return element("p", "No group has committed an offset.")
+    log = report.overview.log_range
+    low = log.first_store_timestamp if log and log.first_store_timestamp is not None else 0
+    high = log.last_store_timestamp if log and log.last_store_timestamp is not None else 1
+    rows = [_group_row(each, low, high, clock) for each in report.positions[:_MAX_GROUPS]]
+    heads = ["Group", "Topic", "Queues", "Not read", "Oldest not read", "Along the log's time", "Lost by the next run"]
+    more = len(report.positions) - len(rows)
+    shown = table("What each group has still to read", heads, rows, (2, 3, 6))
+    return joined((shown, element("p", f"and {more} more, which have less to read"))) if more > 0 else shown
+
+
+def _group_row(each: GroupPosition, low: int, high: int, clock: Clock) -> list[object]:
+    is_known = each.next_timestamp is not None
+    bar = position_line(each.next_timestamp or 0, low, high) if is_known else ""
+    oldest = clock.time(each.next_timestamp) if is_known else ""
+    lost = element("strong", each.lost, class_="lost") if each.lost else 0
+    return [each.group, each.topic, each.queues, f"{each.lag:,}", oldest, bar, lost]
+
+
+def _topics(report: StoreReport) -> Html:
+    timeline = report.timeline
+    sums = timeline.by_time.sum(axis=1)
+    names = timeline.largest(len(timeline.topics))
+    queues: dict[str, int] = {}
+    for queue, _ in report.overview.queues:
+        queues[queue.topic] = queues.get(queue.topic, 0) + 1
+    rows = [[name, queues.get(name, 0), f"{int(timeline.messages[timeline.topics[name]]):,}",
+             byte_size(int(sums[timeline.topics[name]]))] for name in names[:_MAX_TOPICS]]  # fmt: skip
+    parts = [table("Topics in the commit log", ["Topic", "Queues", "Messages", "Bytes"], rows, (1, 2, 3))]
+    if len(names) > len(rows):
+        parts.append(element("p", f"and {len(names) - len(rows)} smaller ones"))
+    parts.append(_queues(report))
+    return joined(parts)
+
+
+def _queues(report: StoreReport) -> Html:
+    ranges = sorted(report.overview.queues, key=lambda each: each[1].min_offset - each[1].max_offset)
+    rows = [[queue.topic, queue.queue_id, offsets.min_offset, offsets.max_offset, len(queue.files.files)]
+            for queue, offsets in islice(ranges, _MAX_QUEUES)]  # fmt: skip
+    more = len(ranges) - len(rows)
+    heads = ["Topic", "Queue", "Minimum", "Maximum", "Files"]
+    shown = table("Consume queues, the longest first", heads, rows, (1, 2, 3, 4))
+    rest = [element("p", f"and {more} shorter ones")] if more > 0 else []
+    return details(counted(len(ranges), "consume queue"), shown, *rest)
+
+
+def _life(message: dict[str, Any], clock: Clock, hidden: ReportRedaction) -> Html:
+    message = hidden.message(message)
+    name = message["unique_key"] or message["message_id"] or message["physical_offset"]
+    times = [("sent", message["born_timestamp"]), ("stored", message["store_timestamp"])]
+    times += [(f"read by {item['group']}, at the latest", item["as_of_timestamp"])
+              for item in message["places"]["consumers"] if item["consumed"]]  # fmt: skip
+    known = sorted(((time, told) for told, time in times if time is not None), key=lambda pair: pair[0])
+    events = element("ol", *(element("li", f"{clock.time(time)}: {told}", title=rfc3339(time)) for time, told in known))
+    lines = "\n".join(f"{label:<12} {told}" for label, told in trace_lines(message))
+    return joined((element("h3", f"{message['topic']} {name}"), events,
+                   details("Where it stands, and what proves it", element("pre", lines))))  # fmt: skip

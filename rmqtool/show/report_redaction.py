@@ -1,0 +1,39 @@
+"""What of a report is redacted: findings quote hosts and keys, traces have all of a message."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rmqtool.findings.finding import Finding
+from rmqtool.scan.redaction import Redaction
+
+_HOST = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?\b|\[[0-9a-fA-F:.]{2,}\](?::\d{1,5})?")
+_QUOTING = ("index.", "config.", "timer.")
+"""Codes whose sentences may quote keys or properties of messages."""
+
+
+class ReportRedaction:
+    """Redacts sentences and messages; without a redaction all stays as it is."""
+
+    def __init__(self, redaction: Redaction | None) -> None:
+        self._redaction = redaction
+
+    def text(self, sentence: str) -> str:
+        """A sentence or a command without the hosts in it."""
+        redaction = self._redaction
+        if redaction is None or "hosts" not in redaction.what:
+            return sentence
+        return _HOST.sub(lambda found: redaction.text(found[0]), sentence)
+
+    def finding(self, finding: Finding) -> str:
+        """What a finding says."""
+        what = self._redaction.what if self._redaction else frozenset()
+        if what & {"keys", "properties"} and finding.code.startswith(_QUOTING):
+            return "(left out: it may quote what is redacted)"
+        return self.text(finding.message)
+
+    def message(self, message: dict[str, Any]) -> dict[str, Any]:
+        """A message with its trace."""
+        redacted: dict[str, Any] = self._redaction.value(message) if self._redaction else message
+        return redacted
