@@ -1,7 +1,7 @@
 """The loss that a rebuild finds: after it nothing in the store proves what queues, index and checkpoint still knew.
 
 What an unclean stop took is no loss of this kind: only what led behind the last file counts while `abort` is there, or
-when the rebuild right before has taken it out.
+where a rebuild has taken it out.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from rmqtool.rebuild.lost_extents import Extent
 from rmqtool.rebuild.plan import QueuePlan, RebuildPlan
 from rmqtool.store.checkpoint import credible
 from rmqtool.store.index_files import stored_offset
-from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.missing_files import missing_files
 from rmqtool.store.store import CHECKPOINT
 from rmqtool.store.unit_files import open_units
-from rmqtool.transaction import Loss, kept_transactions, recorded_losses
+from rmqtool.transaction import Loss, recorded_losses, was_killed
 from rmqtool.transaction.losses import MAX_LISTED, DroppedUnits, LostExtent
 
 _OFFSET = "logics_physical_offset"
@@ -64,12 +63,8 @@ def _listed(extent: Extent) -> LostExtent:
 def _last_known(plan: RebuildPlan) -> int:
     """The largest physical offset to which a file may lead without proving a loss."""
     snapshot = plan.source.snapshot
-    root, files = snapshot.store.root, snapshot.log.files
-    before = [change for kept in kept_transactions(root)[-1:] for change in kept.changes]
-    is_unclean = (root / ABORT_FILE).exists() or any(
-        change.path == ABORT_FILE and change.after is None for change in before
-    )
-    return files[-1].end_offset - 1 if is_unclean and files else plan.last_record[0]
+    files = snapshot.log.files
+    return files[-1].end_offset - 1 if files and was_killed(snapshot.store.root) else plan.last_record[0]
 
 
 def _dropped(plan: RebuildPlan, last: int) -> tuple[list[DroppedUnits], int]:

@@ -31,7 +31,7 @@ from rmqtool.transaction.home import Recovered, has_leftovers, interrupted
 from rmqtool.transaction.losses import Loss, RecordedLoss, acknowledge, keep_losses, recorded_losses
 from rmqtool.transaction.staging import StagedFile
 from rmqtool.transaction.transaction import Committed, Transaction
-from rmqtool.transaction.undo import CONTINUED, Kept, Undo, kept_transactions, last_run
+from rmqtool.transaction.undo import CONTINUED, Kept, Undo, kept_transactions, last_run, was_killed
 
 __all__ = [
     "CONTINUED",
@@ -50,4 +50,5 @@ __all__ = [
     "kept_transactions",
     "last_run",
     "recorded_losses",
+    "was_killed",
 ]

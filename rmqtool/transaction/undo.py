@@ -10,9 +10,11 @@ from shlex import quote
 from types import TracebackType
 
 from rmqtool.base.errors import ChangedError
+from rmqtool.store.lock import ABORT_FILE, LOCK_FILE
 from rmqtool.transaction.digest import manifest_of, size_of
 from rmqtool.transaction.home import OLD, UNDO, UNDONE, Recovered, transactions
 from rmqtool.transaction.journal import (
+    JOURNAL,
     Journal,
     PathChange,
     State,
@@ -65,6 +67,21 @@ def kept_transactions(root: Path) -> list[Kept]:
     paths = StorePaths(os.path.realpath(root), SYSTEM)
     places = [root / HOME / name for name in transactions(root).values()]
     return [_kept(read_journal(place, paths), read_state(place)) for place in places]
+
+
+def was_killed(root: Path) -> bool:
+    """Whether the last broker was killed: `abort` is there, or was taken out by us since; reads only.
+
+    Each start of a broker writes its `lock` (`DefaultMessageStore#start`).
+    """
+    if (root / ABORT_FILE).exists():
+        return True
+    lock = root / LOCK_FILE
+    started = lock.stat().st_mtime_ns if lock.exists() else 0
+    places = [
+        root / HOME / name for name in transactions(root).values() if (root / HOME / name / OLD / ABORT_FILE).exists()
+    ]
+    return any((place / JOURNAL).stat().st_mtime_ns > started for place in places)
 
 
 class Undo:

@@ -21,6 +21,11 @@ from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.start import Prediction
 from rmqtool.verify.verification import Verification
 
+_QUEUES_COUNT_ON = frozenset(
+    f"consumequeue.{each}" for each in ("tags-code", "store-timestamp", "pre-blank", "ext-address")
+)
+"""Findings of units that lead to their messages nevertheless, and so count what damage held."""
+
 
 def outcome_of(verification: Verification) -> Outcome:
     """The outcome so far, or in the end."""
@@ -97,7 +102,8 @@ class Outcome:
     @property
     def lost_is_minimum(self) -> bool:
         """Whether more messages than `lost` may have been in damage, for not all queues are there to count them."""
-        is_of_queues = any(each.code.startswith("consumequeue.") for each in self.findings if each.severity != "info")
+        codes = {each.code for each in self.findings if each.severity != "info"} - _QUEUES_COUNT_ON
+        is_of_queues = any(code.startswith("consumequeue.") for code in codes)
         return bool(self.damaged_bytes) and (is_of_queues or any(gap.why == "unreadable" for gap in self.gaps))
 
     @property

@@ -25,11 +25,11 @@ from rmqtool.rules.system_topics import (
 )
 from rmqtool.store.config_json import ConfigFile, load_config
 from rmqtool.store.consumer_offsets import LMQ_CONSUMER_OFFSET
-from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
 from rmqtool.store.topics import TOPICS
+from rmqtool.transaction import was_killed
 from rmqtool.verify.offset_checks import Ranges
 from rmqtool.verify.queue_progress import QueueProgress
 from rmqtool.verify.record_checks import RecordTotals
@@ -68,7 +68,7 @@ class Witnesses:
     @cached_property
     def is_unclean(self) -> bool:
         """Whether the last broker was killed or crashed."""
-        return (self.store.root / ABORT_FILE).exists()
+        return was_killed(self.store.root)
 
     @cached_property
     def topics_with_units(self) -> set[str]:

@@ -34,15 +34,17 @@ def lost(before: Facts, after: Facts) -> dict[str, str]:
 
 
 def _without_idle_levels(before: Facts, after: Facts) -> Facts:
-    """`before` without delay queues that hold no message, of which none was delivered, and that are gone in `after`.
+    """`before` without delay queues that hold no message, and that are gone in `after` with their levels' offsets.
 
     The next message of such a level begins a queue at 0, as the level's offset does.
     """
-    names = {str(level): f"{SCHEDULE_TOPIC}/{level - 1}" for level, offset in _levels(before) if not offset}
+    names = {str(level): f"{SCHEDULE_TOPIC}/{level - 1}" for level, _ in _levels(before)}
     idle = {
         level: name
         for level, name in names.items()
-        if name not in after["queues"] and not before["queues"].get(name, {}).get("messages")
+        if name not in after["queues"]
+        and not after["delays"].get(level)
+        and not before["queues"].get(name, {}).get("messages")
     }
     return {
         **before,

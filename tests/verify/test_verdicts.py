@@ -17,6 +17,7 @@ from rmqtool.rules.versions import parse_version
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.verification import Verification, VerifyRequest
+from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.unchanged import unchanged
@@ -139,6 +140,12 @@ def test_offsets_that_a_killed_broker_may_not_have_written(tmp_path: Path) -> No
     assert verify(store).verdict == "dirty"
     (store / "config" / "consumerOffset.json").unlink()
     assert claim(verify(store)) == ("unproven", Exit.FINDINGS, ["committed offsets"])
+    shutil.rmtree(store / "consumequeue" / "orders")
+    assert rmqtool("rebuild-cq", store, "--yes", "--broker-version", "4.7.1").status == Exit.OK
+    assert not (store / "abort").exists()
+    assert claim(verify(store)) == ("unproven", Exit.LOSSY, ["committed offsets"])
+    (store / "lock").write_bytes(b"lock")  # as a start does, whose end writes the file
+    assert verify(store).verdict == "corrupt"
 
 
 @pytest.mark.parametrize(("further", "doubts"), [((), ["committed offsets"]), (("orders@middle",), [])])
