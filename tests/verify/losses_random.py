@@ -7,7 +7,7 @@ from collections.abc import Container, Sequence
 from pathlib import Path
 
 from tests.verify.losses import Loss, Scene, copy
-from tests.verify.losses_together import NO_WITNESS, all_losses
+from tests.verify.losses_together import NO_WITNESS, UNSEEN_TOGETHER, all_losses
 
 _MOST = 4
 
@@ -30,6 +30,8 @@ def apply_some(
     wanted = chance.randint(1, _MOST)
     while len(names) < wanted:
         loss = chance.choice(known)
+        if any(together <= {*names, loss.name} for together in UNSEEN_TOGETHER):
+            continue
         if loss.apply(scene):
             names.append(loss.name)
     return names

@@ -93,6 +93,12 @@ UNSEEN: Mapping[str, str] = {
 }
 """The same, and rows of which a store of that state may be as it should be."""
 
+UNSEEN_TOGETHER = tuple(
+    frozenset({f"timer wheel: {wheel}", "timer log file: older copy", "config/timercheck: older copy"})
+    for wheel in ("deleted", "emptied", "older copy")
+)
+"""Single rows that make an unseen one: a start fills the wheel from the log, and then all are of a moment before."""
+
 
 def joint_losses() -> Iterator[Loss]:
     """Every combination and every edited table."""
