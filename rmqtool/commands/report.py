@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -94,8 +96,7 @@ def report(style: Style, /, **given: Any) -> Exit:
     request = _Request(**given)
     style.store = str(request.path)
     store = open_store(request.path, request.broker_conf)
-    if request.output.resolve().is_relative_to(store.root.resolve()):
-        raise UsageError("the report would be a file of the store: give a path outside of it", file=request.output)
+    _check_place(request.output, store)
     now = time.time_ns() // 1_000_000 if request.now is None else request.now
     outcome, plan = _verified(style, request, store)
     overview, timeline = _scanned(style, request, store)
@@ -105,13 +106,30 @@ def report(style: Style, /, **given: Any) -> Exit:
     _write(request.output, page)
     status = Exit.LOSSY if overview.unread and outcome.status is Exit.OK else outcome.status
     if style.json:
-        result = {"output": str(request.output), "bytes": len(page.encode()), "verdict": outcome.verdict}
+        severities = Counter(each.severity for each in outcome.findings)
+        result = {
+            "output": str(request.output),
+            "bytes": len(page.encode()),
+            "verdict": outcome.verdict,
+            "errors": severities["error"],
+            "warnings": severities["warning"],
+        }
         write_document(style, "report", style.store, result, status=status)
     else:
         write_text(f"{outcome.verdict}: {request.output}, {byte_size(len(page.encode()))}\n")
         if not style.quiet:
             note(f"open it in a browser: file://{request.output.resolve()}")
     return status
+
+
+def _check_place(output: Path, store: Store) -> None:
+    """The file is not in the store, and can be written."""
+    if output.resolve().is_relative_to(store.root.resolve()):
+        raise UsageError("the report would be a file of the store: give a path outside of it", file=output)
+    try:
+        tempfile.TemporaryFile(dir=output.resolve().parent).close()
+    except OSError as error:
+        raise unwritable(output, OSError(error.errno, error.strerror)) from error
 
 
 def _verified(style: Style, request: _Request, store: Store) -> tuple[Outcome, Any]:
@@ -179,4 +197,4 @@ def _write(path: Path, page: str) -> None:
             with suppress(FileNotFoundError):
                 partial.unlink()
     except OSError as error:
-        raise unwritable(path, error) from error
+        raise unwritable(path, OSError(error.errno, error.strerror)) from error

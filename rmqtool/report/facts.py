@@ -8,9 +8,11 @@ from datetime import tzinfo
 from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
+from rmqtool.broker.delete_when import next_start
 from rmqtool.clean.forecast import Course, Forecast, courses, forecast
 from rmqtool.clean.losses import Losses, losses_of
 from rmqtool.clean.plan import AsIf, CleanPlan, next_deletions
+from rmqtool.clean.plan import plan as plan_of
 from rmqtool.inspect.overview import Overview
 from rmqtool.repair.plan import Plan
 from rmqtool.report.positions import GroupPosition, positions_of
@@ -20,7 +22,10 @@ from rmqtool.verify.outcome import Outcome
 
 @dataclass(frozen=True)
 class Retention:
-    """What the cleaner does next, who loses by it, and how the disk fares: as it grows now, and twice as fast."""
+    """What the cleaner does next, who loses by it, and how the disk fares: as it grows now, and twice as fast.
+
+    `plan` is of now, or of the next hour of deleteWhen when only that one deletes.
+    """
 
     plan: CleanPlan
     losses: Losses
@@ -64,6 +69,17 @@ def gather(
 
 def _retention(overview: Overview, now: int, zone: tzinfo | None) -> Retention:
     snapshot = overview.snapshot
-    plan = next_deletions(snapshot.store, snapshot.version, now, AsIf(zone=zone))
-    outlook = forecast(plan)
-    return Retention(plan, losses_of(plan), outlook, courses(plan, outlook.growth))
+    first = next_deletions(snapshot.store, snapshot.version, now, AsIf(zone=zone))
+    outlook = forecast(first)
+    coming = _coming(first)
+    return Retention(coming, losses_of(coming), outlook, courses(first, outlook.growth))
+
+
+def _coming(first: CleanPlan) -> CleanPlan:
+    """The runs of now, or those of the next hour of deleteWhen when only they delete."""
+    hour = next_start(first.rules.settings.delete_when, first.now, first.rules.zone)
+    for at in (first.now, hour):
+        coming = plan_of(first.facts, first.rules, at, all_runs=True) if at is not None else first
+        if coming.deleted:
+            return coming
+    return first

@@ -20,12 +20,14 @@ class GroupPosition:
     """A group in a topic: `lag` over its queues, messages; `next_timestamp` is the store time of its oldest unread one.
 
     `lost` are messages that the cleaner deletes next and that it has not read, `already_lost` went before.
-    `next_timestamp` is None where it has read all, or nothing tells.
+    `next_timestamp` is None where it has read all, or nothing tells. `lag` counts the queues that are there; `gone` are
+    those that are not.
     """
 
     group: str
     topic: str
     queues: int = 0
+    gone: int = 0
     lag: int = 0
     next_timestamp: int | None = None
     lost: int = 0
@@ -43,9 +45,10 @@ def positions_of(
         position = found.setdefault((item.group, item.topic), GroupPosition(item.group, item.topic))
         position.queues += 1
         offsets = known.get((item.topic, item.queue_id))
-        lag = max(0, offsets.max_offset - max(item.offset, offsets.min_offset)) if offsets else 0
-        position.lag += lag
-        if lag:
+        if offsets is None:
+            position.gone += 1
+        elif lag := max(0, offsets.max_offset - max(item.offset, offsets.min_offset)):
+            position.lag += lag
             behind.append((lag, item))
     for loss in losses:
         position = found.setdefault((loss.group, loss.topic), GroupPosition(loss.group, loss.topic))

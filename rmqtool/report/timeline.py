@@ -15,8 +15,9 @@ PIECES = 240
 
 _MAX_BINS = 120
 _MAX_TOPICS = 20_000  # further ones are counted together
-_MINUTE, _HOUR, _DAY = 60_000, 3_600_000, 86_400_000
+_SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
 _WIDTHS = (
+    *(_SECOND, 5 * _SECOND, 15 * _SECOND),
     *(_MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR),
     *(_DAY, 2 * _DAY, 7 * _DAY, 28 * _DAY, 365 * _DAY),
 )
@@ -62,11 +63,15 @@ class Timeline:
         rows = np.array([self._row(name) for name in encoded.dictionary.to_pylist()], np.intp)
         sizes = frames.message_sizes
         times = np.clip((frames.headers.field("store_timestamp") - self.first) // self.width, 0, self.bins - 1)
-        places = np.clip((frames.physical_offsets - self.start) // self.piece, 0, PIECES - 1)
         np.add.at(self.messages, rows, np.bincount(codes, minlength=len(rows)))
-        for counts, columns, bins in ((self.by_time, self.bins, times), (self.by_place, PIECES, places)):
-            found = np.bincount(codes * columns + bins, sizes, len(rows) * columns)  # float64, exact up to 2**53
-            np.add.at(counts, rows, found.reshape(len(rows), columns).astype(np.int64))
+        np.add.at(self.by_time, rows, _summed(codes, times, sizes, (len(rows), self.bins)))
+        begins, sizes = frames.physical_offsets - self.start, sizes.astype(np.int64)
+        while len(begins):  # one message may reach over many pieces
+            places = np.clip(begins // self.piece, 0, PIECES - 1)
+            parts = np.minimum(sizes, self.piece - begins % self.piece)
+            np.add.at(self.by_place, rows, _summed(codes, places, parts, (len(rows), PIECES)))
+            left = parts < sizes
+            codes, begins, sizes = codes[left], (begins + parts)[left], (sizes - parts)[left]
 
     def largest(self, count: int) -> list[str]:
         """The names of the topics with most bytes, the largest first; OTHERS is none of them."""
@@ -91,6 +96,12 @@ class Timeline:
             self.by_time = _grown(self.by_time, room, self.bins)
             self.by_place = _grown(self.by_place, room, PIECES)
         return row
+
+
+def _summed(rows: Counts, columns: Counts, sizes: Counts, shape: tuple[int, int]) -> Counts:
+    """Sums of `sizes` by row and column."""
+    sums = np.bincount(rows * shape[1] + columns, sizes, shape[0] * shape[1])  # float64, exact up to 2**53
+    return sums.reshape(shape).astype(np.int64)
 
 
 def _grown(counts: Counts, more: int, columns: int) -> Counts:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rmqtool import __version__
 from rmqtool.base.times import rfc3339
-from rmqtool.findings.finding import Finding, counted
+from rmqtool.findings.finding import counted
 from rmqtool.repair.plan import Plan
 from rmqtool.report.facts import Retention, StoreReport
 from rmqtool.report.positions import GroupPosition
@@ -16,13 +16,13 @@ from rmqtool.scan.redaction import Redaction
 from rmqtool.show.clean_tables import answer
 from rmqtool.show.html import Content, Html, details, element, joined, table
 from rmqtool.show.output import byte_size
+from rmqtool.show.report_findings import findings_list
 from rmqtool.show.report_pictures import disk_picture, growth_picture, log_picture, position_line, retention_picture
 from rmqtool.show.report_redaction import ReportRedaction
 from rmqtool.show.report_style import STYLE
 from rmqtool.show.report_times import Clock
 from rmqtool.show.trace_text import trace_lines
 
-_MAX_FINDINGS = 100
 _MAX_TOPICS = 200
 _MAX_QUEUES = 500
 _MAX_GROUPS = 200
@@ -58,11 +58,11 @@ def _made(report: StoreReport, clock: Clock) -> Html:
 
 
 def _sections(report: StoreReport, clock: Clock, hidden: ReportRedaction) -> Iterator[Html]:
-    yield _verdict(report)
-    yield _facts(report, clock)
+    yield _verdict(report, hidden)
+    yield _facts(report, clock, hidden)
     if report.plan:
         yield _section("What to do", _plan(report.plan, hidden))
-    yield _section("Findings", _findings(report, hidden))
+    yield _section("Findings", findings_list(report.outcome.findings, hidden))
     yield _section("The commit log", log_picture(report))
     yield _section("Growth", growth_picture(report, clock))
     yield _section("Retention", _retention(report, clock))
@@ -76,7 +76,7 @@ def _section(title: str, *contents: Content) -> Html:
     return element("section", element("h2", title), *contents)
 
 
-def _verdict(report: StoreReport) -> Html:
+def _verdict(report: StoreReport, hidden: ReportRedaction) -> Html:
     outcome = report.outcome
     sentences = [_VERDICTS[outcome.verdict]]
     start = outcome.start
@@ -87,13 +87,12 @@ def _verdict(report: StoreReport) -> Html:
     if outcome.lost:
         minimum = "at least " if outcome.lost_is_minimum else ""
         sentences.append(f"{minimum}{counted(outcome.lost.total(), 'message')} cannot be read")
-    if not outcome.complete:
-        sentences.append("the verification was interrupted")
-    return element("p", element("strong", f"Verdict: {outcome.verdict}"), Html("<br>"), "; ".join(sentences),
-                   class_=f"verdict {outcome.verdict}")  # fmt: skip
+    head = element("strong", f"Verdict: {outcome.verdict}")
+    told = hidden.text("; ".join(sentences))
+    return element("p", head, Html("<br>"), told, class_=f"verdict {outcome.verdict}")
 
 
-def _facts(report: StoreReport, clock: Clock) -> Html:
+def _facts(report: StoreReport, clock: Clock, hidden: ReportRedaction) -> Html:
     outcome, overview = report.outcome, report.overview
     snapshot, log = outcome.snapshot, overview.log_range
     rows: list[tuple[str, str]] = [
@@ -104,10 +103,12 @@ def _facts(report: StoreReport, clock: Clock) -> Html:
     ]  # fmt: skip
     if log and log.first_store_timestamp is not None:
         rows.append(("stored", f"{clock.time(log.first_store_timestamp)} to {clock.time(log.last_store_timestamp)}"))
-    rows.append(("queues", f"{len(overview.queues)} of {counted(len(report.timeline.topics), 'topic')} with messages"))
+    topics = len({queue.topic for queue, _ in overview.queues})
+    rows.append(("queues", f"{len(overview.queues):,} of {counted(topics, 'topic')}"))
     if outcome.unproven:
         rows.append(("limits", f"not checked, or cannot be: {'; '.join(outcome.unproven)}"))
-    return element("dl", *(joined((element("dt", label), element("dd", told))) for label, told in rows), class_="facts")
+    shown = (joined((element("dt", label), element("dd", hidden.text(told)))) for label, told in rows)
+    return element("dl", *shown, class_="facts")
 
 
 def _plan(plan: Plan, hidden: ReportRedaction) -> Html:
@@ -128,31 +129,13 @@ def _plan(plan: Plan, hidden: ReportRedaction) -> Html:
     return joined(parts)
 
 
-def _findings(report: StoreReport, hidden: ReportRedaction) -> Html:
-    findings = [each for each in report.outcome.findings if each.severity != "info"]
-    if not findings:
-        return element("p", "None.")
-    order = {"error": 0, "warning": 1}
-    findings.sort(key=lambda each: order[each.severity])
-    rows = [_finding_row(each, hidden) for each in findings[:_MAX_FINDINGS]]
-    more = len(findings) - len(rows)
-    shown = table(counted(len(findings), "finding"), ["", "Code", "Where", "What", "The broker", "Times"], rows, (5,))
-    return joined((shown, element("p", f"and {more} more"))) if more > 0 else shown
-
-
-def _finding_row(each: Finding, hidden: ReportRedaction) -> list[object]:
-    where = [each.file or "", "" if each.offset is None else f"offset {each.offset}"]
-    where += [f"{each.topic} queue {each.queue_id}"] if each.topic is not None and each.queue_id is not None else []
-    told = hidden.finding(each)
-    return [element("span", each.severity, class_=each.severity), element("code", each.code),
-            ", ".join(part for part in where if part), told, each.effect, each.count]  # fmt: skip
-
-
 def _retention(report: StoreReport, clock: Clock) -> Html:
     retention = report.retention
     if retention is None:
         return element("p", f"Not known: {report.no_retention}")
-    return joined((element("p", answer(retention.plan, retention.losses)),
+    at = retention.plan.now
+    when = "" if at == report.now else f"At {clock.time(at)}, the next hour of deleteWhen: "
+    return joined((element("p", when, answer(retention.plan, retention.losses)),
                    retention_picture(report, retention, clock), _disk(retention)))  # fmt: skip
 
 
@@ -173,7 +156,7 @@ def _groups(report: StoreReport, clock: Clock) -> Html:
     low = log.first_store_timestamp if log and log.first_store_timestamp is not None else 0
     high = log.last_store_timestamp if log and log.last_store_timestamp is not None else 1
     rows = [_group_row(each, low, high, clock) for each in report.positions[:_MAX_GROUPS]]
-    heads = ["Group", "Topic", "Queues", "Not read", "Oldest not read", "Along the log's time", "Lost by the next run"]
+    heads = ["Group", "Topic", "Queues", "Not read", "Oldest not read", "Along the log's time", "Loses next"]
     more = len(report.positions) - len(rows)
     shown = table("What each group has still to read", heads, rows, (2, 3, 6))
     return joined((shown, element("p", f"and {more} more, which have less to read"))) if more > 0 else shown
@@ -184,7 +167,8 @@ def _group_row(each: GroupPosition, low: int, high: int, clock: Clock) -> list[o
     bar = position_line(each.next_timestamp or 0, low, high) if is_known else ""
     oldest = clock.time(each.next_timestamp) if is_known else ""
     lost = element("strong", each.lost, class_="lost") if each.lost else 0
-    return [each.group, each.topic, each.queues, f"{each.lag:,}", oldest, bar, lost]
+    lag = f"{each.lag:,}" if not each.gone else "not known" if each.gone == each.queues else f"at least {each.lag:,}"
+    return [each.group, each.topic, each.queues, lag, oldest, bar, lost]
 
 
 def _topics(report: StoreReport) -> Html:

@@ -7,7 +7,7 @@ from datetime import tzinfo
 
 from rmqtool.broker.delete_when import MAX_TIME, local_time
 
-_UNITS = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"))
+_UNITS = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1000, "second"))
 
 
 @dataclass(frozen=True)

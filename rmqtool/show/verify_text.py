@@ -193,7 +193,7 @@ def _show_findings(console: Console, findings: list[Finding], *, everything: boo
     effects = dict.fromkeys(finding.effect for finding in findings)
     shown = findings if everything or len(findings) <= _MAX_EXAMPLES + 1 else findings[:_MAX_EXAMPLES]
     for finding in shown:
-        location = _location(finding)
+        location = location_of(finding)
         if location:
             print_labelled(console, Text("  where:  ", style="dim"), location)
         print_labelled(console, Text("  what:   ", style="dim"), finding.message)
@@ -208,7 +208,7 @@ def _show_findings(console: Console, findings: list[Finding], *, everything: boo
         print_labelled(console, Text("  look:   ", style="dim"), str(look))
 
 
-def _location(finding: Finding) -> str:
+def location_of(finding: Finding) -> str:
     """Where a finding is: file, offset, queue."""
     fields = []
     if finding.file is not None:

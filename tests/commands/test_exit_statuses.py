@@ -148,13 +148,18 @@ def test_a_file_as_store(store: Path) -> None:
     assert_says(inspect(store, "--as", "store", part=file), Exit.FAILED, file, "store directory should be")
 
 
-@pytest.mark.parametrize("command", ["verify", "inspect", "clean", "rebuild-cq", "query", "pending", "undo"])
+@pytest.mark.parametrize("command", ["verify", "inspect", "clean", "rebuild-cq", "query", "pending", "report", "undo"])
 def test_a_file_given_by_mistake_may_stay(tmp_path: Path, command: str) -> None:
     """A path that is given by mistake may be any file of the system."""
     (tmp_path / "passwd").write_bytes(b"root:x:0:0\n")
     conf = tmp_path / "broker.conf"
     conf.write_text(f"storePathCommitLog={tmp_path / 'passwd'}\n")
-    options = {"clean": ["--dry-run"], "rebuild-cq": ["--dry-run"], "query": ["--offset", "0"]}.get(command, [])
+    options = {
+        "clean": ["--dry-run"],
+        "rebuild-cq": ["--dry-run"],
+        "query": ["--offset", "0"],
+        "report": ["-o", str(tmp_path.parent / "report.html")],
+    }.get(command, [])
     alone = rmqtool(command, tmp_path / "passwd", *options)
     assert alone.status == (Exit.FAILED if command == "inspect" else Exit.NOT_A_STORE)
     as_log = rmqtool(command, tmp_path, *options, "--broker-conf", conf)

@@ -279,6 +279,7 @@ OTHER_MEANINGS = {
     "--limit": "a listing stops, a summary goes on counting",
     "--only": "diff chooses a side, verify codes",
     "--scan": "an overview counts, a query searches",
+    "--trace": "query traces what it finds, a report the messages that are named",
     "--time-zone": "for clean it is the broker's, which decides",
 }
 

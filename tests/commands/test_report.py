@@ -1,0 +1,170 @@
+"""`rmqtool report`: a page that is HTML, loads nothing, says what verify says, and hides what it is told to hide."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from rmqtool.base.errors import Exit
+from tests.commands.running import Result, errors_of, listing, rmqtool
+from tests.conftest import GoldenStore
+from tests.report.growing_store import growing_store
+from tests.unchanged import unchanged
+from tests.verify.damages import DAMAGES
+from tests.verify.small_store import small_store
+
+_VOID = {"meta", "br", "rect", "line", "polyline"}
+NOW = "2023-11-19T01:00:00Z"
+
+
+class Page(HTMLParser):
+    """A page as a browser takes it: elements that end in the order in which they began, texts, attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.texts: list[str] = []
+        self.classes: set[str] = set()
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(name, value or "") for name, value in attrs]
+        self.classes |= {word for name, value in attrs if name == "class" for word in (value or "").split()}
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in _VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] != ["style"]:
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        """All that is read aloud."""
+        return " ".join(self.texts)
+
+
+def written(store: Path, output: Path, *options: str | Path) -> tuple[Result, Page]:
+    """A report of a store that stays untouched."""
+    with unchanged(store):
+        result = rmqtool("report", store, "-o", output, "--now", NOW, "--time-zone", "+00:00", *options)
+    return result, Page(output.read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return growing_store(tmp_path / "store", files=8)
+
+
+@pytest.mark.budget(2)
+def test_a_store_that_grows(store: Path, tmp_path: Path) -> None:
+    """Verdict, sizes, groups, times; every picture has a name, and nothing comes from elsewhere."""
+    result, page = written(store, tmp_path / "report.html")
+    assert result.status == Exit.OK
+    assert "clean: " in result.out
+    assert "file://" in result.err
+    for said in ("Verdict: clean", "8 files of 32.0 KiB", "2023-11-14 22:13 +00:00 to 2023-11-16 01:07 +00:00",
+                 "At 2023-11-19 04:00 +00:00, the next hour of deleteWhen: The next", "groups lose"):  # fmt: skip
+        assert said in page.text
+    assert {"t0", "t8", "good", "kept", "goes", "behind", "now", "level"} <= page.classes
+    pictures = (tmp_path / "report.html").read_text(encoding="utf-8").count("<svg")
+    named = sum(name in ("aria-label", "aria-hidden") for name, _ in page.attributes)
+    assert named >= pictures > 10
+    assert not [pair for pair in page.attributes if pair[0] in ("src", "href", "onclick") or "http" in pair[1]]
+    assert not re.search(r"<script|<link|@import|url\(", (tmp_path / "report.html").read_text(encoding="utf-8"))
+
+
+@pytest.mark.budget(2)
+def test_a_damaged_store(store: Path, tmp_path: Path) -> None:
+    """The plan is that of verify, step by step, and the page is written whatever is wrong."""
+    DAMAGES["body"].apply(store)
+    result, page = written(store, tmp_path / "report.html", "--json")
+    assert result.status == Exit.FINDINGS
+    document = result.document
+    assert errors_of("report", document) == []
+    assert document["result"]["verdict"] == "corrupt"
+    assert document["result"]["bytes"] == (tmp_path / "report.html").stat().st_size
+    verified = rmqtool("verify", store, "--json").document
+    assert document["result"]["errors"] == sum(each["severity"] == "error" for each in verified["findings"])
+    for step in verified["result"]["plan"]["steps"]:
+        assert step["text"] in page.text
+        assert all(change in page.text for change in step["changes"])
+        assert (step["command"] or "") in page.text
+    assert {each["code"] for each in verified["findings"] if each["severity"] != "info"} <= set(page.texts)
+    assert "bad" in page.classes
+
+
+def test_an_empty_store(tmp_path: Path) -> None:
+    """There is little to see, and that is said."""
+    (tmp_path / "store" / "commitlog").mkdir(parents=True)
+    result, page = written(tmp_path / "store", tmp_path / "report.html")
+    assert result.status == Exit.LOSSY
+    assert "There is no commit log file." in page.text
+    assert "No group has committed an offset." in page.text
+
+
+@pytest.mark.budget(2)
+def test_the_life_of_a_message(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """By its unique key; a message that is not there is told, and nothing is written."""
+    store = golden_store("5.1.4-shop")
+    found = rmqtool("query", store, "--topic", "payments", "--queue", "0", "--queue-offset", "3", "--json").document
+    _, page = written(store, tmp_path / "report.html", "--trace", found["unique_key"])
+    assert f"payments {found['unique_key']}" in page.text
+    assert any(text.endswith(": stored") for text in page.texts)
+    missing = rmqtool("report", store, "-o", tmp_path / "none.html", "--trace", "7F0000010000FFFFFFFFFFFFFFFFFFFF")
+    assert missing.status == Exit.USAGE
+    assert "no message" in missing.err
+    assert not (tmp_path / "none.html").exists()
+
+
+@pytest.mark.budget(2)
+def test_what_is_redacted_is_nowhere(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Neither values of properties and bodies nor hosts, whatever part of the page quotes them."""
+    store = golden_store("5.1.4-shop")
+    messages = listing(store).of_kind("message")
+    told = next(each for each in messages if each["topic"] == "orders" and each["keys"])
+    command = ["--trace", told["unique_key"]]
+    plain = written(store, tmp_path / "plain.html", *command)[1]
+    page = written(store, tmp_path / "report.html", *command, "--redact", "keys,properties,bodies,hosts")[1]
+    secrets = {told["unique_key"], told["born_host"], told["store_host"], *told["keys"], *told["properties"].values()}
+    secrets = {secret for secret in secrets if len(secret) > 5}
+    assert any(secret in plain.text for secret in secrets)
+    assert [secret for secret in secrets if secret in page.text] == []
+    assert "127.0.0.1" not in page.text
+
+
+def test_where_it_may_not_be_written(store: Path, tmp_path: Path) -> None:
+    """Not into the store; where it cannot be, the file is named before anything is read; an old page stays."""
+    inside = rmqtool("report", store, "-o", store / "report.html")
+    assert inside.status == Exit.USAGE
+    assert "outside of it" in inside.err
+    nowhere = rmqtool("report", store, "-o", tmp_path / "nowhere" / "report.html")
+    assert nowhere.status == Exit.FAILED
+    assert f"{tmp_path / 'nowhere' / 'report.html'}: cannot be written: no such file" in nowhere.err
+    page = tmp_path / "report.html"
+    page.write_text("yesterday's")
+    gone = rmqtool("report", tmp_path / "gone", "-o", page)
+    assert gone.status in (Exit.FAILED, Exit.NOT_A_STORE)
+    assert page.read_text() == "yesterday's"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "store"]
+
+
+def test_names_are_no_markup(tmp_path: Path) -> None:
+    """A topic's name is stored text, which anybody may have written."""
+    store = small_store(tmp_path / "store")
+    name = "<b onclick='x'>&\u202e"
+    table = {"offsetTable": {f"orders@{name}": {"0": 1}}}
+    (store / "config" / "consumerOffset.json").write_text(json.dumps(table), encoding="utf-8")
+    _, page = written(store, tmp_path / "report.html")
+    assert "<b onclick='x'>&\\u202e" in page.text
+    assert not [pair for pair in page.attributes if pair[0] == "onclick"]
