@@ -26,7 +26,7 @@ OPTIONAL = {"pyspark", "py4j", "rocksdict", "rmqtool"}  # extras, and ourselves
 MESSAGES = 181
 """That consumers of the example store could see."""
 
-DATA = {"rmqtool/py.typed", "rmqtool/rules/broker_settings.tsv"}
+DATA = {"rmqtool/py.typed", "rmqtool/rules/broker_settings.tsv", "rmqtool/show/report.css"}
 FOR_SPARK = "rmqtool/spark/pyspark_rocketmq/"  # where it stands in the checkout; installed at the top level
 
 PIP = ("--quiet", "--disable-pip-version-check")

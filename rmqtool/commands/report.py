@@ -26,6 +26,7 @@ from rmqtool.show.output import Style, byte_size, note, write_document, write_te
 
 if TYPE_CHECKING:
     from rmqtool.inspect.overview import Overview
+    from rmqtool.report.facts import Life
     from rmqtool.report.timeline import Timeline
     from rmqtool.scan.redaction import Redaction
     from rmqtool.store.snapshot import Snapshot
@@ -36,11 +37,11 @@ _EPILOG = examples_and_statuses(
     (
         "rmqtool report /data/rocketmq/store -o report.html",
         "rmqtool report /data/rocketmq/store -o report.html --redact keys,hosts",
-        "rmqtool report /data/rocketmq/store -o report.html --trace 7F000001000018B4AAC2...",
+        "rmqtool report /data/rocketmq/store -o report.html --trace 7F0000010000...",
     ),
     {
         Exit.OK: "written; nothing is wrong",
-        Exit.FINDINGS: "written; there are findings above info",
+        Exit.FINDINGS: "written; there are findings above info, or no message of --trace",
         Exit.USAGE: "the options do not fit each other, or the file would be in the store",
         Exit.LOSSY: "written; not all of the store can be read",
         Exit.FAILED: "could not finish",
@@ -74,7 +75,7 @@ class _Request:
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, metavar="FILE",
               help="The HTML file; one that exists is replaced.")  # fmt: skip
 @click.option("--trace", "traces", multiple=True, metavar="ID",
-              help="The life of this message, by its id or unique key, too. Repeatable.")  # fmt: skip
+              help="The life of this message, by its message id or unique key, too. Repeatable.")  # fmt: skip
 @redact_options
 @now_option
 @jobs_option()
@@ -101,10 +102,11 @@ def report(style: Style, /, **given: Any) -> Exit:
     outcome, plan = _verified(style, request, store)
     overview, timeline = _scanned(style, request, store)
     facts = gather(now, style.zone, overview, outcome, plan, timeline)
-    facts = replace(facts, lives=_lives(overview.snapshot, request.traces))
+    facts = replace(facts, lives=[_life(overview.snapshot, each.strip()) for each in request.traces])
     page = report_page(facts, request.redaction)
     _write(request.output, page)
     status = Exit.LOSSY if overview.unread and outcome.status is Exit.OK else outcome.status
+    status = Exit.FINDINGS if status is Exit.OK and not all(life.messages for life in facts.lives) else status
     if style.json:
         severities = Counter(each.severity for each in outcome.findings)
         result = {
@@ -123,11 +125,14 @@ def report(style: Style, /, **given: Any) -> Exit:
 
 
 def _check_place(output: Path, store: Store) -> None:
-    """The file is not in the store, and can be written."""
-    if output.resolve().is_relative_to(store.root.resolve()):
+    """The file is not in the store, and can be written; what is no file would be replaced by one."""
+    path = output.resolve()
+    if any(path.is_relative_to(each.resolve()) for each in (store.root, *store.commit_log_directories)):
         raise UsageError("the report would be a file of the store: give a path outside of it", file=output)
+    if path.exists() and not path.is_file():
+        raise UsageError("the report cannot be written to what is not a file", file=output)
     try:
-        tempfile.TemporaryFile(dir=output.resolve().parent).close()
+        tempfile.TemporaryFile(dir=path.parent).close()
     except OSError as error:
         raise unwritable(output, OSError(error.errno, error.strerror)) from error
 
@@ -168,31 +173,27 @@ def _scanned(style: Style, request: _Request, store: Store) -> tuple[Overview, T
     return overview.with_scan((), unread), timeline
 
 
-def _lives(snapshot: Snapshot, ids: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The messages that are asked for, each with its trace."""
+def _life(snapshot: Snapshot, name: str) -> Life:
+    """The messages of an id, each with its trace."""
     from rmqtool.query.by_key import by_any_id
     from rmqtool.query.notes import Notes
     from rmqtool.query.trace import trace_of
+    from rmqtool.report.facts import Life
 
-    lives = []
-    for text in ids:
-        notes = Notes()
-        found = [*by_any_id(snapshot, text.strip(), "none", notes)]
-        if not found:
-            raise UsageError(f"--trace {text}: {'; '.join(notes.lines) or 'no such message'}")
-        for message in found:
-            message["places"] = trace_of(snapshot, message).as_json(snapshot)
-            lives.append(message)
-    return lives
+    found = [*by_any_id(snapshot, name, "none", Notes())]
+    for message in found:
+        message["places"] = trace_of(snapshot, message).as_json(snapshot)
+    return Life(name, found)
 
 
 def _write(path: Path, page: str) -> None:
     """Put the page in place as a whole."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    target = path.resolve()
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
         try:
             partial.write_text(page, encoding="utf-8")
-            partial.replace(path)
+            partial.replace(target)
         finally:
             with suppress(FileNotFoundError):
                 partial.unlink()

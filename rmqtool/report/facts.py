@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any
 
@@ -34,10 +34,18 @@ class Retention:
 
 
 @dataclass(frozen=True)
+class Life:
+    """The messages of an id, with their traces in `places`: JSON objects of `query`."""
+
+    name: str
+    messages: Sequence[dict[str, Any]]
+
+
+@dataclass(frozen=True)
 class StoreReport:
     """A store at `now`, epoch ms; times are shown in `zone`, None: this machine's.
 
-    `retention` is None where `no_retention` says why. `lives` are messages with their traces, JSON objects of `query`.
+    `retention` is None where `no_retention` says why.
     """
 
     now: int
@@ -49,7 +57,7 @@ class StoreReport:
     retention: Retention | None
     no_retention: str | None
     positions: Sequence[GroupPosition]
-    lives: Sequence[dict[str, Any]] = field(default_factory=tuple)
+    lives: Sequence[Life] = ()
 
 
 def gather(

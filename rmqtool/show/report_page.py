@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from rmqtool import __version__
 from rmqtool.base.times import rfc3339
 from rmqtool.findings.finding import counted
 from rmqtool.repair.plan import Plan
-from rmqtool.report.facts import Retention, StoreReport
+from rmqtool.report.facts import Life, Retention, StoreReport
 from rmqtool.report.positions import GroupPosition
 from rmqtool.scan.redaction import Redaction
 from rmqtool.show.clean_tables import answer
@@ -19,7 +20,6 @@ from rmqtool.show.output import byte_size
 from rmqtool.show.report_findings import findings_list
 from rmqtool.show.report_pictures import disk_picture, growth_picture, log_picture, position_line, retention_picture
 from rmqtool.show.report_redaction import ReportRedaction
-from rmqtool.show.report_style import STYLE
 from rmqtool.show.report_times import Clock
 from rmqtool.show.trace_text import trace_lines
 
@@ -45,11 +45,15 @@ def report_page(report: StoreReport, redaction: Redaction | None) -> str:
         "head",
         Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
         element("title", title),
-        element("style", Html(STYLE)),
+        element("style", Html(_style())),
     )
     body = element("body", element("header", element("h1", title), _made(report, clock)),
                    element("main", *_sections(report, clock, hidden)))  # fmt: skip
     return f'<!DOCTYPE html>\n<html lang="en">{head}{body}</html>\n'
+
+
+def _style() -> str:
+    return Path(__file__).with_name("report.css").read_text(encoding="utf-8")
 
 
 def _made(report: StoreReport, clock: Clock) -> Html:
@@ -69,7 +73,7 @@ def _sections(report: StoreReport, clock: Clock, hidden: ReportRedaction) -> Ite
     yield _section("Consumer groups", _groups(report, clock))
     yield _section("Topics and queues", _topics(report))
     if report.lives:
-        yield _section("Life of messages", *(_life(message, clock, hidden) for message in report.lives))
+        yield _section("Life of messages", *(_life(life, clock, hidden) for life in report.lives))
 
 
 def _section(title: str, *contents: Content) -> Html:
@@ -198,7 +202,14 @@ def _queues(report: StoreReport) -> Html:
     return details(counted(len(ranges), "consume queue"), shown, *rest)
 
 
-def _life(message: dict[str, Any], clock: Clock, hidden: ReportRedaction) -> Html:
+def _life(life: Life, clock: Clock, hidden: ReportRedaction) -> Html:
+    if not life.messages:
+        told = "a message that was asked for" if hidden.hides_keys else life.name
+        return element("p", f"{told}: no such message is in the store, as far as its index knows.")
+    return joined(_message(message, clock, hidden) for message in life.messages)
+
+
+def _message(message: dict[str, Any], clock: Clock, hidden: ReportRedaction) -> Html:
     message = hidden.message(message)
     name = message["unique_key"] or message["message_id"] or message["physical_offset"]
     times = [("sent", message["born_timestamp"]), ("stored", message["store_timestamp"])]

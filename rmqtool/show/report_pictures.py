@@ -9,11 +9,13 @@ from rmqtool.report.facts import Retention, StoreReport
 from rmqtool.report.timeline import PIECES, Counts, Timeline
 from rmqtool.show.html import Content, Html, details, element, empty_element, joined, picture, table
 from rmqtool.show.output import byte_size
-from rmqtool.show.report_style import TOPIC_COLORS
 from rmqtool.show.report_times import Clock
 from rmqtool.verify.log_map import State, cells
 
 _HEIGHT = 100
+TOPIC_COLORS = 8
+"""Topics with a colour of their own; all others share one."""
+
 _MEANINGS: dict[State, str] = {
     "good": "can be read",
     "unreachable": "can be read, but the next start cuts it off",

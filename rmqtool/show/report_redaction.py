@@ -19,6 +19,11 @@ class ReportRedaction:
     def __init__(self, redaction: Redaction | None) -> None:
         self._redaction = redaction
 
+    @property
+    def hides_keys(self) -> bool:
+        """Whether unique keys and message ids are hidden: they hold hosts, too."""
+        return self._redaction is not None and bool(self._redaction.what & {"keys", "hosts", "properties"})
+
     def text(self, sentence: str) -> str:
         """A sentence or a command without the hosts in it."""
         redaction = self._redaction

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -115,16 +116,15 @@ def test_an_empty_store(tmp_path: Path) -> None:
 
 @pytest.mark.budget(2)
 def test_the_life_of_a_message(golden_store: GoldenStore, tmp_path: Path) -> None:
-    """By its unique key; a message that is not there is told, and nothing is written."""
+    """By its unique key; that a message is not there is told, too."""
     store = golden_store("5.1.4-shop")
     found = rmqtool("query", store, "--topic", "payments", "--queue", "0", "--queue-offset", "3", "--json").document
     _, page = written(store, tmp_path / "report.html", "--trace", found["unique_key"])
     assert f"payments {found['unique_key']}" in page.text
     assert any(text.endswith(": stored") for text in page.texts)
-    missing = rmqtool("report", store, "-o", tmp_path / "none.html", "--trace", "7F0000010000FFFFFFFFFFFFFFFFFFFF")
-    assert missing.status == Exit.USAGE
-    assert "no message" in missing.err
-    assert not (tmp_path / "none.html").exists()
+    missing, page = written(store, tmp_path / "none.html", "--trace", "7F0000010000FFFFFFFFFFFFFFFFFFFF")
+    assert missing.status == Exit.FINDINGS
+    assert "7F0000010000FFFFFFFFFFFFFFFFFFFF: no such message" in page.text
 
 
 @pytest.mark.budget(2)
@@ -148,6 +148,10 @@ def test_where_it_may_not_be_written(store: Path, tmp_path: Path) -> None:
     inside = rmqtool("report", store, "-o", store / "report.html")
     assert inside.status == Exit.USAGE
     assert "outside of it" in inside.err
+    os.mkfifo(tmp_path / "fifo")
+    fifo = rmqtool("report", store, "-o", tmp_path / "fifo")
+    assert fifo.status == Exit.USAGE
+    assert "not a file" in fifo.err
     nowhere = rmqtool("report", store, "-o", tmp_path / "nowhere" / "report.html")
     assert nowhere.status == Exit.FAILED
     assert f"{tmp_path / 'nowhere' / 'report.html'}: cannot be written: no such file" in nowhere.err
@@ -156,7 +160,7 @@ def test_where_it_may_not_be_written(store: Path, tmp_path: Path) -> None:
     gone = rmqtool("report", tmp_path / "gone", "-o", page)
     assert gone.status in (Exit.FAILED, Exit.NOT_A_STORE)
     assert page.read_text() == "yesterday's"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "store"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fifo", "report.html", "store"]
 
 
 def test_names_are_no_markup(tmp_path: Path) -> None:

@@ -16,15 +16,16 @@ from rmqtool.report.facts import StoreReport, gather
 from rmqtool.report.positions import GroupPosition
 from rmqtool.report.timeline import Timeline
 from rmqtool.show.report_page import report_page
-from rmqtool.show.report_style import STYLE
 from rmqtool.show.report_times import Clock
 from rmqtool.store.store import open_store
 from tests.building import START_TIME
+from tests.commands.running import ROOT
 from tests.report.growing_store import HOUR, growing_store
 from tests.verify.verifying import verify
 
 MANY = 40_000
 MOST = 2 << 20
+STYLE = (ROOT / "rmqtool" / "show" / "report.css").read_text(encoding="utf-8")
 
 
 @pytest.fixture
