@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from rmqtool.base.errors import Exit, UnreadableError, UsageError
 from rmqtool.commands.export_engines import export_engine
 from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.options import global_options, jobs_option, store_options
+from rmqtool.commands.options import global_options, jobs_option, size_of_at_least, store_options
 from rmqtool.commands.redact_options import redact_options
 from rmqtool.show.output import Style, note, write_document
 
@@ -39,8 +38,6 @@ _EPILOG = examples_and_statuses(
         Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
-_SIZE = re.compile(r"(\d+)\s*(?:([kmg])(?:i?b)?)?", re.IGNORECASE)
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _LEAST_SPLIT = 1 << 20
 
 
@@ -68,14 +65,6 @@ def _conf(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
             raise click.BadParameter(f"{value!r} is no NAME=VALUE", ctx, param)
         settings[name.strip()] = setting
     return settings
-
-
-def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
-    match = _SIZE.fullmatch(value.strip())
-    size = int(match[1]) * _UNITS[(match[2] or "").lower()] if match else 0
-    if size < _LEAST_SPLIT:
-        raise click.BadParameter(f"{value!r} is not a size of at least 1MiB", ctx, param)
-    return size
 
 
 @click.command("export", cls=HelpPage, epilog=_EPILOG)
@@ -154,7 +143,7 @@ def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
     "--split-size",
     default="128MiB",
     show_default=True,
-    callback=_size,
+    callback=size_of_at_least(_LEAST_SPLIT),
     metavar="SIZE",
     help="Bytes of log for one task.",
 )

@@ -21,7 +21,23 @@ from rmqtool.show.output import Style
 F = TypeVar("F", bound=Callable[..., Any])
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]i?)?b?(?:/s)?", re.IGNORECASE | re.ASCII)
+_SIZE = re.compile(r"(\d+)\s*(?:([kmg])(?:i?b)?)?", re.IGNORECASE)
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _FACTORS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
+
+
+def size_of_at_least(least: int) -> Callable[[click.Context, click.Parameter, str], int]:
+    """A callback that reads a size such as ``64MiB``, bytes."""
+
+    def callback(ctx: click.Context, param: click.Parameter, value: str) -> int:
+        match = _SIZE.fullmatch(value.strip())
+        size = int(match[1]) * _UNITS[(match[2] or "").lower()] if match else -1
+        if size < least:
+            shown = f" of at least {least >> 20}MiB" if least else ""
+            raise click.BadParameter(f"{value!r} is not a size{shown}", ctx, param)
+        return size
+
+    return callback
 
 
 def time_of(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:

@@ -87,6 +87,20 @@ def write_document(
     error: RmqtoolError | None = None,
 ) -> None:
     """Print the one JSON document of a command."""
+    write_text(document_text(style, command, store, result, findings=findings, status=status, error=error))
+
+
+def document_text(
+    style: Style,
+    command: str,
+    store: str | None,
+    result: Any,
+    *,
+    findings: Sequence[Finding] = (),
+    status: Exit = Exit.OK,
+    error: RmqtoolError | None = None,
+) -> str:
+    """The one JSON document of a command."""
     document: dict[str, Any] = {
         "schema": f"rmqtool.{command}/1",
         "command": command,
@@ -97,7 +111,7 @@ def write_document(
     }
     if error:
         document["error"] = error_json(error)
-    write_text(json_text(with_int64(document, style.int64), indent=2) + "\n")
+    return json_text(with_int64(document, style.int64), indent=2) + "\n"
 
 
 def write_line(style: Style, value: dict[str, Any]) -> None:

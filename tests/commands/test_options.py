@@ -177,6 +177,7 @@ def test_examples_in_help_are_command_lines(name: str, store: Path, tmp_path: Pa
     places = {"/data/rocketmq/store": store, "/brokers/*/store": store, "/slave/store": store}
     places |= {"/lake": tmp_path / "lake", "/data/new": tmp_path / "new", "/tmp/plan.json": tmp_path / "plan"}
     places |= {"/dumps/disk.img": tmp_path / "broker.conf", "report.html": tmp_path / "report.html"}
+    places["case.tar.gz"] = tmp_path / "case.tar.gz"
     (conf := tmp_path / "broker.conf").touch()
     for line in re.findall(r"^  rmqtool (.+)$", epilog, re.MULTILINE):
         words = line.split("|")[0].split(" > ")[0]

@@ -71,12 +71,13 @@ def test_verify(jobs: str, store: Path) -> None:
         ("clean", ["--dry-run"]),
         ("pending", ["--list"]),
         ("report", ["--output", "report.html"]),
+        ("bundle", ["--output", "case.tar.gz"]),
         ("rebuild-cq", ["--dry-run"]),
         ("rebuild-index", ["--dry-run"]),
     ],
 )
 def test_others(command: str, options: list[str], store: Path) -> None:
     """Overview, queries, plans, and a page outside of it."""
-    options = [str(store.parent / each) if each.endswith(".html") else each for each in options]
+    options = [str(store.parent / each) if "." in each else each for each in options]
     result = rmqtool_on_read_only(store, command, "--json", *options)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -1,0 +1,161 @@
+"""`rmqtool bundle STORE -o FILE`: what somebody needs who is to help, in one file."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from rmqtool import __version__
+from rmqtool.base.errors import Exit
+from rmqtool.commands.help_page import HelpPage, examples_and_statuses
+from rmqtool.commands.options import (
+    global_options,
+    jobs_option,
+    now_option,
+    size_of_at_least,
+    store_options,
+    time_zone_option,
+)
+from rmqtool.commands.redact_options import redact_options
+from rmqtool.commands.reporting import Request, counts_json, look_at, put, status_of
+from rmqtool.findings.finding import Finding
+from rmqtool.show.output import Style, byte_size, document_text, write_document, write_text
+
+if TYPE_CHECKING:
+    from rmqtool.report.facts import StoreReport
+    from rmqtool.report.support_files import LeftOut, Member
+
+_TOP = "rmqtool-bundle"
+_EPILOG = examples_and_statuses(
+    (
+        "rmqtool bundle /data/rocketmq/store -o case.tar.gz",
+        "rmqtool bundle /data/rocketmq/store -o case.tar.gz --redact keys,hosts",
+        "rmqtool bundle /data/rocketmq/store -o case.tar.gz --max-damaged 64MiB",
+    ),
+    {
+        Exit.OK: "written; nothing is wrong",
+        Exit.FINDINGS: "written; there are findings above info, or no message of --trace",
+        Exit.USAGE: "the options do not fit each other, or the file would be in the store",
+        Exit.LOSSY: "written; not all of the store can be read",
+        Exit.FAILED: "could not finish",
+        Exit.NOT_A_STORE: "not a RocketMQ store",
+    },
+)
+_ABOUT = {
+    "report.html": "one page to look at: verdict, plan, findings, pictures",
+    "verify.json": "rmqtool verify STORE --json",
+    "inspect.json": "rmqtool inspect STORE --json",
+    "files.tsv": "path, size, bytes on the disk, time of modification and mode of every file",
+    "config/, checkpoint, broker.conf": "as they are; values that are secrets by their name are ***",
+    "damaged/": "the bytes of damaged extents of the log: physical offset and size are the name",
+}
+
+
+@click.command("bundle", cls=HelpPage, epilog=_EPILOG)
+@click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, metavar="FILE",
+              help="The file, a .tar.gz; one that exists is replaced.")  # fmt: skip
+@click.option("--max-damaged", callback=size_of_at_least(0), default="16MiB", show_default=True, metavar="SIZE",
+              help="At most so many damaged bytes of the log.")  # fmt: skip
+@click.option("--trace", "traces", multiple=True, metavar="ID",
+              help="The life of this message, by its message id or unique key, too. Repeatable.")  # fmt: skip
+@redact_options
+@now_option
+@jobs_option()
+@time_zone_option("Zone of the times")
+@store_options
+@global_options
+@click.pass_obj
+def bundle(style: Style, /, max_damaged: int, **given: Any) -> Exit:
+    """Pack what somebody needs who is to help.
+
+    A .tar.gz with the page of `rmqtool report`, the JSON of `verify` and `inspect`, a list of all files, the
+    configuration without its secrets, and the damaged bytes of the log. Messages that can be read are not in it.
+    Nothing in the store is changed.
+    """
+    request = Request(**given)
+    facts = look_at(style, request)
+    left: list[LeftOut] = []
+    members = _members(style, facts, request, max_damaged, left)
+    size = put(request.output, lambda file: _pack(file, members, left))
+    status = status_of(facts)
+    if style.json:
+        result = {**counts_json(facts, request, size), "left_out": [each._asdict() for each in left]}
+        write_document(style, "bundle", style.store, result, status=status)
+        return status
+    write_text(f"{facts.outcome.verdict}: {request.output}, {byte_size(size)}\n")
+    for each in left:
+        write_text(f"not in it: {each.name}: {each.why}\n")
+    return status
+
+
+def _members(
+    style: Style, facts: StoreReport, request: Request, max_damaged: int, left: list[LeftOut]
+) -> Iterator[Member]:
+    """All files; what is left out is added to `left`."""
+    from rmqtool.report.support_files import LeftOut, Member, config_files, damaged_bytes, file_list
+    from rmqtool.show.overview_json import overview_json
+    from rmqtool.show.report_page import report_page
+    from rmqtool.show.report_redaction import ReportRedaction
+    from rmqtool.show.verify_json import outcome_json
+
+    hidden, outcome, overview = ReportRedaction(request.redaction), facts.outcome, facts.overview
+    root = str(outcome.root)
+
+    def document(command: str, result: dict[str, Any], findings: tuple[Finding, ...], status: Exit) -> Member:
+        told = tuple(replace(each, message=hidden.finding(each)) for each in findings)
+        text = document_text(style, command, root, result, findings=told, status=status)
+        return Member(f"{command}.json", hidden.text(text).encode())
+
+    yield Member("report.html", report_page(facts, request.redaction).encode())
+    verified = {**outcome_json(outcome), "plan": facts.plan.as_json()}
+    yield document("verify", verified, outcome.findings, outcome.status)
+    status = Exit.LOSSY if overview.unread else Exit.OK
+    yield document("inspect", overview_json(overview), overview.findings, status)
+    yield file_list(outcome.snapshot.store)
+    for each in config_files(outcome.snapshot.store):
+        if isinstance(each, LeftOut):
+            left.append(each)
+        else:
+            yield each if request.redaction is None else _text_of(each, hidden.text(each.data.decode("latin-1")))
+    if request.redaction and request.redaction.what & {"keys", "properties", "bodies"}:
+        count = len(outcome.total.extents)
+        left += [LeftOut("damaged/", "what is redacted may stand in damaged bytes")] if count else []
+        return
+    for each in damaged_bytes(outcome.snapshot, outcome, max_damaged):
+        if isinstance(each, LeftOut):
+            left.append(each)
+        else:
+            yield each
+
+
+def _text_of(member: Member, text: str) -> Member:
+    return member._replace(data=text.encode("latin-1", "replace"))
+
+
+def _pack(file: IO[bytes], members: Iterator[Member], left: list[LeftOut]) -> None:
+    now = int(time.time())
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+
+        def add(name: str, data: bytes, modified: int | None = None) -> None:
+            entry = tarfile.TarInfo(f"{_TOP}/{name}")
+            entry.size, entry.mtime, entry.mode = len(data), modified or now, 0o644
+            archive.addfile(entry, io.BytesIO(data))
+
+        for member in members:
+            add(*member)
+        add("README.txt", _readme(left).encode())
+
+
+def _readme(left: list[LeftOut]) -> str:
+    lines = [f"Made by rmqtool {__version__} of the store of an Apache RocketMQ broker.", ""]
+    lines += [f"{name}: {told}" for name, told in _ABOUT.items()]
+    lines += ["", "Not in it:", *(f"{each.name}: {each.why}" for each in left)] if left else []
+    return "\n".join([*lines, ""])

@@ -1,0 +1,166 @@
+"""What `report` and `bundle` do alike: verify, read the log once more, and put one file in place."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from rmqtool.base.errors import Exit, RmqtoolError, UsageError
+from rmqtool.base.files import RateLimit
+from rmqtool.commands.verifying import repeated_options, run_verification
+from rmqtool.commands.writing import unwritable
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import Version
+from rmqtool.show.output import Style
+
+if TYPE_CHECKING:
+    from rmqtool.inspect.overview import Overview
+    from rmqtool.report.facts import Life, StoreReport
+    from rmqtool.report.timeline import Timeline
+    from rmqtool.scan.redaction import Redaction
+    from rmqtool.store.snapshot import Snapshot
+    from rmqtool.store.store import Store
+    from rmqtool.verify.outcome import Outcome
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for."""
+
+    path: Path
+    output: Path
+    traces: tuple[str, ...]
+    now: int | None
+    jobs: int
+    redaction: Redaction | None
+    broker_version: Version | None
+    broker_conf: BrokerConf
+    limit_rate: RateLimit | None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The options that the commands of the plan need, too."""
+        return repeated_options(self.broker_conf.path, self.broker_version, self.limit_rate, self.jobs)
+
+
+def look_at(style: Style, request: Request) -> StoreReport:
+    """All that is to be shown of a store, after it is clear that the output can be written."""
+    from rmqtool.report.facts import gather
+    from rmqtool.store.store import open_store
+
+    style.store = str(request.path)
+    store = open_store(request.path, request.broker_conf)
+    _check_place(request.output, store)
+    now = time.time_ns() // 1_000_000 if request.now is None else request.now
+    outcome, plan = _verified(style, request, store)
+    overview, timeline = _scanned(style, request, store)
+    facts = gather(now, style.zone, overview, outcome, plan, timeline)
+    return replace(facts, lives=[_life(overview.snapshot, each.strip()) for each in request.traces])
+
+
+def status_of(facts: StoreReport) -> Exit:
+    """That of the verification; a trace without a message counts as a finding."""
+    status = facts.outcome.status
+    if status is not Exit.OK:
+        return status
+    if not all(life.messages for life in facts.lives):
+        return Exit.FINDINGS
+    return Exit.LOSSY if facts.overview.unread else Exit.OK
+
+
+def _check_place(output: Path, store: Store) -> None:
+    """The file is not in the store, and can be written; what is no file would be replaced by one."""
+    path = output.resolve()
+    if any(path.is_relative_to(each.resolve()) for each in (store.root, *store.commit_log_directories)):
+        raise UsageError("it would be a file of the store: give a path outside of it", file=output)
+    if path.exists() and not path.is_file():
+        raise UsageError("what is not a file would be replaced by one", file=output)
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise unwritable(output, OSError(error.errno, error.strerror)) from error
+
+
+def _verified(style: Style, request: Request, store: Store) -> tuple[Outcome, Any]:
+    from rmqtool.library.verified import plan_for
+    from rmqtool.verify.outcome import outcome_of
+    from rmqtool.verify.verification import Verification, VerifyRequest
+    from rmqtool.verify.workers import workers_for
+
+    rate = request.limit_rate.bytes_per_second if request.limit_rate else None
+    with workers_for(request.path, request.jobs) as pool:
+        verification = Verification(store, VerifyRequest(request.broker_version, jobs=request.jobs, rate=rate))
+        run_verification(style, verification, pool)
+    outcome = outcome_of(verification)
+    return outcome, plan_for(outcome, request.words)
+
+
+def _scanned(style: Style, request: Request, store: Store) -> tuple[Overview, Timeline]:
+    """The overview, and the bytes of the log by topic along time and place."""
+    from rmqtool.inspect.log_events import events_of
+    from rmqtool.inspect.overview import overview_of
+    from rmqtool.report.timeline import Timeline
+    from rmqtool.scan.frames import RecordRun
+    from rmqtool.show.progress import byte_progress
+
+    overview = overview_of(store, request.broker_version, request.limit_rate)
+    snapshot, log, unread = overview.snapshot, overview.log_range, list[RmqtoolError]()
+    files = (*snapshot.older_log.files, *snapshot.log.files)
+    start, end = (files[0].start_offset, files[-1].end_offset) if files else (0, 0)
+    first, last = (log.first_store_timestamp, log.last_store_timestamp) if log else (None, None)
+    timeline = Timeline.of_range(first, last, start, log.max_offset if log and files else end)
+    with byte_progress("reading the commit log", end - start, style=style) as progress:
+        for event in events_of(snapshot, unread):
+            if isinstance(event, RecordRun):
+                timeline.add(event)
+            progress.update(event.physical_offset + event.size - start)
+    return overview.with_scan((), unread), timeline
+
+
+def _life(snapshot: Snapshot, name: str) -> Life:
+    """The messages of an id, each with its trace."""
+    from rmqtool.query.by_key import by_any_id
+    from rmqtool.query.notes import Notes
+    from rmqtool.query.trace import trace_of
+    from rmqtool.report.facts import Life
+
+    found = [*by_any_id(snapshot, name, "none", Notes())]
+    for message in found:
+        message["places"] = trace_of(snapshot, message).as_json(snapshot)
+    return Life(name, found)
+
+
+def put(path: Path, write: Callable[[IO[bytes]], object]) -> int:
+    """Write a file, and put it in place as a whole; its size, bytes."""
+    target = path.resolve()
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        try:
+            with partial.open("wb") as file:
+                write(file)
+            size = partial.stat().st_size
+            partial.replace(target)
+        finally:
+            with suppress(FileNotFoundError):
+                partial.unlink()
+    except OSError as error:
+        raise unwritable(path, OSError(error.errno, error.strerror)) from error
+    return size
+
+
+def counts_json(facts: StoreReport, request: Request, size: int) -> dict[str, Any]:
+    """What was written, and what verify says, in short."""
+    severities = [each.severity for each in facts.outcome.findings]
+    return {
+        "output": str(request.output),
+        "bytes": size,
+        "verdict": facts.outcome.verdict,
+        "errors": severities.count("error"),
+        "warnings": severities.count("warning"),
+    }

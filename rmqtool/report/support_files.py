@@ -1,0 +1,135 @@
+"""What a bundle for a support case takes from the store itself: configuration, sizes and times, damaged bytes."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.files import InputFile, list_directory, read_all
+from rmqtool.base.mapped_files import file_at
+from rmqtool.base.times import rfc3339
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import CHECKPOINT, CONFIG, Store
+from rmqtool.verify.bad_extents import UNREAD
+from rmqtool.verify.outcome import Outcome
+
+_MAX_CONFIG = 16 << 20
+_SECRET = re.compile(r"secret|passw|credential|token|access_?key|authenticationUser", re.IGNORECASE)
+_HIDDEN = "***"
+_CONF_LINE = re.compile(r"^(?P<name>[^#!=:\s][^=:]*)(?P<sign>\s*[=:]\s*).*$")
+
+
+class Member(NamedTuple):
+    """One file of a bundle; `modified` is that of the file in the store, epoch s, None: now."""
+
+    name: str
+    data: bytes
+    modified: int | None = None
+
+
+class LeftOut(NamedTuple):
+    """What is not in the bundle, and why."""
+
+    name: str
+    why: str
+
+
+def config_files(store: Store) -> Iterator[Member | LeftOut]:
+    """The JSON files of `config/` with their ``.bak``, the checkpoint, and the broker's settings; secrets hidden."""
+    entries = [Path(entry.path) for entry in _listed(store.root / CONFIG) if entry.is_file(follow_symlinks=False)]
+    for path in (*entries, store.root / CHECKPOINT):
+        if path.exists():
+            yield _config_file(store, path)
+    if store.conf.path is not None:
+        settings = Path(store.conf.path).read_text(encoding="utf-8", errors="replace")
+        yield Member("broker.conf", "\n".join(map(_without_secret, settings.split("\n"))).encode())
+
+
+def _config_file(store: Store, path: Path) -> Member | LeftOut:
+    name = store.relative(path)
+    try:
+        status, content = path.stat(), read_all(path, _MAX_CONFIG + 1)
+    except (RmqtoolError, OSError) as error:
+        return LeftOut(name, str(error))
+    if len(content) > _MAX_CONFIG:
+        return LeftOut(name, f"larger than {_MAX_CONFIG >> 20} MiB")
+    if _SECRET.search(content.decode("latin-1")):
+        try:
+            content = json.dumps(_without_secrets(json.loads(content)), ensure_ascii=False, indent=1).encode()
+        except ValueError:
+            return LeftOut(name, "no JSON, and it may hold a secret")
+    return Member(name, content, int(status.st_mtime))
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _HIDDEN if isinstance(item, str) and _SECRET.search(name) else _without_secrets(item)
+                for name, item in value.items()}  # fmt: skip
+    return [_without_secrets(item) for item in value] if isinstance(value, list) else value
+
+
+def _without_secret(line: str) -> str:
+    found = _CONF_LINE.match(line)
+    return f"{found['name']}{found['sign']}{_HIDDEN}" if found and _SECRET.search(found["name"]) else line
+
+
+def file_list(store: Store) -> Member:
+    """Path, size, bytes on the disk, time of modification (UTC) and mode of each file, tabs between."""
+    lines = ["path\tsize\tallocated\tmodified\tmode"]
+    for root in dict.fromkeys((store.root, *store.commit_log_directories)):
+        lines += _lines_below(root, store)
+    return Member("files.tsv", "\n".join([*dict.fromkeys(lines), ""]).encode("utf-8", "surrogateescape"))
+
+
+def _lines_below(directory: Path, store: Store) -> Iterator[str]:
+    for entry in _listed(directory):
+        if entry.is_dir(follow_symlinks=False):
+            yield from _lines_below(Path(entry.path), store)
+            continue
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except OSError:
+            continue  # deleted by a running broker since
+        name = store.relative(Path(entry.path)).replace("\t", "\\t").replace("\n", "\\n")
+        modified = rfc3339(status.st_mtime_ns // 1_000_000)
+        yield f"{name}\t{status.st_size}\t{status.st_blocks * 512}\t{modified}\t{stat.filemode(status.st_mode)}"
+
+
+def _listed(directory: Path) -> list[Any]:
+    try:
+        return list_directory(directory)
+    except RmqtoolError:
+        return []  # which the verification has told
+
+
+def damaged_bytes(snapshot: Snapshot, outcome: Outcome, most: int) -> Iterator[Member | LeftOut]:
+    """The bytes of damaged extents of the log, `most` of them together; longer extents from their beginning."""
+    for physical_offset, size, reason in outcome.total.extents:
+        name = f"damaged/{physical_offset:020}-{size}"
+        if reason in (UNREAD, "missing"):
+            yield LeftOut(name, "no file holds it" if reason == "missing" else "cannot be read")
+            continue
+        data = b"".join(_bytes_of(snapshot, physical_offset, min(size, most)))
+        most -= len(data)
+        if len(data) < size:
+            yield LeftOut(name, f"all but its first {len(data)} bytes: a larger --max-damaged takes more")
+        if data:
+            yield Member(name, data)
+
+
+def _bytes_of(snapshot: Snapshot, start: int, size: int) -> Iterator[bytes]:
+    """The bytes that the files hold of an extent, up to the first that none holds."""
+    end = start + size
+    while start < end and (file := file_at(snapshot.log.files, start)):
+        try:
+            with InputFile(file.path) as opened:
+                piece = opened.read(start - file.start_offset, min(end, file.end_offset) - start)
+        except RmqtoolError:
+            return
+        yield piece
+        start += len(piece)
