@@ -111,8 +111,9 @@ def damaged_bytes(snapshot: Snapshot, outcome: Outcome, most: int) -> Iterator[M
     """The bytes of damaged extents of the log, `most` of them together; longer extents from their beginning."""
     for physical_offset, size, reason in outcome.total.extents:
         name = f"damaged/{physical_offset:020}-{size}"
-        if reason in (UNREAD, "missing"):
-            yield LeftOut(name, "no file holds it" if reason == "missing" else "cannot be read")
+        is_held = file_at(snapshot.log.files, physical_offset) is not None
+        if reason == UNREAD or not is_held:
+            yield LeftOut(name, "cannot be read" if is_held else "no file holds it")
             continue
         data = b"".join(_bytes_of(snapshot, physical_offset, min(size, most)))
         most -= len(data)
