@@ -14,6 +14,7 @@ from rmqtool.query.by_place import Message
 from rmqtool.query.deliveries import Delay, Retry, delay_of, retry_of
 from rmqtool.query.groups import passed_by
 from rmqtool.query.relatives import Relative, relatives_of
+from rmqtool.query.story import Event, story_of
 from rmqtool.query.trace_index import IndexTrace, index_traces
 from rmqtool.query.trace_queues import QueueTrace, dispatched, queue_traces
 from rmqtool.query.transactions import TransactionPart, transaction_of
@@ -66,6 +67,7 @@ class MessageTrace:
     delay: Delay | None
     retry: Retry | None
     retention: Retention
+    story: list[Event]
     contradictions: list[str]
 
     def as_json(self, snapshot: Snapshot) -> dict[str, Any]:
@@ -86,6 +88,7 @@ class MessageTrace:
             "delayed_until_time": rfc3339(due),
             "retry": self.retry.as_json() if self.retry else None,
             "retention": self.retention.as_json(),
+            "story": [event.as_json() for event in self.story],
             "contradictions": self.contradictions,
         }
 
@@ -121,6 +124,7 @@ def trace_of(snapshot: Snapshot, message: Message) -> MessageTrace:
             mapped.path.stat().st_mtime_ns // 1_000_000,
             is_last=mapped == snapshot.log.files[-1],
         ),
+        story=story_of(snapshot, message, relatives),
         contradictions=list(_contradictions(log, queues, index, transaction, refused=refused)),
     )
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool import __version__
-from rmqtool.base.times import rfc3339
 from rmqtool.findings.finding import counted
 from rmqtool.repair.plan import Plan
 from rmqtool.report.facts import Life, Retention, StoreReport
@@ -21,6 +20,7 @@ from rmqtool.show.report_findings import findings_list
 from rmqtool.show.report_pictures import disk_picture, growth_picture, log_picture, position_line, retention_picture
 from rmqtool.show.report_redaction import ReportRedaction
 from rmqtool.show.report_times import Clock
+from rmqtool.show.story_text import story_lines
 from rmqtool.show.trace_text import trace_lines
 
 _MAX_TOPICS = 200
@@ -212,11 +212,8 @@ def _life(life: Life, clock: Clock, hidden: ReportRedaction) -> Html:
 def _message(message: dict[str, Any], clock: Clock, hidden: ReportRedaction) -> Html:
     message = hidden.message(message)
     name = message["unique_key"] or message["message_id"] or message["physical_offset"]
-    times = [("sent", message["born_timestamp"]), ("stored", message["store_timestamp"])]
-    times += [(f"read by {item['group']}, at the latest", item["as_of_timestamp"])
-              for item in message["places"]["consumers"] if item["consumed"]]  # fmt: skip
-    known = sorted(((time, told) for told, time in times if time is not None), key=lambda pair: pair[0])
-    events = element("ol", *(element("li", f"{clock.time(time)}: {told}", title=rfc3339(time)) for time, told in known))
+    story = story_lines(message["places"]["story"], clock.time)
+    events = element("ol", *(element("li", f"{when}: {told}") for when, told in story))
     lines = "\n".join(f"{label:<12} {told}" for label, told in trace_lines(message))
     return joined((element("h3", f"{message['topic']} {name}"), events,
                    details("Where it stands, and what proves it", element("pre", lines))))  # fmt: skip

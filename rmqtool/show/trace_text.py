@@ -9,7 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from rmqtool.base.times import rfc3339
 from rmqtool.show.output import print_labelled
+from rmqtool.show.story_text import story_lines
 
 _LABEL_WIDTH = 12
 _WIDTH = 80  # of a picture with its label and its numbers, columns
@@ -33,6 +35,8 @@ def show_trace(console: Console, message: dict[str, Any]) -> None:
 def trace_lines(message: dict[str, Any]) -> Iterator[Line]:
     """The labels and texts of a message with its trace."""
     trace = message["places"]
+    for index, (when, told) in enumerate(story_lines(trace["story"], _clock)):
+        yield "" if index else "story", f"{when}  {told}"
     yield from _log_lines(trace["commit_log"])
     yield from _queue_lines("queue", trace["consume_queue"], trace["consumers"], message)
     for queue in trace["further_queues"]:
@@ -43,6 +47,10 @@ def trace_lines(message: dict[str, Any]) -> Iterator[Line]:
     yield from _retry_lines(trace["retry"])
     yield from _relative_lines(trace["relatives"])
     yield from _retention_lines(trace["retention"])
+
+
+def _clock(timestamp: int) -> str:
+    return rfc3339(timestamp) or f"{timestamp} ms"
 
 
 def _log_lines(log: dict[str, Any]) -> Iterator[Line]:

@@ -1,0 +1,47 @@
+"""The story of a message in sentences: when something happened, what, and what proves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+Clock = Callable[[int], str]
+"""Shows a time, epoch ms."""
+
+_TOLD = {
+    "sent": "sent",
+    "stored": "stored in {place}",
+    "half": "stored as a half message, which nobody gets before its transaction ends",
+    "committed": "its transaction is committed: stored in {place}",
+    "rolled-back": "its transaction is rolled back",
+    "delayed": "waits in {place} until {due}",
+    "sent-back": "{group} failed on it, for the {times} time, and gets it again at {due}",
+    "retry": "comes again for {group}: stored in {place}",
+    "dead-letter": "given up by {group}: stored in {place}",
+    "read": "read by {group} from {place}",
+    "unread": "{group} has not read it from {place}",
+}
+_ORDINALS = {1: "1st", 2: "2nd", 3: "3rd"}
+
+
+def story_lines(events: Sequence[dict[str, Any]], clock: Clock) -> Iterator[tuple[str, str]]:
+    """When and what of each event, JSON objects of `query --trace`."""
+    for event in events:
+        times = event["reconsume_times"]
+        due = event["due_timestamp"]
+        told = _TOLD[event["event"]].format(
+            place=f"{event['topic']} queue {event['queue_id']} at offset {event['queue_offset']}",
+            group=event["group"],
+            times=_ORDINALS.get(times, f"{times}th"),
+            due="a time that nothing tells" if due is None else clock(due),
+        )
+        yield _when(event, clock), f"{told} ({event['proof']})"
+
+
+def _when(event: dict[str, Any], clock: Clock) -> str:
+    first, last = event["timestamp"], event["until_timestamp"]
+    if first is None:
+        return "not yet"
+    if first == last:
+        return clock(first)
+    return f"after {clock(first)}" if last is None else f"{clock(first)} to {clock(last)}"
