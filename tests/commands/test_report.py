@@ -121,7 +121,8 @@ def test_the_life_of_a_message(golden_store: GoldenStore, tmp_path: Path) -> Non
     found = rmqtool("query", store, "--topic", "payments", "--queue", "0", "--queue-offset", "3", "--json").document
     _, page = written(store, tmp_path / "report.html", "--trace", found["unique_key"])
     assert f"payments {found['unique_key']}" in page.text
-    assert any(text.endswith(": stored") for text in page.texts)
+    assert any(": stored in payments queue 0 at offset 3 (record at" in text for text in page.texts)
+    assert any(": read by billing from payments queue 0 at offset 3 (" in text for text in page.texts)
     missing, page = written(store, tmp_path / "none.html", "--trace", "7F0000010000FFFFFFFFFFFFFFFFFFFF")
     assert missing.status == Exit.FINDINGS
     assert "7F0000010000FFFFFFFFFFFFFFFFFFFF: no such message" in page.text
