@@ -76,12 +76,16 @@ def was_killed(root: Path) -> bool:
     """
     if (root / ABORT_FILE).exists():
         return True
-    lock = root / LOCK_FILE
-    started = lock.stat().st_mtime_ns if lock.exists() else 0
-    places = [
-        root / HOME / name for name in transactions(root).values() if (root / HOME / name / OLD / ABORT_FILE).exists()
-    ]
-    return any((place / JOURNAL).stat().st_mtime_ns > started for place in places)
+    started, places = _modified(root / LOCK_FILE), (root / HOME / name for name in transactions(root).values())
+    return any((place / OLD / ABORT_FILE).exists() and _modified(place / JOURNAL) > started for place in places)
+
+
+def _modified(path: Path) -> int:
+    """Time of modification, ns; 0 without the file."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 class Undo:
