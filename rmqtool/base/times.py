@@ -67,6 +67,14 @@ def parse_time(text: str, now: int | None = None, zone: tzinfo | None = None) ->
     raise ValueError(f"{text!r} is not a time; examples: 2026-11-21T10:52:00Z, '2026-11-21 10:52', yesterday or -2h")
 
 
+def parse_duration(text: str) -> int:
+    """Milliseconds of ``10m`` or ``1h30m``; units are those of `parse_time`. Raise ValueError."""
+    found = _RELATIVE.fullmatch(f"+{text.strip()}")
+    if not found:
+        raise ValueError(f"{text!r} is not a length of time; examples: 90s, 10m, 1h30m")
+    return sum(int(count) * _UNIT_MS[unit] for count, unit in _DURATION_ITEM.findall(found[2]))
+
+
 def parse_zone(text: str) -> tzinfo:
     """A time zone: a name such as Asia/Shanghai, or a distance from UTC such as +08:00; raise ValueError."""
     text = text.strip()

@@ -31,7 +31,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
         *("replicas-per-disk-partition", "logical-disk-space-clean-forcibly-threshold", "clean-file-forcibly-enable"),
     ),
     "The broker, and the machine": (
-        *("broker-version", "broker-conf", "time-zone", "allow-older-release", "jobs", "limit-rate"),
+        *("broker-version", "broker-conf", "time-zone", "allow-older-release", "jobs", "limit-rate", "time-limit"),
     ),
     "Spark": ("engine", "master", "conf", "split-size"),
     _EVERY: ("json", "int64", "color", "progress", "no-pager", "quiet", "verbose", "version", "help"),

@@ -11,6 +11,7 @@ import click
 
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.files import RateLimit
+from rmqtool.base.times import parse_duration
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, jobs_option, store_options
 from rmqtool.commands.verifying import repeated_options, run_verification
@@ -35,7 +36,7 @@ _EPILOG = examples_and_statuses(
         Exit.OK: "no findings above info in what was asked for",
         Exit.FINDINGS: "there are findings above info",
         Exit.USAGE: "the command line is wrong",
-        Exit.LOSSY: "no such findings, but not all of the store can be read",
+        Exit.LOSSY: "no such findings, but not all of the store can be read, or was in time",
         Exit.FAILED: "the store cannot be listed or its layout read, or memory is short",
         Exit.NOT_A_STORE: "not a RocketMQ store",
         Exit.INTERRUPTED: "interrupted by Ctrl-C; what was found until then is shown",
@@ -56,6 +57,14 @@ def _codes(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
                 f"no code begins with {wanted!r}{f'; did you mean {near}?' if near else ''}", ctx, param
             )
     return codes
+
+
+def _duration(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """Seconds."""
+    try:
+        return None if value is None else parse_duration(value) / 1000
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
 
 
 @click.command("verify", cls=HelpPage, epilog=_EPILOG)
@@ -83,6 +92,12 @@ def _codes(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
     help="Show at most so many findings of one code; all are counted.",
 )
 @jobs_option()
+@click.option(
+    "--time-limit",
+    callback=_duration,
+    metavar="TIME",
+    help="Read log and index for at most so long, such as 10m; what was not looked at is told.",
+)
 @click.option("--fast", is_flag=True, help="Structure only: do not read bodies, verify no CRC.")
 @click.option(
     "--format",
@@ -104,6 +119,7 @@ def verify(
     skip: tuple[str, ...],
     max_examples: int,
     jobs: int,
+    time_limit: float | None,
     fast: bool,
     form: Form,
     broker_version: Version | None,
@@ -134,6 +150,7 @@ def verify(
             jobs=jobs,
             bodies=not fast,
             rate=limit_rate.bytes_per_second if limit_rate else None,
+            time_limit=time_limit,
         )
         started = monotonic()
         verification = Verification(open_store(path, broker_conf), request)

@@ -42,7 +42,8 @@ def verify_answer(outcome: Outcome, seconds: float) -> PluginAnswer:
         status = PluginStatus.CRITICAL
     if status == PluginStatus.OK and (not outcome.complete or outcome.verdict == "unproven"):
         status = PluginStatus.UNKNOWN
-    what = outcome.verdict if outcome.complete else f"interrupted, {outcome.verdict} so far"
+    ended = "interrupted" if outcome.is_interrupted else "time limit reached"
+    what = outcome.verdict if outcome.complete else f"{ended}, {outcome.verdict} so far"
     if start and start.refuses is not None:
         what += ", the broker would refuse to start"
     elif lost_at_start:

@@ -26,7 +26,7 @@ def junit_report(outcome: Outcome, seconds: float) -> str:
             failed.setdefault(finding.code, []).append(finding)
     codes = [code for code in CATALOGUE if code in failed or outcome.report.checked.get(code)]
     skipped = _skipped(outcome, codes)
-    incomplete = not outcome.complete
+    incomplete = outcome.is_interrupted
     counts = {"tests": str(len(codes) + len(skipped) + incomplete), "failures": str(len(failed)),
               "errors": str(int(incomplete)), "skipped": str(len(skipped))}  # fmt: skip
     suites = ElementTree.Element("testsuites")

@@ -17,7 +17,7 @@ from rmqtool.store.checkpoint import credible, read_checkpoint
 from rmqtool.store.rocksdb import holds_rows, is_readable
 from rmqtool.store.store import CHECKPOINT, CONSUME_QUEUE_EXT, ROCKSDB_CONFIGS, SIDE_STORE, Store, holds_rocksdb
 
-Why = Literal["only", "skip", "fast", "interrupted", "changed", "unreadable", "not-supported", "empty"]
+Why = Literal["only", "skip", "fast", "interrupted", "time-limit", "changed", "unreadable", "not-supported", "empty"]
 """`changed`: by a running broker, faster than it could be read; `not-supported`: this version does not read it;
 `empty`: the store is empty, and may have held something."""
 

@@ -39,6 +39,7 @@ def outcome_of(verification: Verification) -> Outcome:
         selection=verification.request.selection,
         bodies=verification.request.bodies,
         complete=verification.complete,
+        is_out_of_time=verification.is_out_of_time,
         verdict=verdict,
         findings=tuple(findings),
         report=report,
@@ -64,6 +65,7 @@ class Outcome:
     selection: Selection
     bodies: bool
     complete: bool
+    is_out_of_time: bool
     verdict: Verdict
     findings: tuple[Finding, ...]
     report: Report
@@ -88,11 +90,16 @@ class Outcome:
     @property
     def status(self) -> Exit:
         """The exit status: of findings, else of gaps that the user did not choose."""
-        if not self.complete:
+        if self.is_interrupted:
             return Exit.INTERRUPTED
         if any(finding.severity != "info" for finding in self.findings):
             return Exit.FINDINGS
         return Exit.OK if all(gap.is_chosen for gap in self.gaps) else Exit.LOSSY
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether somebody ended it before it was complete, and no time limit."""
+        return not self.complete and not self.is_out_of_time
 
     @property
     def damaged_bytes(self) -> int:
@@ -136,7 +143,7 @@ class Outcome:
             return "a broker runs on this store"
         if self.snapshot.leaves_queues_out:
             return "queues are in RocksDB, which needs the package rocksdict"
-        return self.not_predicted or "interrupted"
+        return self.not_predicted or ("the time limit was reached" if self.is_out_of_time else "interrupted")
 
     @property
     def unproven(self) -> list[str]:
@@ -146,7 +153,9 @@ class Outcome:
 
 def _gaps(verification: Verification, total: PartResult, report: Report) -> Iterator[Gap]:
     request, task, store = verification.request, verification.task, verification.snapshot.store
-    if not verification.complete:
+    if verification.is_out_of_time:
+        yield _gap_of_time(verification, total)
+    elif not verification.complete:
         yield Gap("the rest (interrupted)", "interrupted", "the rest of the store: the verification was interrupted")
     for path in sorted(total.unreadable):
         file = store.relative(Path(path))
@@ -167,6 +176,14 @@ def _gaps(verification: Verification, total: PartResult, report: Report) -> Iter
         yield Gap(what, "empty", text)
     yield from gaps_of_store(store, has_log=bool(task.files))
     yield from gaps_of_selection(request.selection, bodies=request.bodies)
+
+
+def _gap_of_time(verification: Verification, total: PartResult) -> Gap:
+    files = verification.snapshot.log.files
+    left = unreached(total.reached, verification.log_start, files[-1].end_offset) if files else []
+    size = counted(sum(size for _, size in left), "byte")
+    text = f"{size} of the log, and what leads to them: the time limit ended the verification"
+    return Gap("the rest (time limit)", "time-limit", text)
 
 
 def _unproven(outcome: Outcome) -> Iterator[str]:

@@ -68,7 +68,7 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True)
 class VerifyRequest:
-    """The options of a verification; `rate` is in bytes per second."""
+    """The options of a verification; `rate` is in bytes per second, `time_limit` of log and index in seconds."""
 
     version: Version | None = None
     selection: Selection = field(default_factory=Selection)
@@ -77,6 +77,11 @@ class VerifyRequest:
     bodies: bool = True
     rate: int | None = None
     part_size: int = PART_SIZE
+    time_limit: float | None = None
+
+
+class OutOfTimeError(KeyboardInterrupt):
+    """The time limit ends a verification as Ctrl-C does: what was found until then stays."""
 
 
 class Verification:
@@ -88,6 +93,7 @@ class Verification:
         limit = RateLimit(request.rate) if request.rate else None
         self.snapshot = Snapshot(store, request.version, limit, scope=self.read_errors.scope)
         self.complete = False
+        self.is_out_of_time = False
         self.lost: Counter[str] = Counter()
         self.log_start = log_start(self.snapshot.log.files)
         self.log_end = self.log_start
@@ -181,7 +187,7 @@ class Verification:
 
     def _check_parts(self, parts: list[AnyPart], progress: Callable[[int], None], pool: WorkerPool[PartResult]) -> None:
         """Check the log against queues and index, and the index files alone, part by part."""
-        task = self.task
+        task, begun = self.task, time.monotonic()
         if self.snapshot.database is None:  # whose library has threads by now, which a copy of this process would lack
             pool.grow(min(self.request.jobs, len(parts)) - 1)
         check = PartCheck(task, parts)
@@ -195,11 +201,18 @@ class Verification:
                         part = merger.replace(part, check.recheck(part))
                     if step.size:
                         progress(step.size)
+                    self._end_if_late(begun)
             except KeyboardInterrupt:
                 for step in pool.stop():
                     if step.result is not None:
                         merger.keep(step.part, step.result)
                 raise
+
+    def _end_if_late(self, begun: float) -> None:
+        limit = self.request.time_limit
+        if limit is not None and time.monotonic() - begun > limit:
+            self.is_out_of_time = True
+            raise OutOfTimeError
 
     def _parts_to_check(self, reader: StoreReader) -> list[AnyPart]:
         """Parts of the log, then of the index; the same for any number of processes unless a broker writes."""
