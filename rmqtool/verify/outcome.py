@@ -39,7 +39,7 @@ def outcome_of(verification: Verification) -> Outcome:
         selection=verification.request.selection,
         bodies=verification.request.bodies,
         complete=verification.complete,
-        is_out_of_time=verification.is_out_of_time,
+        is_out_of_time=verification.time_limit.is_over,
         verdict=verdict,
         findings=tuple(findings),
         report=report,
@@ -153,7 +153,7 @@ class Outcome:
 
 def _gaps(verification: Verification, total: PartResult, report: Report) -> Iterator[Gap]:
     request, task, store = verification.request, verification.task, verification.snapshot.store
-    if verification.is_out_of_time:
+    if verification.time_limit.is_over:
         yield _gap_of_time(verification, total)
     elif not verification.complete:
         yield Gap("the rest (interrupted)", "interrupted", "the rest of the store: the verification was interrupted")

@@ -58,6 +58,7 @@ from rmqtool.verify.store_checks import (
     check_store_files,
 )
 from rmqtool.verify.task import StoreReader, VerifyTask
+from rmqtool.verify.time_limit import TimeLimit
 from rmqtool.verify.timer_checks import check_timer
 from rmqtool.verify.upgrade_checks import check_upgrade
 from rmqtool.verify.witnesses import Witnesses
@@ -80,10 +81,6 @@ class VerifyRequest:
     time_limit: float | None = None
 
 
-class OutOfTimeError(KeyboardInterrupt):
-    """The time limit ends a verification as Ctrl-C does: what was found until then stays."""
-
-
 class Verification:
     """One verification of a store; the attributes hold the results after `run`, or so far when it is interrupted."""
 
@@ -93,7 +90,7 @@ class Verification:
         limit = RateLimit(request.rate) if request.rate else None
         self.snapshot = Snapshot(store, request.version, limit, scope=self.read_errors.scope)
         self.complete = False
-        self.is_out_of_time = False
+        self.time_limit = TimeLimit(request.time_limit)
         self.lost: Counter[str] = Counter()
         self.log_start = log_start(self.snapshot.log.files)
         self.log_end = self.log_start
@@ -187,7 +184,7 @@ class Verification:
 
     def _check_parts(self, parts: list[AnyPart], progress: Callable[[int], None], pool: WorkerPool[PartResult]) -> None:
         """Check the log against queues and index, and the index files alone, part by part."""
-        task, begun = self.task, time.monotonic()
+        task = self.task
         if self.snapshot.database is None:  # whose library has threads by now, which a copy of this process would lack
             pool.grow(min(self.request.jobs, len(parts)) - 1)
         check = PartCheck(task, parts)
@@ -201,18 +198,12 @@ class Verification:
                         part = merger.replace(part, check.recheck(part))
                     if step.size:
                         progress(step.size)
-                    self._end_if_late(begun)
+                    self.time_limit.check()
             except KeyboardInterrupt:
                 for step in pool.stop():
                     if step.result is not None:
                         merger.keep(step.part, step.result)
                 raise
-
-    def _end_if_late(self, begun: float) -> None:
-        limit = self.request.time_limit
-        if limit is not None and time.monotonic() - begun > limit:
-            self.is_out_of_time = True
-            raise OutOfTimeError
 
     def _parts_to_check(self, reader: StoreReader) -> list[AnyPart]:
         """Parts of the log, then of the index; the same for any number of processes unless a broker writes."""

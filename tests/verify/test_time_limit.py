@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +12,10 @@ import pytest
 from rmqtool.base.errors import Exit
 from rmqtool.base.times import parse_duration
 from rmqtool.store.store import open_store
+from rmqtool.verify import time_limit
 from rmqtool.verify.outcome import Outcome, outcome_of
-from rmqtool.verify.verification import OutOfTimeError, Verification, VerifyRequest
+from rmqtool.verify.time_limit import OutOfTimeError
+from rmqtool.verify.verification import Verification, VerifyRequest
 from tests.commands.running import errors_of, rmqtool
 from tests.unchanged import unchanged
 from tests.verify.small_store import FILE_SIZE, small_store
@@ -29,8 +30,7 @@ def store(tmp_path: Path) -> Path:
 def limited(store: Path, seconds: float, monkeypatch: pytest.MonkeyPatch) -> Outcome:
     """A verification whose clock goes on by a second whenever it is looked at."""
     clock = itertools.count()
-    times = SimpleNamespace(time=time.time, monotonic=lambda: float(next(clock)))
-    monkeypatch.setattr(f"{Verification.__module__}.time", times)
+    monkeypatch.setattr(time_limit, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
     run = Verification(open_store(store), VerifyRequest(part_size=350, time_limit=seconds))
     with unchanged(store), suppress(OutOfTimeError):
         run.run(lambda size: None)
