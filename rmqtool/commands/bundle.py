@@ -31,6 +31,7 @@ from rmqtool.show.output import Style, byte_size, document_text, write_document,
 if TYPE_CHECKING:
     from rmqtool.report.facts import StoreReport
     from rmqtool.report.support_files import LeftOut, Member
+    from rmqtool.show.report_redaction import ReportRedaction
 
 _TOP = "rmqtool-bundle"
 _EPILOG = examples_and_statuses(
@@ -53,7 +54,8 @@ _ABOUT = {
     "verify.json": "rmqtool verify STORE --json",
     "inspect.json": "rmqtool inspect STORE --json",
     "files.tsv": "path, size, bytes on the disk, time of modification and mode of every file",
-    "config/, checkpoint, broker.conf": "as they are; values that are secrets by their name are ***",
+    "config/, checkpoint": "as they are",
+    "broker.conf": "the settings as the broker reads them; those that are secrets by their name are ***",
     "damaged/": "the bytes of damaged extents of the log: physical offset and size are the name",
 }
 
@@ -120,12 +122,12 @@ def _members(
     status = Exit.LOSSY if overview.unread else Exit.OK
     yield document("inspect", overview_json(overview), overview.findings, status)
     yield file_list(outcome.snapshot.store)
-    for each in config_files(outcome.snapshot.store):
+    for each in config_files(outcome.snapshot.store, hosts=not hidden.hides_hosts):
         if isinstance(each, LeftOut):
             left.append(each)
         else:
-            yield each if request.redaction is None else _text_of(each, hidden.text(each.data.decode("latin-1")))
-    if request.redaction and request.redaction.what & {"keys", "properties", "bodies"}:
+            yield _redacted(each, hidden)
+    if request.redaction is not None:
         count = len(outcome.total.extents)
         left += [LeftOut("damaged/", "what is redacted may stand in damaged bytes")] if count else []
         return
@@ -136,8 +138,10 @@ def _members(
             yield each
 
 
-def _text_of(member: Member, text: str) -> Member:
-    return member._replace(data=text.encode("latin-1", "replace"))
+def _redacted(member: Member, hidden: ReportRedaction) -> Member:
+    text = member.data.decode("latin-1")
+    told = hidden.text(text)
+    return member if told == text else member._replace(data=told.encode("latin-1"))
 
 
 def _pack(file: IO[bytes], members: Iterator[Member], left: list[LeftOut]) -> None:

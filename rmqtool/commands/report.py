@@ -63,5 +63,5 @@ def report(style: Style, /, **given: Any) -> Exit:
     else:
         write_text(f"{facts.outcome.verdict}: {request.output}, {byte_size(size)}\n")
         if not style.quiet:
-            note(f"open it in a browser: file://{request.output.resolve()}")
+            note(f"open it in a browser: {request.output.resolve().as_uri()}")
     return status

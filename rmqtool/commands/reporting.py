@@ -76,10 +76,17 @@ def status_of(facts: StoreReport) -> Exit:
 
 def _check_place(output: Path, store: Store) -> None:
     """The file is not in the store, and can be written; what is no file would be replaced by one."""
-    path = output.resolve()
+    try:
+        path = output.resolve()
+    except (OSError, RuntimeError) as error:  # links that lead to each other
+        raise UsageError("its link leads nowhere", file=output) from error
+    conf = store.conf.path
+    if conf is not None and path == Path(conf).resolve():
+        raise UsageError("it would replace the file of --broker-conf", file=output)
     if any(path.is_relative_to(each.resolve()) for each in (store.root, *store.commit_log_directories)):
         raise UsageError("it would be a file of the store: give a path outside of it", file=output)
-    if path.exists() and not path.is_file():
+    is_stream = str(output).startswith(("/dev/std", "/dev/fd/", "/proc/"))
+    if is_stream or (output.exists() and not output.is_file()):
         raise UsageError("what is not a file would be replaced by one", file=output)
     try:
         tempfile.TemporaryFile(dir=path.parent).close()
@@ -130,10 +137,12 @@ def _life(snapshot: Snapshot, name: str) -> Life:
     from rmqtool.query.trace import trace_of
     from rmqtool.report.facts import Life
 
-    found = [*by_any_id(snapshot, name, "none", Notes())]
-    for message in found:
+    notes = Notes()
+    found = {message["unique_key"] or message["physical_offset"]: message
+             for message in by_any_id(snapshot, name, "none", notes)}  # fmt: skip
+    for message in found.values():
         message["places"] = trace_of(snapshot, message).as_json(snapshot)
-    return Life(name, found)
+    return Life(name, [*found.values()], notes.lines)
 
 
 def put(path: Path, write: Callable[[IO[bytes]], object]) -> int:

@@ -8,10 +8,11 @@ from typing import Any, Literal
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.times import rfc3339
-from rmqtool.query.by_place import Message
+from rmqtool.query.by_place import Message, message_at
 from rmqtool.query.deliveries import delay_of
 from rmqtool.query.groups import passed_by
 from rmqtool.query.relatives import Relative
+from rmqtool.query.transactions import TransactionPart
 from rmqtool.rules.system_topics import (
     DEAD_LETTER_PREFIX,
     HALF_TOPIC,
@@ -33,7 +34,8 @@ EventName = Literal[
     "retry",
     "dead-letter",
     "read",
-    "unread",
+    "passed",
+    "not-passed",
 ]
 
 _FAILURES = ("sent-back", "retry", "dead-letter")
@@ -73,16 +75,27 @@ class Event:
         }
 
 
-def story_of(snapshot: Snapshot, message: Message, relatives: Sequence[Relative]) -> list[Event]:
-    """All that the store tells of a message, in the order of time; what has not happened yet is last."""
+def story_of(
+    snapshot: Snapshot, message: Message, relatives: Sequence[Relative], transaction: TransactionPart | None = None
+) -> list[Event]:
+    """All that the store tells of a message: its records as they lie in the log, each with who got it until the next.
+
+    The order is that of the log, for clocks may differ; what has not happened yet is last.
+    """
     records = sorted([message, *(other.message for other in relatives)], key=lambda each: each["physical_offset"])
     sent = records[0]["born_timestamp"]
     stored = [_stored(snapshot, record, relatives) for record in records]
-    events = [Event("sent", sent, sent, records[0], "the clock of the producer"), *stored]
+    events = [Event("sent", sent, sent, records[0], "the clock of the producer")]
     for at, record in enumerate(records):
+        events.append(stored[at])
         if record["topic"] not in (HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC):
             events += _deliveries(snapshot, record, stored[at + 1 :])
-    return sorted(events, key=lambda each: (each.event == "unread", each.timestamp is None, each.timestamp))
+    if transaction is not None and transaction.state == "rolled-back" and transaction.op is not None:
+        op = message_at(snapshot, transaction.op)
+        if op is not None:
+            time = op["store_timestamp"]
+            events.append(Event("rolled-back", time, time, op, f"op message at {transaction.op}, and no copy"))
+    return sorted(events, key=lambda each: each.event == "not-passed")
 
 
 def _stored(snapshot: Snapshot, record: Message, relatives: Sequence[Relative]) -> Event:
@@ -117,22 +130,45 @@ def _tags_code(snapshot: Snapshot, record: Message) -> int | None:
 
 
 def _deliveries(snapshot: Snapshot, record: Message, later: Sequence[Event]) -> Iterator[Event]:
-    """The groups of the record's queue: they have read it at a time between two, or not yet.
+    """The groups of the record's queue: they have read it, or passed it at a time between two, or not yet.
 
-    `later` are the records after it: a group that failed on it had read it by then.
+    `later` are the records after it: a group that failed on it had read it by then. An offset behind the end of the
+    queue tells nothing.
     """
     stored = record["store_timestamp"]
     for item in passed_by(snapshot, record["topic"], record["queue_id"], record["queue_offset"]):
         group, proof, after = (
             item["group"],
-            f"committed offset {item['committed_offset']}",
+            f"committed {item['committed_offset']}",
             item["passed_after_timestamp"],
         )
-        failed = next((each for each in later if each.group == group and each.event in _FAILURES), None)
+        failed = next((each for each in later if each.group == group and _is_failure_on(each, record)), None)
         if failed is not None:
-            yield Event("read", stored, failed.timestamp, record, "it failed on it", group)
-        elif item["consumed"]:
-            proof += "" if after is None else ", which was less in the .bak"
-            yield Event("read", max(stored, after or stored), item["as_of_timestamp"], record, proof, group)
-        else:
-            yield Event("unread", None, None, record, proof, group)
+            yield Event("read", stored, _after(stored, failed.timestamp), record, "it failed on it", group)
+        elif not item["consumed"]:
+            yield Event("not-passed", None, None, record, proof, group)
+        elif not _is_beyond(snapshot, record, item["committed_offset"]):
+            proof += "" if after is None else ", less in the .bak"
+            begin = max(stored, after or stored)
+            yield Event("passed", begin, _after(begin, item["as_of_timestamp"]), record, proof, group)
+
+
+def _is_failure_on(event: Event, record: Message) -> bool:
+    """Whether a record of a failure is of this copy of the message: a producer may have sent it twice."""
+    if event.event not in _FAILURES:
+        return False
+    origin = event.record["properties"].get("ORIGIN_MESSAGE_ID")
+    return origin in (None, record["message_id"], record["properties"].get("ORIGIN_MESSAGE_ID"))
+
+
+def _is_beyond(snapshot: Snapshot, record: Message, offset: int) -> bool:
+    try:
+        queue = snapshot.queue(record["topic"], record["queue_id"])
+    except RmqtoolError:
+        return False
+    return queue is not None and offset > queue.range.max_offset
+
+
+def _after(begin: int, end: int | None) -> int | None:
+    """An end that is not before the beginning; clocks may differ."""
+    return None if end is None or end < begin else end

@@ -124,7 +124,7 @@ def trace_of(snapshot: Snapshot, message: Message) -> MessageTrace:
             mapped.path.stat().st_mtime_ns // 1_000_000,
             is_last=mapped == snapshot.log.files[-1],
         ),
-        story=story_of(snapshot, message, relatives),
+        story=story_of(snapshot, message, relatives, transaction),
         contradictions=list(_contradictions(log, queues, index, transaction, refused=refused)),
     )
 

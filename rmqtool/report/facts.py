@@ -35,10 +35,14 @@ class Retention:
 
 @dataclass(frozen=True)
 class Life:
-    """The messages of an id, with their traces in `places`: JSON objects of `query`."""
+    """The messages of an id, one of each unique key, with their traces in `places`: JSON objects of `query`.
+
+    `notes` say why there is none.
+    """
 
     name: str
     messages: Sequence[dict[str, Any]]
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,14 @@ class GroupPosition:
 
     `lost` are messages that the cleaner deletes next and that it has not read, `already_lost` went before.
     `next_timestamp` is None where it has read all, or nothing tells. `lag` counts the queues that are there; `gone` are
-    those that are not.
+    those that are not, `beyond` those whose offset is behind their end.
     """
 
     group: str
     topic: str
     queues: int = 0
     gone: int = 0
+    beyond: int = 0
     lag: int = 0
     next_timestamp: int | None = None
     lost: int = 0
@@ -47,6 +48,8 @@ def positions_of(
         offsets = known.get((item.topic, item.queue_id))
         if offsets is None:
             position.gone += 1
+        elif item.offset > offsets.max_offset:
+            position.beyond += 1
         elif lag := max(0, offsets.max_offset - max(item.offset, offsets.min_offset)):
             position.lag += lag
             behind.append((lag, item))

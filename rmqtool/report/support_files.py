@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import stat
 from collections.abc import Iterator
@@ -13,15 +12,27 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import InputFile, list_directory, read_all
 from rmqtool.base.mapped_files import file_at
 from rmqtool.base.times import rfc3339
+from rmqtool.base.visible import visible
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, CONFIG, Store
 from rmqtool.verify.bad_extents import UNREAD
 from rmqtool.verify.outcome import Outcome
 
 _MAX_CONFIG = 16 << 20
-_SECRET = re.compile(r"secret|passw|credential|token|access_?key|authenticationUser", re.IGNORECASE)
+_SECRET = re.compile(
+    r"secret|passw|credential|token|access_?key|private_?key|signature|authori[sz]ation|authenticationUser|header",
+    re.IGNORECASE,
+)
+_HOST = re.compile(r"ip\d?$|addr|host|domain|server", re.IGNORECASE)
 _HIDDEN = "***"
-_CONF_LINE = re.compile(r"^(?P<name>[^#!=:\s][^=:]*)(?P<sign>\s*[=:]\s*).*$")
+_WITHOUT_SECRETS = frozenset(
+    f"{name}.json"
+    for name in (
+        *("topics", "subscriptionGroup", "consumerOffset", "lmqConsumerOffset", "delayOffset", "consumerFilter"),
+        *("consumerOrderInfo", "topicQueueMapping", "messageRequestMode"),
+    )
+) | {"timercheck", "timermetrics", "transactionMetrics"}
+"""Files of `config/` as brokers write them; others may be anything."""
 
 
 class Member(NamedTuple):
@@ -39,15 +50,31 @@ class LeftOut(NamedTuple):
     why: str
 
 
-def config_files(store: Store) -> Iterator[Member | LeftOut]:
-    """The JSON files of `config/` with their ``.bak``, the checkpoint, and the broker's settings; secrets hidden."""
-    entries = [Path(entry.path) for entry in _listed(store.root / CONFIG) if entry.is_file(follow_symlinks=False)]
-    for path in (*entries, store.root / CHECKPOINT):
-        if path.exists():
+def config_files(store: Store, *, hosts: bool = True) -> Iterator[Member | LeftOut]:
+    """The known files of `config/` with their ``.bak``, the checkpoint, and the settings without secrets.
+
+    Without `hosts` settings that name hosts are hidden, too.
+    """
+    try:
+        entries = list_directory(store.root / CONFIG)
+    except RmqtoolError as error:
+        yield LeftOut(f"{CONFIG}/", visible(str(error)))
+        entries = []
+    for entry in entries:
+        path = Path(entry.path)
+        if entry.name.removesuffix(".bak") in _WITHOUT_SECRETS and entry.is_file(follow_symlinks=False):
             yield _config_file(store, path)
+        else:
+            yield LeftOut(visible(store.relative(path)), "no file that every broker writes")
+    if (store.root / CHECKPOINT).is_file():
+        yield _config_file(store, store.root / CHECKPOINT)
     if store.conf.path is not None:
-        settings = Path(store.conf.path).read_text(encoding="utf-8", errors="replace")
-        yield Member("broker.conf", "\n".join(map(_without_secret, settings.split("\n"))).encode())
+        lines = [f"{name}={_shown(name, value, hosts=hosts)}" for name, value in store.conf.settings.items()]
+        yield Member("broker.conf", "".join(f"{visible(line)}\n" for line in lines).encode())
+
+
+def _shown(name: str, value: str, *, hosts: bool) -> str:
+    return _HIDDEN if value and (_SECRET.search(name) or (not hosts and _HOST.search(name))) else value
 
 
 def _config_file(store: Store, path: Path) -> Member | LeftOut:
@@ -55,27 +82,10 @@ def _config_file(store: Store, path: Path) -> Member | LeftOut:
     try:
         status, content = path.stat(), read_all(path, _MAX_CONFIG + 1)
     except (RmqtoolError, OSError) as error:
-        return LeftOut(name, str(error))
+        return LeftOut(name, visible(str(error)))
     if len(content) > _MAX_CONFIG:
         return LeftOut(name, f"larger than {_MAX_CONFIG >> 20} MiB")
-    if _SECRET.search(content.decode("latin-1")):
-        try:
-            content = json.dumps(_without_secrets(json.loads(content)), ensure_ascii=False, indent=1).encode()
-        except ValueError:
-            return LeftOut(name, "no JSON, and it may hold a secret")
     return Member(name, content, int(status.st_mtime))
-
-
-def _without_secrets(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _HIDDEN if isinstance(item, str) and _SECRET.search(name) else _without_secrets(item)
-                for name, item in value.items()}  # fmt: skip
-    return [_without_secrets(item) for item in value] if isinstance(value, list) else value
-
-
-def _without_secret(line: str) -> str:
-    found = _CONF_LINE.match(line)
-    return f"{found['name']}{found['sign']}{_HIDDEN}" if found and _SECRET.search(found["name"]) else line
 
 
 def file_list(store: Store) -> Member:
@@ -114,6 +124,9 @@ def damaged_bytes(snapshot: Snapshot, outcome: Outcome, most: int) -> Iterator[M
         is_held = file_at(snapshot.log.files, physical_offset) is not None
         if reason == UNREAD or not is_held:
             yield LeftOut(name, "cannot be read" if is_held else "no file holds it")
+            continue
+        if most <= 0:
+            yield LeftOut(name, "--max-damaged is reached")
             continue
         data = b"".join(_bytes_of(snapshot, physical_offset, min(size, most)))
         most -= len(data)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqtool.broker.delete_when import MAX_TIME
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.frames import RecordRun
 
@@ -48,8 +49,9 @@ class Timeline:
     @classmethod
     def of_range(cls, first: int | None, last: int | None, start: int, end: int) -> Timeline:
         """For messages stored from `first` to `last`, epoch ms, at physical offsets from `start` to before `end`."""
-        first = first or 0
-        span = max(0, (last or 0) - first)
+        last = min(max(last or 0, 0), MAX_TIME)
+        first = first if first is not None and 0 < first <= last else last  # of nonsense nothing can be drawn
+        span = last - first
         width = next((each for each in _WIDTHS if span // each < _MAX_BINS - 1), _WIDTHS[-1])
         begin = first // width * width
         bins = min(_MAX_BINS, (first + span - begin) // width + 1)
@@ -62,7 +64,8 @@ class Timeline:
         codes = np.asarray(encoded.indices).astype(np.int64)
         rows = np.array([self._row(name) for name in encoded.dictionary.to_pylist()], np.intp)
         sizes = frames.message_sizes
-        times = np.clip((frames.headers.field("store_timestamp") - self.first) // self.width, 0, self.bins - 1)
+        stamps = np.clip(frames.headers.field("store_timestamp"), self.first, self.first + self.width * self.bins - 1)
+        times = (stamps - self.first) // self.width
         np.add.at(self.messages, rows, np.bincount(codes, minlength=len(rows)))
         np.add.at(self.by_time, rows, _summed(codes, times, sizes, (len(rows), self.bins)))
         begins, sizes = frames.physical_offsets - self.start, sizes.astype(np.int64)

@@ -29,7 +29,7 @@ _HASH_BYTES = 8
 _KEY, _ID = frozenset({"keys", "properties"}), frozenset({"keys", "properties", "hosts"})
 _PROPERTY, _BODY, _HOST = frozenset({"properties"}), frozenset({"bodies"}), frozenset({"hosts"})
 _FIELDS: Mapping[str, frozenset[str]] = {
-    "keys": _KEY, "key": _KEY, "key_hash": _KEY, "unique_key": _ID, "properties_base64": _ID, "tags": _PROPERTY,
+    "keys": _KEY, "key": _ID, "key_hash": _KEY, "unique_key": _ID, "properties_base64": _ID, "tags": _PROPERTY,
     "tags_code": _PROPERTY, "expected_tags_code": _PROPERTY, "message_id": _ID - _KEY, "origin_message_id": _ID,
     "born_host": _HOST, "store_host": _HOST, BODY: _BODY, BODY_BASE64: _BODY, "body_text": _BODY,
 }  # fmt: skip

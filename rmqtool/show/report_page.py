@@ -20,7 +20,7 @@ from rmqtool.show.report_findings import findings_list
 from rmqtool.show.report_pictures import disk_picture, growth_picture, log_picture, position_line, retention_picture
 from rmqtool.show.report_redaction import ReportRedaction
 from rmqtool.show.report_times import Clock
-from rmqtool.show.story_text import story_lines
+from rmqtool.show.story_text import PARTIAL, is_partial, story_lines
 from rmqtool.show.trace_text import trace_lines
 
 _MAX_TOPICS = 200
@@ -155,7 +155,7 @@ def _disk(retention: Retention) -> Html:
 
 def _groups(report: StoreReport, clock: Clock) -> Html:
     if not report.positions:
-        return element("p", "No group has committed an offset.")
+        return element("p", "No committed offset of a group is there, or can be read.")
     log = report.overview.log_range
     low = log.first_store_timestamp if log and log.first_store_timestamp is not None else 0
     high = log.last_store_timestamp if log and log.last_store_timestamp is not None else 1
@@ -171,7 +171,15 @@ def _group_row(each: GroupPosition, low: int, high: int, clock: Clock) -> list[o
     bar = position_line(each.next_timestamp or 0, low, high) if is_known else ""
     oldest = clock.time(each.next_timestamp) if is_known else ""
     lost = element("strong", each.lost, class_="lost") if each.lost else 0
-    lag = f"{each.lag:,}" if not each.gone else "not known" if each.gone == each.queues else f"at least {each.lag:,}"
+    lag = (
+        "beyond the end"
+        if each.beyond and not each.lag
+        else f"{each.lag:,}"
+        if not each.gone
+        else "not known"
+        if each.gone == each.queues
+        else f"at least {each.lag:,}"
+    )
     return [each.group, each.topic, each.queues, lag, oldest, bar, lost]
 
 
@@ -204,16 +212,20 @@ def _queues(report: StoreReport) -> Html:
 
 def _life(life: Life, clock: Clock, hidden: ReportRedaction) -> Html:
     if not life.messages:
-        told = "a message that was asked for" if hidden.hides_keys else life.name
-        return element("p", f"{told}: no such message is in the store, as far as its index knows.")
+        told = "It" if hidden.hides_keys else life.name
+        why = "no such message is found" if hidden.hides_keys else "; ".join(life.notes)
+        return element("p", f"{told}: {why}")
     return joined(_message(message, clock, hidden) for message in life.messages)
 
 
 def _message(message: dict[str, Any], clock: Clock, hidden: ReportRedaction) -> Html:
     message = hidden.message(message)
+    trace = message["places"]
     name = message["unique_key"] or message["message_id"] or message["physical_offset"]
-    story = story_lines(message["places"]["story"], clock.time)
+    story = story_lines(trace["story"], clock.exact)
     events = element("ol", *(element("li", f"{when}: {told}") for when, told in story))
-    lines = "\n".join(f"{label:<12} {told}" for label, told in trace_lines(message))
-    return joined((element("h3", f"{message['topic']} {name}"), events,
+    partial = [element("p", PARTIAL)] if is_partial(trace) else []
+    wrong = [element("p", f"WRONG: {each}", class_="lost") for each in trace["contradictions"]]
+    lines = joined((f"{label:<12} {told}" for label, told in trace_lines(message)), "\n")
+    return joined((element("h3", f"{message['topic']} {name}"), events, *partial, *wrong,
                    details("Where it stands, and what proves it", element("pre", lines))))  # fmt: skip

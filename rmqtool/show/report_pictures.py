@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rmqtool.broker.log_deletion import FileDecision
 from rmqtool.clean.forecast import Course
 from rmqtool.report.facts import Retention, StoreReport
 from rmqtool.report.timeline import PIECES, Counts, Timeline
@@ -56,11 +57,12 @@ def growth_picture(report: StoreReport, clock: Clock) -> Html:
         return element("p", "The log holds no message.")
     chart = picture("Bytes stored over the time by topic", timeline.bins, _HEIGHT, _stacked(rows))
     end = timeline.first + timeline.bins * timeline.width
+    timespec = "minutes" if timeline.width >= 60_000 else "seconds"
     caption = f"Stored in each {clock.length(timeline.width)}; the highest bar is {byte_size(most)}."
     heads = ["From", "All", *names, "others"]
     shown = (
         [
-            clock.time(timeline.first + at * timeline.width),
+            clock.time(timeline.first + at * timeline.width, timespec),
             byte_size(int(column.sum())),
             *map(byte_size, map(int, column)),
         ]
@@ -70,7 +72,7 @@ def growth_picture(report: StoreReport, clock: Clock) -> Html:
     return element(
         "figure",
         chart,
-        _axis(clock.time(timeline.first), clock.time(end)),
+        _axis(clock.time(timeline.first, timespec), clock.time(end, timespec)),
         _topic_legend(names, timeline),
         element("figcaption", caption),
         details("The numbers", table(caption, heads, shown, range(1, len(heads)))),
@@ -82,7 +84,7 @@ def retention_picture(report: StoreReport, retention: Retention, clock: Clock) -
     decisions = [*retention.plan.deleted, *retention.plan.kept]
     firsts = {file.start_offset: time for file, time in
               zip(retention.plan.facts.log_files, retention.plan.facts.first_timestamps, strict=True)}  # fmt: skip
-    spans = [(each, firsts.get(each.log_file.start_offset) or each.log_file.mtime) for each in decisions]
+    spans = [(each, _begin(firsts.get(each.log_file.start_offset), each.log_file.mtime)) for each in decisions]
     if not spans:
         return element("p", "There is no commit log file.")
     low, high = min(begin for _, begin in spans), max([report.now, *(each.log_file.mtime for each, _ in spans)])
@@ -98,7 +100,7 @@ def retention_picture(report: StoreReport, retention: Retention, clock: Clock) -
     marks += [_mark(kept_from, low, scale, "level")] if low < kept_from < high else []
     rows = [
         [each.log_file.file.path.name, clock.time(begin), clock.time(each.log_file.mtime),
-         byte_size(each.log_file.allocated), "goes with the next run" if each.deleted else clock.time(each.expires)]
+         byte_size(each.log_file.allocated), _end_of(each, clock)]
         for each, begin in spans[:_MAX_FILES]
     ]  # fmt: skip
     heads = ["File", "First message", "Modified", "Size", "Expires"]
@@ -111,6 +113,17 @@ def retention_picture(report: StoreReport, retention: Retention, clock: Clock) -
         element("figcaption", _BOXES),
         details("The files", table("Log files", heads, rows, (3,)), *more),
     )
+
+
+def _begin(first: int | None, mtime: int) -> int:
+    """The time of a file's first message; that of its last change where it is nonsense."""
+    return first if first is not None and 0 < first <= mtime else mtime
+
+
+def _end_of(decision: FileDecision, clock: Clock) -> str:
+    if decision.deleted:
+        return "goes with the next run"
+    return "never, as the last" if decision.reason == "last-file" else clock.time(decision.expires)
 
 
 _MAX_FILES = 500

@@ -8,9 +8,13 @@ from typing import Any
 from rmqtool.findings.finding import Finding
 from rmqtool.scan.redaction import Redaction
 
-_HOST = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?\b|\[[0-9a-fA-F:.]{2,}\](?::\d{1,5})?")
-_QUOTING = ("index.", "config.", "timer.")
-"""Codes whose sentences may quote keys or properties of messages."""
+_HOST = re.compile(
+    r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?\b"
+    r"|\[[0-9a-fA-F.]*:[0-9a-fA-F:.]+\](?::\d{1,5})?"
+    r"|(?<![\w:.])(?:[0-9a-fA-F]{0,4}:){3,7}[0-9a-fA-F]{1,4}(?![\w:])"
+)
+_QUOTING = ("index.", "config.", "timer.", "consumequeue.tags-code", "consumequeue.ext-address")
+"""Codes whose sentences may quote keys, tags codes or properties of messages."""
 
 
 class ReportRedaction:
@@ -23,6 +27,11 @@ class ReportRedaction:
     def hides_keys(self) -> bool:
         """Whether unique keys and message ids are hidden: they hold hosts, too."""
         return self._redaction is not None and bool(self._redaction.what & {"keys", "hosts", "properties"})
+
+    @property
+    def hides_hosts(self) -> bool:
+        """Whether hosts are hidden."""
+        return self._redaction is not None and "hosts" in self._redaction.what
 
     def text(self, sentence: str) -> str:
         """A sentence or a command without the hosts in it."""

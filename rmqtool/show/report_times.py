@@ -16,14 +16,18 @@ class Clock:
 
     zone: tzinfo | None
 
-    def time(self, timestamp: int | None) -> str:
+    def time(self, timestamp: int | None, timespec: str = "minutes") -> str:
         """``2026-11-21 14:34 +08:00`` of epoch ms; with its number where no calendar has it."""
         if timestamp is None:
             return "-"
         if not 0 <= timestamp <= MAX_TIME:
             return f"{timestamp} ms"
-        text = local_time(timestamp, self.zone).strftime("%Y-%m-%d %H:%M %z")
-        return f"{text[:-2]}:{text[-2:]}"
+        text = local_time(timestamp, self.zone).isoformat(" ", timespec)
+        return f"{text[:-6]} {text[-6:]}"
+
+    def exact(self, timestamp: int) -> str:
+        """The same with milliseconds."""
+        return self.time(timestamp, "milliseconds")
 
     def length(self, milliseconds: int) -> str:
         """``3 hours``, or ``hour`` for one of them, behind "each"."""

@@ -15,24 +15,31 @@ _TOLD = {
     "committed": "its transaction is committed: stored in {place}",
     "rolled-back": "its transaction is rolled back",
     "delayed": "waits in {place} until {due}",
-    "sent-back": "{group} failed on it, for the {times} time, and gets it again at {due}",
+    "sent-back": "{group} failed on it (failure {times}), and gets it again at {due}",
     "retry": "comes again for {group}: stored in {place}",
     "dead-letter": "given up by {group}: stored in {place}",
     "read": "read by {group} from {place}",
-    "unread": "{group} has not read it from {place}",
+    "passed": "{group} has passed {place}",
+    "not-passed": "{group} has not passed {place}",
 }
-_ORDINALS = {1: "1st", 2: "2nd", 3: "3rd"}
+
+
+PARTIAL = "other records of the message may be there: the index, which leads to them, is not whole"
+
+
+def is_partial(trace: dict[str, Any]) -> bool:
+    """Whether the index does not lead to the message, and so may not lead to its other records."""
+    return any(key["state"] != "ok" for key in trace["index"])
 
 
 def story_lines(events: Sequence[dict[str, Any]], clock: Clock) -> Iterator[tuple[str, str]]:
     """When and what of each event, JSON objects of `query --trace`."""
     for event in events:
-        times = event["reconsume_times"]
         due = event["due_timestamp"]
         told = _TOLD[event["event"]].format(
-            place=f"{event['topic']} queue {event['queue_id']} at offset {event['queue_offset']}",
+            place=f"{event['topic']} queue {event['queue_id']} offset {event['queue_offset']}",
             group=event["group"],
-            times=_ORDINALS.get(times, f"{times}th"),
+            times=event["reconsume_times"],
             due="a time that nothing tells" if due is None else clock(due),
         )
         yield _when(event, clock), f"{told} ({event['proof']})"

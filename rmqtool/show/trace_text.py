@@ -11,7 +11,7 @@ from rich.text import Text
 
 from rmqtool.base.times import rfc3339
 from rmqtool.show.output import print_labelled
-from rmqtool.show.story_text import story_lines
+from rmqtool.show.story_text import PARTIAL, is_partial, story_lines
 
 _LABEL_WIDTH = 12
 _WIDTH = 80  # of a picture with its label and its numbers, columns
@@ -37,6 +37,8 @@ def trace_lines(message: dict[str, Any]) -> Iterator[Line]:
     trace = message["places"]
     for index, (when, told) in enumerate(story_lines(trace["story"], _clock)):
         yield "" if index else "story", f"{when}  {told}"
+    if is_partial(trace):
+        yield "", PARTIAL
     yield from _log_lines(trace["commit_log"])
     yield from _queue_lines("queue", trace["consume_queue"], trace["consumers"], message)
     for queue in trace["further_queues"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tarfile
 from pathlib import Path
 
@@ -65,17 +66,42 @@ def test_what_is_in_it(store: Path, tmp_path: Path) -> None:
 
 @pytest.mark.budget(2)
 def test_secrets_stay_here(store: Path, tmp_path: Path) -> None:
-    """Those of broker.conf and of JSON files, by their names; a JSON that cannot be parsed is left out then."""
+    """Those of broker.conf by their names, however Java lets them be written; of config/ only what is known."""
     conf = tmp_path / "broker.conf"
-    conf.write_text(f"objectStoreSecretKey={SECRET}\n# a note\nbrokerName = a\nadminPassword : {SECRET}\n")
-    (store / "config" / "acl.json").write_text(json.dumps({"users": [{"accessKey": SECRET, "name": "a", "token": 5}]}))
-    (store / "config" / "torn.json").write_text('{"password": "' + SECRET)
+    conf.write_text(
+        f"brokerName = a\n  secretKey = {SECRET}\nobjectStoreSecretKey {SECRET}\n#password={SECRET}\n"
+        f"accessToken=\\\n   {SECRET}\npass\\u0077ord:{SECRET}\nmetricsGrpcExporterHeader=Authorization:{SECRET}\n"
+    )
+    others = {"acl.json": f'{{"password":["{SECRET}"]}}', "server.key": SECRET, "deep.json": '{"secret":' + "[" * 10**5}
+    for name, content in others.items():
+        (store / "config" / name).write_text(content)
+    (store / "config" / os.fsdecode(b"b\xff\n.yml")).write_text(SECRET)
     result, files = bundled(store, tmp_path / "case.tar.gz", "--broker-conf", conf)
     assert [name for name, content in files.items() if SECRET.encode() in content] == []
-    assert files["broker.conf"].decode() == "objectStoreSecretKey=***\n# a note\nbrokerName = a\nadminPassword : ***\n"
-    assert json.loads(files["config/acl.json"]) == {"users": [{"accessKey": "***", "name": "a", "token": 5}]}
-    assert "config/torn.json" not in files
-    assert "not in it: config/torn.json: no JSON, and it may hold a secret" in result.out
+    settings = dict(line.split("=") for line in files["broker.conf"].decode().splitlines())
+    assert settings.pop("brokerName") == "a"
+    assert settings.keys() == {
+        "secretKey",
+        "objectStoreSecretKey",
+        "accessToken",
+        "password",
+        "metricsGrpcExporterHeader",
+    }
+    assert set(settings.values()) == {"***"}
+    for name in (*others, "b\\udcff\\x0a.yml"):
+        assert f"not in it: config/{name}: no file that every broker writes" in result.out
+
+
+def test_hosts_alone_are_redacted_without_breaking_json(store: Path, tmp_path: Path) -> None:
+    """Arrays of a number are no addresses; damaged bytes hold hosts, too."""
+    (store / "config" / "consumerOrderInfo.json").write_text('{"table":{"a":[12],"at":"14:34:01"},"b":[100]}')
+    conf = tmp_path / "broker.conf"
+    conf.write_text("brokerIP1=fe80::1234:5678\nnamesrvAddr=10.0.0.1:9876;ns.internal:9876\nbrokerName=a\n")
+    _, files = bundled(store, tmp_path / "case.tar.gz", "--redact", "hosts", "--broker-conf", conf)
+    assert files["config/consumerOrderInfo.json"] == (store / "config" / "consumerOrderInfo.json").read_bytes()
+    assert json.loads(files["verify.json"])["result"]["verdict"] == "corrupt"
+    assert files["broker.conf"] == b"brokerIP1=***\nnamesrvAddr=***\nbrokerName=a\n"
+    assert not [name for name in files if name.startswith("damaged/")]
 
 
 @pytest.mark.budget(2)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import Exit
+from tests.building import START_TIME, LogBuilder
 from tests.commands.running import Result, errors_of, listing, rmqtool
 from tests.conftest import GoldenStore
 from tests.report.growing_store import growing_store
@@ -111,7 +112,7 @@ def test_an_empty_store(tmp_path: Path) -> None:
     result, page = written(tmp_path / "store", tmp_path / "report.html")
     assert result.status == Exit.LOSSY
     assert "There is no commit log file." in page.text
-    assert "No group has committed an offset." in page.text
+    assert "No committed offset of a group is there, or can be read." in page.text
 
 
 @pytest.mark.budget(2)
@@ -121,11 +122,15 @@ def test_the_life_of_a_message(golden_store: GoldenStore, tmp_path: Path) -> Non
     found = rmqtool("query", store, "--topic", "payments", "--queue", "0", "--queue-offset", "3", "--json").document
     _, page = written(store, tmp_path / "report.html", "--trace", found["unique_key"])
     assert f"payments {found['unique_key']}" in page.text
-    assert any(": stored in payments queue 0 at offset 3 (record at" in text for text in page.texts)
-    assert any(": read by billing from payments queue 0 at offset 3 (" in text for text in page.texts)
+    assert any(": stored in payments queue 0 offset 3 (record at" in text for text in page.texts)
+    assert any(": billing has passed payments queue 0 offset 3 (" in text for text in page.texts)
+    (lines,) = (text for text in page.texts if text.startswith("story  "))
+    assert lines.count("\n") > 5
+    assert "\\x0a" not in page.text
     missing, page = written(store, tmp_path / "none.html", "--trace", "7F0000010000FFFFFFFFFFFFFFFFFFFF")
     assert missing.status == Exit.FINDINGS
-    assert "7F0000010000FFFFFFFFFFFFFFFFFFFF: no such message" in page.text
+    assert "7F0000010000FFFFFFFFFFFFFFFFFFFF: " in page.text
+    assert "--scan looks at every message" in page.text
 
 
 @pytest.mark.budget(2)
@@ -149,6 +154,13 @@ def test_where_it_may_not_be_written(store: Path, tmp_path: Path) -> None:
     inside = rmqtool("report", store, "-o", store / "report.html")
     assert inside.status == Exit.USAGE
     assert "outside of it" in inside.err
+    (conf := tmp_path / "fifo").write_text("brokerName=a")
+    assert "--broker-conf" in rmqtool("report", store, "-o", conf, "--broker-conf", conf).err
+    conf.unlink()
+    conf.symlink_to(conf)
+    assert rmqtool("report", store, "-o", conf).status == Exit.USAGE
+    conf.unlink()
+    assert rmqtool("report", store, "-o", "/dev/stdout").status == Exit.USAGE
     os.mkfifo(tmp_path / "fifo")
     fifo = rmqtool("report", store, "-o", tmp_path / "fifo")
     assert fifo.status == Exit.USAGE
@@ -173,3 +185,14 @@ def test_names_are_no_markup(tmp_path: Path) -> None:
     _, page = written(store, tmp_path / "report.html")
     assert "<b onclick='x'>&\\u202e" in page.text
     assert not [pair for pair in page.attributes if pair[0] == "onclick"]
+
+
+@pytest.mark.parametrize("stamp", [-(2**63), 2**63 - 1, 0])
+def test_times_of_nonsense(stamp: int, tmp_path: Path) -> None:
+    """One wild time spoils no page."""
+    builder = LogBuilder(file_size=4096)
+    builder.add(store_timestamp=stamp)
+    builder.add(store_timestamp=START_TIME)
+    result, page = written(builder.write(tmp_path / "store"), tmp_path / "report.html")
+    assert result.status in (Exit.FINDINGS, Exit.LOSSY)
+    assert "Growth" in page.text

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 from rmqtool.query.by_place import message_at
+from rmqtool.query.relatives import Relative
 from rmqtool.query.story import Event, story_of
 from rmqtool.query.trace import trace_of
-from rmqtool.show.story_text import story_lines
+from rmqtool.show.story_text import PARTIAL, story_lines
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import START_TIME
@@ -58,14 +60,14 @@ def test_a_message_that_a_group_gave_up(golden_store: GoldenStore) -> None:
 @pytest.mark.parametrize("topic", ["RMQ_SYS_TRANS_HALF_TOPIC", "vouchers"])
 def test_a_transaction_is_one_story_from_either_side(golden_store: GoldenStore, topic: str) -> None:
     events = of_shop(golden_store, topic)
-    assert names(events) == ["sent", "half", "committed", "read"]
+    assert names(events) == ["sent", "half", "committed", "passed"]
     assert events[-1].group == "gifts"
 
 
 def test_a_delayed_message(golden_store: GoldenStore) -> None:
     """It waited until it was due, and was stored for its topic then."""
     events = of_shop(golden_store, "reminders")
-    assert names(events) == ["sent", "delayed", "stored", "read"]
+    assert names(events) == ["sent", "delayed", "stored", "passed"]
     waits, delivered = events[1:3]
     assert (waits.timestamp or 0) < (waits.due_timestamp or 0) <= (delivered.timestamp or 0)
     assert waits.group is None
@@ -77,11 +79,11 @@ def test_every_message_has_a_story(golden_store: GoldenStore) -> None:
     for record in stores.oracle(SHOP)["records"][::7]:
         events = story(snapshot, record["physical_offset"])
         stored = {event.record["physical_offset"]: event for event in events
-                  if event.event not in ("sent", "read", "unread")}  # fmt: skip
+                  if event.event not in ("sent", "read", "passed", "not-passed")}  # fmt: skip
         assert record["physical_offset"] in stored
         assert names(events).count("sent") == 1
         for event in events:
-            if event.event == "read":
+            if event.event in ("read", "passed"):
                 assert (event.timestamp or 0) >= (stored[event.record["physical_offset"]].timestamp or 0)
 
 
@@ -100,15 +102,15 @@ def test_who_has_not_read_it_is_last(tmp_path: Path) -> None:
         os.utime(file, ns=(0, (START_TIME + 1000 * seconds) * 1_000_000))
     events = story(snapshot, offsets[1])
     assert [(event.event, event.group) for event in events] == [
-        *(("sent", None), ("stored", None), ("read", "quick"), ("unread", "slow")),
+        *(("sent", None), ("stored", None), ("passed", "quick"), ("not-passed", "slow")),
     ]
     assert (events[2].timestamp, events[2].until_timestamp) == (START_TIME + 100_000, START_TIME + 200_000)
     assert "less in the .bak" in events[2].proof
     lines = [*story_lines([event.as_json() for event in events], str)]
     assert lines[2:] == [
         (f"{START_TIME + 100_000} to {START_TIME + 200_000}",
-         "read by quick from orders queue 0 at offset 1 (committed offset 3, which was less in the .bak)"),
-        ("not yet", "slow has not read it from orders queue 0 at offset 1 (committed offset 1)"),
+         "quick has passed orders queue 0 offset 1 (committed 3, less in the .bak)"),
+        ("not yet", "slow has not passed orders queue 0 offset 1 (committed 1)"),
     ]  # fmt: skip
 
 
@@ -117,8 +119,8 @@ def test_the_page_of_a_trace_begins_with_it(golden_store: GoldenStore) -> None:
     page = rmqtool("query", store, "--topic", "%DLQ%billing", "--queue", "0", "--queue-offset", "0", "--trace").out
     told = [line.strip() for line in page[page.index("story") : page.index("commit log")].splitlines()]
     text = " ".join(told)
-    assert "stored in payments queue 0 at offset 0 (record at 15501)" in text
-    assert "billing failed on it, for the 2nd time, and gets it again at 2026-11-21T14:34:23.080Z" in text
+    assert "stored in payments queue 0 offset 0 (record at 15501)" in text
+    assert "billing failed on it (failure 2), and gets it again at 2026-11-21T14:34:23.080Z" in text
     assert "given up by billing" in text
 
 
@@ -130,3 +132,56 @@ def test_a_story_needs_no_unique_key(tmp_path: Path) -> None:
     message = message_at(snapshot, 0)
     assert message is not None
     assert names(story_of(snapshot, message, [])) == ["sent", "stored"]
+
+
+def test_a_rollback_is_told(golden_store: GoldenStore) -> None:
+    """It leaves an op message and no copy."""
+    store = golden_store(SHOP)
+    halves = rmqtool("inspect", store / "commitlog", "--topic", "RMQ_SYS_TRANS_HALF_TOPIC", "--json").out.splitlines()
+    offsets = [json.loads(line)["physical_offset"] for line in halves if '"kind":"message"' in line]
+    snapshot = Snapshot(open_store(store))
+    ends = {names(story(snapshot, offset))[-1] for offset in offsets}
+    assert "rolled-back" in ends
+    (event,) = (event for offset in offsets[:1] for event in story(snapshot, offset) if event.event == "half")
+    assert event.group is None
+
+
+def test_an_offset_behind_the_end_tells_nothing(tmp_path: Path) -> None:
+    """Nor does one copy of a message that was sent twice tell of the failure on the other."""
+    made = StoreMaker()
+    for _ in range(2):
+        made.add(properties={"UNIQ_KEY": KEY})
+    retry = {"UNIQ_KEY": KEY, "ORIGIN_MESSAGE_ID": made.message_id(0), "RETRY_TOPIC": "orders"}
+    made.add("%RETRY%billing", properties=retry, reconsume_times=1)
+    table = {"orders@billing": {"0": 1}, "orders@huge": {"0": 2**62}}
+    made.config["consumerOffset.json"] = {"offsetTable": table}
+    events = story(made.snapshot(tmp_path), made.offsets[1])
+    told = [(event.event, event.record["physical_offset"]) for event in events if event.group == "billing"]
+    first, second, again = made.offsets
+    assert told == [("read", first), ("retry", again), ("not-passed", second)]
+    assert "huge" not in {event.group for event in events}
+
+
+def test_the_order_is_that_of_the_log(tmp_path: Path) -> None:
+    """Whatever the clocks say."""
+    made = StoreMaker()
+    made.add(properties={"UNIQ_KEY": KEY}, born_timestamp=START_TIME + 10**6)
+    made.add("%RETRY%billing", properties={"UNIQ_KEY": KEY}, store_timestamp=START_TIME - 10**6)
+    made.config["consumerOffset.json"] = {"offsetTable": {"orders@billing": {"0": 1}}}
+    snapshot = made.snapshot(tmp_path)
+    first, again = (message_at(snapshot, offset) for offset in made.offsets)
+    assert first is not None
+    assert again is not None
+    events = story_of(snapshot, first, [Relative("retry", again)])
+    assert names(events) == ["sent", "stored", "read", "retry"]
+    assert events[2].until_timestamp is None
+
+
+def test_without_an_index_more_may_be_there(tmp_path: Path) -> None:
+    """And that is said."""
+    made = StoreMaker()
+    offset = made.add(properties={"UNIQ_KEY": KEY})
+    made.snapshot(tmp_path)
+    for file in (tmp_path / "index").iterdir():
+        file.unlink()
+    assert PARTIAL in rmqtool("query", tmp_path, "--offset", str(offset), "--trace").out
