@@ -5,7 +5,7 @@ import sys
 import duckdb
 
 duckdb.sql("SET timezone = 'UTC'")
-duckdb.sql(f"CREATE VIEW messages AS SELECT * FROM read_parquet('{sys.argv[1]}/**/part-*.parquet')")
+duckdb.sql(f"CREATE VIEW messages AS SELECT * FROM read_parquet('{sys.argv[1]}/**/*.parquet')")
 for question in (
     "SELECT topic, count(*) AS messages, sum(message_size)::BIGINT AS bytes FROM messages GROUP BY ALL ORDER BY topic",
     "SELECT tags, count(*) AS messages FROM messages WHERE topic = 'orders' GROUP BY tags ORDER BY tags",

@@ -56,6 +56,7 @@ def make_damaged(root: Path) -> Path:
     files = {
         "commitlog/notes.txt": b"notes",
         "config/topics.json": b'{"topicConfigTable":{"ord',
+        "config/consumerOffset.json": b'{"offsetTable":{"orders@billing":{0:1}}}',
         "config/delayOffset.json": b'{"offsetTable":{1:900}}',
         "timerlog/00000000000000000000": b"junk" * 26,
         "timerwheel": b"x" * 100,
