@@ -35,7 +35,7 @@ _SECTIONS = {
         "query": ("Find a message: where it is, and who has read it.", "rmqtool.commands.query:query"),
         "pending": ("Show what a stopped broker still has to deliver.", "rmqtool.commands.pending:pending"),
         "report": ("Write one page about a store: verdict, plan, pictures.", "rmqtool.commands.report:report"),
-        "bundle": ("Pack what somebody needs who is to help.", "rmqtool.commands.bundle:bundle"),
+        "bundle": ("Pack what a support case needs into one file.", "rmqtool.commands.bundle:bundle"),
         "diff": ("Compare a store with its replica or its backup.", "rmqtool.commands.diff:diff"),
         "export": ("Write messages to Parquet, CSV or NDJSON files.", "rmqtool.commands.export:export"),
         "explain": ("Explain a finding, and how to repair it.", "rmqtool.commands.explain:explain"),

@@ -58,7 +58,7 @@ def parse_time(text: str, now: int | None = None, zone: tzinfo | None = None) ->
         return _checked(number * 1000 if number in _SECONDS else number, text)
     now = time.time_ns() // 1_000_000 if now is None else now
     if relative := _RELATIVE.fullmatch(text):
-        distance = sum(int(count) * _UNIT_MS[unit] for count, unit in _DURATION_ITEM.findall(relative[2]))
+        distance = _milliseconds(relative[2])
         return _checked(now - distance if relative[1] == "-" else now + distance, text)
     if text.lower() == "now":
         return now
@@ -72,7 +72,11 @@ def parse_duration(text: str) -> int:
     found = _RELATIVE.fullmatch(f"+{text.strip()}")
     if not found:
         raise ValueError(f"{text!r} is not a length of time; examples: 90s, 10m, 1h30m")
-    return sum(int(count) * _UNIT_MS[unit] for count, unit in _DURATION_ITEM.findall(found[2]))
+    return _milliseconds(found[2])
+
+
+def _milliseconds(items: str) -> int:
+    return sum(int(count) * _UNIT_MS[unit] for count, unit in _DURATION_ITEM.findall(items))
 
 
 def parse_zone(text: str) -> tzinfo:

@@ -85,21 +85,19 @@ def forecast(plan: CleanPlan) -> Forecast:
     growth = growth_of(facts)
     first = next((decision for decision in plan.kept if decision.reason not in ("last-file", "ahead")), None)
     times = sorted({*_RESERVED_TIMES, rules.settings.file_reserved_time})
-    disk = min(facts.disks.log, key=lambda disk: disk.ratio(facts.snapshot.release), default=None)
-    usable = growth is not None and disk is not None and disk.total > 0
+    disk = _fullest_disk(facts)
     return Forecast(
         growth,
         first.expires if first else None,
         _next_deletion(plan, first.expires) if first else None,
-        [_outlook(plan, disk, growth, hours) for hours in times if hours >= 0] if usable and growth and disk else [],
+        [_outlook(plan, disk, growth, hours) for hours in times if hours >= 0] if growth and disk else [],
     )
 
 
-def courses(plan: CleanPlan, growth: Growth | None, factors: Sequence[float] = (1.0, 2.0)) -> list[Course]:
+def courses(plan: CleanPlan, factors: Sequence[float] = (1.0, 2.0)) -> list[Course]:
     """How the disk fares with the settings as they are, for each growth; none without a growth or a disk's size."""
-    release = plan.facts.snapshot.release
-    disk = min(plan.facts.disks.log, key=lambda disk: disk.ratio(release), default=None)
-    if growth is None or disk is None or disk.total <= 0:
+    growth, disk = growth_of(plan.facts), _fullest_disk(plan.facts)
+    if growth is None or disk is None:
         return []
     settings = replace(plan.rules.settings, clean_file_forcibly_enable=False)
     rules = replace(plan.rules, settings=settings, manual=False)
@@ -107,6 +105,12 @@ def courses(plan: CleanPlan, growth: Growth | None, factors: Sequence[float] = (
         Course(factor, disk.total, [*_until_full(_ratios(plan, rules, disk, growth.times(factor)))])
         for factor in factors
     ]
+
+
+def _fullest_disk(facts: Facts) -> Disk | None:
+    """The disk of the log that decides; None where its size is not known."""
+    disk = min(facts.disks.log, key=lambda disk: disk.ratio(facts.snapshot.release), default=None)
+    return disk if disk is not None and disk.total > 0 else None
 
 
 def _until_full(ratios: Iterator[tuple[int, float]]) -> Iterator[float]:

@@ -1,4 +1,4 @@
-"""`rmqtool bundle STORE -o FILE`: what somebody needs who is to help, in one file."""
+"""`rmqtool bundle STORE -o FILE`: what a support case needs, in one file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import tarfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -15,16 +16,8 @@ import click
 from rmqtool import __version__
 from rmqtool.base.errors import Exit
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.options import (
-    global_options,
-    jobs_option,
-    now_option,
-    size_of_at_least,
-    store_options,
-    time_zone_option,
-)
-from rmqtool.commands.redact_options import redact_options
-from rmqtool.commands.reporting import Request, counts_json, look_at, put, status_of
+from rmqtool.commands.options import size_of_at_least
+from rmqtool.commands.reporting import STATUSES, Request, counts_json, look_at, put, report_options, status_of
 from rmqtool.findings.finding import Finding
 from rmqtool.show.output import Style, byte_size, document_text, write_document, write_text
 
@@ -40,14 +33,7 @@ _EPILOG = examples_and_statuses(
         "rmqtool bundle /data/rocketmq/store -o case.tar.gz --redact keys,hosts",
         "rmqtool bundle /data/rocketmq/store -o case.tar.gz --max-damaged 64MiB",
     ),
-    {
-        Exit.OK: "written; nothing is wrong",
-        Exit.FINDINGS: "written; there are findings above info, or no message of --trace",
-        Exit.USAGE: "the options do not fit each other, or the file would be in the store",
-        Exit.LOSSY: "written; not all of the store can be read",
-        Exit.FAILED: "could not finish",
-        Exit.NOT_A_STORE: "not a RocketMQ store",
-    },
+    STATUSES,
 )
 _ABOUT = {
     "report.html": "one page to look at: verdict, plan, findings, pictures",
@@ -66,17 +52,10 @@ _ABOUT = {
               help="The file, a .tar.gz; one that exists is replaced.")  # fmt: skip
 @click.option("--max-damaged", callback=size_of_at_least(0), default="16MiB", show_default=True, metavar="SIZE",
               help="At most so many damaged bytes of the log.")  # fmt: skip
-@click.option("--trace", "traces", multiple=True, metavar="ID",
-              help="The life of this message, by its message id or unique key, too. Repeatable.")  # fmt: skip
-@redact_options
-@now_option
-@jobs_option()
-@time_zone_option("Zone of the times")
-@store_options
-@global_options
+@report_options
 @click.pass_obj
 def bundle(style: Style, /, max_damaged: int, **given: Any) -> Exit:
-    """Pack what somebody needs who is to help.
+    """Pack what a support case needs into one file.
 
     A .tar.gz with the page of `rmqtool report`, the JSON of `verify` and `inspect`, a list of all files, the
     configuration without its secrets, and the damaged bytes of the log. Messages that can be read are not in it.
@@ -112,8 +91,8 @@ def _members(
     root = str(outcome.root)
 
     def document(command: str, result: dict[str, Any], findings: tuple[Finding, ...], status: Exit) -> Member:
-        told = tuple(replace(each, message=hidden.finding(each)) for each in findings)
-        text = document_text(style, command, root, result, findings=told, status=status)
+        redacted = [replace(each, message=hidden.finding(each)) for each in findings]
+        text = document_text(style, command, root, result, findings=redacted, status=status)
         return Member(f"{command}.json", hidden.text(text).encode())
 
     yield Member("report.html", report_page(facts, request.redaction).encode())
@@ -122,26 +101,20 @@ def _members(
     status = Exit.LOSSY if overview.unread else Exit.OK
     yield document("inspect", overview_json(overview), overview.findings, status)
     yield file_list(outcome.snapshot.store)
-    for each in config_files(outcome.snapshot.store, hosts=not hidden.hides_hosts):
+    found = config_files(outcome.snapshot.store, hosts=not hidden.hides_hosts)
+    if request.redaction is None:
+        found = chain(found, damaged_bytes(outcome.snapshot, outcome, max_damaged))
+    elif outcome.total.extents:
+        found = chain(found, [LeftOut("damaged/", "what is redacted may stand in damaged bytes")])
+    for each in found:
         if isinstance(each, LeftOut):
             left.append(each)
         else:
             yield _redacted(each, hidden)
-    if request.redaction is not None:
-        count = len(outcome.total.extents)
-        left += [LeftOut("damaged/", "what is redacted may stand in damaged bytes")] if count else []
-        return
-    for each in damaged_bytes(outcome.snapshot, outcome, max_damaged):
-        if isinstance(each, LeftOut):
-            left.append(each)
-        else:
-            yield each
 
 
 def _redacted(member: Member, hidden: ReportRedaction) -> Member:
-    text = member.data.decode("latin-1")
-    told = hidden.text(text)
-    return member if told == text else member._replace(data=told.encode("latin-1"))
+    return member._replace(data=hidden.text(member.data.decode("latin-1")).encode("latin-1"))
 
 
 def _pack(file: IO[bytes], members: Iterator[Member], left: list[LeftOut]) -> None:

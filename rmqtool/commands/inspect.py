@@ -14,6 +14,7 @@ from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.inspect_location import FILTERS, ListingRequest, is_given, list_from, option_name
 from rmqtool.commands.options import global_options, store_options
 from rmqtool.commands.redact_options import redact_options
+from rmqtool.commands.verifying import scanned_events
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, write_document, write_text
@@ -189,15 +190,9 @@ def _show_store(style: Style, overview: Overview, *, scan: bool) -> Exit:
 
 def _scan_log(style: Style, snapshot: Snapshot) -> tuple[LogStatistics, list[RmqtoolError]]:
     """Statistics of all records, and the errors of files that could not be read."""
-    from rmqtool.inspect.log_events import events_of
     from rmqtool.inspect.log_statistics import LogStatistics
-    from rmqtool.show.progress import byte_progress
 
-    older, log = snapshot.older_log, snapshot.log
-    first = next((file.start_offset for file in (*older.files, *log.files)), 0)
     statistics, unread = LogStatistics(live=snapshot.holder is not None), list[RmqtoolError]()
-    with byte_progress("reading the commit log", older.size + log.size, style=style) as progress:
-        for event in events_of(snapshot, unread):
-            statistics.add(event)
-            progress.update(event.physical_offset + event.size - first)
+    for event in scanned_events(style, snapshot, unread):
+        statistics.add(event)
     return statistics, unread

@@ -11,9 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+import click
+
 from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.base.files import RateLimit
-from rmqtool.commands.verifying import repeated_options, run_verification
+from rmqtool.commands.options import F, global_options, jobs_option, now_option, store_options, time_zone_option
+from rmqtool.commands.redact_options import redact_options
+from rmqtool.commands.verifying import repeated_options, run_verification, scanned_events
 from rmqtool.commands.writing import unwritable
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
@@ -27,6 +31,26 @@ if TYPE_CHECKING:
     from rmqtool.store.snapshot import Snapshot
     from rmqtool.store.store import Store
     from rmqtool.verify.outcome import Outcome
+
+
+STATUSES = {
+    Exit.OK: "written; nothing is wrong",
+    Exit.FINDINGS: "written; there are findings above info, or no message of --trace",
+    Exit.USAGE: "the options do not fit each other, or the file would be in the store",
+    Exit.LOSSY: "written; not all of the store can be read",
+    Exit.FAILED: "could not finish",
+    Exit.NOT_A_STORE: "not a RocketMQ store",
+}
+
+
+def report_options(command: F) -> F:
+    """The options that `Request` holds, but for ``--output``."""
+    shared = (redact_options, now_option, jobs_option(), time_zone_option("Zone of the times"), store_options,
+              global_options)  # fmt: skip
+    for option in reversed(shared):
+        command = option(command)
+    text = "The life of this message, by its message id or unique key, too. Repeatable."
+    return click.option("--trace", "traces", multiple=True, metavar="ID", help=text)(command)
 
 
 @dataclass(frozen=True)
@@ -110,11 +134,9 @@ def _verified(style: Style, request: Request, store: Store) -> tuple[Outcome, An
 
 def _scanned(style: Style, request: Request, store: Store) -> tuple[Overview, Timeline]:
     """The overview, and the bytes of the log by topic along time and place."""
-    from rmqtool.inspect.log_events import events_of
     from rmqtool.inspect.overview import overview_of
     from rmqtool.report.timeline import Timeline
     from rmqtool.scan.frames import RecordRun
-    from rmqtool.show.progress import byte_progress
 
     overview = overview_of(store, request.broker_version, request.limit_rate)
     snapshot, log, unread = overview.snapshot, overview.log_range, list[RmqtoolError]()
@@ -122,11 +144,9 @@ def _scanned(style: Style, request: Request, store: Store) -> tuple[Overview, Ti
     start, end = (files[0].start_offset, files[-1].end_offset) if files else (0, 0)
     first, last = (log.first_store_timestamp, log.last_store_timestamp) if log else (None, None)
     timeline = Timeline.of_range(first, last, start, log.max_offset if log and files else end)
-    with byte_progress("reading the commit log", end - start, style=style) as progress:
-        for event in events_of(snapshot, unread):
-            if isinstance(event, RecordRun):
-                timeline.add(event)
-            progress.update(event.physical_offset + event.size - start)
+    for event in scanned_events(style, snapshot, unread):
+        if isinstance(event, RecordRun):
+            timeline.add(event)
     return overview.with_scan((), unread), timeline
 
 

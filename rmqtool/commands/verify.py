@@ -96,7 +96,7 @@ def _duration(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     "--time-limit",
     callback=_duration,
     metavar="TIME",
-    help="Read log and index for at most so long, such as 10m; what was not looked at is told.",
+    help="Stop reading log and index after this time, such as 10m, and say what is left.",
 )
 @click.option("--fast", is_flag=True, help="Structure only: do not read bodies, verify no CRC.")
 @click.option(

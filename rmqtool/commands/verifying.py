@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING
 from rmqtool.show.output import Style
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
+    from rmqtool.base.errors import RmqtoolError
     from rmqtool.base.files import RateLimit
     from rmqtool.base.parallel import WorkerPool
     from rmqtool.rules.versions import Version
+    from rmqtool.scan.reader import Event
+    from rmqtool.store.snapshot import Snapshot
     from rmqtool.verify.part_result import PartResult
     from rmqtool.verify.verification import Verification
 
@@ -32,6 +36,19 @@ def run_verification(
             bar.update(done)
 
         verification.run(progress, pool)
+
+
+def scanned_events(style: Style, snapshot: Snapshot, unread: list[RmqtoolError]) -> Iterator[Event]:
+    """All events of the log under a progress bar; files that cannot be read are added to `unread`."""
+    from rmqtool.inspect.log_events import events_of
+    from rmqtool.show.progress import byte_progress
+
+    older, log = snapshot.older_log, snapshot.log
+    first = next((file.start_offset for file in (*older.files, *log.files)), 0)
+    with byte_progress("reading the commit log", older.size + log.size, style=style) as progress:
+        for event in events_of(snapshot, unread):
+            yield event
+            progress.update(event.physical_offset + event.size - first)
 
 
 def repeated_options(

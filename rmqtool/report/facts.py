@@ -9,7 +9,7 @@ from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.broker.delete_when import next_start
-from rmqtool.clean.forecast import Course, Forecast, courses, forecast
+from rmqtool.clean.forecast import Course, courses
 from rmqtool.clean.losses import Losses, losses_of
 from rmqtool.clean.plan import AsIf, CleanPlan, next_deletions
 from rmqtool.clean.plan import plan as plan_of
@@ -29,7 +29,6 @@ class Retention:
 
     plan: CleanPlan
     losses: Losses
-    forecast: Forecast
     courses: Sequence[Course]
 
 
@@ -82,9 +81,8 @@ def gather(
 def _retention(overview: Overview, now: int, zone: tzinfo | None) -> Retention:
     snapshot = overview.snapshot
     first = next_deletions(snapshot.store, snapshot.version, now, AsIf(zone=zone))
-    outlook = forecast(first)
     coming = _coming(first)
-    return Retention(coming, losses_of(coming), outlook, courses(first, outlook.growth))
+    return Retention(coming, losses_of(coming), courses(first))
 
 
 def _coming(first: CleanPlan) -> CleanPlan:

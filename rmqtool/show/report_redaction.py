@@ -36,7 +36,7 @@ class ReportRedaction:
     def text(self, sentence: str) -> str:
         """A sentence or a command without the hosts in it."""
         redaction = self._redaction
-        if redaction is None or "hosts" not in redaction.what:
+        if redaction is None or not self.hides_hosts:
             return sentence
         return _HOST.sub(lambda found: redaction.text(found[0]), sentence)
 

@@ -38,7 +38,9 @@ def names(events: list[Event]) -> list[str]:
 def of_shop(golden_store: GoldenStore, topic: str, queue_offset: int = 0) -> list[Event]:
     """The story of a message in the first queue of a topic, which a real broker served."""
     snapshot = Snapshot(open_store(golden_store(SHOP)))
-    unit = snapshot.queue(topic, 0).unit_at(queue_offset)  # type: ignore[union-attr]
+    queue = snapshot.queue(topic, 0)
+    assert queue is not None
+    unit = queue.unit_at(queue_offset)
     assert unit is not None
     return story(snapshot, unit.physical_offset)
 
