@@ -36,6 +36,12 @@ EventName = Literal[
     "read",
     "passed",
     "not-passed",
+    "trace-send",
+    "trace-consume-begin",
+    "trace-consume-end",
+    "trace-transaction-end",
+    "trace-recall",
+    "trace-unreadable",
 ]
 
 _FAILURES = ("sent-back", "retry", "dead-letter")
@@ -46,6 +52,7 @@ class Event:
     """What happened between `timestamp` and `until_timestamp`, epoch ms; they are the same where the time is known.
 
     None is a time that nothing tells: of an end, that it has not happened. `due_timestamp` is when a delay ends.
+    What a client says has `client_host`, `cost` in ms and a `result`; `from_check` is whether the broker had asked.
     """
 
     event: EventName
@@ -56,6 +63,10 @@ class Event:
     group: str | None = None
     due_timestamp: int | None = None
     times: int | None = None
+    client_host: str | None = None
+    cost: int | None = None
+    result: str | None = None
+    from_check: bool | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The object of the machine interface."""
@@ -71,6 +82,10 @@ class Event:
             "reconsume_times": self.times,
             "due_timestamp": self.due_timestamp,
             "due_time": rfc3339(self.due_timestamp),
+            "client_host": self.client_host,
+            "cost_ms": self.cost,
+            "result": self.result,
+            "from_check": self.from_check,
             "proof": self.proof,
         }
 

@@ -11,10 +11,12 @@ from rmqtool.base.mapped_files import file_at
 from rmqtool.base.times import rfc3339
 from rmqtool.formats.crc import record_crc, stored_record_crc
 from rmqtool.query.by_place import Message
+from rmqtool.query.client_reports import client_reports
 from rmqtool.query.deliveries import Delay, Retry, delay_of, retry_of
 from rmqtool.query.groups import passed_by
 from rmqtool.query.relatives import Relative, relatives_of
 from rmqtool.query.story import Event, story_of
+from rmqtool.query.time_line import with_reports
 from rmqtool.query.trace_index import IndexTrace, index_traces
 from rmqtool.query.trace_queues import QueueTrace, dispatched, queue_traces
 from rmqtool.query.transactions import TransactionPart, transaction_of
@@ -124,7 +126,9 @@ def trace_of(snapshot: Snapshot, message: Message) -> MessageTrace:
             mapped.path.stat().st_mtime_ns // 1_000_000,
             is_last=mapped == snapshot.log.files[-1],
         ),
-        story=story_of(snapshot, message, relatives, transaction),
+        story=with_reports(
+            story_of(snapshot, message, relatives, transaction), client_reports(snapshot, message, relatives)
+        ),
         contradictions=list(_contradictions(log, queues, index, transaction, refused=refused)),
     )
 

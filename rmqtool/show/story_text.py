@@ -21,6 +21,12 @@ _TOLD = {
     "read": "read by {group} from {place}",
     "passed": "{group} has passed {place}",
     "not-passed": "{group} has not passed {place}",
+    "trace-send": "sent by producer group {group} at client {host}, took {cost} ms: {result}",
+    "trace-consume-begin": "its consumption by {group} began at client {host} (retry {times})",
+    "trace-consume-end": "its consumption by {group} ended at client {host} after {cost} ms: {result}",
+    "trace-transaction-end": "producer group {group} ended its transaction at client {host}: {result}, {asked}",
+    "trace-recall": "recalled by producer group {group} at client {host}: {result}",
+    "trace-unreadable": "what clients say of it cannot all be read",
 }
 
 
@@ -38,7 +44,11 @@ def story_lines(events: Sequence[dict[str, Any]], clock: Clock) -> Iterator[tupl
         due = event["due_timestamp"]
         told = _TOLD[event["event"]].format(
             place=f"{event['topic']} queue {event['queue_id']} offset {event['queue_offset']}",
-            group=event["group"],
+            group=event["group"] or "a group that nothing tells",
+            host=event["client_host"],
+            cost=event["cost_ms"],
+            result=event["result"],
+            asked="when the broker asked" if event["from_check"] else "before the broker asked",
             times=event["reconsume_times"],
             due="a time that nothing tells" if due is None else clock(due),
         )

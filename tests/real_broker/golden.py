@@ -46,6 +46,10 @@ MORE = {
     "more/5.5.0-rocksdb-second-config": "a shop with queues in RocksDB, and `configManagerVersion=v2`",
     "more/5.5.0-rocksdb-single": "a shop with queues in a directory of their own, and one database for the config",
     "more/5.5.0-rocksdb-side": "a shop with index, timers, half messages and POP records in RocksDB",
+    **{
+        f"more/{version}-traced": "a whole broker with `traceTopicEnable=true`, and clients with message trace on"
+        for version in ("4.7.1", "5.5.0")
+    },
     "more/5.3.3-converted": "one message in a plain log, then a DLedger group of one: both logs are read",
 }
 """Stores of other layouts, each with what it holds; no oracle reads them back, but for those of ROCKSDB."""
@@ -84,6 +88,10 @@ def make_more(name: str) -> None:
         if name in ROCKSDB:
             stores.save(name, root, {"version": version, "scenario": scenario, "how": MORE[name],
                                      **_written_by_shop(Harness(version), root, ROCKSDB[name])})  # fmt: skip
+            return
+        if scenario == "traced":
+            facts = Harness(version).write_traced(root)
+            stores.save(name, root, {"version": version, "scenario": scenario, "how": MORE[name], "facts": facts})
             return
         for part in _CONVERTED if scenario == "converted" else (scenario,):
             Harness(version).write(root, part)

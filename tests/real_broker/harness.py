@@ -120,6 +120,10 @@ class Harness:
         """Let a POP consumer of a whole broker take messages, and those that come again; see Pops.java."""
         return self._run_whole(["pops"], root)
 
+    def write_traced(self, root: Path) -> dict[str, Any]:
+        """Let a whole broker and clients with message trace write a store into `root`; see Traced.java."""
+        return self._run_whole(["traced"], root, {"traceTopicEnable": "true", "recallMessageEnable": "true"})
+
     def _run_whole(self, command: list[str], root: Path, settings: dict[str, str] | None = None) -> dict[str, Any]:
         with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
             file = Path(scratch, "facts.json")

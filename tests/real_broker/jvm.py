@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tests.real_broker.classes import class_path
-from tests.real_broker.loopback import UNAVAILABLE
+from tests.real_broker.loopback import SECOND_ADDRESS, UNAVAILABLE
 from tests.real_broker.tools import HarnessError, HarnessUnavailable, tool
 from tests.real_broker.versions import features
 
@@ -56,7 +56,8 @@ class Jvm:
         options = _options(features(version, settings), scratch, settings_file, classes)
         command = [tool("java"), *options, "WholeMain" if whole else "Main", *arguments]
         if whole:
-            command = [sys.executable, str(_LOOPBACK), *command]
+            traced = [SECOND_ADDRESS] if settings.get("traceTopicEnable") == "true" else []
+            command = [sys.executable, str(_LOOPBACK), *traced, *command]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 command,
