@@ -77,14 +77,16 @@ class WorkerPool(Generic[R]):
     """Processes that wait for a job, do it together with this one, and have ended when the block is left.
 
     They are copies of this process, with all of its modules, where that is safe and `may_copy` allows it: one that is
-    started anew takes nearly half a second until it has loaded them.
+    started anew takes nearly half a second until it has loaded them. After an error they get `patience` seconds to end
+    what they have started themselves.
     """
 
-    def __init__(self, size: int = 0, *, may_copy: bool = True) -> None:
+    def __init__(self, size: int = 0, *, may_copy: bool = True, patience: float = 0) -> None:
         from multiprocessing import Pipe
 
         self.workers: list[Worker[R]] = []
         self._may_copy = may_copy
+        self._patience = patience
         self._part_numbers, self._part_numbers_end = Pipe(duplex=False)
         self._left = 0  # parts whose end has not come yet
         self._order: Sequence[int] = ()
@@ -98,7 +100,11 @@ class WorkerPool(Generic[R]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.kill()
+        try:
+            if error is not None and self._patience:
+                self._unwind()
+        finally:
+            self.kill()
 
     def grow(self, size: int) -> None:
         """Start processes until there are `size`; fewer do the work where the system starts no more."""
@@ -179,6 +185,14 @@ class WorkerPool(Generic[R]):
         self.workers = []
         self._part_numbers.close()
         self._part_numbers_end.close()
+
+    def _unwind(self) -> None:
+        """Have all processes leave their blocks where they are, as far as they do it in time."""
+        until = time.monotonic() + self._patience
+        for worker in self.workers:
+            worker.process.terminate()
+        for worker in self.workers:
+            worker.process.join(max(0, until - time.monotonic()))
 
     def _own_steps(self) -> Iterator[WorkerStep[R]]:
         return iter(()) if self._job is None else do_parts(self._job, self._part_numbers)

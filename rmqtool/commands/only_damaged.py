@@ -32,7 +32,8 @@ def _verify(style: Style, request: RebuildRequest, prefix: str) -> list[Finding]
     """The findings above `info` whose code begins with `prefix`."""
     from rmqtool.findings.report import Selection
     from rmqtool.verify.outcome import outcome_of
-    from rmqtool.verify.verification import Verification, VerifyRequest
+    from rmqtool.verify.request import VerifyRequest
+    from rmqtool.verify.verification import Verification
 
     rate = request.limit_rate.bytes_per_second if request.limit_rate else None
     selection, version = Selection((prefix,)), request.broker_version

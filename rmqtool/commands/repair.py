@@ -163,7 +163,8 @@ def _find(style: Style, request: RepairRequest) -> _Found:
     from rmqtool.repair.diagnosis import repairs_of
     from rmqtool.repair.plan import plan_of
     from rmqtool.verify.outcome import outcome_of
-    from rmqtool.verify.verification import Verification, VerifyRequest
+    from rmqtool.verify.request import VerifyRequest
+    from rmqtool.verify.verification import Verification
     from rmqtool.verify.workers import workers_for
 
     rate = request.limit_rate.bytes_per_second if request.limit_rate else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
@@ -9,20 +10,26 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import click
 
+from rmqtool import __version__
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.files import RateLimit
 from rmqtool.base.times import parse_duration
+from rmqtool.base.visible import visible
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, jobs_option, store_options
 from rmqtool.commands.verifying import repeated_options, run_verification
+from rmqtool.commands.writing import check_place
 from rmqtool.findings.catalogue import CATALOGUE, close_matches
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
-from rmqtool.show.output import Style, write_document, write_text
+from rmqtool.show.output import Style, note, write_document, write_text
 
 if TYPE_CHECKING:
     from rmqtool.repair.plan import Plan
+    from rmqtool.store.store import Store
     from rmqtool.verify.outcome import Outcome
+    from rmqtool.verify.request import VerifyRequest
+    from rmqtool.verify.saved_progress import SavedProgress
 
 _EPILOG = examples_and_statuses(
     (
@@ -30,6 +37,7 @@ _EPILOG = examples_and_statuses(
         "rmqtool verify /data/rocketmq/store --broker-version 5.3",
         "rmqtool verify /data/rocketmq/store -j 4 --fast --only consumequeue",
         "rmqtool verify /data/rocketmq/store --format junit | tee verify.xml",
+        "rmqtool verify /data/rocketmq/store --time-limit 1h --resume verify.progress",
         "rmqtool verify /data/rocketmq/store --json | jq .result.verdict",
     ),
     {
@@ -67,6 +75,17 @@ def _duration(ctx: click.Context, param: click.Parameter, value: str | None) -> 
         raise click.BadParameter(str(error), ctx, param) from error
 
 
+def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """A percentage, as a number of 0 to 1."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d{1,3}(?:\.\d{1,6})?) ?%", value.strip(), re.ASCII)
+    share = float(found[1]) / 100 if found else 0
+    if not 0 < share <= 1:
+        raise click.BadParameter(f"{value!r} is no share above 0 % and up to 100 %; example: 5%", ctx, param)
+    return share
+
+
 @click.command("verify", cls=HelpPage, epilog=_EPILOG)
 @click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
 @click.option(
@@ -98,6 +117,18 @@ def _duration(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     metavar="TIME",
     help="Stop reading log and index after this time, such as 10m, and say what is left.",
 )
+@click.option(
+    "--sample",
+    callback=_share,
+    metavar="PERCENT",
+    help="Look at this share of log and index, such as 5%, taken from all over them.",
+)
+@click.option(
+    "--resume",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Go on where the run with this FILE has ended; without the file begin, and keep the progress there.",
+)
 @click.option("--fast", is_flag=True, help="Structure only: do not read bodies, verify no CRC.")
 @click.option(
     "--format",
@@ -120,6 +151,8 @@ def verify(
     max_examples: int,
     jobs: int,
     time_limit: float | None,
+    sample: float | None,
+    resume: Path | None,
     fast: bool,
     form: Form,
     broker_version: Version | None,
@@ -136,7 +169,8 @@ def verify(
     from rmqtool.library.verified import plan_for
     from rmqtool.store.store import open_store
     from rmqtool.verify.outcome import outcome_of
-    from rmqtool.verify.verification import Verification, VerifyRequest
+    from rmqtool.verify.request import VerifyRequest
+    from rmqtool.verify.verification import Verification
     from rmqtool.verify.workers import workers_for
 
     style.store = str(path)
@@ -151,14 +185,37 @@ def verify(
             bodies=not fast,
             rate=limit_rate.bytes_per_second if limit_rate else None,
             time_limit=time_limit,
+            sample=sample,
         )
         started = monotonic()
-        verification = Verification(open_store(path, broker_conf), request)
+        store = open_store(path, broker_conf)
+        verification = Verification(store, request, _saved(resume, store, request))
         with suppress(KeyboardInterrupt):  # what was found until then is shown
             run_verification(style, verification, pool)
+    if verification.saved is not None:
+        _tell_progress(style, verification.saved, is_complete=verification.complete)
     outcome = outcome_of(verification)
     options = repeated_options(broker_conf.path, broker_version, limit_rate, jobs)
     return _show(style, outcome, plan_for(outcome, options), form, monotonic() - started)
+
+
+def _saved(resume: Path | None, store: Store, request: VerifyRequest) -> SavedProgress | None:
+    """The progress of earlier runs; raises UsageError where the file cannot be written or is of something else."""
+    if resume is None:
+        return None
+    from rmqtool.verify.saved_progress import SavedProgress
+
+    check_place(resume, store)
+    return SavedProgress(resume, store, request, __version__)
+
+
+def _tell_progress(style: Style, saved: SavedProgress, *, is_complete: bool) -> None:
+    """Say what became of the file of ``--resume``."""
+    path = visible(str(saved.path))
+    if saved.problem:
+        note(f"WARNING: {path}: {saved.problem}")
+    elif is_complete and not style.quiet:
+        note(f"{path}: removed, for all is verified now")
 
 
 def _show(style: Style, outcome: Outcome, plan: Plan, form: Form, seconds: float) -> int:

@@ -1,8 +1,9 @@
-"""Shared by the commands that write to a store: asking first, and reporting interrupted runs."""
+"""Shared by the commands that write: asking first, files outside of a store, and reporting interrupted runs."""
 
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from rmqtool.show.output import Style, folded, note
 
 if TYPE_CHECKING:
     from rmqtool.store.snapshot import Snapshot
+    from rmqtool.store.store import Store
     from rmqtool.transaction import Recovered
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -49,6 +51,26 @@ def write_plan(path: Path, text: str, root: Path) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise unwritable(path, error) from error
+
+
+def check_place(output: Path, store: Store) -> None:
+    """The file is not in the store, and can be written; what is no file would be replaced by one."""
+    try:
+        path = output.resolve()
+    except (OSError, RuntimeError) as error:  # links that lead to each other
+        raise UsageError("its link leads nowhere", file=output) from error
+    conf = store.conf.path
+    if conf is not None and path == Path(conf).resolve():
+        raise UsageError("it would replace the file of --broker-conf", file=output)
+    if any(path.is_relative_to(each.resolve()) for each in (store.root, *store.commit_log_directories)):
+        raise UsageError("it would be a file of the store: give a path outside of it", file=output)
+    is_stream = str(output).startswith(("/dev/std", "/dev/fd/", "/proc/"))
+    if is_stream or (output.exists() and not output.is_file()):
+        raise UsageError("what is not a file would be replaced by one", file=output)
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise unwritable(output, OSError(error.errno, error.strerror)) from error
 
 
 def unwritable(path: Path, error: OSError) -> UnwritableError:

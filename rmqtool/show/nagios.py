@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from rmqtool.base.errors import Exit
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.inspect.overview import Overview
 from rmqtool.verify.outcome import Outcome
 
 _MAX_LINES = 20
+_ENDS = {None: "interrupted", "time-limit": "time limit reached", "sample": "a sample"}
 
 
 class PluginStatus(IntEnum):
@@ -34,16 +36,18 @@ class PluginAnswer:
 
 
 def verify_answer(outcome: Outcome, seconds: float) -> PluginAnswer:
-    """CRITICAL for errors, and a start that refuses or loses; WARNING for the rest; UNKNOWN where nothing is proven."""
+    """CRITICAL for errors, and a start that refuses or loses; WARNING for the rest of the findings.
+
+    UNKNOWN where something could not be looked at; what the user has left out does not count.
+    """
     start = outcome.start
     lost_at_start = start.messages_lost if start else 0
     status = _status_of(outcome.findings)
     if start and (start.refuses is not None or lost_at_start):
         status = PluginStatus.CRITICAL
-    if status == PluginStatus.OK and (not outcome.complete or outcome.verdict == "unproven"):
+    if status == PluginStatus.OK and outcome.status is not Exit.OK:
         status = PluginStatus.UNKNOWN
-    ended = "interrupted" if outcome.is_interrupted else "time limit reached"
-    what = outcome.verdict if outcome.complete else f"{ended}, {outcome.verdict} so far"
+    what = outcome.verdict if outcome.complete else f"{_ENDS[outcome.ended_by]}, {outcome.verdict} so far"
     if start and start.refuses is not None:
         what += ", the broker would refuse to start"
     elif lost_at_start:

@@ -60,7 +60,8 @@ def _skipped(outcome: Outcome, checked: Sequence[str]) -> dict[str, str]:
     for gap in outcome.gaps:
         if gap.why == "interrupted":
             continue  # an error of its own
-        names = [code for code in CATALOGUE if is_of_verify(code) and gap.hides(code)] if gap.is_chosen else [gap.what]
+        hidden = [code for code in CATALOGUE if is_of_verify(code) and gap.hides(code)]
+        names = hidden if gap.is_chosen and gap.codes else [gap.what]
         reasons.update((name, gap.text) for name in names if name not in checked and name not in reasons)
     return reasons
 

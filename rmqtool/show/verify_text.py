@@ -85,7 +85,8 @@ def next_command(outcome: Outcome) -> str:
     """The command that follows an outcome without a plan."""
     root = quote(str(outcome.root))
     is_narrowed = outcome.gaps and all(gap.is_chosen for gap in outcome.gaps)
-    return f"rmqtool {'verify' if is_narrowed or not outcome.complete else 'inspect'} {root}"
+    command = "verify" if is_narrowed or not outcome.complete else "inspect"
+    return " ".join(["rmqtool", command, root, *map(quote, outcome.resumed_by)])
 
 
 def _label(text: str) -> Text:

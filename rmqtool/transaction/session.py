@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from rmqtool.base.errors import UnwritableError
+from rmqtool.base.signals import deferred_signals
 from rmqtool.transaction.attributes import Neighbours
 from rmqtool.transaction.guard import StoreGuard
 from rmqtool.transaction.home import STAGING, Home, Recovered
@@ -15,7 +16,6 @@ from rmqtool.transaction.mover import Mover
 from rmqtool.transaction.paths import StorePaths
 from rmqtool.transaction.report import reported
 from rmqtool.transaction.settle import Settler
-from rmqtool.transaction.signals import deferred_signals
 from rmqtool.transaction.steps import Assembler
 from rmqtool.transaction.system import System
 

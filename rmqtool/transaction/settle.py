@@ -6,11 +6,11 @@ import os
 from collections.abc import Sequence
 
 from rmqtool.base.errors import UnreadableError
+from rmqtool.base.signals import Deferred
 from rmqtool.transaction.home import NEW, OLD, UNDO, UNDONE, Home, Outcome, Recovered
 from rmqtool.transaction.journal import Deletion, Journal, State, Step, write_state
 from rmqtool.transaction.mover import Mover, Progress, StepPaths
 from rmqtool.transaction.report import reported
-from rmqtool.transaction.signals import Deferred
 from rmqtool.transaction.steps import Assembler
 from rmqtool.transaction.system import System, remove_tree, sync_path
 

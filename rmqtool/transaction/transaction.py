@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Literal
 
 from rmqtool.base.errors import UnwritableError
+from rmqtool.base.signals import Deferred, deferred_signals
 from rmqtool.formats.file_name import start_offset_of
 from rmqtool.store.store import Store
 from rmqtool.transaction.attributes import set_attributes
@@ -25,7 +26,6 @@ from rmqtool.transaction.paths import parents_of
 from rmqtool.transaction.report import reported
 from rmqtool.transaction.session import Session
 from rmqtool.transaction.settle import ForeignError
-from rmqtool.transaction.signals import Deferred, deferred_signals
 from rmqtool.transaction.staging import Check, StagedFile, Staging
 from rmqtool.transaction.steps import Planner
 from rmqtool.transaction.system import SYSTEM, System, create_file, remove_tree, sync_path

@@ -10,6 +10,7 @@ from shlex import quote
 from types import TracebackType
 
 from rmqtool.base.errors import ChangedError
+from rmqtool.base.signals import deferred_signals
 from rmqtool.store.lock import ABORT_FILE, LOCK_FILE
 from rmqtool.transaction.digest import manifest_of, size_of
 from rmqtool.transaction.home import OLD, UNDO, UNDONE, Recovered, transactions
@@ -28,7 +29,6 @@ from rmqtool.transaction.paths import HOME, StorePaths, parents_of
 from rmqtool.transaction.report import reported
 from rmqtool.transaction.session import Session
 from rmqtool.transaction.settle import ForeignError
-from rmqtool.transaction.signals import deferred_signals
 from rmqtool.transaction.staging import Staging
 from rmqtool.transaction.system import SYSTEM, System, is_directory, remove_tree
 

@@ -17,11 +17,13 @@ from rmqtool.store.checkpoint import credible, read_checkpoint
 from rmqtool.store.rocksdb import holds_rows, is_readable
 from rmqtool.store.store import CHECKPOINT, CONSUME_QUEUE_EXT, ROCKSDB_CONFIGS, SIDE_STORE, Store, holds_rocksdb
 
-Why = Literal["only", "skip", "fast", "interrupted", "time-limit", "changed", "unreadable", "not-supported", "empty"]
+Why = Literal[
+    "only", "skip", "fast", "sample", "interrupted", "time-limit", "changed", "unreadable", "not-supported", "empty"
+]  # fmt: skip
 """`changed`: by a running broker, faster than it could be read; `not-supported`: this version does not read it;
 `empty`: the store is empty, and may have held something."""
 
-_CHOSEN = ("only", "skip", "fast")
+_CHOSEN = ("only", "skip", "fast", "sample")
 _OF_OTHER_COMMANDS = ("clean.", "rebuild.", "export.")
 _IN_SIDE_STORE = {"indexRocksDBEnable": "index", "timerRocksDBEnable": "timers", "transRocksDBEnable": "transactions"}
 _COMPACTION = "compaction"

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from rmqtool.base.errors import Exit
 from rmqtool.broker.prediction import StartPrediction
@@ -18,6 +19,7 @@ from rmqtool.verify.bad_extents import UNREAD
 from rmqtool.verify.gaps import Gap, files_below, gaps_of_selection, gaps_of_store, wanted
 from rmqtool.verify.log_map import MapExtent, log_map, unreached
 from rmqtool.verify.part_result import PartResult
+from rmqtool.verify.request import EarlyEnd
 from rmqtool.verify.start import Prediction
 from rmqtool.verify.verification import Verification
 
@@ -25,6 +27,20 @@ _QUEUES_COUNT_ON = frozenset(
     f"consumequeue.{each}" for each in ("tags-code", "store-timestamp", "pre-blank", "ext-address")
 )
 """Findings of units that lead to their messages nevertheless, and so count what damage held."""
+
+
+class _End(NamedTuple):
+    """How an early end is told: the rest, why it is left, and why there is no prediction of a start."""
+
+    rest: str
+    text: str
+    reason: str
+
+
+_EARLY_ENDS: dict[EarlyEnd, _End] = {
+    "time-limit": _End("the rest (time limit)", "the time limit ended the verification", "the time limit was reached"),
+    "sample": _End("all but a sample", "--sample leaves them out", "only a sample was read"),
+}
 
 
 def outcome_of(verification: Verification) -> Outcome:
@@ -39,7 +55,8 @@ def outcome_of(verification: Verification) -> Outcome:
         selection=verification.request.selection,
         bodies=verification.request.bodies,
         complete=verification.complete,
-        is_out_of_time=verification.time_limit.is_over,
+        ended_by=verification.ended_by,
+        resumed_by=_resumed_by(verification),
         verdict=verdict,
         findings=tuple(findings),
         report=report,
@@ -58,14 +75,16 @@ class Outcome:
     """The result of a verification: the request, the findings, and the gaps.
 
     `lost` counts by topic the messages that cannot be read; `starts` are the predicted starts, that of the newest
-    release first, and `not_predicted` says why there are none.
+    release first, and `not_predicted` says why there are none. `ended_by` is what ended it early, other
+    than an interruption; `resumed_by` are the options with which it goes on, where its progress was saved.
     """
 
     snapshot: Snapshot
     selection: Selection
     bodies: bool
     complete: bool
-    is_out_of_time: bool
+    ended_by: EarlyEnd | None
+    resumed_by: tuple[str, ...]
     verdict: Verdict
     findings: tuple[Finding, ...]
     report: Report
@@ -98,8 +117,8 @@ class Outcome:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether somebody ended it before it was complete, and no time limit."""
-        return not self.complete and not self.is_out_of_time
+        """Whether somebody ended it before it was complete."""
+        return not self.complete and self.ended_by is None
 
     @property
     def damaged_bytes(self) -> int:
@@ -143,7 +162,7 @@ class Outcome:
             return "a broker runs on this store"
         if self.snapshot.leaves_queues_out:
             return "queues are in RocksDB, which needs the package rocksdict"
-        return self.not_predicted or ("the time limit was reached" if self.is_out_of_time else "interrupted")
+        return self.not_predicted or (_EARLY_ENDS[self.ended_by].reason if self.ended_by else "interrupted")
 
     @property
     def unproven(self) -> list[str]:
@@ -151,10 +170,17 @@ class Outcome:
         return [*(gap.text for gap in self.gaps), *_unproven(self)]
 
 
+def _resumed_by(verification: Verification) -> tuple[str, ...]:
+    saved, conf = verification.saved, verification.snapshot.store.conf.path
+    if verification.complete or saved is None or saved.problem:
+        return ()
+    return ("--resume", str(saved.path), *verification.request.words, *(("--broker-conf", conf) if conf else ()))
+
+
 def _gaps(verification: Verification, total: PartResult, report: Report) -> Iterator[Gap]:
     request, task, store = verification.request, verification.task, verification.snapshot.store
-    if verification.time_limit.is_over:
-        yield _gap_of_time(verification, total)
+    if verification.ended_by is not None:
+        yield _gap_of_rest(verification, verification.ended_by, total)
     elif not verification.complete:
         yield Gap("the rest (interrupted)", "interrupted", "the rest of the store: the verification was interrupted")
     for path in sorted(total.unreadable):
@@ -178,12 +204,13 @@ def _gaps(verification: Verification, total: PartResult, report: Report) -> Iter
     yield from gaps_of_selection(request.selection, bodies=request.bodies)
 
 
-def _gap_of_time(verification: Verification, total: PartResult) -> Gap:
+def _gap_of_rest(verification: Verification, ended_by: EarlyEnd, total: PartResult) -> Gap:
     files = verification.snapshot.log.files
     left = unreached(total.reached, verification.log_start, files[-1].end_offset) if files else []
-    size = counted(sum(size for _, size in left), "byte")
-    text = f"{size} of the log, and what leads to them: the time limit ended the verification"
-    return Gap("the rest (time limit)", "time-limit", text)
+    size = sum(size for _, size in left)
+    share = f" ({100 * size / verification.snapshot.log.size:.0f} %)" if size else ""
+    end = _EARLY_ENDS[ended_by]
+    return Gap(end.rest, ended_by, f"{counted(size, 'byte')} of the log{share}, and what leads to them: {end.text}")
 
 
 def _unproven(outcome: Outcome) -> Iterator[str]:

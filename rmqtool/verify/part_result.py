@@ -69,6 +69,7 @@ class PartResult:
     read_errors: UnreadFiles = field(default_factory=UnreadFiles)  # those of other files
     deleted: list[str] = field(default_factory=list)  # log files that were deleted meanwhile
     reached: list[list[int]] = field(default_factory=list)  # extents of the log that were checked, start and stop
+    whole_from: int = 0  # behind the last part that was left out, a physical offset
     boundary: PartBoundary = field(default_factory=PartBoundary)
 
     @property
@@ -90,7 +91,12 @@ class PartResult:
             self.unreadable.setdefault(file, unread.error)
 
     def extend(self, later: PartResult) -> None:
-        """Add the result of the next part of the log; `later` must not be used afterwards."""
+        """Add the result of a later part of the log; `later` must not be used afterwards.
+
+        Where others were left out between them, queue offsets that are not there may have been in those.
+        """
+        if later.reached and self.reached and later.reached[0][0] > self.reached[-1][1]:
+            self.whole_from = later.reached[0][0]
         if later.totals.messages:
             settle_held(self.totals, self.report, self.extents)
         self.extents.extend(later.extents)
@@ -100,7 +106,8 @@ class PartResult:
             later.states.pop(name, None)
         for name, state in later.states.items():
             known = self.states.setdefault(name, QueueProgress(name))
-            if known.records and state.records:
+            is_whole = known.last_physical_offset >= self.whole_from
+            if known.records and state.records and (is_whole or state.first_offset < known.next_offset):
                 report_jump(known, state.first_offset, state.first_physical_offset, self.report, self.extents)
             known.extend(state)
         self.report.merge(later.report)
@@ -127,6 +134,7 @@ class PartMerger:
     """
 
     def __init__(self, parts: Sequence[AnyPart], total: PartResult) -> None:
+        self.done: set[int] = set()  # numbers of the parts that were checked to their ends
         self._parts = [part for part in parts if isinstance(part, LogPart)]  # the first ones
         self._of_index: dict[int, PartResult] = {}
         self._total = total
@@ -135,15 +143,10 @@ class PartMerger:
         self._open: tuple[LogPart, PartResult] | None = None
         self._rechecks_left = _MAX_RECHECKS
 
-    def add(self, part_number: int, result: PartResult) -> LogPart | None:
-        """Add the result of a part; returns a part to check again, for `replace`, when two do not meet."""
+    def add(self, part_number: int, result: PartResult) -> None:
+        """Add the result of a part; then `merge`."""
+        self.done.add(part_number)
         self.keep(part_number, result)
-        return self._merge()
-
-    def replace(self, part: LogPart, result: PartResult) -> LogPart | None:
-        """Add the result of a part that was checked again; returns the next such part."""
-        self._advance(part, result)
-        return self._merge()
 
     def keep(self, part_number: int, result: PartResult) -> None:
         """Keep the result of a part, which may be interrupted: it is added to the total as it is."""
@@ -151,6 +154,27 @@ class PartMerger:
             self._of_index[part_number] = result
         elif self._rechecks_left >= 0:  # else the last part covers it now
             self._waiting[part_number] = result
+
+    def merge(self) -> LogPart | None:
+        """Merge what meets; returns a part to check again, for `replace`, when two do not meet."""
+        while self._next in self._waiting:
+            part, result = self._parts[self._next], self._waiting[self._next]
+            first, before = self._open or (part, None)
+            if before is not None and part.index_stop is None and result.boundary.first is None:
+                before.reached.extend(result.reached)  # nothing begins there: the part before goes on
+                self._advance(LogPart(first.start, part.stop, first.index_start), before)
+            elif before is None or part.index_stop is not None or before.meets(result):
+                self._advance(part, result, done=before)
+            else:
+                stop = part.stop if self._rechecks_left else self._parts[-1].stop
+                return LogPart(first.start, stop, first.index_start)
+        return None
+
+    def replace(self, part: LogPart, result: PartResult) -> None:
+        """Add the result of a part that was checked again; then `merge`."""
+        with uninterrupted():
+            self._rechecks_left -= 1
+            self._advance(part, result)
 
     def total(self) -> PartResult:
         """All results so far, complete or not; nothing can be added afterwards."""
@@ -162,21 +186,6 @@ class PartMerger:
             self._open, self._waiting, self._of_index = None, {}, {}
         return self._total
 
-    def _merge(self) -> LogPart | None:
-        while self._next in self._waiting:
-            part, result = self._parts[self._next], self._waiting[self._next]
-            first, before = self._open or (part, None)
-            if before is not None and part.index_stop is None and result.boundary.first is None:
-                before.reached.extend(result.reached)  # nothing begins there: the part before goes on
-                self._advance(LogPart(first.start, part.stop, first.index_start), before)
-            elif before is None or part.index_stop is not None or before.meets(result):
-                self._advance(part, result, done=before)
-            else:
-                self._rechecks_left -= 1
-                stop = part.stop if self._rechecks_left >= 0 else self._parts[-1].stop
-                return LogPart(first.start, stop, first.index_start)
-        return None
-
     def _advance(self, part: LogPart, result: PartResult, done: PartResult | None = None) -> None:
         """Make `part` the last merged one; the one before is `done`, unless `part` includes it."""
         with uninterrupted():
@@ -187,6 +196,7 @@ class PartMerger:
             self._next += 1
             if self._rechecks_left < 0:
                 self._waiting.clear()
+                self.done.update(range(len(self._parts)))
 
 
 def report_unreadable(store: Store, files: Sequence[MappedFile], total: PartResult) -> None:

@@ -44,9 +44,9 @@ def with_index(parts: Sequence[tuple[int, int]], units: IndexUnits, read_errors:
     return [LogPart(start, stop, first) for (start, stop), first in zip(parts, firsts, strict=True)]
 
 
-def live_parts(files: Sequence[MappedFile], units: IndexUnits, jobs: int) -> list[LogPart]:
-    """One part for one process, else one for each file: a growing log has no other fixed borders."""
-    starts = [file.start_offset for file in files] if jobs > 1 and len(files) > 1 else [0]
+def live_parts(files: Sequence[MappedFile], units: IndexUnits, *, is_whole: bool) -> list[LogPart]:
+    """One part, or one for each file: a growing log has no other fixed borders."""
+    starts = [file.start_offset for file in files] if not is_whole and len(files) > 1 else [0]
     firsts = [0, *(units.first_from(start) for start in starts[1:]), units.total]
     ends = [*starts[1:], MAX_OFFSET]
     return [

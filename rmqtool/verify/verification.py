@@ -6,8 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
 from typing import ParamSpec
 
 from rmqtool.base.errors import RmqtoolError
@@ -17,17 +16,16 @@ from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.findings.finding import counted
-from rmqtool.findings.report import NEEDING_INDEX, NEEDING_QUEUES, Report, Selection, verdict_of
+from rmqtool.findings.report import NEEDING_INDEX, NEEDING_QUEUES, Report, verdict_of
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.system_topics import LMQ_PREFIX
-from rmqtool.rules.versions import Version
 from rmqtool.store.commit_log import log_start
 from rmqtool.store.index_files import Geometry, IndexFile
 from rmqtool.store.queue_range import QueueRange, queue_range
 from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.splits import PART_SIZE, log_parts
+from rmqtool.store.splits import log_parts
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store
 from rmqtool.verify.config_witnesses import check_witnesses
 from rmqtool.verify.disk_and_time_checks import check_environment, check_times, first_records, latest_modification
@@ -40,14 +38,16 @@ from rmqtool.verify.log_witnesses import ScannedLog, check_log_end
 from rmqtool.verify.missing_units import WHETHER_DELETED, is_deleted, report_missing_units
 from rmqtool.verify.mixed_brokers import check_hosts
 from rmqtool.verify.offset_checks import check_beginnings, check_delay_offsets, check_kind, check_offsets, check_topics
-from rmqtool.verify.part_check import PartCheck
-from rmqtool.verify.part_result import PartMerger, PartResult, report_unreadable
-from rmqtool.verify.parts import AnyPart, index_parts, live_parts, order_of, with_index
+from rmqtool.verify.part_result import PartResult, report_unreadable
+from rmqtool.verify.part_run import PartRun
+from rmqtool.verify.parts import AnyPart, index_parts, live_parts, with_index
 from rmqtool.verify.queue_leftovers import LogBounds, UnmatchedUnits
 from rmqtool.verify.queue_progress import QueueProgress
 from rmqtool.verify.read_errors import UnreadFiles
 from rmqtool.verify.record_checks import finish_end, finish_times
+from rmqtool.verify.request import EarlyEnd, VerifyRequest
 from rmqtool.verify.rocksdb_checks import check_copy, check_database
+from rmqtool.verify.saved_progress import SavedProgress
 from rmqtool.verify.start import Prediction, Predictor, report_starts
 from rmqtool.verify.store_checks import (
     check_abort_missing,
@@ -58,48 +58,35 @@ from rmqtool.verify.store_checks import (
     check_store_files,
 )
 from rmqtool.verify.task import StoreReader, VerifyTask
-from rmqtool.verify.time_limit import TimeLimit
 from rmqtool.verify.timer_checks import check_timer
 from rmqtool.verify.upgrade_checks import check_upgrade
 from rmqtool.verify.witnesses import Witnesses
 
 _CLOCK_TOLERANCE = 60_000  # ms
+_SMALL_PART = 4 << 20  # bytes: where only some parts are checked, many small ones stand for more of the log
 P = ParamSpec("P")
-
-
-@dataclass(frozen=True)
-class VerifyRequest:
-    """The options of a verification; `rate` is in bytes per second, `time_limit` of log and index in seconds."""
-
-    version: Version | None = None
-    selection: Selection = field(default_factory=Selection)
-    max_examples: int = 10
-    jobs: int = 1
-    bodies: bool = True
-    rate: int | None = None
-    part_size: int = PART_SIZE
-    time_limit: float | None = None
 
 
 class Verification:
     """One verification of a store; the attributes hold the results after `run`, or so far when it is interrupted."""
 
-    def __init__(self, store: Store, request: VerifyRequest) -> None:
+    def __init__(self, store: Store, request: VerifyRequest, saved: SavedProgress | None = None) -> None:
+        """`saved` is the progress of earlier runs, and of this one."""
         self.request = request
         self.read_errors = UnreadFiles()
         limit = RateLimit(request.rate) if request.rate else None
         self.snapshot = Snapshot(store, request.version, limit, scope=self.read_errors.scope)
         self.complete = False
-        self.time_limit = TimeLimit(request.time_limit)
         self.lost: Counter[str] = Counter()
         self.log_start = log_start(self.snapshot.log.files)
         self.log_end = self.log_start
         self.stale_from: int | None = None
         self.starts: list[Prediction] = []
         self.not_predicted: str | None = None
+        self.saved = saved
         self.task = self._task()
         self._report = self.task.report()
-        self._merger: PartMerger | None = None
+        self._part_run: PartRun | None = None
         self._total: PartResult | None = None
 
     def _task(self) -> VerifyTask:
@@ -151,6 +138,11 @@ class Verification:
         """Bytes to read, for the progress."""
         return self.snapshot.log.size + sum(index_file.file.size for index_file in self.task.index_files)
 
+    @property
+    def ended_by(self) -> EarlyEnd | None:
+        """What has ended it early, other than an interruption."""
+        return self._part_run.ended_by if self._part_run else None
+
     def run(self, progress: Callable[[int], None], pool: WorkerPool[PartResult] | None = None) -> None:
         """Verify; `progress` is called with how many more bytes are done. Raises RmqtoolError.
 
@@ -160,12 +152,19 @@ class Verification:
             self._run(progress, workers)
 
     def _run(self, progress: Callable[[int], None], pool: WorkerPool[PartResult]) -> None:
+        request = self.request
         _ = self.snapshot.committed  # read before the queues, which a running broker makes longer
         self._check_before_scan()
         with closing(StoreReader(self.task, self.snapshot.reading)) as reader:
-            self._check_parts(self._parts_to_check(reader), progress, pool)
+            self._part_run = PartRun(self.task, self._parts_to_check(reader), request, self.saved)
+            may_copy = self.snapshot.database is None  # whose library has threads by now, which a copy would lack
+            self._part_run.run(progress, pool, request.jobs if may_copy else 1)
+            if self.ended_by is not None:
+                return
             self._check_after_scan(reader, self.merged())
         self.complete = True
+        if self.saved:
+            self.saved.remove()
 
     def _check(self, check: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> None:
         """Run one check, which ends when a file cannot be read; the others go on."""
@@ -182,36 +181,15 @@ class Verification:
         check(check_upgrade, snapshot, report)
         check(check_index_names, store, [file for file, _ in self._index], report)
 
-    def _check_parts(self, parts: list[AnyPart], progress: Callable[[int], None], pool: WorkerPool[PartResult]) -> None:
-        """Check the log against queues and index, and the index files alone, part by part."""
-        task = self.task
-        if self.snapshot.database is None:  # whose library has threads by now, which a copy of this process would lack
-            pool.grow(min(self.request.jobs, len(parts)) - 1)
-        check = PartCheck(task, parts)
-        pool.begin(partial(PartCheck, task, parts), order_of(parts), check)
-        self._merger = merger = PartMerger(parts, PartResult(task.report()))
-        with closing(check):
-            try:
-                for step in pool.steps():
-                    part = None if step.result is None else merger.add(step.part, step.result)
-                    while part is not None:
-                        part = merger.replace(part, check.recheck(part))
-                    if step.size:
-                        progress(step.size)
-                    self.time_limit.check()
-            except KeyboardInterrupt:
-                for step in pool.stop():
-                    if step.result is not None:
-                        merger.keep(step.part, step.result)
-                raise
-
     def _parts_to_check(self, reader: StoreReader) -> list[AnyPart]:
         """Parts of the log, then of the index; the same for any number of processes unless a broker writes."""
-        files, size = self.task.files, self.request.part_size
+        files, request = self.task.files, self.request
+        is_some = request.sample is not None or self.saved is not None
+        size = min(request.part_size, _SMALL_PART) if is_some else request.part_size
         if self.task.live:
-            of_log = live_parts(files, reader.index, self.request.jobs)
+            of_log = live_parts(files, reader.index, is_whole=request.jobs == 1 and not is_some)
         else:
-            of_log = with_index(log_parts(files, reader.reading, size), reader.index, self.read_errors)
+            of_log = with_index(log_parts(files, reader.reading, size, even=is_some), reader.index, self.read_errors)
         return [*of_log, *index_parts(self.task.index_files, size)]
 
     def _check_after_scan(self, reader: StoreReader, total: PartResult) -> None:
@@ -331,7 +309,7 @@ class Verification:
     def merged(self) -> PartResult:
         """The result of all parts, also of interrupted ones; nothing can be added afterwards."""
         if self._total is None:
-            total = self._merger.total() if self._merger is not None else PartResult(self.task.report())
+            total = self._part_run.merger.total() if self._part_run else PartResult(self.task.report())
             self.stale_from = total.stale_from
             self.log_end = total.log_end if total.log_end is not None else self.log_end
             report_unreadable(self.snapshot.store, self.task.files, total)

@@ -14,10 +14,10 @@ from typing import cast
 import pytest
 
 from rmqtool.base.errors import StoreInUseError, UnsupportedError, UnwritableError
+from rmqtool.base.signals import deferred_signals
 from rmqtool.store.lock import HELD_HERE, lock_holder
 from rmqtool.store.store import Store, open_store
 from rmqtool.transaction import Transaction, Undo, interrupted, kept_transactions
-from rmqtool.transaction.signals import deferred_signals
 from rmqtool.transaction.system import SYSTEM, System
 from tests.conftest import GoldenStore
 from tests.rights import needs_root

@@ -11,7 +11,8 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import outcome_of
-from rmqtool.verify.verification import Verification, VerifyRequest
+from rmqtool.verify.request import VerifyRequest
+from rmqtool.verify.verification import Verification
 
 Facts = dict[str, Any]
 """As Survey.java gives them."""

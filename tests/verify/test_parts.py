@@ -22,7 +22,8 @@ from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.part_result import PartBoundary, PartMerger, PartResult
 from rmqtool.verify.parts import LogPart
-from rmqtool.verify.verification import Verification, VerifyRequest
+from rmqtool.verify.request import VerifyRequest
+from rmqtool.verify.verification import Verification
 from rmqtool.verify.workers import WORTH, workers_for
 from tests.building import START_TIME
 from tests.conftest import GoldenStore
@@ -221,10 +222,10 @@ def result_from(first: int | None, end: int | None) -> PartResult:
 def merge(merger: PartMerger, number: int, result: PartResult) -> list[tuple[int, int]]:
     """Add a result; the parts that were checked again."""
     again = []
-    part = merger.add(number, result)
-    while part is not None:
+    merger.add(number, result)
+    while (part := merger.merge()) is not None:
         again.append((part.start, part.stop))
-        part = merger.replace(part, result_from(part.start, part.stop))
+        merger.replace(part, result_from(part.start, part.stop))
     return again
 
 

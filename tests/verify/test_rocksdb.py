@@ -19,7 +19,8 @@ from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from rmqtool.store.unit_files import open_units
 from rmqtool.verify.outcome import Outcome, outcome_of
-from rmqtool.verify.verification import Verification, VerifyRequest
+from rmqtool.verify.request import VerifyRequest
+from rmqtool.verify.verification import Verification
 from tests.changed_rocksdb import DISPATCHED_KEY, changed, end_value, max_key, unit_key, with_fields, write_queues
 from tests.conftest import GoldenStore
 from tests.golden import stores

@@ -11,7 +11,8 @@ from rmqtool.findings.finding import Severity
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import outcome_of
-from rmqtool.verify.verification import Verification, VerifyRequest
+from rmqtool.verify.request import VerifyRequest
+from rmqtool.verify.verification import Verification
 from tests.golden import stores
 from tests.store.other_process import JAVA, another_process
 from tests.verify.circumstances import both, committed, disk, killed, other_broker

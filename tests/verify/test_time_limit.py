@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import random
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,13 +14,14 @@ import pytest
 from rmqtool.base.errors import Exit
 from rmqtool.base.times import parse_duration
 from rmqtool.store.store import open_store
-from rmqtool.verify import time_limit
+from rmqtool.verify import part_run
 from rmqtool.verify.outcome import Outcome, outcome_of
-from rmqtool.verify.time_limit import OutOfTimeError
-from rmqtool.verify.verification import Verification, VerifyRequest
+from rmqtool.verify.parts import AnyPart, LogPart
+from rmqtool.verify.request import VerifyRequest
+from rmqtool.verify.verification import Verification
 from tests.commands.running import errors_of, rmqtool
 from tests.unchanged import unchanged
-from tests.verify.small_store import FILE_SIZE, small_store
+from tests.verify.small_store import FILE_SIZE, StoreBuilder, small_store
 from tests.verify.verifying import codes_of
 
 
@@ -30,9 +33,9 @@ def store(tmp_path: Path) -> Path:
 def limited(store: Path, seconds: float, monkeypatch: pytest.MonkeyPatch) -> Outcome:
     """A verification whose clock goes on by a second whenever it is looked at."""
     clock = itertools.count()
-    monkeypatch.setattr(time_limit, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    monkeypatch.setattr(part_run, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
     run = Verification(open_store(store), VerifyRequest(part_size=350, time_limit=seconds))
-    with unchanged(store), suppress(OutOfTimeError):
+    with unchanged(store):
         run.run(lambda size: None)
     return outcome_of(run)
 
@@ -46,7 +49,7 @@ def test_what_was_not_reached_is_told(store: Path, monkeypatch: pytest.MonkeyPat
         assert codes_of(outcome) == set()
         (gap,) = (gap for gap in outcome.gaps if gap.why == "time-limit")
         left.append(sum(extent.size for extent in outcome.log_map if extent.state == "not-reached"))
-        assert gap.text.startswith(f"{left[-1]} bytes of the log, and what leads to them: ")
+        assert gap.text.startswith(f"{left[-1]} bytes of the log (")
         assert outcome.start_not_predicted == "the time limit was reached"
     assert left == sorted(left, reverse=True)
     assert 0 < left[-1] < left[0] <= len([*(store / "commitlog").iterdir()]) * FILE_SIZE
@@ -56,6 +59,45 @@ def test_time_enough(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then it is a verification as any other."""
     outcome = limited(store, 1e9, monkeypatch)
     assert (outcome.verdict, outcome.complete, outcome.status) == ("clean", True, Exit.OK)
+
+
+def of_parts(
+    store: Path, chosen: Callable[[Sequence[AnyPart]], Sequence[int]], monkeypatch: pytest.MonkeyPatch
+) -> Outcome:
+    """What an interrupted verification tells whose processes had done some of the parts, by number."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(part_run, "order_of", chosen)
+    monkeypatch.setattr(Verification, "_check_after_scan", interrupt)
+    run = Verification(open_store(store), VerifyRequest(part_size=350))
+    with suppress(KeyboardInterrupt):
+        run.run(lambda size: None)
+    return outcome_of(run)
+
+
+def test_parts_that_do_not_follow_each_other(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies between them is not missing."""
+    for seed in range(12):
+        rng = random.Random(seed)
+        outcome = of_parts(store, lambda parts, rng=rng: rng.sample(range(len(parts)), len(parts) // 2), monkeypatch)  # type: ignore[misc]
+        assert (outcome.verdict, codes_of(outcome)) == ("unproven", set())
+
+
+def test_offsets_that_begin_again_behind_a_part_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are told, for no part between explains them."""
+    builder = StoreBuilder(file_size=FILE_SIZE)
+    offsets = [builder.put(queue_offset=number % 30) for number in range(60)]
+    store = small_store(tmp_path / "store", builder)
+
+    def chosen(parts: Sequence[AnyPart]) -> list[int]:
+        left_out = [isinstance(part, LogPart) and part.start <= offsets[30] < part.stop for part in parts]
+        assert any(left_out)
+        return [number for number, is_left_out in enumerate(left_out) if not is_left_out]
+
+    outcome = of_parts(store, chosen, monkeypatch)
+    assert "commitlog.queue-offset-restart" in codes_of(outcome)
 
 
 @pytest.mark.budget(2)

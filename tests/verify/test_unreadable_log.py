@@ -13,7 +13,8 @@ from rmqtool.base.errors import Exit
 from rmqtool.show.verify_json import outcome_json
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import Outcome
-from rmqtool.verify.verification import Verification, VerifyRequest
+from rmqtool.verify.request import VerifyRequest
+from rmqtool.verify.verification import Verification
 from tests.conftest import GoldenStore
 from tests.store.other_process import JAVA, another_process
 from tests.unreadable import bad_sectors, forbidden

@@ -10,7 +10,8 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import Outcome, outcome_of
-from rmqtool.verify.verification import Verification, VerifyRequest
+from rmqtool.verify.request import VerifyRequest
+from rmqtool.verify.verification import Verification
 from tests.unchanged import unchanged
 
 
