@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from rmqtool.base.errors import Exit
 from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, now_option, store_options, time_from, time_zone_option
+from rmqtool.commands.redact_options import redact_options
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, note
@@ -19,6 +21,7 @@ from rmqtool.show.output import Style, note
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
     from rmqtool.scan.filters import Filters
+    from rmqtool.scan.redaction import Redaction
 
 _KINDS = ("delay", "timer", "lost-timer", "half", "pop", "retry", "dead-letter")
 _EPILOG = examples_and_statuses(
@@ -61,6 +64,7 @@ _EPILOG = examples_and_statuses(
     metavar="N",
     help="List at most so many; all are counted.",
 )
+@redact_options
 @now_option
 @time_zone_option("Zone of times without one")
 @store_options
@@ -75,6 +79,7 @@ def pending(
     limit: int,
     now: int | None,
     due_before: str | None,
+    redaction: Redaction | None,
     broker_version: Version | None,
     broker_conf: BrokerConf,
     limit_rate: RateLimit | None,
@@ -107,6 +112,8 @@ def pending(
     request = PendingRequest(moment, topics=topics, due_before=due, **chosen, limit=limit if listed else 0)
     with byte_progress("reading what waits", snapshot.log.size, style=style) as progress:
         work = pending_work(snapshot, errors, request, progress.update)
+    if redaction is not None:
+        work = replace(work, messages=redaction.table(work.messages))
     if style.json:
         write_pending(snapshot, work, style)
     else:

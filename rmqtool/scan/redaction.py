@@ -31,7 +31,8 @@ _PROPERTY, _BODY, _HOST = frozenset({"properties"}), frozenset({"bodies"}), froz
 _FIELDS: Mapping[str, frozenset[str]] = {
     "keys": _KEY, "key": _ID, "key_hash": _KEY, "unique_key": _ID, "properties_base64": _ID, "tags": _PROPERTY,
     "tags_code": _PROPERTY, "expected_tags_code": _PROPERTY, "message_id": _ID - _KEY, "origin_message_id": _ID,
-    "born_host": _HOST, "store_host": _HOST, BODY: _BODY, BODY_BASE64: _BODY, "body_text": _BODY,
+    "born_host": _HOST, "store_host": _HOST, "client_host": _HOST, BODY: _BODY, BODY_BASE64: _BODY, "body_text": _BODY,
+    "body_decoded": _BODY, "body_decode_error": _BODY,
 }  # fmt: skip
 """Fields, and with what each is redacted; those of properties are beside."""
 
@@ -110,6 +111,10 @@ class Redaction:
             columns[BODY] = self.column(BODY, columns[BODY])
         shown = [column if name == BODY else self.column(name, column) for name, column in columns.items()]
         return pa.RecordBatch.from_arrays(shown, names=list(columns))
+
+    def table(self, table: pa.Table) -> pa.Table:
+        """A table of messages as it is shown."""
+        return pa.Table.from_batches([self.batch(batch) for batch in table.to_batches()], table.schema)
 
     def value(self, value: Any, name: str = "") -> Any:
         """The field `name` of a JSON object as it is shown, with all that is in it."""

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from rmqtool.base.errors import UsageError
-from rmqtool.store.message_reader import Query, require_column
+from rmqtool.store.message_query import Query, require_column
 
 _DDL = {
     pa.string(): "string",

@@ -13,7 +13,8 @@ from rmqtool.base.times import parse_time
 from rmqtool.rules.broker_conf import BrokerConf, read_broker_conf
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.message_rows import BodyChoice
-from rmqtool.store.message_reader import INCLUDABLE, Query, make_query
+from rmqtool.scan.redaction import REDACTABLE, How, Redaction
+from rmqtool.store.message_query import INCLUDABLE, Query, make_query
 from rmqtool.store.named_stores import NamedStore, open_stores
 from rmqtool.store.splits import SPLIT_SIZE
 
@@ -22,7 +23,7 @@ OnDamage = Literal["skip", "fail"]
 OPTIONS = (
     "path", "paths", "columns", "body", "topic", "excludeTopic", "queue", "tag", "key", "from", "to",
     "fromOffset", "toOffset", "include", "storeColumn", "splitSize", "brokerConf", "onDamage",
-    "pushDown", "maxBytesPerTrigger", "startingOffsets", "failOnDataLoss",
+    "redact", "redactAs", "redactSalt", "pushDown", "maxBytesPerTrigger", "startingOffsets", "failOnDataLoss",
 )  # fmt: skip
 """Their names; upper and lower case are the same to Spark."""
 
@@ -68,7 +69,14 @@ def parse_options(options: Mapping[str, Any], columns: tuple[str, ...] | None = 
     starting = _one_of("startingOffsets", options_by_name.get("startingOffsets", "earliest"), ("earliest", "latest"))
     return SourceOptions(
         paths=paths,
-        query=make_query(names, body, _filters(options_by_name), include, with_store=with_store and columns is None),
+        query=make_query(
+            names,
+            body,
+            _filters(options_by_name),
+            include,
+            with_store=with_store and columns is None,
+            redaction=_redaction(options_by_name),
+        ),
         conf=_conf(options_by_name.get("brokerConf")),
         split_size=max(_LEAST_SPLIT, _integer(options_by_name, "splitSize") or SPLIT_SIZE),
         on_damage=on_damage,
@@ -98,6 +106,17 @@ def _filters(options: Mapping[str, str]) -> Filters:
         from_offset=_integer(options, "fromOffset") or 0,
         to_offset=_integer(options, "toOffset"),
     )
+
+
+def _redaction(options: Mapping[str, str]) -> Redaction | None:
+    """What is redacted; a hash needs its salt, for Spark may read a part of the log twice, and in several processes."""
+    what, salt = _texts(options, "redact"), options.get("redactSalt", "")
+    for word in what:
+        _one_of("redact", word, REDACTABLE)
+    how: Any = _one_of("redactAs", options.get("redactAs", "hide"), get_args(How))
+    if (how == "hash") is not bool(salt) or (how == "hash" and not what):
+        raise UsageError("redactAs hash needs redact and redactSalt, and redactSalt is for redactAs hash")
+    return Redaction(frozenset(what), how, salt.encode("utf-8", "replace")) if what else None
 
 
 def _texts(options: Mapping[str, str], name: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from rmqtool.scan.redaction import Redaction
 from rmqtool.spark.arrow import columns_of, ddl_of
 from rmqtool.spark.batches import SplitPartition, read_batches
 from rmqtool.spark.options import SourceOptions, parse_options
@@ -64,8 +65,13 @@ class PushDownReader(RocketMQReader):
     """Takes Spark's filters too (4.1 and later, ``spark.sql.python.filterPushdown.enabled``)."""
 
     def pushFilters(self, filters: list[Any]) -> Iterator[Any]:  # noqa: N802 - Spark's name
-        """Read less where a filter allows it; all filters are returned, so that Spark applies them to each row."""
+        """Read less where a filter allows it; all filters are returned, so that Spark applies them to each row.
+
+        One of a column that is redacted compares what is shown, and not what is stored.
+        """
         query = self.options.query
-        narrow = replace(query, filters=narrowed(query.filters, filters))
+        redacted = query.redaction or Redaction(frozenset())
+        stored = [one for one in filters if not any(map(redacted.hides, getattr(one, "attribute", ())))]
+        narrow = replace(query, filters=narrowed(query.filters, stored))
         self.options = replace(self.options, query=narrow)
         yield from filters

@@ -64,6 +64,10 @@ def outputs(store: Path, folder: Path, offsets: list[int], options: list[str]) -
         for shown in (["--json"], []):
             line: list[str | Path] = ["query", store, "--offset", str(offset), "--trace", *shown, *options]
             yield ran(f"query {offset}", rmqtool(*line))
+    kinds = ("--kind", "delay", "--kind", "retry", "--kind", "dead-letter", "--kind", "half", "--kind", "timer")
+    for shown in (["--json"], []):
+        redacting = [*shown, *options[: options.index("--body") if "--body" in options else None]]
+        yield ran("pending", rmqtool("pending", store, "--list", *kinds, *redacting))
     for form in ("parquet", "csv", "ndjson"):
         line = ["export", store, "--output", folder / form, "--format", form, "--compression", "none", *options]
         yield ran(form, rmqtool(*line, "--engine", "local", "--json"))

@@ -76,6 +76,26 @@ def test_the_output_is_that_of_the_local_engine(golden_store: GoldenStore, tmp_p
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("rmqtool-")] == []
 
 
+def test_bodies_are_decoded_as_by_the_local_engine(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """By one process for each task; the manifest counts what could not be decoded, and a check decodes again."""
+    store = golden_store(STORE)
+    numbers = "while read -r a; do case $a in e*) echo ${#a};; *) echo;; esac; done"  # of those that begin with {
+    options = ["--columns", "*,body_decode_error", "--decoder", f"lines:sh -c '{numbers}'"]
+    for engine in (["--engine", "local"], ["--master", "local[2]"]):
+        output = tmp_path / engine[1]
+        with unchanged(store):
+            status, _, err = finished(spawn("export", store, "--output", output, *options, *engine, env=environment()))
+        assert status == Exit.LOSSY
+        assert "bodies could not be decoded; the first: commitlog/" in err
+    local, spark = rows_of(tmp_path / "local"), rows_of(tmp_path / "local[2]")
+    assert local == spark
+    assert {row["body"][:1] for row in local if row["body_decoded"]} == {b"{"}
+    manifests = [json.loads((tmp_path / name / "_manifest.json").read_text()) for name in ("local", "local[2]")]
+    assert manifests[0]["wrong_bodies"] == manifests[1]["wrong_bodies"]
+    status, out, _ = finished(spawn("export", store, "--check", tmp_path / "local[2]", *options[2:], env=environment()))
+    assert (status, "the export is what the log says" in out) == (Exit.OK, True)
+
+
 def test_an_executor_that_is_killed_costs_nothing(golden_store: GoldenStore, tmp_path: Path) -> None:
     """Two executors in processes and directories of their own; one is killed when files are being written."""
     store, output = golden_store(STORE), tmp_path / "out"

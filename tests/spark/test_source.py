@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from rmqtool.store.message_reader import EXPORT_COLUMNS
+from rmqtool.scan.redaction import Redaction
+from rmqtool.store.message_query import EXPORT_COLUMNS
 from tests.building import LogBuilder, write_log
 from tests.conftest import GoldenStore
 from tests.export.duckdb_rows import duckdb_rows
@@ -117,11 +118,32 @@ def test_options_are_those_of_the_command(spark: Session, golden_store: GoldenSt
         ({"topics": "a"}, "no option is named topics"),
         ({"from": "last week"}, "option from"),
         ({"columns": "nope"}, "no column is named 'nope'"),
+        ({"redact": "names"}, "option redact: 'names' is none of keys, properties, bodies, hosts"),
+        ({"redact": "keys", "redactAs": "hash"}, "needs redact and redactSalt"),
+        ({"redactSalt": "s"}, "needs redact and redactSalt"),
     ):
         with pytest.raises(RuntimeError, match=text):
             spark.run(jobs.read, store, wrong)
     with pytest.raises(RuntimeError, match="no such file or directory"):
         spark.run(jobs.read, "/nowhere", {})
+
+
+def test_redaction(spark: Session, golden_store: GoldenStore) -> None:
+    """Rows are those of the command with the same salt; Spark's filters compare what is shown, pushed down or not."""
+    store, columns = str(golden_store(STORE)), "physical_offset,tags,unique_key,properties,born_host,body"
+    options = {**EVERYTHING, "columns": columns, "redact": "properties,hosts", "pushDown": "true"}
+    found = spark.run(jobs.read, store, options, None, "unique_key = '***'")
+    rows = oracle_rows(STORE)
+    assert len(found) == len([row for row in rows if row["unique_key"]]) > 10
+    assert {row["born_host"] for row in found} == {"***"}
+    assert {value for row in found for value in dict(row["properties"]).values()} == {"***"}
+    tagged = next(row["tags"] for row in rows if row["tags"])
+    assert spark.run(jobs.read, store, options, None, f"tags = '{tagged}'") == []
+    hashing = {**options, "redactAs": "hash", "redactSalt": "s", "columns": "physical_offset,tags"}
+    redaction = Redaction(frozenset({"properties"}), "hash", b"s")
+    assert [row["tags"] for row in spark.run(jobs.read, store, hashing)] == [
+        row["tags"] and redaction.text(row["tags"]) for row in rows
+    ]
 
 
 @pytest.mark.one_in(3)
