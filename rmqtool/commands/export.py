@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqtool.base.errors import Exit, UnreadableError, UsageError
-from rmqtool.commands.export_engines import export_engine
+from rmqtool.commands.decoder_options import decoder_option, note_failures
+from rmqtool.commands.export_engines import export_engine, patience_for
 from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, jobs_option, size_of_at_least, store_options
@@ -33,7 +34,7 @@ _EPILOG = examples_and_statuses(
         Exit.OK: "done",
         Exit.FINDINGS: "nothing passes the filters, or --check found a difference",
         Exit.USAGE: "options that do not fit, or an output that is not empty",
-        Exit.LOSSY: "done, but bytes of a log are not messages, or a body is wrong",
+        Exit.LOSSY: "done, but bytes are not messages, or a body is wrong or not decoded",
         Exit.FAILED: "no Java, no Spark, a full disk, something that cannot be read",
         Exit.NOT_A_STORE: "not a RocketMQ store",
     },
@@ -148,6 +149,7 @@ def _conf(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
     help="Bytes of log for one task.",
 )
 @redact_options
+@decoder_option
 @filter_options()
 @store_options
 @global_options
@@ -207,6 +209,7 @@ def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, A
         write_document(style, "export", style.store, summary(exported.manifest), status=status)
     else:
         show_export(exported, path, style)
+    note_failures(style, exported.totals.decode_failures)
     for named in () if style.quiet else stores:
         snapshot, filters = Snapshot(named.store), settings.query.filters
         reasons = [why_nothing(snapshot, filters)] if is_empty else [*excludes_nothing(snapshot, filters)]
@@ -243,17 +246,17 @@ def _check_redaction(options: dict[str, Any]) -> None:
 
 def _export_options(options: dict[str, Any], *, with_store: bool) -> ExportOptions:
     from rmqtool.export.options import ExportOptions
-    from rmqtool.store.message_reader import make_query
+    from rmqtool.store.message_query import make_query
 
     columns, filters, include = options["columns"] or None, options["filters"], options["include"]
     is_text = options["format"] != "parquet"
     query = make_query(columns, options["body"], filters, include, with_store=with_store, epoch_ms=is_text,
-                       redaction=options["redaction"])  # fmt: skip
+                       redaction=options["redaction"], decoder=options["decoder"])  # fmt: skip
     return ExportOptions(query, options["partition_by"], split_size=options["split_size"], **options["form"])
 
 
 def _check(style: Style, given: Sequence[str], path: Path, options: dict[str, Any]) -> Exit:
-    from rmqtool.export.check import check_files, check_split, check_sums, plan_check
+    from rmqtool.export.check import Given, check_files, check_split, check_sums, plan_check
     from rmqtool.export.local import run_local, usable_cores
     from rmqtool.export.output import read_manifest
     from rmqtool.export.plan import names_in
@@ -267,9 +270,11 @@ def _check(style: Style, given: Sequence[str], path: Path, options: dict[str, An
     jobs, limit = options["jobs"] or usable_cores(), options["limit_rate"]
     rate = None if limit is None else limit.bytes_per_second // jobs
     opened = open_stores(given, options["broker_conf"], names_in(manifest))
-    plan = plan_check(path, manifest, opened, rate, options["redaction"])
+    plan = plan_check(path, manifest, opened, rate, Given(options["redaction"], options["decoder"]))
     with byte_progress("comparing", plan.size, style=style) as progress:
-        results: list[CheckResult] = run_local(check_split, plan.tasks, jobs, progress.update)
+        results: list[CheckResult] = run_local(
+            check_split, plan.tasks, jobs, progress.update, patience=patience_for(options["decoder"])
+        )
     findings = [*check_files(path, manifest, results), *(finding for result in results for finding in result.findings)]
     findings += check_sums(manifest, plan, results)
     status = Exit.FINDINGS if findings else Exit.OK

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.show.output import Style, byte_size, note
 
 if TYPE_CHECKING:
+    from rmqtool.base.decoding import Decoder
     from rmqtool.base.files import RateLimit
     from rmqtool.export.plan import ExportPlan
     from rmqtool.export.results import SplitResult
 
 
+_PATIENCE = 2.0  # seconds
 _SMALL = 1 << 30
 """Bytes of log that processes of this machine export before Spark would have read the first."""
 
@@ -60,7 +62,13 @@ def _run_local(style: Style, plan: ExportPlan, options: dict[str, Any]) -> list[
 
     jobs = options["jobs"] or usable_cores()
     with byte_progress("exporting", plan.size, style=style) as progress:
-        return run_local(write_split, _limited(plan.tasks, options["limit_rate"], jobs), jobs, progress.update)
+        tasks = _limited(plan.tasks, options["limit_rate"], jobs)
+        return run_local(write_split, tasks, jobs, progress.update, patience=patience_for(options["decoder"]))
+
+
+def patience_for(decoder: Decoder | None) -> float:
+    """Seconds that processes get to end their decoders when a run is interrupted."""
+    return 0 if decoder is None else _PATIENCE
 
 
 def _run_on_spark(

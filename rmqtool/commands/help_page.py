@@ -23,7 +23,8 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
     "How it is shown": (
         *("limit", "reverse", "follow", "hex", "columns", "format", "count", "slots", "body", "body-format"),
-        *("max-examples", "only", "skip", "list", "all-runs", "save-body", "redact", "redact-as", "redact-salt"),
+        *("decoder", "max-examples", "only", "skip", "list", "all-runs", "save-body"),
+        *("redact", "redact-as", "redact-salt"),
     ),
     "The cleaner's settings, in the place of those of broker.conf": (
         *("file-reserved-time", "delete-when", "disk-max-used-space-ratio", "disk-space-warning-level-ratio"),
@@ -31,7 +32,8 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
         *("replicas-per-disk-partition", "logical-disk-space-clean-forcibly-threshold", "clean-file-forcibly-enable"),
     ),
     "The broker, and the machine": (
-        *("broker-version", "broker-conf", "time-zone", "allow-older-release", "jobs", "limit-rate", "time-limit"),
+        *("broker-version", "broker-conf", "time-zone", "allow-older-release", "jobs", "limit-rate"),
+        *("time-limit", "sample", "resume"),
     ),
     "Spark": ("engine", "master", "conf", "split-size"),
     _EVERY: ("json", "int64", "color", "progress", "no-pager", "quiet", "verbose", "version", "help"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqtool.base.errors import Exit, RmqtoolError, UsageError
+from rmqtool.commands.decoder_options import decoder_option
 from rmqtool.commands.filter_options import filter_options, limit_option
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.inspect_location import FILTERS, ListingRequest, is_given, list_from, option_name
@@ -44,14 +45,14 @@ _EPILOG = examples_and_statuses(
     {
         Exit.OK: "done",
         Exit.FINDINGS: "nothing passes the filters",
-        Exit.LOSSY: "done, but a part cannot be read, or bytes, a body or a unit are wrong",
+        Exit.LOSSY: "done, but a part cannot be read or decoded, or bytes or a unit are wrong",
         Exit.FAILED: "the store or what is listed cannot be read, or is not supported",
         Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
 _LISTING = (
     *FILTERS, "limit", "reverse", "follow", "as_hex", "columns", "output_format", "count", "slots", "body",
-    "body_format", "redact", "redact_as", "redact_salt",
+    "body_format", "decoder", "redact", "redact_as", "redact_salt",
 )  # fmt: skip
 _OF_STORES = ("openmetrics", "nagios")  # formats for a whole store
 
@@ -103,6 +104,7 @@ _OF_STORES = ("openmetrics", "nagios")  # formats for a whole store
     help=f"What PATH is, when its place does not say: {', '.join(_KINDS)}.",
 )
 @redact_options
+@decoder_option
 @store_options
 @global_options
 @click.pass_obj

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.visible import json_text
+from rmqtool.commands.decoder_options import note_failures
 from rmqtool.show.output import Style, flush, note, write_bytes, write_line, write_text
 
 if TYPE_CHECKING:
+    from rmqtool.base.decoding import Decoder
     from rmqtool.inspect.locate import Location
     from rmqtool.inspect.record_filter import RecordFilter
     from rmqtool.inspect.registry import Listed
@@ -36,6 +38,7 @@ class ListingOutput:
     columns: tuple[str, ...] = ()
     with_hex: bool = False
     redaction: Redaction | None = None
+    decoder: Decoder | None = None
     empty: bool = True
     lossy: bool = False
     damaged: int = 0  # extents that have no line in CSV
@@ -93,11 +96,13 @@ class ListingOutput:
 
     def _csv_columns(self) -> tuple[str, ...]:
         from rmqtool.inspect.registry import LISTINGS
+        from rmqtool.scan.decoding import DECODED_COLUMNS
 
         if self.columns:
             return self.columns
         listing = LISTINGS[self.location.kind]
         names = listing.columns if listing.has_messages else ("kind", *listing.columns)
+        names += DECODED_COLUMNS if self.decoder is not None else ()
         return (*names, "hex") if self.with_hex else names
 
     def _as_table(self, rows: Rows) -> None:
@@ -114,10 +119,12 @@ class ListingOutput:
     def _table_columns(self, rows: Rows) -> list[str]:
         """The usual columns without those that would say the same in every row."""
         from rmqtool.inspect.registry import LISTINGS
+        from rmqtool.scan.decoding import BODY_DECODED
 
         if rows.batch.column(0)[0].as_py() == "index_slot":
             return rows.names[2:]
-        names = [name for name in LISTINGS[self.location.kind].table if name in rows.names]
+        wanted = (*LISTINGS[self.location.kind].table, *([BODY_DECODED] if self.decoder else []))
+        names = [name for name in wanted if name in rows.names]
         if len(self.location.groups) == 1 and not LISTINGS[self.location.kind].has_messages:
             names = [name for name in names if name not in ("topic", "queue_id")]
         return names or rows.names
@@ -168,16 +175,28 @@ class ListingOutput:
 
 
 def list_at(shown: ListingOutput, listing: Iterator[Listed | None], by_record: RecordFilter | None) -> Exit:
-    """Show a listing; None in it asks to flush the output."""
+    """Show a listing, with its bodies decoded where that is asked for; None in it asks to flush the output."""
+    if shown.decoder is None:
+        _show_all(shown, listing)
+    else:
+        from rmqtool.scan.decoding import BodyDecoder
+
+        with BodyDecoder(shown.decoder, shown.redaction) as decoder:
+            _show_all(shown, decoder.listing(listing))
+        shown.lossy |= decoder.failures.is_lossy
+        note_failures(shown.style, decoder.failures)
+    if shown.damaged:
+        note(f"{shown.damaged} damaged extents have no line in CSV: --format json shows them")
+    unread = _print_unjudged(shown.style, by_record, as_json=shown.format == "json")
+    return Exit.LOSSY if shown.lossy or unread else Exit.OK
+
+
+def _show_all(shown: ListingOutput, listing: Iterator[Listed | None]) -> None:
     for listed in listing:
         if listed is None:
             flush()
         else:
             shown.show(listed)
-    if shown.damaged:
-        note(f"{shown.damaged} damaged extents have no line in CSV: --format json shows them")
-    unread = _print_unjudged(shown.style, by_record, as_json=shown.format == "json")
-    return Exit.LOSSY if shown.lossy or unread else Exit.OK
 
 
 def show_counts(style: Style, counts: dict[str, int], *, as_json: bool, by_record: RecordFilter | None) -> Exit:
@@ -203,21 +222,24 @@ def _print_unjudged(style: Style, by_record: RecordFilter | None, *, as_json: bo
     return by_record.unread > 0
 
 
-def checked_columns(text: str | None, location: Location) -> tuple[str, ...]:
+def checked_columns(text: str | None, location: Location, decoder: Decoder | None) -> tuple[str, ...]:
     """The names in ``--columns``; raise UsageError for one that this kind of file does not have."""
     from rmqtool.inspect.registry import LISTINGS
     from rmqtool.scan.columns import MESSAGE_WISHES, is_wished
+    from rmqtool.scan.decoding import DECODED_COLUMNS
 
     if text is None:
         return ()
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     listing = LISTINGS[location.kind]
-    known = ("kind", *listing.columns, "hex")
+    known = ("kind", *listing.columns, "hex", *(DECODED_COLUMNS if decoder is not None else ()))
     unknown = [name for name in names if name not in known and not (listing.has_messages and is_wished(name))]
     if unknown or not names:
         shown = (*known, *MESSAGE_WISHES) if listing.has_messages else known
+        needs = "; with --decoder also body_decoded" if listing.has_messages and decoder is None else ""
         raise UsageError(
-            f"--columns: no such column here: {', '.join(unknown) or text!r}", hint=f"there are: {', '.join(shown)}"
+            f"--columns: no such column here: {', '.join(unknown) or text!r}",
+            hint=f"there are: {', '.join(shown)}{needs}",
         )
     return names
 

@@ -19,6 +19,7 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.show.output import Style, note
 
 if TYPE_CHECKING:
+    from rmqtool.base.decoding import Decoder
     from rmqtool.base.files import RateLimit, ReadPolicy
     from rmqtool.inspect.locate import Location
     from rmqtool.inspect.options import ListingOptions
@@ -49,6 +50,7 @@ class ListingRequest:
     body: BodyChoice
     body_format: BodyFormat
     redaction: Redaction | None
+    decoder: Decoder | None
 
 
 def list_from(
@@ -59,7 +61,8 @@ def list_from(
     from rmqtool.scan.filters import Filters
 
     _check(location, request, style)
-    names = checked_columns(request.columns, location)
+    request = replace(request, decoder=fitting_decoder(location, request))
+    names = checked_columns(request.columns, location, request.decoder)
     options = _options(location, request, names, limit_rate, conf)
     if request.count:
         with _reading_shown(style, "counting", location, options) as watched:
@@ -67,7 +70,7 @@ def list_from(
         return show_counts(style, counts, as_json=style.json, by_record=options.by_record)
     listing_format = "json" if style.json else request.output_format or "text"
     shown = ListingOutput(
-        style, location, listing_format, request.body_format, names, request.as_hex, request.redaction
+        style, location, listing_format, request.body_format, names, request.as_hex, request.redaction, request.decoder
     )
     is_silent = not request.follow and _goes_to_a_file()
     with _reading_shown(style, "listing", location, options) if is_silent else nullcontext(options) as watched:
@@ -118,6 +121,7 @@ def _options(
     from rmqtool.base.files import ReadPolicy
     from rmqtool.inspect.options import ListingOptions
     from rmqtool.inspect.registry import LISTINGS
+    from rmqtool.scan.decoding import details_read
     from rmqtool.scan.message_rows import MessageShape
     from rmqtool.store.lock import lock_holder
 
@@ -128,6 +132,9 @@ def _options(
     if request.output_format == "table" and not columns:
         chosen = (*LISTINGS[location.kind].table, "body_crc_ok")
     with_hex = request.as_hex or "hex" in columns
+    shape = MessageShape.of(request.body, chosen, with_hex=with_hex)
+    if request.decoder is not None:
+        shape = shape.for_decoder(details_read(request.decoder))
     return ListingOptions(
         filters=filters,
         by_record=by_record,
@@ -135,11 +142,31 @@ def _options(
         reverse=request.reverse,
         with_hex=with_hex,
         slots=request.slots,
-        shape=MessageShape.of(request.body, chosen, with_hex=with_hex),
+        shape=shape,
         conf=conf,
         reading=reading,
         live=live,
     )
+
+
+def fitting_decoder(location: Location, request: ListingRequest) -> Decoder | None:
+    """The decoder, None where nothing is decoded; raise UsageError for one that was given where nothing can be."""
+    from rmqtool.inspect.registry import LISTINGS
+    from rmqtool.scan.decoding import DECODED_COLUMNS
+
+    if request.decoder is None or request.count:
+        return None
+    names = (request.columns or "").replace(" ", "").split(",")
+    why = None
+    if not LISTINGS[location.kind].has_messages:
+        why = "what is here has no bodies"
+    elif request.columns is not None and set(names).isdisjoint(DECODED_COLUMNS):
+        why = f"--columns leaves out what it makes: {' and '.join(DECODED_COLUMNS)}"
+    if why is None:
+        return request.decoder
+    if is_given("decoder"):
+        raise UsageError(f"--decoder: {why}", file=location.path)
+    return None
 
 
 def _listing(location: Location, request: ListingRequest, options: ListingOptions) -> Iterator[Listed | None]:

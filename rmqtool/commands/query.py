@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqtool.base.errors import Exit, UsageError
+from rmqtool.base.visible import visible
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, store_options
 from rmqtool.commands.query_options import Question, one_queue, query_options, question_of
@@ -31,13 +32,14 @@ _EPILOG = examples_and_statuses(
         "rmqtool query /data/rocketmq/store --key order-42 --topic orders",
         "rmqtool query /data/rocketmq/store --offset 42594 --trace",
         "rmqtool query /data/rocketmq/store --body-contains 4711 --from -2h",
+        "rmqtool query /data/rocketmq/store --offset 42594 --decoder zcat",
         "rmqtool query /data/rocketmq/store --at -2h --topic orders",
         "rmqtool query /data/rocketmq/store --group billing --json",
     ),
     {
         Exit.OK: "found",
         Exit.FINDINGS: "not found; nothing on standard output",
-        Exit.LOSSY: "found, but there is damage: there may be more, or a body is wrong",
+        Exit.LOSSY: "found, but damage may hide more, or a body is wrong or not decoded",
         Exit.FAILED: "something cannot be read, or a layout is not supported",
         Exit.NOT_A_STORE: "not a RocketMQ store",
     },
@@ -74,11 +76,26 @@ def query(
     snapshot = Snapshot(open_store(path, broker_conf), broker_version, limit_rate)
     notes = Notes()
     begin_paging(style)
-    status = _answer(style, snapshot, question, asked, notes)
+    status = _decoded_answer(style, snapshot, question, asked, notes)
     if not style.quiet:
         for line in notes.lines:
             note(line)
     return Exit.LOSSY if status is Exit.OK and notes.lossy else status
+
+
+def _decoded_answer(style: Style, snapshot: Snapshot, question: Question, asked: dict[str, Any], notes: Notes) -> Exit:
+    """The answer, with bodies decoded where that is asked for."""
+    decoder, body = asked["decoder"], asked["body"]
+    if decoder is None:
+        return _answer(style, snapshot, question, {**asked, "body_read": body}, notes)
+    from rmqtool.scan.decoding import BodyDecoder
+
+    with BodyDecoder(decoder, asked["redaction"], body) as decoding:
+        asked = {**asked, "decoder": decoding, "body_read": "decompressed" if body == "none" else body}
+        status = _answer(style, snapshot, question, asked, notes)
+    for sentence in decoding.failures.sentences():
+        notes.add(visible(sentence), lossy=True)
+    return status
 
 
 def _answer(style: Style, snapshot: Snapshot, question: Question, asked: dict[str, Any], notes: Notes) -> Exit:
@@ -102,7 +119,7 @@ def _messages(
     from rmqtool.query import by_place
     from rmqtool.query.by_key import by_any_id
 
-    body = asked["body"]
+    body = asked["body_read"]
     match question:
         case "offset":
             return by_place.by_offset(snapshot, asked["offset"], body, notes)
@@ -135,7 +152,7 @@ def _by_keys(snapshot: Snapshot, question: Question, asked: dict[str, Any], note
             hash_matches=asked["hash_matches"],
             excluded_topics=filters.excluded_topics,
         )
-        for message in by_key(snapshot, key_query, asked["body"], notes):
+        for message in by_key(snapshot, key_query, asked["body_read"], notes):
             has_message = True
             yield message
     if not has_message and asked["limit"] != 0:
@@ -157,11 +174,11 @@ def _by_content(
         replace(asked["filters"]), conditions, None if contains is None else contains.encode(), asked["limit"]
     )
     if question == "time":
-        yield from by_time(snapshot, asked["time"], scan, asked["body"], notes)
+        yield from by_time(snapshot, asked["time"], scan, asked["body_read"], notes)
         return
     first = max(snapshot.log_min_offset, scan.filters.start)
     with byte_progress("reading the commit log", snapshot.log.size, style=style) as progress:
-        yield from by_scan(snapshot, scan, asked["body"], notes, lambda done: progress.update(done - first))
+        yield from by_scan(snapshot, scan, asked["body_read"], notes, lambda done: progress.update(done - first))
 
 
 def _show_messages(style: Style, snapshot: Snapshot, question: Question, asked: dict[str, Any], notes: Notes) -> Exit:
@@ -177,6 +194,8 @@ def _show_messages(style: Style, snapshot: Snapshot, question: Question, asked: 
             raise UsageError("--save-body is for one message, but several are found", hint="add --limit 1 or --offset")
         notes.lossy |= not message["body_crc_ok"] or "body_error" in message
         last = message
+        if asked["decoder"] is not None:
+            asked["decoder"].add_to(message)
         _show_message(style, snapshot, message, asked)
     if last is None:
         if not notes.lines:

@@ -59,7 +59,7 @@ def pull(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: Notes) 
         "max": asked["most"],
         "tags": list(filters.tags),
         **{name: getattr(answer, name) for name in ("status", "next_begin_offset", "min_offset", "max_offset")},
-        "messages": [_sent(snapshot, unit, subscription, asked["body"], notes) for unit in answer.units],
+        "messages": [_sent(snapshot, unit, subscription, asked, notes) for unit in answer.units],
     }
     if asked["redaction"]:
         line = asked["redaction"].value(line)
@@ -86,11 +86,11 @@ def _note_other_releases(
             )
 
 
-def _sent(snapshot: Snapshot, unit: Any, subscription: Subscription, body: Any, notes: Notes) -> Message:
+def _sent(snapshot: Snapshot, unit: Any, subscription: Subscription, asked: dict[str, Any], notes: Notes) -> Message:
     """The message that is sent for a unit, or the damage where no such message is."""
     from rmqtool.query.by_place import message_at
 
-    message = message_at(snapshot, unit.physical_offset, body)
+    message = message_at(snapshot, unit.physical_offset, asked["body_read"])
     if message is None or message["message_size"] != unit.message_size:
         notes.add(f"the bytes at {unit.physical_offset} are sent, but are no message of that size", lossy=True)
         return {
@@ -99,6 +99,8 @@ def _sent(snapshot: Snapshot, unit: Any, subscription: Subscription, body: Any, 
             "size": unit.message_size,
             "reason": "physical-offset" if message is None else "lengths",
         }
+    if asked["decoder"] is not None:
+        asked["decoder"].add_to(message)
     return {**message, "tag_matches": subscription.takes(message["tags"])}
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 from rmqtool.base.errors import UsageError
+from rmqtool.commands.decoder_options import decoder_option
 from rmqtool.commands.filter_options import filter_options, limit_option
 from rmqtool.commands.options import time_of
 from rmqtool.commands.redact_options import redact_options
@@ -25,7 +26,7 @@ Question = Literal[
 
 _MAX_OFFSET = (1 << 63) - 1
 _REDACT = {"redact", "redact-as", "redact-salt"}
-_SHOWING = {"body", "body-format", "save-body", "trace"} | _REDACT
+_SHOWING = {"body", "body-format", "decoder", "save-body", "trace"} | _REDACT
 _FILTERS = {
     "topic",
     "exclude-topic",
@@ -41,7 +42,7 @@ _FILTERS = {
 }
 _CONTENT = {"where", "body-contains"}
 _FITTING: dict[Question, set[str]] = {
-    "pull": {"topic", "queue", "queue-offset", "max", "tag", "body", "body-format"} | _REDACT,
+    "pull": {"topic", "queue", "queue-offset", "max", "tag", "body", "body-format", "decoder"} | _REDACT,
     "at": {"topic", "queue"},
     "group": set(),
     "time": _SHOWING | _CONTENT | (_FILTERS - {"from"}),
@@ -99,6 +100,7 @@ def query_options(command: F) -> F:
         click.option("--save-body", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
                      help="Write the body of the one message that is found to a new file."),
         redact_options,
+        decoder_option,
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,12 +12,12 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from rmqtool.base.errors import Exit, RmqtoolError, UsageError
+from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.base.files import RateLimit
 from rmqtool.commands.options import F, global_options, jobs_option, now_option, store_options, time_zone_option
 from rmqtool.commands.redact_options import redact_options
 from rmqtool.commands.verifying import repeated_options, run_verification, scanned_events
-from rmqtool.commands.writing import unwritable
+from rmqtool.commands.writing import check_place, unwritable
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style
@@ -80,7 +79,7 @@ def look_at(style: Style, request: Request) -> StoreReport:
 
     style.store = str(request.path)
     store = open_store(request.path, request.broker_conf)
-    _check_place(request.output, store)
+    check_place(request.output, store)
     now = time.time_ns() // 1_000_000 if request.now is None else request.now
     outcome, plan = _verified(style, request, store)
     overview, timeline = _scanned(style, request, store)
@@ -98,30 +97,11 @@ def status_of(facts: StoreReport) -> Exit:
     return Exit.LOSSY if facts.overview.unread else Exit.OK
 
 
-def _check_place(output: Path, store: Store) -> None:
-    """The file is not in the store, and can be written; what is no file would be replaced by one."""
-    try:
-        path = output.resolve()
-    except (OSError, RuntimeError) as error:  # links that lead to each other
-        raise UsageError("its link leads nowhere", file=output) from error
-    conf = store.conf.path
-    if conf is not None and path == Path(conf).resolve():
-        raise UsageError("it would replace the file of --broker-conf", file=output)
-    if any(path.is_relative_to(each.resolve()) for each in (store.root, *store.commit_log_directories)):
-        raise UsageError("it would be a file of the store: give a path outside of it", file=output)
-    is_stream = str(output).startswith(("/dev/std", "/dev/fd/", "/proc/"))
-    if is_stream or (output.exists() and not output.is_file()):
-        raise UsageError("what is not a file would be replaced by one", file=output)
-    try:
-        tempfile.TemporaryFile(dir=path.parent).close()
-    except OSError as error:
-        raise unwritable(output, OSError(error.errno, error.strerror)) from error
-
-
 def _verified(style: Style, request: Request, store: Store) -> tuple[Outcome, Any]:
     from rmqtool.library.verified import plan_for
     from rmqtool.verify.outcome import outcome_of
-    from rmqtool.verify.verification import Verification, VerifyRequest
+    from rmqtool.verify.request import VerifyRequest
+    from rmqtool.verify.verification import Verification
     from rmqtool.verify.workers import workers_for
 
     rate = request.limit_rate.bytes_per_second if request.limit_rate else None

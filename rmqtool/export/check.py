@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from rmqtool.base.decoding import Decoder
 from rmqtool.base.errors import UsageError
 from rmqtool.base.int64 import Int64
 from rmqtool.base.worker import keep_arrow_to_one_thread
@@ -26,7 +28,8 @@ from rmqtool.findings.finding import Finding
 from rmqtool.scan.events import Damage
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.redaction import Redaction
-from rmqtool.store.message_reader import Query, SplitReader
+from rmqtool.store.message_query import Query
+from rmqtool.store.message_reader import SplitReader
 from rmqtool.store.named_stores import NamedStore
 from rmqtool.store.splits import Split, find_source, split_source
 
@@ -38,6 +41,14 @@ _EXAMPLES = 5
 _READING_THREADS = 4
 _DAMAGED = ExportOptions()  # the side table is Parquet in every format
 _UNREADABLE = (OSError, ValueError, pa.ArrowException)  # what pyarrow raises for a damaged file
+
+
+@dataclass(frozen=True)
+class Given:
+    """What an output does not hold and its rows were made with: `redaction` with the salt of hashes, the decoder."""
+
+    redaction: Redaction | None = None
+    decoder: Decoder | None = None
 
 
 @dataclass(frozen=True)
@@ -81,17 +92,17 @@ def plan_check(
     manifest: dict[str, Any],
     stores: Sequence[NamedStore],
     rate: int | None,
-    redaction: Redaction | None = None,
+    given: Given | None = None,
 ) -> CheckPlan:
     """Plan the comparison with the logs of `stores`, each process reading up to `rate` bytes per second.
 
-    `redaction` has the salt of hashes. Raises UsageError for a store that is not in the output, or for another salt.
+    Raises UsageError for a store that is not in the output, or for another salt or decoder than it was made with.
     """
     plan = CheckPlan([], [], [])
-    options = options_of(manifest)
-    redaction, salted = _redaction_of(manifest, redaction)
+    options, given = options_of(manifest), given or Given()
+    redaction, salted = _redaction_of(manifest, given.redaction)
+    decodes = _is_decoder_given(manifest, given.decoder)
     query = replace(options.query, bytes_per_second=rate, redaction=redaction)
-    options = replace(options, query=query)
     known = {source["store"]: source for source in manifest["source"]}
     for named in stores:
         if named.name not in known:
@@ -102,9 +113,12 @@ def plan_check(
         plan.unproven.append(f"store {name} was not given: its rows are not compared")
     if not salted:
         plan.unproven.append("values are hashed: without --redact-salt rows are not compared one by one")
+    if not decodes:
+        plan.unproven.append("bodies are decoded: without the same --decoder rows are not compared one by one")
     if OFFSET not in query.columns:
         plan.unproven.append(f"without the column {OFFSET} rows are not compared one by one, only sums of the log")
-    compares_rows = salted and OFFSET in query.columns
+    compares_rows = salted and decodes and OFFSET in query.columns
+    options = replace(options, query=replace(query, decoder=given.decoder if compares_rows else None))
     for named in stores:
         first, end = known[named.name]["physical_offset_first"], known[named.name]["next_physical_offset"]
         source = find_source(named, first, end)
@@ -118,6 +132,14 @@ def plan_check(
                 CheckTask(split, options, output, _files_in(manifest, split), compares_rows=compares_rows)
             )
     return plan
+
+
+def _is_decoder_given(manifest: dict[str, Any], given: Decoder | None) -> bool:
+    """Whether bodies can be decoded again: a command in a manifest is never run. Raises UsageError for another one."""
+    stored = manifest.get("decoder")
+    if given is not None and given.text != stored:
+        raise UsageError(f"the export was made with another --decoder: {stored or 'none'}")
+    return stored is None or given is not None
 
 
 def _redaction_of(manifest: dict[str, Any], given: Redaction | None) -> tuple[Redaction | None, bool]:
@@ -162,11 +184,12 @@ def check_split(task: CheckTask) -> CheckResult:
     result = CheckResult(task.split.store)
     reader = SplitReader(task.split, task.options.query, (*SUMMED_COLUMNS, OFFSET))
     batches, summing = [], Summing(task.split.store)
-    for event in reader.events():
-        if not isinstance(event, Damage):
-            summing.add(event)
-            if task.compares_rows:
-                batches.append(expected_rows(reader, event, task.options))
+    with closing(reader.events()) as events:  # a decoder ends with them
+        for event in events:
+            if not isinstance(event, Damage):
+                summing.add(event)
+                if task.compares_rows:
+                    batches.append(expected_rows(reader, event, task.options))
     result.sums = summing.sums()
     if task.compares_rows:
         expected = pa.Table.from_batches(batches, rows_schema(task.options))

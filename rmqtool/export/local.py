@@ -22,17 +22,20 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def run_local(work: Callable[[T], R], tasks: Sequence[T], jobs: int, done: Callable[[int], None]) -> list[R]:
+def run_local(
+    work: Callable[[T], R], tasks: Sequence[T], jobs: int, done: Callable[[int], None], *, patience: float = 0
+) -> list[R]:
     """Do `work`, a module's function, for each task with up to `jobs` processes; results in any order.
 
     `done` is called with the bytes of log that are finished. Raises errors of `work`; then, and when it is interrupted,
-    the processes are ended in the midst of their splits, which may take minutes, and are gone when this returns.
+    the processes are ended in the midst of their splits, which may take minutes, and are gone when this returns; with
+    `patience`, seconds, they may end processes of their own first.
     """
     jobs = min(jobs, len(tasks), 1 + sum(task.split.size for task in tasks) // _WORTH_A_PROCESS)
     results, size = [], 0
     done(0)
     # Not copied: a copy would have this process's threads' locks and its memory.
-    with WorkerPool[R](jobs if jobs > 1 else 0, may_copy=False) as pool:
+    with WorkerPool[R](jobs if jobs > 1 else 0, may_copy=False, patience=patience) as pool:
         here = None if pool.workers else _Splits(work, tasks)
         pool.begin(partial(_Splits, work, tasks), range(min(len(tasks), MAX_PARTS)), here)
         for step in pool.steps():

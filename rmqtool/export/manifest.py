@@ -58,7 +58,7 @@ def build_manifest(
         "skipped": skipped[:MAX_SKIPPED],
         "wrong_bodies": {
             name: _problems(base.get("wrong_bodies", {}).get(name), [getattr(total, name) for total in totals.values()])
-            for name in ("wrong_crc", "not_decompressed")
+            for name in ("wrong_crc", "not_decompressed", "not_decoded")
         },
         "queues": queues,
         "files": data,

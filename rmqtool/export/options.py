@@ -9,7 +9,7 @@ from typing import Any, Literal
 from rmqtool.base.errors import UsageError
 from rmqtool.base.int64 import Int64
 from rmqtool.base.times import rfc3339
-from rmqtool.store.message_reader import Query
+from rmqtool.store.message_query import Query
 from rmqtool.store.splits import SPLIT_SIZE
 
 Mode = Literal["error", "append", "overwrite", "incremental"]
@@ -54,6 +54,7 @@ class ExportOptions:
             "columns": [{"name": field.name, "type": str(field.type)} for field in query.schema],
             "body": query.body,
             "redact": query.redaction.as_json() if query.redaction else None,
+            "decoder": query.decoder.text if query.decoder else None,
             "include": list(query.include),
             "filters": {
                 "topic": list(filters.topics),

@@ -14,11 +14,12 @@ from rmqtool.export.write import SplitTask
 from rmqtool.scan.events import Damage
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
-from rmqtool.store.message_reader import STORE_COLUMN, LastRecord
+from rmqtool.store.message_query import STORE_COLUMN
+from rmqtool.store.message_reader import LastRecord
 from rmqtool.store.named_stores import NamedStore
 from rmqtool.store.splits import Source, find_sources, split_source
 
-_BEFORE = {"format": "parquet", "body_format": None, "int64": None, "redact": None}
+_BEFORE = {"format": "parquet", "body_format": None, "int64": None, "redact": None, "decoder": None}
 """Options of outputs from before there was a choice."""
 
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from rmqtool.export.sink import DataFile
+from rmqtool.scan.decoding import DecodeFailures
 from rmqtool.scan.events import Damage
-from rmqtool.store.message_reader import INCLUDABLE, BodyProblems, LastRecord
+from rmqtool.store.message_query import INCLUDABLE
+from rmqtool.store.message_reader import BodyProblems, LastRecord
 
 MAX_SKIPPED = 10_000
 """Damaged extents of a run that are kept one by one; all are counted, and all are in the side table."""
@@ -99,6 +101,8 @@ class ExportTotals:
     excluded: dict[str, int] = field(default_factory=lambda: dict.fromkeys(INCLUDABLE, 0))
     wrong_crc: BodyProblems = field(default_factory=BodyProblems)
     not_decompressed: BodyProblems = field(default_factory=BodyProblems)
+    not_decoded: BodyProblems = field(default_factory=BodyProblems)
+    decode_failures: DecodeFailures = field(default_factory=DecodeFailures)
     skipped: list[Damage] = field(default_factory=list)
     skipped_count: int = 0
     skipped_bytes: int = 0
@@ -108,7 +112,8 @@ class ExportTotals:
     @property
     def is_lossy(self) -> bool:
         """Whether something could not be read."""
-        return bool(self.skipped_count or self.wrong_crc.count or self.not_decompressed.count)
+        problems = (self.skipped_count, self.wrong_crc.count, self.not_decompressed.count)
+        return any(problems) or self.decode_failures.is_lossy
 
     def add_damage(self, damage: Damage) -> None:
         """Count a damaged extent."""
@@ -126,6 +131,8 @@ class ExportTotals:
             self.excluded[name] += count
         self.wrong_crc.merge(other.wrong_crc)
         self.not_decompressed.merge(other.not_decompressed)
+        self.not_decoded.merge(other.not_decoded)
+        self.decode_failures.merge(other.decode_failures)
         self.skipped += other.skipped[: MAX_SKIPPED - len(self.skipped)]
         self.skipped_count += other.skipped_count
         self.skipped_bytes += other.skipped_bytes

@@ -44,8 +44,8 @@ def run_export(
 ) -> Exported:
     """Plan, write with `engine`, commit. An error before the commit leaves the output as it was."""
     plan = plan_export(stores, output.manifest, mode, options, output.target)
-    results = engine(plan)
-    files = [file for result in sorted(results, key=lambda result: result.split_number) for file in result.files]
+    results = sorted(engine(plan), key=lambda result: result.split_number)
+    files = [file for result in results for file in result.files]
     if not files and not (plan.base or {}).get("files"):
         files = _empty_file(options, output)
     manifest = build_manifest(plan, options, results, output.target.run, files)

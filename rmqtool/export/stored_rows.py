@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from rmqtool.export.options import TEXT_SUFFIXES, ExportOptions
 from rmqtool.export.text_rows import TextRows
-from rmqtool.store.message_reader import STORE_COLUMN, SplitReader
+from rmqtool.store.message_query import STORE_COLUMN
+from rmqtool.store.message_reader import SplitReader
 from rmqtool.store.splits import Split
 
 OFFSET, LINE = "physical_offset", "line"

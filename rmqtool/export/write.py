@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import uuid
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -74,12 +75,13 @@ class _SplitWriter:
     def write(self) -> SplitResult:
         """Read the split once, and write its messages and damage."""
         try:
-            for event in self._reader.events():
-                if isinstance(event, Damage):
-                    self._result.totals.add_damage(event)
-                    self._damaged[event.tail].add(event)
-                else:
-                    self._add(event)
+            with closing(self._reader.events()) as events:  # a decoder ends with them
+                for event in events:
+                    if isinstance(event, Damage):
+                        self._result.totals.add_damage(event)
+                        self._damaged[event.tail].add(event)
+                    else:
+                        self._add(event)
             self._close()
         except BaseException:
             self._abandon()
@@ -142,6 +144,8 @@ class _SplitWriter:
             excluded=reader.excluded,
             wrong_crc=reader.wrong_crc,
             not_decompressed=reader.not_decompressed,
+            not_decoded=reader.not_decoded,
+            decode_failures=reader.decode_failures,
             end=reader.end,
             last_record=reader.last_record,
         )

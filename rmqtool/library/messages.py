@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from rmqtool.store.message_reader import EXPORT_COLUMNS, Query, make_query, read_messages
+from rmqtool.store.message_query import EXPORT_COLUMNS, Query, make_query
+from rmqtool.store.message_reader import read_messages
 from rmqtool.store.named_stores import NamedStore
 from rmqtool.store.splits import find_source, split_source
 

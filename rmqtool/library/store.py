@@ -23,7 +23,7 @@ from rmqtool.rules.broker_conf import BrokerConf, read_broker_conf
 from rmqtool.rules.versions import parse_version
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.message_rows import BodyChoice
-from rmqtool.store.message_reader import INCLUDABLE, make_query
+from rmqtool.store.message_query import INCLUDABLE, make_query
 from rmqtool.store.named_stores import NamedStore
 from rmqtool.store.queue_range import QueueRange
 from rmqtool.store.queue_units import LoadedQueue, Unit

@@ -12,7 +12,8 @@ from rmqtool.repair.plan import Plan, plan_of
 from rmqtool.rules.versions import Version
 from rmqtool.store.store import Store
 from rmqtool.verify.outcome import Outcome, outcome_of
-from rmqtool.verify.verification import Verification, VerifyRequest
+from rmqtool.verify.request import VerifyRequest
+from rmqtool.verify.verification import Verification
 from rmqtool.verify.workers import workers_for
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ from rmqtool.base.times import rfc3339
 from rmqtool.formats.sys_flag import COMPRESSED
 from rmqtool.scan.bodies import BodyError, decompress, with_plain_bodies
 from rmqtool.scan.columns import ColumnRun, column_of, is_wished, needs_plain_body, record_batches
+from rmqtool.scan.decoding import BODY_DECODED, DECODE_ERROR
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.rows import KIND, Rows, make_rows, one_row, times_of
@@ -32,7 +33,7 @@ MESSAGE_FIELDS = (
 )  # fmt: skip
 """The fields of a message in the order of JSON; those of BODY_COLUMNS follow where a body is wanted."""
 
-OPTIONAL = frozenset({"topic_base64", "properties_base64", "body_base64", "body_error", "hex"})
+OPTIONAL = frozenset({"topic_base64", "properties_base64", "body_base64", "body_error", DECODE_ERROR, "hex"})
 """Fields that are left out of a message where they are null."""
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -42,7 +43,10 @@ _RAW = {"topic_base64": ("topic", "stored_topic"), "properties_base64": ("proper
 
 @dataclass(frozen=True)
 class MessageShape:
-    """Which fields of messages are wanted, and which body; `names` may hold ``hex``, the record's bytes."""
+    """Which fields of messages are wanted, and which body.
+
+    `names` may hold ``hex``, the record's bytes, and BODY_DECODED, which is the decompressed body until it is decoded.
+    """
 
     names: tuple[str, ...] = MESSAGE_FIELDS + BODY_COLUMNS
     body: BodyChoice = "decompressed"
@@ -57,11 +61,27 @@ class MessageShape:
         wants_body = body != "none" and not set(names).isdisjoint(BODY_COLUMNS)
         return cls((*names, "hex") if with_hex else names, body if wants_body else "none")
 
+    def for_decoder(self, details: Sequence[str]) -> MessageShape:
+        """The same fields, the body for a decoder, and what else is needed with it."""
+        hexed = ("hex",) if "hex" in self.names else ()
+        names = (name for name in self.names if name != "hex")
+        wanted = dict.fromkeys((*names, *details, "physical_offset", "file", BODY_DECODED, *hexed))
+        return replace(self, names=tuple(wanted))
+
+    @property
+    def needs_plain_bodies(self) -> bool:
+        """Whether bodies are decompressed."""
+        return (
+            self.body == "decompressed"
+            or BODY_DECODED in self.names
+            or any(is_wished(name) and needs_plain_body(name) for name in self.names)
+        )
+
 
 def message_rows(frames: RecordRun, file: str, shape: MessageShape) -> Iterator[Rows]:
     """The records of a run as rows, in pieces whose decompressed bodies fit in memory; `file` holds them."""
     pieces: Iterator[tuple[RecordRun, pa.BinaryArray | None]] = iter([(frames, None)])
-    if shape.body == "decompressed" or any(is_wished(name) and needs_plain_body(name) for name in shape.names):
+    if shape.needs_plain_bodies:
         pieces = with_plain_bodies(frames)
     for piece, bodies in pieces:
         yield _rows(piece, bodies, file, shape)
@@ -81,6 +101,8 @@ def _rows(frames: RecordRun, bodies: pa.BinaryArray | None, file: str, shape: Me
     if shape.body != "none":
         stored = scanned["stored_body"]
         derived = _bodies(stored if shape.body == "stored" or bodies is None else bodies, stored, frames, shape.body)
+    if BODY_DECODED in shape.names and bodies is not None:
+        derived[BODY_DECODED] = _decompressed_only(bodies, scanned["stored_body"], frames)
     for name in _TIMES.keys() & set(shape.names):
         derived[name] = times_of(scanned[_TIMES[name]])
     for name in _RAW.keys() & set(shape.names):
@@ -100,11 +122,11 @@ def _rows(frames: RecordRun, bodies: pa.BinaryArray | None, file: str, shape: Me
 
 def _scanned(frames: RecordRun, shape: MessageShape) -> dict[str, pa.Array]:
     """The columns of the scan that the wanted fields are made from."""
-    derived = {*BODY_COLUMNS, *_TIMES, *_RAW, "file", "hex"}
+    derived = {*BODY_COLUMNS, BODY_DECODED, *_TIMES, *_RAW, "file", "hex"}
     names = [name for name in shape.names if name not in derived and not is_wished(name)]
     names += [_TIMES[name] for name in shape.names if name in _TIMES]
     names += [_RAW[name][0] for name in shape.names if name in _RAW]
-    names += [] if shape.body == "none" else ["stored_body"]
+    names += [] if shape.body == "none" and BODY_DECODED not in shape.names else ["stored_body"]
     names = list(dict.fromkeys(names))
     (batch,) = record_batches(frames, names)
     return dict(zip(names, batch.columns, strict=True))
@@ -152,6 +174,12 @@ def _errors(bodies: pa.BinaryArray, stored: pa.BinaryArray, frames: RecordRun) -
     for row in compressed[same].tolist():
         errors[row] = _why(stored[row].as_py(), int(flags[row]))
     return pa.array(errors, pa.string()) if any(errors) else None
+
+
+def _decompressed_only(bodies: pa.BinaryArray, stored: pa.BinaryArray, frames: RecordRun) -> pa.BinaryArray:
+    """The bodies, null where one could not be decompressed."""
+    errors = _errors(bodies, stored, frames)
+    return bodies if errors is None else pc.if_else(errors.is_null(), bodies, pa.scalar(None, pa.binary()))
 
 
 def _why(stored: bytes, sys_flag: int) -> str | None:

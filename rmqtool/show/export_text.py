@@ -73,6 +73,7 @@ def _show_losses(console: Console, exported: Exported) -> None:
     for problems, text in (
         (totals.wrong_crc, "with another CRC than stored, exported unchanged"),
         (totals.not_decompressed, "that cannot be decompressed, exported as stored"),
+        (totals.not_decoded, "that could not be decoded, null in body_decoded"),
     ):
         if problems.count:
             offsets = ", ".join(map(str, problems.physical_offsets[:_MAX_EXAMPLES]))

@@ -12,6 +12,7 @@ from construct import Struct
 from rmqtool.base.visible import json_text, visible
 from rmqtool.formats.layout import field_meanings
 from rmqtool.formats.sys_flag import BORN_HOST_V6, INNER_BATCH, MULTI_TAGS, NEED_UNWRAP, STORE_HOST_V6
+from rmqtool.scan.decoding import BODY_DECODED, DECODE_ERROR
 from rmqtool.scan.events import REASON_MEANINGS
 from rmqtool.show.output import byte_size
 
@@ -112,13 +113,18 @@ def _body(message: dict[str, Any], body_format: BodyFormat) -> list[str]:
     line = f"{_INDENT}body {message['body_size']} B{compression}  crc {message['body_crc']} {crc}"
     if "body_error" in message:
         line += f"  shown as stored: {visible(message['body_error'])}"
-    if "body" not in message:
+    if message.get(BODY_DECODED) is not None:
+        line += "  decoded"
+    elif DECODE_ERROR in message:
+        line += f"  not decoded: {visible(message[DECODE_ERROR])}"
+    if "body" not in message and message.get(BODY_DECODED) is None:
         return [line]
     return [line, *(2 * _INDENT + shown for shown in _body_lines(message, body_format))]
 
 
 def _body_lines(message: dict[str, Any], body_format: BodyFormat) -> list[str]:
-    text = message["body"]
+    text = message.get(BODY_DECODED)
+    text = message["body"] if text is None else text
     data = base64.b64decode(message["body_base64"]) if text is None else text.encode()
     if not data:
         return []

@@ -2,129 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rmqtool.base.errors import RmqtoolError, UsageError
+from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import RateLimit, ReadPolicy
-from rmqtool.formats.sys_flag import COMPRESSED, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from rmqtool.scan.columns import (
-    DICTIONARY_STRING,
-    MESSAGE_WISHES,
-    is_wished,
-    message_schema,
-    needs_plain_body,
-    record_batches,
-)
+from rmqtool.formats.sys_flag import COMPRESSED, TRANSACTION_MASK
+from rmqtool.scan.columns import needs_plain_body, record_batches
+from rmqtool.scan.decoding import BODY_DECODED, DECODE_ERROR, DECODED_COLUMNS, BodyDecoder, DecodeFailures, details_read
 from rmqtool.scan.events import REASON_MEANINGS, Blank, Damage
-from rmqtool.scan.filters import Filters
 from rmqtool.scan.frames import RecordRun, sound_prefix
-from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.scan.reader import USUAL_RECORDS, scan_files
-from rmqtool.scan.redaction import Redaction
 from rmqtool.scan.text import constant_strings
+from rmqtool.store.message_query import FILE_COLUMNS, INCLUDABLE, STORE_COLUMN, TIMESTAMP, Query
 from rmqtool.store.splits import Split
 from rmqtool.store.store import relative_to
-
-EXPORT_COLUMNS = (
-    "topic", "queue_id", "queue_offset", "physical_offset", "message_size", "message_id", "unique_key", "keys", "tags",
-    "properties", "born_timestamp", "store_timestamp", "born_host", "store_host", "flag", "sys_flag",
-    "reconsume_times", "body_crc", "transaction", "compression", "prepared_transaction_offset", "body_size", "body",
-)  # fmt: skip
-"""The columns of an export, and of a Spark data source, in order; `scan.columns.COLUMNS` says how each is made."""
-
-STORE_COLUMN = "store"
-"""The column that names a row's store, when there are several; the last one."""
-
-FILE_COLUMNS = ("file", "file_position")
-"""Columns that tell where a message stands: its log file, relative to the store, and the position in it, bytes."""
-
-WISHED_COLUMNS = (*MESSAGE_WISHES, *FILE_COLUMNS, STORE_COLUMN)
-"""Columns that are there only where they are asked for."""
-
-INCLUDABLE = {"prepared": TRANSACTION_PREPARED, "rolled-back": TRANSACTION_ROLLBACK}
-"""Transaction types of messages that consumers never see, by the name of the option that includes them."""
 
 MAX_OFFSETS = 1000
 """Wrong bodies whose physical offsets are kept; all are counted."""
 
-TIMESTAMP = pa.timestamp("us", tz="UTC")
-_TIMESTAMPS = ("born_timestamp", "store_timestamp")
 _RECORDS_WITHOUT_BODIES = 2 * USUAL_RECORDS  # a twentieth less to do; with bodies a quarter more: they leave the cache
 _MAX_MS = ((1 << 63) - 1) // 1000
-
-
-@dataclass(frozen=True)
-class Query:
-    """Which messages, and which of their columns; make it with `make_query`. Small, immutable and picklable.
-
-    `include` are names of INCLUDABLE; `bytes_per_second` is how fast each process may read, None without a limit;
-    with `epoch_ms` timestamps are numbers as stored, and not Arrow's. `redaction` is made where columns are handed out.
-    """
-
-    columns: tuple[str, ...] = EXPORT_COLUMNS
-    body: BodyChoice = "decompressed"
-    filters: Filters = field(default_factory=Filters)
-    include: tuple[str, ...] = ()
-    bytes_per_second: int | None = None
-    epoch_ms: bool = False
-    redaction: Redaction | None = None
-
-    @cached_property
-    def schema(self) -> pa.Schema:
-        """The Arrow schema of the columns."""
-        return pa.schema([_field(name, epoch_ms=self.epoch_ms) for name in self.columns])
-
-    @cached_property
-    def dictionary_schema(self) -> pa.Schema:
-        """The Arrow schema of the columns, with dictionaries where there are few distinct strings."""
-        fields = [_field(name, epoch_ms=self.epoch_ms, dictionary_encoded=True) for name in self.columns]
-        return pa.schema(fields)
-
-    @property
-    def stored_columns(self) -> tuple[str, ...]:
-        """The columns of a scan that the columns are made from."""
-        made_from = dict.fromkeys(FILE_COLUMNS, "physical_offset")
-        if self.body == "stored":
-            made_from["body"] = "stored_body"
-        return tuple(dict.fromkeys(made_from.get(name, name) for name in self.columns if name != STORE_COLUMN))
-
-
-def make_query(
-    columns: Sequence[str] | None,
-    body: BodyChoice,
-    filters: Filters,
-    include: Sequence[str] = (),
-    *,
-    with_store: bool = False,
-    epoch_ms: bool = False,
-    redaction: Redaction | None = None,
-) -> Query:
-    """A query of `columns` (None, and ``*`` in it: all that fit); raise UsageError for a column that there is not."""
-    wanted = [(EXPORT_COLUMNS if name == "*" else (name,)) for name in (("*",) if columns is None else columns)]
-    names = tuple(dict.fromkeys(name for group in wanted for name in group))
-    for name in names:
-        require_column(name)
-    if body == "none":
-        names = tuple(name for name in names if name != "body")
-    if with_store and STORE_COLUMN not in names:
-        names += (STORE_COLUMN,)
-    if not names:
-        raise UsageError("no column is left")
-    return Query(names, body, filters, tuple(sorted(set(include))), epoch_ms=epoch_ms, redaction=redaction)
-
-
-def require_column(name: str) -> None:
-    """Raise UsageError for a column that there is not."""
-    if not (name in (*EXPORT_COLUMNS, *FILE_COLUMNS, STORE_COLUMN) or is_wished(name)):
-        hint = f"columns: {', '.join((*EXPORT_COLUMNS, *WISHED_COLUMNS))}"
-        raise UsageError(f"no column is named {name!r}", hint=hint)
 
 
 @dataclass
@@ -176,24 +80,41 @@ class SplitReader:
         self._query = query
         self._dictionary_encoded = dictionary_encoded
         self.schema = query.dictionary_schema if dictionary_encoded else query.schema
-        columns = (*query.stored_columns, *extra)
+        columns = (*query.stored_columns, *details_read(query.decoder), *extra)
         reads_bodies = "stored_body" in columns or any(map(needs_plain_body, columns))
         self._usual_records = USUAL_RECORDS if reads_bodies else _RECORDS_WITHOUT_BODIES
         self._proves_bodies = proves_bodies and reads_bodies
         if any(map(needs_plain_body, columns)):
             columns += ("body",)  # to count those that cannot be decompressed
-        needed = (*columns, "physical_offset", "body_crc_ok") if self._proves_bodies else columns
+        needed = (*columns, "physical_offset", "body_crc_ok") if self._proves_bodies or query.decoder else columns
         self._columns = tuple(dict.fromkeys(needed))
         self.messages = 0
         self.bytes = 0
         self.excluded = dict.fromkeys(INCLUDABLE, 0)
         self.wrong_crc = BodyProblems()
         self.not_decompressed = BodyProblems()
+        self.not_decoded = BodyProblems()
+        self.decode_failures = DecodeFailures()
         self.end: int | None = None
         self.last_record: LastRecord | None = None
 
-    def events(self) -> Iterator[pa.RecordBatch | Damage]:
-        """Batches of the wanted messages, as the scan gives them, and damage. Raises UnreadableError."""
+    def events(self) -> Generator[pa.RecordBatch | Damage, None, None]:
+        """Batches of the wanted messages, as the scan gives them, and damage.
+
+        Bodies are decoded beside them where the query has a decoder. Raises UnreadableError.
+        """
+        if self._query.decoder is None:
+            yield from self._scanned()
+            return
+        with BodyDecoder(self._query.decoder, self._query.redaction) as decoder:
+            for event in self._scanned():
+                if isinstance(event, Damage):
+                    yield event
+                else:
+                    yield from self._decoded(event, decoder)
+        self.decode_failures = decoder.failures
+
+    def _scanned(self) -> Iterator[pa.RecordBatch | Damage]:
         split, rate = self._split, self._query.bytes_per_second
         reading = ReadPolicy(_rate_limit(rate) if rate else None, drop_page_cache=split.live)
         for event in scan_files(split.files, split.start, split.stop, reading, self._usual_records):
@@ -218,6 +139,8 @@ class SplitReader:
     def _column(self, batch: pa.RecordBatch, name: str, kind: pa.Field) -> pa.Array:
         if name == STORE_COLUMN:
             return constant_strings(self._split.store, batch.num_rows, dictionary_encoded=self._dictionary_encoded)
+        if name in DECODED_COLUMNS:
+            return batch.column(name)
         if name in FILE_COLUMNS:
             return self._place(np.asarray(batch.column(self._columns.index("physical_offset"))), name, kind.type)
         if name == "body" and self._query.body == "stored":
@@ -243,10 +166,32 @@ class SplitReader:
             return
         row = 0
         for batch in record_batches(kept, self._columns, dictionary_encoded=self._dictionary_encoded):
-            if self._proves_bodies:
-                self._prove_bodies(batch, kept[row : row + batch.num_rows])
+            piece = kept[row : row + batch.num_rows]
             row += batch.num_rows
-            yield batch
+            if not (self._proves_bodies or self._query.decoder):
+                yield batch
+                continue
+            left = self._left_as_stored(batch, piece)
+            if self._proves_bodies:
+                self._count_problems(batch, piece, left)
+            yield batch if self._query.decoder is None else _with_bodies_to_decode(batch, left)
+
+    def _decoded(self, batch: pa.RecordBatch, decoder: BodyDecoder) -> Iterator[pa.RecordBatch]:
+        """The batch with DECODED_COLUMNS, in pieces that fit in memory."""
+        *columns, bodies = batch.columns
+        scanned = pa.RecordBatch.from_arrays(columns, names=batch.schema.names[:-1])
+        offsets = np.asarray(batch.column(self._columns.index("physical_offset")))
+
+        def place(row: int) -> str:
+            name = self._place(offsets[row : row + 1], "file", pa.string())[0]
+            return f"{name} at offset {offsets[row]}"
+
+        row = 0
+        for piece, texts, errors in decoder.pieces(scanned, bodies, place):
+            failed = np.flatnonzero(np.asarray(errors.is_valid()))
+            self.not_decoded.add(offsets[row + failed])
+            row += piece.num_rows
+            yield piece.append_column(BODY_DECODED, texts).append_column(DECODE_ERROR, errors)
 
     def _count(self, frames: RecordRun) -> None:
         self.messages += len(frames)
@@ -268,20 +213,32 @@ class SplitReader:
             return frames
         return sound_prefix(frames.block, frames.positions[kept]) if kept.any() else None
 
-    def _prove_bodies(self, batch: pa.RecordBatch, frames: RecordRun) -> None:
-        """Count bodies without their CRC, and compressed ones that were left as stored."""
+    def _count_problems(self, batch: pa.RecordBatch, frames: RecordRun, left: list[int]) -> None:
+        """Count bodies without their CRC, and those that were `left` as stored."""
         offsets = frames.physical_offsets
         is_right = np.asarray(batch.column(self._columns.index("body_crc_ok")))
         self.wrong_crc.add(offsets[~is_right])
+        self.not_decompressed.add(offsets[left])
+
+    def _left_as_stored(self, batch: pa.RecordBatch, frames: RecordRun) -> list[int]:
+        """The rows of compressed bodies that could not be decompressed."""
         compressed = (frames.headers.field("sys_flag") & COMPRESSED) != 0
         if "body" not in self._columns or not compressed.any():
-            return
+            return []
         bodies = batch.column(self._columns.index("body"))
         same_size = np.asarray(pc.binary_length(bodies)) == frames.body_sizes
-        rows = [
-            row for row in np.flatnonzero(compressed & same_size).tolist() if _stored_body(frames, row) == bodies[row]
-        ]
-        self.not_decompressed.add(offsets[rows])
+        rows = np.flatnonzero(compressed & same_size).tolist()
+        return [row for row in rows if _stored_body(frames, row) == bodies[row]]
+
+
+def _with_bodies_to_decode(batch: pa.RecordBatch, left: list[int]) -> pa.RecordBatch:
+    """The batch and at its end the bodies that a decoder gets, null those that were `left` as stored."""
+    bodies = batch.column("body")
+    if left:
+        is_left = np.zeros(len(bodies), dtype=np.bool_)
+        is_left[left] = True
+        bodies = pc.if_else(pa.array(is_left), pa.scalar(None, pa.binary()), bodies)
+    return batch.append_column(BODY_DECODED, bodies)
 
 
 @cache
@@ -302,17 +259,6 @@ def to_timestamps(milliseconds: pa.Array) -> pa.Array:
 def _stored_body(frames: RecordRun, row: int) -> pa.Scalar:
     (batch,) = record_batches(frames[row : row + 1], ("stored_body",))
     return batch.column(0)[0]
-
-
-def _field(name: str, *, epoch_ms: bool, dictionary_encoded: bool = False) -> pa.Field:
-    if name == STORE_COLUMN:
-        return pa.field(name, DICTIONARY_STRING if dictionary_encoded else pa.string(), nullable=False)
-    if name in _TIMESTAMPS and not epoch_ms:
-        return pa.field(name, TIMESTAMP)
-    if name in FILE_COLUMNS:
-        text = DICTIONARY_STRING if dictionary_encoded else pa.string()
-        return pa.field(name, text if name == "file" else pa.int64(), nullable=False)
-    return message_schema((name,), dictionary_encoded=dictionary_encoded).field(0)
 
 
 def read_messages(split: Split, query: Query, *, fails: bool, way_out: str) -> Iterator[pa.RecordBatch]:

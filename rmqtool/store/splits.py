@@ -36,6 +36,7 @@ PART_SIZE = 64 << 20
 _PLANNING_THREADS = 16  # planning waits for disks
 _LARGEST = 4  # no part is more than a quarter of the log, unless all have the least size
 _MAX_PARTS = 256  # of the least size; in a larger log that size grows
+_MAX_EVEN_PARTS = 2048
 _PROBE_SIZE = 64 << 10  # bytes behind a border that must not all be zeros
 
 
@@ -158,18 +159,24 @@ def _records_end(files: Sequence[MappedFile], reading: ReadPolicy, *, live: bool
 
 
 def log_parts(
-    files: Sequence[MappedFile], reading: ReadPolicy = UNLIMITED, least: int = PART_SIZE
+    files: Sequence[MappedFile], reading: ReadPolicy = UNLIMITED, least: int = PART_SIZE, *, even: bool = False
 ) -> list[tuple[int, int]]:
     """Cut a log for several processes, by the log alone: physical offsets from and to, the first and the last open.
+
+    The parts are large at the log's beginning and small at its end, or all `even`.
 
     No part is of less than half of `least` bytes, and where files overlap there is only one. The sizes are those of
     the data: the last file is allocated whole, and may be all there is.
     """
+    return list(pairwise([0, *_borders(files, known_end(files, reading), reading, least, even=even), MAX_OFFSET]))
+
+
+def known_end(files: Sequence[MappedFile], reading: ReadPolicy = UNLIMITED) -> int:
+    """The end of a log's data, a physical offset; that of its last file where it cannot be read."""
     try:
-        end = data_end(files, reading)
+        return data_end(files, reading)
     except UnreadableError:
-        end = files[-1].end_offset
-    return list(pairwise([0, *_borders(files, end, least, reading), MAX_OFFSET]))
+        return files[-1].end_offset
 
 
 def parts_from_end(files: Sequence[MappedFile], start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
@@ -181,12 +188,12 @@ def parts_from_end(files: Sequence[MappedFile], start: int, stop: int, size: int
         stop = first
 
 
-def _borders(files: Sequence[MappedFile], end: int, least: int, reading: ReadPolicy) -> Iterator[int]:
+def _borders(files: Sequence[MappedFile], end: int, reading: ReadPolicy, least: int, *, even: bool) -> Iterator[int]:
     """Physical offsets before `end` at which the log is cut, ascending: beginnings of files, and others within them."""
     if any(before.end_offset > after.start_offset for before, after in pairwise(files)):
         return  # what begins at an offset is not one thing then
     last = log_start(files)
-    sizes = _Sizes(last, end, least)
+    sizes = _Sizes(last, end, least, even=even)
     for file in files:
         stop = min(file.end_offset, end)
         if stop <= last + sizes.at(last) // 2:
@@ -206,19 +213,22 @@ def _borders(files: Sequence[MappedFile], end: int, least: int, reading: ReadPol
 
 
 class _Sizes:
-    """Sizes of parts: large at the log's beginning, since each has its costs, and small at its end.
+    """Sizes of parts: large at the log's beginning, since each has its costs, and small at its end, unless `even`.
 
     So the processes finish at the same time.
     """
 
-    def __init__(self, start: int, end: int, least: int) -> None:
+    def __init__(self, start: int, end: int, least: int, *, even: bool) -> None:
         """`start` and `end` are those of the log's data, physical offsets."""
         self._start = start
         self._end = end
-        self._least = max(least, (end - start) // _MAX_PARTS)
+        self._even = even
+        self._least = max(least, (end - start) // (_MAX_EVEN_PARTS if even else _MAX_PARTS))
 
     def at(self, offset: int) -> int:
         """Size of a part that begins at a physical offset, bytes."""
+        if self._even:
+            return self._least
         left = self._end - offset
         whole = self._end - self._start
         times = 4 if 2 * left > whole else 2 if 4 * left > whole else 1

@@ -27,7 +27,8 @@ from rmqtool.scan.reader import scan_files
 from rmqtool.scan.rows import Rows
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import outcome_of
-from rmqtool.verify.verification import Verification, VerifyRequest
+from rmqtool.verify.request import VerifyRequest
+from rmqtool.verify.verification import Verification
 from tests.benchmarks.damage import make_damaged_log
 from tests.benchmarks.derived import make_derived
 from tests.benchmarks.logs import log_files

@@ -19,7 +19,7 @@ import pytest
 from rmqtool.base.errors import Exit
 from rmqtool.cli import cli
 from rmqtool.show.output import Style
-from rmqtool.store.message_reader import EXPORT_COLUMNS, STORE_COLUMN
+from rmqtool.store.message_query import EXPORT_COLUMNS, STORE_COLUMN
 from tests.building import LogBuilder, write_log
 from tests.commands.running import ROOT, Result, command_named, environment, rmqtool, spawn
 from tests.conftest import GoldenStore
@@ -257,6 +257,7 @@ IN_ENVIRONMENT = {
     "--compression": "gzip:9",
     "--format": "csv",
     "--body-format": "json",
+    "--decoder": "wc -c",
     "--redact": "keys,hosts",
     "--redact-as": "hash",
     "--redact-salt": "salt",

@@ -72,6 +72,7 @@ def test_global_options_on_both_sides(store: Path) -> None:
         ("RMQTOOL_INSPECT_SLOTS", "1", ["inspect", "{}/commitlog", "--slots"]),
         ("RMQTOOL_INSPECT_BODY", "none", ["inspect", "{}/commitlog", "--body", "none"]),
         ("RMQTOOL_INSPECT_BODY_FORMAT", "hex", ["inspect", "{}/commitlog", "--body-format", "hex"]),
+        ("RMQTOOL_INSPECT_DECODER", "wc -c", ["inspect", "{}/commitlog", "--decoder", "wc -c"]),
         ("RMQTOOL_INSPECT_REDACT", "bodies,hosts", ["inspect", "{}/commitlog", "--redact", "bodies,hosts"]),
         ("RMQTOOL_INSPECT_REDACT_AS", "hash", ["inspect", "{}/commitlog", "--redact-as", "hash"]),
         ("RMQTOOL_INSPECT_REDACT_SALT", "x", ["inspect", "{}/commitlog", "--redact-salt", "x"]),

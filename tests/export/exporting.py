@@ -26,7 +26,7 @@ from rmqtool.formats.sys_flag import compression, transaction
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.message_rows import BodyChoice
-from rmqtool.store.message_reader import make_query
+from rmqtool.store.message_query import make_query
 from rmqtool.store.named_stores import open_stores
 from rmqtool.store.splits import SPLIT_SIZE
 from tests.unchanged import unchanged

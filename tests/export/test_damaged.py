@@ -69,6 +69,7 @@ def test_a_body_that_is_not_what_was_stored_is_told(tmp_path: Path) -> None:
     assert manifest_of(tmp_path / "out")["wrong_bodies"] == {
         "wrong_crc": {"count": 1, "physical_offsets": [wrong]},
         "not_decompressed": {"count": 1, "physical_offsets": [packed]},
+        "not_decoded": {"count": 0, "physical_offsets": []},
     }
 
 

@@ -12,7 +12,8 @@ import pytest
 from rmqtool.base.mapped_files import MappedFiles
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.lock import Holder
-from rmqtool.store.message_reader import Query, SplitReader
+from rmqtool.store.message_query import Query
+from rmqtool.store.message_reader import SplitReader
 from rmqtool.store.named_stores import open_stores
 from rmqtool.store.splits import find_source, split_source, whole_records_end
 from rmqtool.store.store import Store
