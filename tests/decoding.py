@@ -39,6 +39,10 @@ def nothing(body, message):
 def number(body, message):
     return 7
 
+def data_frame(body, message):
+    import pandas
+    return pandas.DataFrame.__name__
+
 def half(body, message):
     return "\\ud800"
 

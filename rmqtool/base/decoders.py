@@ -9,6 +9,7 @@ from typing import Any, Literal
 from rmqtool.base.decoder_commands import CommandDecoding, LinesDecoding
 from rmqtool.base.decoding import Decoded, Decoder, Decoding, Payload, UndecodedError, attempt, check_size
 from rmqtool.base.errors import UsageError
+from rmqtool.base.hidden_pandas import show_pandas
 
 GROUP = "rmqtool.decoders"
 """The entry points of packages that bring decoders: callables that take the payload and what is known of it."""
@@ -76,6 +77,7 @@ def _loaded(name: str) -> Callable[[bytes, Mapping[str, Any]], Any]:
     if found is None:
         raise UsageError(f"the decoder {name} is not installed here")
     try:
+        show_pandas()
         function: Any = found.load()
     except Exception as error:
         raise UsageError(f"the decoder {name} cannot be loaded: {_shown(error)}") from error

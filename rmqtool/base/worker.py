@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from rmqtool.base.hidden_pandas import hide_pandas
 from rmqtool.base.limits import exhausted, memory_is_short
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def serve(
     try:
         signal.signal(signal.SIGTERM, sender.stop)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+        hide_pandas()
         keep_arrow_to_one_thread()
         sender.put(READY)
         job = jobs.recv()()

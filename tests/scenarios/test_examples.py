@@ -67,8 +67,9 @@ def test_with_spark(exported: Path) -> None:
 
 
 @pytest.mark.slow
-def test_duckdb_session(exported: Path) -> None:
-    assert run(sys.executable, EXAMPLES / "duckdb_session.py", exported) == expected("duckdb_session")
+@pytest.mark.parametrize("name", ["duckdb_session", "pandas_session", "polars_session"])
+def test_other_readers(name: str, exported: Path) -> None:
+    assert run(sys.executable, EXAMPLES / f"{name}.py", exported) == expected(name)
 
 
 @pytest.mark.slow
