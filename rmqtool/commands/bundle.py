@@ -14,12 +14,13 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from rmqtool import __version__
+from rmqtool.base.byte_size import byte_size
 from rmqtool.base.errors import Exit
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import size_of_at_least
 from rmqtool.commands.reporting import STATUSES, Request, counts_json, look_at, put, report_options, status_of
 from rmqtool.findings.finding import Finding
-from rmqtool.show.output import Style, byte_size, document_text, write_document, write_text
+from rmqtool.show.output import Style, document_text, write_document, write_text
 
 if TYPE_CHECKING:
     from rmqtool.report.facts import StoreReport

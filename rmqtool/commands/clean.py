@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqtool.base.byte_size import byte_size
 from rmqtool.base.errors import Exit, RmqtoolError, StoreInUseError, UsageError
 from rmqtool.commands.clean_options import choices, chosen, cleaner_options, next_options, read_choices
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
@@ -25,7 +26,7 @@ from rmqtool.commands.writing import (
     write_plan,
     yes_option,
 )
-from rmqtool.show.output import Style, byte_size, note, write_document, write_text
+from rmqtool.show.output import Style, note, write_document, write_text
 
 if TYPE_CHECKING:
     from rmqtool.clean.forecast import Forecast

@@ -10,7 +10,8 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.show.output import Style, byte_size, note
+from rmqtool.base.byte_size import byte_size
+from rmqtool.show.output import Style, note
 
 if TYPE_CHECKING:
     from rmqtool.base.decoding import Decoder

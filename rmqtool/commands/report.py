@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
+from rmqtool.base.byte_size import byte_size
 from rmqtool.base.errors import Exit
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.reporting import STATUSES, Request, counts_json, look_at, put, report_options, status_of
-from rmqtool.show.output import Style, byte_size, note, write_document, write_text
+from rmqtool.show.output import Style, note, write_document, write_text
 
 _EPILOG = examples_and_statuses(
     (

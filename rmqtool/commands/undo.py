@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqtool.base.byte_size import byte_size
 from rmqtool.base.errors import Exit
 from rmqtool.base.visible import visible
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
@@ -21,7 +22,7 @@ from rmqtool.commands.writing import (
     yes_option,
 )
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.show.output import Style, byte_size, note, write_document, write_text
+from rmqtool.show.output import Style, note, write_document, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ from shlex import quote
 
 from rmqtool.broker.recovery import LogCut, Recovery
 from rmqtool.findings.catalogue import finding
-from rmqtool.findings.finding import Finding
+from rmqtool.findings.finding import Finding, counted
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.source import RebuildSource
 from rmqtool.rules.recovery import RecoveryRules
@@ -64,5 +64,4 @@ def _finding(source: RebuildSource, now: LogCut, after: LogCut | None) -> Findin
 
 
 def _loss(cut: LogCut) -> str:
-    messages = f"{cut.messages_lost:,} readable message{'' if cut.messages_lost == 1 else 's'}"
-    return f"{messages} in {cut.bytes_cut:,} byte{'' if cut.bytes_cut == 1 else 's'}"
+    return f"{counted(cut.messages_lost, 'readable message')} in {counted(cut.bytes_cut, 'byte')}"

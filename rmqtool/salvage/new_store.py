@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from rmqtool.base.byte_size import byte_size
 from rmqtool.base.errors import UnwritableError, UsageError
 from rmqtool.transaction.system import SYSTEM, remove_tree, sync_path
 
@@ -67,7 +68,7 @@ class NewStore:
         free = SYSTEM.free_bytes(str(self._partial))
         if free < size + _RESERVE:
             raise UnwritableError(
-                f"about {size + _RESERVE:,} bytes are needed, {max(0, free):,} are free",
+                f"about {byte_size(size + _RESERVE)} are needed, {byte_size(max(0, free))} are free",
                 file=self._target.parent,
                 hint="name a directory on another file system",
             )

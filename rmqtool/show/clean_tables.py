@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from rich.table import Table
 from rich.text import Text
 
+from rmqtool.base.byte_size import byte_size
 from rmqtool.broker.delete_when import MAX_TIME, local_time
 from rmqtool.broker.log_deletion import FileDecision
 from rmqtool.clean.losses import Losses
 from rmqtool.clean.plan import CleanPlan
-from rmqtool.show.output import Columns, byte_size, table
+from rmqtool.show.output import Columns, table
 
 _BAR_WIDTH = 8
 _EIGHTHS = " ▏▎▍▌▋▊▉█"

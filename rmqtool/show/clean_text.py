@@ -9,6 +9,7 @@ from shlex import quote
 from rich.console import Console
 from rich.text import Text
 
+from rmqtool.base.byte_size import byte_size
 from rmqtool.broker.delete_when import local_time
 from rmqtool.clean.forecast import LEVELS, Forecast, Outlook
 from rmqtool.clean.losses import Losses
@@ -16,7 +17,15 @@ from rmqtool.clean.plan import CleanPlan
 from rmqtool.clean.undelivered import Undelivered
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.show.clean_tables import answer, day_table, duration, file_table, moment
-from rmqtool.show.output import Columns, Style, byte_size, note, print_labelled, show_finding, show_table, table
+from rmqtool.show.output import (
+    Columns,
+    Style,
+    note,
+    print_labelled,
+    show_finding,
+    show_table,
+    table,
+)
 
 _LABEL_WIDTH = 12
 _SHOWN_RUNS = 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from rmqtool.base.byte_size import byte_size
 from rmqtool.base.times import rfc3339
 from rmqtool.base.visible import visible
 from rmqtool.diff.advice import next_steps
@@ -16,7 +17,7 @@ from rmqtool.diff.side import Name, Side
 from rmqtool.diff.tails import Tail
 from rmqtool.findings.finding import counted
 from rmqtool.scan.events import REASON_MEANINGS
-from rmqtool.show.output import Style, byte_size, write_text
+from rmqtool.show.output import Style, write_text
 from rmqtool.store.queue_range import QueueRange
 
 _WIDTH = 72  # columns of the picture

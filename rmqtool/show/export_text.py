@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
+from rmqtool.base.byte_size import byte_size
 from rmqtool.findings.finding import Finding
 from rmqtool.scan.events import REASON_MEANINGS
-from rmqtool.show.output import Style, byte_size, print_labelled, show_finding
+from rmqtool.show.output import Style, print_labelled, show_finding
 
 if TYPE_CHECKING:
     from rmqtool.export.run import Exported

@@ -45,9 +45,15 @@ def joined(parts: Iterable[Content], between: str = "") -> Html:
     return Html(escape(between).join(map(text, parts)))
 
 
-def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[int] = ()) -> Html:
-    """A table; the columns `numbers`, counted from 0, are aligned to the right."""
-    sides = ["number" if at in numbers else None for at in range(len(columns))]
+def table(
+    caption: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    numbers: Sequence[int] = (),
+    times: Sequence[int] = (),
+) -> Html:
+    """A table; the columns `numbers`, counted from 0, are aligned to the right, those of `times` are not wrapped."""
+    sides = ["number" if at in numbers else "time" if at in times else None for at in range(len(columns))]
     head = joined(element("th", name, scope="col", class_=side) for name, side in zip(columns, sides, strict=True))
     body = joined(
         element("tr", *(element("td", text(cell), class_=side) for cell, side in zip(row, sides, strict=True)))

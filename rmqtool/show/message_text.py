@@ -9,12 +9,12 @@ from typing import Any, Literal
 import click
 from construct import Struct
 
+from rmqtool.base.byte_size import byte_size
 from rmqtool.base.visible import json_text, visible
 from rmqtool.formats.layout import field_meanings
 from rmqtool.formats.sys_flag import BORN_HOST_V6, INNER_BATCH, MULTI_TAGS, NEED_UNWRAP, STORE_HOST_V6
 from rmqtool.scan.decoding import BODY_DECODED, DECODE_ERROR
 from rmqtool.scan.events import REASON_MEANINGS
-from rmqtool.show.output import byte_size
 
 BodyFormat = Literal["text", "hex", "json", "base64"]
 

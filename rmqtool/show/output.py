@@ -32,7 +32,6 @@ Columns = list[tuple[str, Literal["left", "right"]]]
 _SEVERITY_STYLES = {"info": "cyan", "warning": "yellow", "error": "bold red"}
 _COMMAND = re.compile(r"rmqtool [a-z-]+ .*")
 _UNFOLDED = 1 << 16  # columns where no terminal reads: each row of a table stays one line
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 @dataclass
@@ -175,16 +174,6 @@ def folded(text: str, indent: str = "") -> str:
                                    break_long_words=False, break_on_hyphens=False)  # fmt: skip
     whole = _COMMAND.sub(lambda found: found[0].replace(" ", "\0"), text)
     return "\n".join("\n".join(wrapper.wrap(line)) for line in whole.split("\n")).replace("\0", " ")
-
-
-def byte_size(size: int) -> str:
-    """A size for people, in IEC units with three significant digits."""
-    value = float(size)
-    for unit in _UNITS:
-        if abs(value) < 1024 or unit == _UNITS[-1]:
-            break
-        value /= 1024
-    return f"{size} B" if unit == "B" else f"{value:.{max(0, 2 - len(str(int(value))) + 1)}f} {unit}"
 
 
 def table(title: str, columns: Columns, rows: Iterable[Sequence[object]]) -> Table:

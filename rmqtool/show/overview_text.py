@@ -11,12 +11,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rmqtool.base.byte_size import byte_size
 from rmqtool.base.times import rfc3339
 from rmqtool.inspect.log_statistics import LogStatistics, LogTotals
 from rmqtool.inspect.overview import Overview
 from rmqtool.inspect.summary import bytes_per_hour, group_failures, out_of_range, waiting
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX
-from rmqtool.show.output import Columns, Style, byte_size, note, print_labelled, show_finding, show_table, table
+from rmqtool.show.output import (
+    Columns,
+    Style,
+    note,
+    print_labelled,
+    show_finding,
+    show_table,
+    table,
+)
 
 _LABEL_WIDTH = 12
 _PICTURE_WIDTH = 32

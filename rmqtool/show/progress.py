@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from rmqtool.base.byte_size import byte_size
 from rmqtool.show import progress_line
-from rmqtool.show.output import Style, byte_size
+from rmqtool.show.output import Style
 from rmqtool.show.pager import before_pager, terminal_for_progress
 
 _PATIENCE = 1.0  # seconds before anything is shown

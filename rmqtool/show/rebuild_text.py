@@ -9,10 +9,11 @@ from operator import attrgetter
 
 from rich.console import Console
 
+from rmqtool.base.byte_size import byte_size
 from rmqtool.base.visible import visible
-from rmqtool.findings.finding import Finding
+from rmqtool.findings.finding import Finding, counted
 from rmqtool.rebuild.plan import RebuildPlan
-from rmqtool.show.output import Columns, Style, byte_size, show_finding, show_table, table
+from rmqtool.show.output import Columns, Style, show_finding, show_table, table
 
 _MAX_ROWS = 40
 _MAX_EXAMPLES = 3  # findings of one code
@@ -56,13 +57,13 @@ def _show_queues(plan: RebuildPlan, console: Console, verb: str, *, everything: 
     shown = plan.queues if everything else changed[:_MAX_ROWS]
     kept = len(plan.queues) - len(changed)
     counts = {action: sum(queue.action == action for queue in changed) for action in ("create", "replace")}
-    title = f"{_count(counts['create'], 'queue')} to create, {counts['replace']} to replace, {kept} kept"
+    title = f"{counted(counts['create'], 'queue')} to create, {counts['replace']} to replace, {kept} kept"
     if not changed:
         without_messages = len(plan.without_messages)
-        title = f"all {_count(kept, 'queue')} match the log already" if kept else "no queue to rebuild"
+        title = f"all {counted(kept, 'queue')} match the log already" if kept else "no queue to rebuild"
         title += f"; {without_messages} of them without messages in the log" if without_messages else ""
     if verb == "written":
-        title = f"{_count(len(plan.queues), 'queue')} written; the store lacks {counts['create']}, "
+        title = f"{counted(len(plan.queues), 'queue')} written; the store lacks {counts['create']}, "
         title += f"differs in {counts['replace']}, has {kept} as they are here"
     if shown:
         rows = [
@@ -70,11 +71,11 @@ def _show_queues(plan: RebuildPlan, console: Console, verb: str, *, everything: 
                 queue.name.topic,
                 queue.name.queue_id,
                 queue.action,
-                f"{queue.units:,}",
+                queue.units,
                 f"{queue.min_offset}..{queue.max_offset}",
-                f"{queue.difference.added:,}",
-                f"{queue.difference.dropped:,}",
-                f"{queue.difference.changed:,}",
+                queue.difference.added,
+                queue.difference.dropped,
+                queue.difference.changed,
             )
             for queue in shown
         ]
@@ -93,23 +94,23 @@ def _show_rows(console: Console, title: str, columns: Columns, rows: Sequence[Se
 
 def _show_index(plan: RebuildPlan, console: Console, verb: str) -> None:
     if all(file.action == "keep" for file in plan.index):
-        _print(console, f"index: {_count(len(plan.index), 'file')} kept, {_count(plan.index_units, 'unit')}")
+        _print(console, f"index: {counted(len(plan.index), 'file')} kept, {counted(plan.index_units, 'unit')}")
         return
     names = {action: [file.name for file in plan.index if file.action == action] for action in ("create", "replace")}
     removed = sum(file.action == "remove" for file in plan.index)
     new = len(names["create"]) + len(names["replace"])
     done = "written" if verb == "written" else "to write"
-    units = _count(plan.index_units, "unit")
-    _print(console, f"index: {_count(new, 'file')} {done} with {units}, {removed} to remove")
+    units = counted(plan.index_units, "unit")
+    _print(console, f"index: {counted(new, 'file')} {done} with {units}, {removed} to remove")
 
 
 def _show_lost(plan: RebuildPlan, console: Console) -> None:
     if not plan.lost.count:
         return
-    rows = [(offset, f"{size:,}", reason) for offset, size, reason in plan.lost.listed[:_MAX_ROWS]]
+    rows = [(offset, size, reason) for offset, size, reason in plan.lost.listed[:_MAX_ROWS]]
     columns: Columns = [("physical offset", "right"), ("bytes", "right"), ("reason", "left")]
     holds = "holds" if plan.lost.count == 1 else "hold"
-    title = f"skipped: {_count(plan.lost.count, 'extent')} of the log, {byte_size(plan.lost.size)}, {holds} no record"
+    title = f"skipped: {counted(plan.lost.count, 'extent')} of the log, {byte_size(plan.lost.size)}, {holds} no record"
     _show_rows(console, title, columns, rows)
 
 
@@ -135,12 +136,8 @@ def _show_consumers(plan: RebuildPlan, console: Console) -> None:
         ("message at", "right"),
         ("becomes", "right"),
     ]
-    title = f"{_count(len(plan.consumers_moved), 'committed offset')} will mean another message"
+    title = f"{counted(len(plan.consumers_moved), 'committed offset')} will mean another message"
     _show_rows(console, title, columns, rows)
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _print(console: Console, text: str) -> None:

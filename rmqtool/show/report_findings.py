@@ -30,12 +30,12 @@ def findings_list(findings: Sequence[Finding], hidden: ReportRedaction) -> Html:
 def _of_code(findings: Sequence[Finding], hidden: ReportRedaction) -> Html:
     first, total = findings[0], sum(finding.count for finding in findings)
     head = element("h3", element("span", first.severity, class_=first.severity), " ", element("code", first.code),
-                   f", {total:,} times" if total > 1 else "")  # fmt: skip
+                   f", {total} times" if total > 1 else "")  # fmt: skip
     effects = list(dict.fromkeys(finding.effect for finding in findings))
     items = list(_items(findings[:_MAX_OF_A_CODE], hidden))
-    more = f"{len(findings) - _MAX_SHOWN:,} more" if len(findings) > _MAX_SHOWN else ""
+    more = f"{len(findings) - _MAX_SHOWN} more" if len(findings) > _MAX_SHOWN else ""
     left = len(findings) - len(items)
-    rest = [element("p", f"and {left:,} more")] if left > 0 else []
+    rest = [element("p", f"and {left} more")] if left > 0 else []
     return joined((
         head,
         *(element("p", f"The broker: {hidden.text(effect)}", class_="soft") for effect in effects[:_MAX_SHOWN]),

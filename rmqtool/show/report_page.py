@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool import __version__
+from rmqtool.base.byte_size import byte_size
 from rmqtool.findings.finding import counted
 from rmqtool.repair.plan import Plan
 from rmqtool.report.facts import Life, Retention, StoreReport
@@ -15,7 +16,6 @@ from rmqtool.report.positions import GroupPosition
 from rmqtool.scan.redaction import Redaction
 from rmqtool.show.clean_tables import answer
 from rmqtool.show.html import Content, Html, details, element, joined, table
-from rmqtool.show.output import byte_size
 from rmqtool.show.report_findings import findings_list
 from rmqtool.show.report_pictures import disk_picture, growth_picture, log_picture, position_line, retention_picture
 from rmqtool.show.report_redaction import ReportRedaction
@@ -108,7 +108,7 @@ def _facts(report: StoreReport, clock: Clock, hidden: ReportRedaction) -> Html:
     if log and log.first_store_timestamp is not None:
         rows.append(("stored", f"{clock.time(log.first_store_timestamp)} to {clock.time(log.last_store_timestamp)}"))
     topics = len({queue.topic for queue, _ in overview.queues})
-    rows.append(("queues", f"{len(overview.queues):,} of {counted(topics, 'topic')}"))
+    rows.append(("queues", f"{len(overview.queues)} of {counted(topics, 'topic')}"))
     if outcome.unproven:
         rows.append(("limits", f"not checked, or cannot be: {'; '.join(outcome.unproven)}"))
     shown = (joined((element("dt", label), element("dd", hidden.text(told)))) for label, told in rows)
@@ -162,7 +162,7 @@ def _groups(report: StoreReport, clock: Clock) -> Html:
     rows = [_group_row(each, low, high, clock) for each in report.positions[:_MAX_GROUPS]]
     heads = ["Group", "Topic", "Queues", "Not read", "Oldest not read", "Along the log's time", "Loses next"]
     more = len(report.positions) - len(rows)
-    shown = table("What each group has still to read", heads, rows, (2, 3, 6))
+    shown = table("What each group has still to read", heads, rows, (2, 3, 6), (4,))
     return joined((shown, element("p", f"and {more} more, which have less to read"))) if more > 0 else shown
 
 
@@ -174,11 +174,11 @@ def _group_row(each: GroupPosition, low: int, high: int, clock: Clock) -> list[o
     lag = (
         "beyond the end"
         if each.beyond and not each.lag
-        else f"{each.lag:,}"
+        else f"{each.lag}"
         if not each.gone
         else "not known"
         if each.gone == each.queues
-        else f"at least {each.lag:,}"
+        else f"at least {each.lag}"
     )
     return [each.group, each.topic, each.queues, lag, oldest, bar, lost]
 
@@ -190,7 +190,7 @@ def _topics(report: StoreReport) -> Html:
     queues: dict[str, int] = {}
     for queue, _ in report.overview.queues:
         queues[queue.topic] = queues.get(queue.topic, 0) + 1
-    rows = [[name, queues.get(name, 0), f"{int(timeline.messages[timeline.topics[name]]):,}",
+    rows = [[name, queues.get(name, 0), int(timeline.messages[timeline.topics[name]]),
              byte_size(int(sums[timeline.topics[name]]))] for name in names[:_MAX_TOPICS]]  # fmt: skip
     parts = [table("Topics in the commit log", ["Topic", "Queues", "Messages", "Bytes"], rows, (1, 2, 3))]
     if len(names) > len(rows):

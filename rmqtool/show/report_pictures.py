@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rmqtool.base.byte_size import byte_size
 from rmqtool.broker.log_deletion import FileDecision
 from rmqtool.clean.forecast import Course
 from rmqtool.report.facts import Retention, StoreReport
 from rmqtool.report.timeline import PIECES, Counts, Timeline
 from rmqtool.show.html import Content, Html, details, element, empty_element, joined, picture, table
-from rmqtool.show.output import byte_size
 from rmqtool.show.report_times import Clock
 from rmqtool.verify.log_map import State, cells
 
@@ -69,14 +69,14 @@ def growth_picture(report: StoreReport, clock: Clock) -> Html:
         for at, column in enumerate(rows.T)
         if column.any()
     )
-    return element(
+    figure = element(
         "figure",
         chart,
         _axis(clock.time(timeline.first, timespec), clock.time(end, timespec)),
         _topic_legend(names, timeline),
         element("figcaption", caption),
-        details("The numbers", table(caption, heads, shown, range(1, len(heads)))),
     )
+    return joined((figure, details("The numbers", table(caption, heads, shown, range(1, len(heads)), (0,)))))
 
 
 def retention_picture(report: StoreReport, retention: Retention, clock: Clock) -> Html:
@@ -105,14 +105,14 @@ def retention_picture(report: StoreReport, retention: Retention, clock: Clock) -
     ]  # fmt: skip
     heads = ["File", "First message", "Modified", "Size", "Expires"]
     more = [element("p", f"and {len(spans) - _MAX_FILES} more")] if len(spans) > _MAX_FILES else []
-    return element(
+    figure = element(
         "figure",
         picture("Log files in time", _HEIGHT * 10, 1, [*boxes, *marks], "strip"),
         _axis(clock.time(low), clock.time(high)),
         _legend([("kept", "stays"), ("goes", "goes with the next run of the cleaner")]),
         element("figcaption", _BOXES),
-        details("The files", table("Log files", heads, rows, (3,)), *more),
     )
+    return joined((figure, details("The files", table("Log files", heads, rows, (3,), (1, 2, 4)), *more)))
 
 
 def _begin(first: int | None, mtime: int) -> int:
@@ -137,11 +137,11 @@ def disk_picture(courses: Sequence[Course], levels: Sequence[tuple[str, float]])
     """The used part of the disk over the coming hours, and when it reaches each level."""
     hours = max(len(course.ratios) for course in courses)
     lines = [
-        empty_element("polyline", class_="course fast" if course.times > 1 else "course", points=_points(course.ratios))
+        _line("polyline", "course fast" if course.times > 1 else "course", points=_points(course.ratios))
         for course in courses
     ]
     heights = [_number(_HEIGHT * (1 - level)) for _, level in levels]
-    marks = [empty_element("line", x1=0, x2=max(1, hours - 1), y1=at, y2=at, class_="level") for at in heights]
+    marks = [_line("line", "level", x1=0, x2=max(1, hours - 1), y1=at, y2=at) for at in heights]
     rows = [
         [
             f"{name} ({level:.0%})",
@@ -156,13 +156,13 @@ def disk_picture(courses: Sequence[Course], levels: Sequence[tuple[str, float]])
         f"Used part of a disk of {byte_size(courses[0].total)}, by age alone: solid as the log grows now, dashed with "
         "twice the traffic; the straight lines are the levels of the cleaner."
     )
-    return element(
+    figure = element(
         "figure",
         picture("Used part of the disk over the coming hours", max(1, hours - 1), _HEIGHT, [*marks, *lines]),
         _axis("now", f"in {hours - 1} h"),
         element("figcaption", caption),
-        table("When the disk reaches its levels", heads, rows, range(1, len(heads))),
     )
+    return joined((figure, table("When the disk reaches its levels", heads, rows, range(1, len(heads)))))
 
 
 def _points(ratios: Sequence[float]) -> str:
@@ -225,7 +225,12 @@ def _axis(begin: str, end: str) -> Html:
 
 def _mark(time: int, low: int, scale: float, kind: str) -> Html:
     at = _number((time - low) * scale)
-    return empty_element("line", x1=at, x2=at, y1=0, y2=1, class_=kind)
+    return _line("line", kind, x1=at, x2=at, y1=0, y2=1)
+
+
+def _line(name: str, kind: str, **points: str | float) -> Html:
+    """A line that is as wide in a picture that is stretched."""
+    return empty_element(name, class_=kind, vector_effect="non-scaling-stroke", **points)
 
 
 def _number(value: float) -> str:

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from rmqtool.base.byte_size import byte_size
 from rmqtool.base.visible import visible
-from rmqtool.findings.finding import Finding
+from rmqtool.findings.finding import Finding, counted
 from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.salvage.carry_over import Carried
 from rmqtool.salvage.left_behind import MEANINGS
 from rmqtool.salvage.plan import SalvagePlan
-from rmqtool.show.output import Columns, Style, byte_size, show_finding, show_table, table
+from rmqtool.show.output import Columns, Style, show_finding, show_table, table
 
 _MAX_ROWS = 20
 _LOST = "rebuild.neutral-units"
@@ -31,8 +32,8 @@ def show_salvage(plan: SalvagePlan, carried: Sequence[Carried], rebuild: Rebuild
             _print(console, f"left behind: {each.name}: {each.problem}")
     if rebuild:
         queues, units = len(rebuild.queues), sum(queue.units for queue in rebuild.queues)
-        _print(console, f"{_count(queues, 'consume queue')} with {_count(units, 'unit')}, "
-                        f"index of {_count(rebuild.index_units, 'unit')}")  # fmt: skip
+        _print(console, f"{counted(queues, 'consume queue')} with {counted(units, 'unit')}, "
+                        f"index of {counted(rebuild.index_units, 'unit')}")  # fmt: skip
         _show_findings(worth_showing(rebuild.findings), console, most)
 
 
@@ -47,9 +48,9 @@ def _show_findings(findings: Sequence[Finding], console: Console, most: int | No
         if finding.code != _LOST:
             show_finding(console, finding)
     if lost:
-        messages = _count(sum(finding.count for finding in lost), "message")
+        messages = counted(sum(finding.count for finding in lost), "message")
         _print(console, f"{messages} of these queues are lost; units that do no harm keep the offsets of the others:")
-        rows = [(finding.topic or "", finding.queue_id, f"{finding.count:,}") for finding in lost[:most]]
+        rows = [(finding.topic or "", finding.queue_id, finding.count) for finding in lost[:most]]
         columns: Columns = [("topic", "left"), ("queue", "right"), ("lost", "right")]
         show_table(console, table("", columns, rows))
         _show_more(console, len(lost) - len(rows))
@@ -57,8 +58,8 @@ def _show_findings(findings: Sequence[Finding], console: Console, most: int | No
 
 def _show_saved(plan: SalvagePlan, console: Console) -> None:
     files = plan.layout.files
-    title = f"saved: {_count(plan.records, 'message')}, {byte_size(plan.size)}, in {_count(len(files), 'log file')}"
-    rows = [(plan.inputs.names[number], *map("{:,}".format, plan.of_source(number)))
+    title = f"saved: {counted(plan.records, 'message')}, {byte_size(plan.size)}, in {counted(len(files), 'log file')}"
+    rows = [(plan.inputs.names[number], *plan.of_source(number))
             for number in range(len(plan.inputs.names))]  # fmt: skip
     columns: Columns = [("source", "left"), ("messages", "right"), ("bytes", "right")]
     _print(console, title)
@@ -69,23 +70,23 @@ def _show_gaps(plan: SalvagePlan, console: Console, most: int | None) -> None:
     gaps = plan.layout.gaps
     if not gaps:
         return
-    places = _count(len(gaps), "gap")
+    places = counted(len(gaps), "gap")
     _print(console, f"lost: {byte_size(plan.lost)} of the log in {places}, which inert records fill")
-    rows = [(gap.physical_offset, f"{gap.size:,}") for gap in gaps[:most]]
+    rows = [(gap.physical_offset, gap.size) for gap in gaps[:most]]
     show_table(console, table("", [("physical offset", "right"), ("bytes", "right")], rows))
     _show_more(console, len(gaps) - len(rows))
 
 
 def _show_left(plan: SalvagePlan, console: Console, most: int | None) -> None:
     for reason, total in sorted(plan.left.totals.items()):
-        messages = f", {_count(total.records, 'message')}" if total.records else ""
-        size = f"{byte_size(total.size)} in {_count(total.ranges, 'range')}{messages}"
+        messages = f", {counted(total.records, 'message')}" if total.records else ""
+        size = f"{byte_size(total.size)} in {counted(total.ranges, 'range')}{messages}"
         _print(console, f"left behind: {size}: {MEANINGS[reason]}")
     rows = [
         (
             plan.inputs.files[left.input].path,
             left.position,
-            f"{left.size:,}",
+            left.size,
             left.reason,
             left.records,
             "" if left.physical_offset is None else left.physical_offset,
@@ -107,11 +108,7 @@ def _show_left(plan: SalvagePlan, console: Console, most: int | None) -> None:
 
 def _show_more(console: Console, count: int) -> None:
     if count > 0:
-        _print(console, f"and {count:,} more (with -v, or with --json)")
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+        _print(console, f"and {count} more (with -v, or with --json)")
 
 
 def _print(console: Console, text: str) -> None:

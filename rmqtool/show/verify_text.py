@@ -10,12 +10,13 @@ from shlex import quote
 from rich.console import Console
 from rich.text import Text
 
+from rmqtool.base.byte_size import byte_size
 from rmqtool.base.visible import visible
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.starts_by_release import label
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.repair.plan import Plan
-from rmqtool.show.output import Style, byte_size, note, print_labelled
+from rmqtool.show.output import Style, note, print_labelled
 from rmqtool.show.plan_text import show_plan
 from rmqtool.verify.bad_extents import UNREAD
 from rmqtool.verify.gaps import summary_of

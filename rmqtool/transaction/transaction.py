@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
+from rmqtool.base.byte_size import byte_size
 from rmqtool.base.errors import UnwritableError
 from rmqtool.base.signals import Deferred, deferred_signals
 from rmqtool.formats.file_name import start_offset_of
@@ -92,7 +93,8 @@ class Transaction:
             free = self._system.free_bytes(self._paths.root)
         if free < size + _RESERVE:
             raise UnwritableError(
-                f"{size + _RESERVE:,} bytes are needed beside the files that are there, {max(0, free):,} are free",
+                f"{byte_size(size + _RESERVE)} are needed beside the files that are there, "
+                f"{byte_size(max(0, free))} are free",
                 file=self._paths.root,
                 hint="make room on the file system of the store, or build the files elsewhere with --output DIR",
             )

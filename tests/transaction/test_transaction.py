@@ -151,7 +151,7 @@ def test_many_files_need_few_descriptors(store: Path) -> None:
 def test_space_is_asked_for_before_anything_is_written(store: Path) -> None:
     with Transaction(store, "test") as transaction:
         transaction.require_space(1)
-        with pytest.raises(UnwritableError, match="bytes are needed"):
+        with pytest.raises(UnwritableError, match=r"iB are needed beside"):
             transaction.require_space(1 << 62)
 
 
