@@ -11,12 +11,14 @@ from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.files import RateLimit
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, store_options
+from rmqtool.commands.redact_options import redact_options
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style
 
 if TYPE_CHECKING:
     from rmqtool.diff.side import Name
+    from rmqtool.scan.redaction import Redaction
 
 _EPILOG = examples_and_statuses(
     (
@@ -49,6 +51,7 @@ _EPILOG = examples_and_statuses(
     metavar="N",
     help="List at most so many of each kind; all are counted.",
 )
+@redact_options
 @store_options
 @global_options
 @click.pass_obj
@@ -61,6 +64,7 @@ def diff(
     fast: bool,
     only: Name | None,
     limit: int,
+    redaction: Redaction | None,
     broker_version: Version | None,
     broker_conf: BrokerConf,
     limit_rate: RateLimit | None,
@@ -90,6 +94,8 @@ def diff(
     size = max(0, min(first.end, second.end) - max(first.start, second.start))
     with byte_progress("comparing the logs", size, style=style) as progress:
         comparison = compare(first, second, DiffRequest(fast, only, limit), progress.update)
+    if redaction is not None:
+        comparison = comparison.redacted(redaction)
     if style.json:
         write_diff(comparison, style)
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from rmqtool.diff.queues import DifferingQueue, compare_queues
 from rmqtool.diff.records import Parting, parting_of
 from rmqtool.diff.side import Name, Side
 from rmqtool.diff.tails import Tail, messages_from, tail_of
+from rmqtool.scan.redaction import Redaction
 from rmqtool.store.store import rocksdb_configs
 
 Verdict = Literal["same", "unproven", "differs", "a-ahead", "b-ahead", "damaged", "diverged", "no-overlap"]
@@ -44,6 +45,11 @@ class StoreComparison:
     listed: list[dict[str, Any]] = field(default_factory=list)
     queues: tuple[DifferingQueue, ...] = ()
     configs: tuple[ConfigDifference, ...] = ()
+
+    def redacted(self, redaction: Redaction) -> StoreComparison:
+        """The same without what of messages is not to be shown."""
+        listed = [redaction.value(message) for message in self.listed]
+        return replace(self, parting=self.parting.redacted(redaction), listed=listed)
 
     @property
     def start(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.inert_records import LOST_TOPIC
 from rmqtool.scan.message_rows import message_dicts
 from rmqtool.scan.reader import LONGEST_BLANK, Event, scan_files
+from rmqtool.scan.redaction import Redaction
 
 PlaceKind = Literal["message", "blank", "damage", "nothing"]
 
@@ -49,6 +50,10 @@ class Place:
         topic = self.message["topic"].encode() if self.message else b""
         return bool(topic) and LOST_TOPIC.startswith(topic)
 
+    def redacted(self, redaction: Redaction) -> Place:
+        """The same without what of the message is not to be shown."""
+        return replace(self, message=redaction.value(self.message))
+
     @property
     def is_damaged(self) -> bool:
         """Whether it shows by itself that it is not what was written."""
@@ -62,6 +67,10 @@ class Difference:
     offset: int
     a: Place
     b: Place
+
+    def redacted(self, redaction: Redaction) -> Difference:
+        """The same without what of the messages is not to be shown."""
+        return replace(self, a=self.a.redacted(redaction), b=self.b.redacted(redaction))
 
     @property
     def is_filler(self) -> bool:
@@ -87,6 +96,12 @@ class Parting:
     differences: tuple[Difference, ...] = ()
     extents: int = 0
     diverged: Difference | None = None
+
+    def redacted(self, redaction: Redaction) -> Parting:
+        """The same without what of messages is not to be shown."""
+        differences = tuple(difference.redacted(redaction) for difference in self.differences)
+        diverged = self.diverged and self.diverged.redacted(redaction)
+        return replace(self, differences=differences, diverged=diverged)
 
     @property
     def both_lost(self) -> bool:
