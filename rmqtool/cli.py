@@ -22,6 +22,7 @@ from rmqtool.commands.options import global_options
 from rmqtool.show.output import Style, write_error
 from rmqtool.show.pager import end_paging
 from rmqtool.show.progress_line import answer_signals
+from rmqtool.show.times import show_times_in
 
 _NAME = "rmqtool"
 _REPORT = "please report it with the traceback; what has been said before it is not complete"
@@ -135,6 +136,7 @@ def main() -> NoReturn:
 def run(arguments: Sequence[str], style: Style | None = None) -> int:
     """Run one command line and return its exit status; everything that goes wrong is told here."""
     style = style or Style()
+    show_times_in(None)
     try:
         return _checked(style, arguments)
     finally:

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from rmqtool.commands.writing import (
     yes_option,
 )
 from rmqtool.show.output import Style, note, write_document, write_text
+from rmqtool.show.times import show_times_in, shown_zone
 
 if TYPE_CHECKING:
     from rmqtool.clean.forecast import Forecast
@@ -102,8 +104,9 @@ def clean(
     style.store = str(path)
     _require_consistent(asked, is_saved=plan is not None, dry_run=dry_run, save_plan=save_plan)
     saved = SavedCleanPlan(plan) if plan else None
+    asked["zone"] = shown_zone()
     if saved:
-        asked |= read_choices(saved)
+        asked |= _saved_choices(saved, asked["zone"])
     moment = time.time_ns() // 1_000_000 if asked["now"] is None else asked["now"]
     make_plan = partial(_make_plan, open_store(path, asked["broker_conf"]), moment, asked)
     following = next_options(asked, save_plan)
@@ -126,6 +129,16 @@ def _require_consistent(asked: Mapping[str, Any], *, is_saved: bool, dry_run: bo
         )
     if is_saved and (dry_run or save_plan or chosen(asked)):
         raise UsageError("--plan carries out what was saved: it cannot be combined with other choices")
+
+
+def _saved_choices(saved: SavedCleanPlan, given: tzinfo | None) -> dict[str, Any]:
+    """What a plan was made with, and its zone for what is shown; raise UsageError where another zone was `given`."""
+    choices = read_choices(saved)
+    if given is not None and str(given) != str(choices["zone"]):
+        whose = f"in {choices['zone']}" if choices["zone"] else "in this machine's time zone"
+        raise UsageError(f"the plan was made {whose}: it cannot be carried out with --time-zone {given}")
+    show_times_in(choices["zone"])
+    return choices
 
 
 def _make_plan(store: Store, moment: int, asked: Mapping[str, Any]) -> CleanPlan:

@@ -11,7 +11,7 @@ import click
 from rmqtool.base.errors import UsageError
 from rmqtool.base.times import rfc3339
 from rmqtool.commands.completion import complete_queue, complete_topic
-from rmqtool.commands.options import time_of, time_zone_option
+from rmqtool.commands.options import time_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -94,8 +94,6 @@ def filter_options(*names: str) -> Callable[[F], F]:
             return command(*args, filters=filters, **kwargs)
 
         decorated: Any = with_filters
-        if "from" in chosen:
-            decorated = time_zone_option("Zone of times without one")(decorated)
         for name in reversed(chosen):
             decorated = _OPTIONS[name][1](decorated)
         return decorated  # type: ignore[no-any-return]
