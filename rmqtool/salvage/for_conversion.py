@@ -1,0 +1,61 @@
+"""What goes with a converted log: the files beside it that stay true, and what of the log is not in it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from rmqtool.base.errors import UnsupportedError
+from rmqtool.findings.finding import Finding, counted
+from rmqtool.salvage.carry_over import Carried, find_carried
+from rmqtool.salvage.conversion import LEFT_MEANINGS, ConversionPlan
+from rmqtool.salvage.loss_record import lost_messages
+from rmqtool.store.lock import lock_holder
+from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
+from rmqtool.store.store import CONFIG, SIDE_STORE, Store
+from rmqtool.transaction import Loss
+
+COMMAND = "convert"
+_BY_PHYSICAL_OFFSET = ("timerwheel", TIMER_LOG, f"{CONFIG}/{TIMER_CHECK}", SIDE_STORE)
+"""What leads to messages by physical offset: a broker makes it anew where it finds none of them."""
+
+
+def require_stopped(store: Store) -> None:
+    """Raise UnsupportedError where a broker runs on the store."""
+    holder = lock_holder(store.root)
+    if holder is not None:
+        process = f", process {holder.pid}" if holder.pid else ""
+        raise UnsupportedError(f"a broker runs on it{process}", file=store.root, hint="stop the broker first")
+
+
+def as_ordinary(store: Store) -> Store:
+    """The store as the rebuild of the new log sees it."""
+    return replace(store, layout="default", older_log_directories=())
+
+
+def carried_with(store: Store) -> tuple[list[Carried], list[str]]:
+    """What is carried over, and the names of what is not, for its physical offsets are no longer true."""
+    found, left = list[Carried](), list[str]()
+    for each in find_carried([store], store):
+        if store.layout == "dledger" and each.name.removesuffix(".bak") in _BY_PHYSICAL_OFFSET:
+            left.append(each.name)
+        else:
+            found.append(each)
+    return found, left
+
+
+def loss_of(plan: ConversionPlan, findings: Sequence[Finding]) -> Loss | None:
+    """What the new store lacks, for its record; `findings` are those of the rebuild."""
+    if not plan.is_lossy:
+        return None
+    size = plan.totals["damaged"].size if "damaged" in plan.totals else 0
+    messages = lost_messages((), findings)
+    return Loss(COMMAND, int(time.time() * 1000), size, messages=messages, proofs=tuple(_proofs(plan)))
+
+
+def _proofs(plan: ConversionPlan) -> Iterator[str]:
+    if plan.missing:
+        yield f"missing: {plan.missing} of the entries of the DLedger log, by their Raft indices"
+    for reason, total in sorted(plan.totals.items()):
+        yield f"left out: {counted(total.size, 'byte')}, {counted(total.messages, 'message')}: {LEFT_MEANINGS[reason]}"
