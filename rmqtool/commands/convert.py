@@ -122,20 +122,25 @@ def _make(
     from rmqtool.base.files import ReadPolicy
     from rmqtool.rebuild.options import RebuildOptions
     from rmqtool.salvage.carry_over import carried_bytes, carry_over
-    from rmqtool.salvage.for_conversion import as_ordinary, loss_of
+    from rmqtool.salvage.for_conversion import as_ordinary, loss_of, require_messages
     from rmqtool.salvage.for_rebuild import rebuild_sources, write_checkpoint
+    from rmqtool.salvage.moved_queues import cut_queues, require_derived
     from rmqtool.salvage.write_conversion import write_conversion
     from rmqtool.show.progress import byte_progress
     from rmqtool.store.store import COMMIT_LOG, open_store
     from rmqtool.transaction import keep_losses
 
-    source = plan.conversion.store
+    source, ordinary = plan.conversion.store, as_ordinary(plan.conversion.store)
+    require_messages(plan)
     new.require_space(plan.needed + carried_bytes([source], carried))
     with byte_progress("writing the commit log", plan.conversion.size, style=style) as progress:
         write_conversion(plan, new.directory / COMMIT_LOG, ReadPolicy(request.limit_rate), progress.update)
     problems = carry_over([source], carried, new.directory)
     options = RebuildOptions(frozenset(["queues", "index"]), version=request.broker_version, jobs=request.jobs)
-    rebuild = derive(style, rebuild_sources(as_ordinary(source), new.directory, request.broker_conf), new, options)
+    rebuild = derive(style, rebuild_sources(ordinary, new.directory, request.broker_conf), new, options)
+    if source.dledger_directory:
+        require_derived(rebuild)
+        cut_queues(rebuild, new.derived, plan.conversion.start)
     new.adopt_derived()
     write_checkpoint(open_store(new.directory), source, rebuild.last_record, request.broker_version)
     losses = loss_of(plan, rebuild.findings)

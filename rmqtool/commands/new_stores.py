@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from rmqtool.base.errors import ChangedError, UnreadableError, WrongKindError
+from rmqtool.base.errors import UnreadableError, WrongKindError
 from rmqtool.show.output import Style, note
 
 if TYPE_CHECKING:
@@ -18,19 +18,22 @@ if TYPE_CHECKING:
 
 def derive(style: Style, sources: Iterable[Store], new: NewStore, options: RebuildOptions) -> RebuildPlan:
     """Write queues and index of the new log, beside the queues of the first of `sources` that can be read."""
+    *others, last = sources
+    for store in others:
+        try:
+            return _derive(style, store, new, options)
+        except (UnreadableError, WrongKindError) as error:  # noqa: PERF203 - once for each source
+            note(f"the queues of {store.root} are left out: {error}")
+    return _derive(style, last, new, options)
+
+
+def _derive(style: Style, store: Store, new: NewStore, options: RebuildOptions) -> RebuildPlan:
     from rmqtool.rebuild.output_tree import write_output
     from rmqtool.rebuild.source import open_source
     from rmqtool.show.progress import byte_progress
 
-    for store in sources:
-        try:
-            with byte_progress("writing queues and index", store.commit_log().size, style=style) as progress:
-                return write_output(open_source(store, options), new.empty_derived(), progress.update)
-        except (UnreadableError, WrongKindError) as error:
-            if store.root == new.directory:
-                raise
-            note(f"the queues of {store.root} are left out: {error}")
-    raise ChangedError("the new log is not there any more", file=new.directory)
+    with byte_progress("writing queues and index", store.commit_log().size, style=style) as progress:
+        return write_output(open_source(store, options), new.empty_derived(), progress.update)
 
 
 def owner_of(stores: Sequence[Store]) -> tuple[int, int] | None:

@@ -11,13 +11,19 @@ from numpy.typing import NDArray
 
 from rmqtool.base.errors import ChangedError
 from rmqtool.base.files import UNLIMITED, ReadPolicy
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.new_files import copy_file, create_file, set_time, write_all
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.layout import position_of
-from rmqtool.formats.message import PREFIX_DTYPE, build_blank
+from rmqtool.formats.message import BLANK_SIZE, PREFIX_DTYPE, build_blank
 from rmqtool.salvage.carve import Progress, no_progress
-from rmqtool.salvage.conversion import Conversion, ConversionPlan, Offsets, Taken, walk
+from rmqtool.salvage.conversion import Conversion, ConversionPlan
+from rmqtool.salvage.entry_walk import Filling, LeftOut, Offsets
+from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.inert_records import filling, inert_record
+from rmqtool.scan.reader import scan_files
+from rmqtool.store.commit_log import log_range
 
 _POSITION = position_of(PREFIX_DTYPE, "physical_offset")  # in a message, bytes
 
@@ -32,16 +38,20 @@ def write_conversion(
     conversion, done, messages = plan.conversion, 0, 0
     directory.mkdir(parents=True, exist_ok=True)
     for file in conversion.plain:
-        copy_file(file.path, directory / file.path.name)
+        _copy(file, directory / file.path.name, reading)
         done += file.size
         progress(done)
+    if conversion.plain and conversion.entries:
+        _end_plain(conversion.plain[-1], directory / conversion.plain[-1].path.name, reading)
     writer = _LogWriter(directory, conversion)
     try:
-        for found in walk(conversion, reading=reading):
-            if isinstance(found, Taken):
-                writer.add(found.run, found.offsets)
-                messages += len(found.run)
-                done += found.run.size
+        for piece in conversion.walk().pieces(reading):
+            if isinstance(piece, Filling):
+                writer.fill(piece)
+            elif not isinstance(piece, LeftOut):
+                writer.add(piece.run, piece.offsets)
+                messages += len(piece.run)
+                done += piece.run.size
                 progress(done)
     finally:
         writer.close()
@@ -49,8 +59,43 @@ def write_conversion(
         raise ChangedError("the entries have changed while they were read", file=conversion.store.root)
 
 
+def _copy(file: MappedFile, to: Path, reading: ReadPolicy) -> None:
+    """Copy a plain log file; its modification time becomes the store time of its last message."""
+    copy_file(file.path, to)
+    timestamp = log_range([file], reading=reading).last_store_timestamp
+    if timestamp:
+        descriptor = create_file(to, file.size)
+        try:
+            set_time(descriptor, timestamp)
+        finally:
+            os.close(descriptor)
+
+
+def _end_plain(file: MappedFile, to: Path, reading: ReadPolicy) -> None:
+    """End the last plain file with a blank where it has none: a broker would never read on behind it."""
+    end, timestamp, is_ended, is_damaged = file.start_offset, 0, False, False
+    for event in scan_files([file], reading=reading):
+        is_ended = isinstance(event, Blank)
+        is_damaged |= isinstance(event, Damage)
+        if isinstance(event, RecordRun):
+            end, is_damaged = event.physical_offset + event.size, False
+            timestamp = int(event.headers.field("store_timestamp")[-1])
+    rest = file.end_offset - end
+    if is_ended or rest < BLANK_SIZE:
+        return
+    is_lost = is_damaged and timestamp
+    parts = filling(end, rest, timestamp, ends_file=True) if is_lost else [(end, build_blank(rest))]
+    descriptor = create_file(to, file.size)
+    try:
+        for offset, data in parts:
+            write_all(descriptor, data, offset - file.start_offset)
+        set_time(descriptor, timestamp or os.stat(file.path).st_mtime_ns // 1_000_000)
+    finally:
+        os.close(descriptor)
+
+
 class _LogWriter:
-    """One file after the other, each ended by a blank but for the last; `end` is behind the last message."""
+    """One file after the other, each ended by a blank but for the last; `end` is behind the last record."""
 
     def __init__(self, directory: Path, conversion: Conversion) -> None:
         self.end = conversion.start
@@ -66,13 +111,15 @@ class _LogWriter:
         starts = offsets - (offsets - self._base) % self._file_size
         edges = [0, *(np.flatnonzero(np.diff(starts)) + 1).tolist(), len(starts)]
         for first, stop in pairwise(edges):
-            if starts[first] != self._file_start:
-                self._open(int(starts[first]))
             part = run[first:stop]
-            data = _with_offsets(part, offsets[first:stop])
-            write_all(self._descriptor, data, int(offsets[first]) - self._file_start)
-            self.end = int(offsets[stop - 1] + part.message_sizes[-1])
+            self._write(int(offsets[first]), _with_offsets(part, offsets[first:stop]))
             self._timestamp = int(part.headers.field("store_timestamp")[-1])
+
+    def fill(self, piece: Filling) -> None:
+        """Write inert records."""
+        for offset, size in zip(piece.offsets.tolist(), piece.sizes.tolist(), strict=True):
+            self._write(offset, inert_record(size, offset, piece.timestamp))
+            self._timestamp = piece.timestamp
 
     def close(self) -> None:
         """Close the file, with the time of its last message."""
@@ -82,6 +129,14 @@ class _LogWriter:
                 set_time(descriptor, self._timestamp)
             finally:
                 os.close(descriptor)
+
+    def _write(self, offset: int, data: memoryview | bytes) -> None:
+        """Write records that are in one file."""
+        start = offset - (offset - self._base) % self._file_size
+        if start != self._file_start:
+            self._open(start)
+        write_all(self._descriptor, data, offset - start)
+        self.end = offset + len(data)
 
     def _open(self, start: int) -> None:
         if self._descriptor >= 0:

@@ -27,7 +27,7 @@ def convert_json(
     return {
         "state": state,
         "output": str(output),
-        "layout": "dledger" if conversion.store.layout == "dledger" else "multi-path",
+        "layout": "dledger" if conversion.store.dledger_directory else "multi-path",
         "commit_log": {
             "file_size": conversion.file_size,
             "files": plan.files,
@@ -36,6 +36,7 @@ def convert_json(
             "max_offset": plan.end,
             "messages_of_entries": plan.messages,
             "bytes_of_entries": plan.bytes,
+            "filled_bytes": plan.filled_bytes,
             "first_store_timestamp": plan.first_timestamp,
             "last_store_timestamp": plan.last_timestamp,
         },

@@ -9,7 +9,8 @@ from rmqtool.base.visible import visible
 from rmqtool.findings.finding import counted
 from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.salvage.carry_over import Carried
-from rmqtool.salvage.conversion import LEFT_MEANINGS, ConversionPlan
+from rmqtool.salvage.conversion import ConversionPlan
+from rmqtool.salvage.entry_walk import LEFT_MEANINGS
 from rmqtool.show.output import Columns, Style, show_table, table
 from rmqtool.show.salvage_text import show_derived
 
