@@ -166,6 +166,8 @@ def _show(style: Style, request: _Request, plan: ConversionPlan, beside: _Beside
         return status
     show_conversion(plan, beside.carried, beside.left, rebuild, style)
     if not style.quiet:
+        if "uncommitted" in plan.totals:
+            note("--uncommitted takes the entries behind the committed index, too, of the last node that is left")
         following = join(["rmqtool", "verify", str(request.output)])
         if rebuild:
             note(f"done; next: {following}")

@@ -69,6 +69,6 @@ def loss_of(plan: ConversionPlan, findings: Sequence[Finding]) -> Loss | None:
 
 def _proofs(plan: ConversionPlan) -> Iterator[str]:
     if plan.missing:
-        yield f"missing: {plan.missing} of the entries of the DLedger log, by their Raft indices"
+        yield f"missing: {counted(plan.missing, 'committed message')}, by the Raft indices of the entries"
     for reason, total in sorted(plan.totals.items()):
         yield f"left out: {counted(total.size, 'byte')}, {counted(total.messages, 'message')}: {LEFT_MEANINGS[reason]}"

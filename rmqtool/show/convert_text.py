@@ -47,9 +47,13 @@ def _lines(plan: ConversionPlan) -> list[str]:
         lines.append(f"as they are: {counted(len(conversion.plain), 'commit log file')}")
     if conversion.entries:
         lines.append(f"from entries: {counted(plan.messages, 'message')}, {byte_size(plan.bytes)}")
+        if conversion.committed is None:
+            lines.append("all entries are taken, whether committed or not")
     for reason, total in sorted(plan.totals.items()):
         what = f"{counted(total.messages, 'message')}, " if total.messages else ""
         lines.append(f"left out: {what}{byte_size(total.size)}: {LEFT_MEANINGS[reason]}")
+    if plan.filled_bytes:
+        lines.append(f"filled: {byte_size(plan.filled_bytes)} of inert records, in the room of lost entries")
     if plan.missing:
-        lines.append(f"missing: {plan.missing} of the entries, by their Raft indices")
+        lines.append(f"missing: {counted(plan.missing, 'committed message')}, by the Raft indices of the entries")
     return lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,7 +167,9 @@ def _existing_directory(root: Path) -> Path:
 
 def _dledger_directory(root: Path, names: set[str], conf: BrokerConf) -> Path | None:
     """The directory of the broker's node, None without DLedger; raises UsageError where it may be one of several."""
-    found = [root / name for name in sorted(names) if name.startswith(DLEDGER_PREFIX) and _is_node(root / name)]
+    nodes = [root / name for name in sorted(names) if name.startswith(DLEDGER_PREFIX)]
+    # With storePathDLedgerCommitLog the data is in another place, and only the index beside the checkpoint.
+    found = _with(nodes, DLEDGER_DATA) or _with(nodes, DLEDGER_INDEX)
     node = conf.text("dLegerSelfId")
     if len(found) > 1 and node:
         found = [path for path in found if path.name == f"{DLEDGER_PREFIX}{node}"]
@@ -177,9 +180,8 @@ def _dledger_directory(root: Path, names: set[str], conf: BrokerConf) -> Path | 
     return found[0] if found else None
 
 
-def _is_node(directory: Path) -> bool:
-    """Whether a directory holds data or, where `storePathDLedgerCommitLog` is another place, the index of a node."""
-    return any(os.path.isdir(directory / name) for name in (DLEDGER_DATA, DLEDGER_INDEX))
+def _with(directories: Iterable[Path], name: str) -> list[Path]:
+    return [path for path in directories if os.path.isdir(path / name)]
 
 
 def _dledger_log(root: Path, node: Path, conf: BrokerConf) -> tuple[Path, ...]:
