@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rmqtool.formats.dledger import (
     BLANK_SIZE,
@@ -21,6 +21,7 @@ from tests.building import START_TIME, message
 from tests.verify.small_store import StoreBuilder
 
 NODE = "dledger-n0"
+_Log = TypeVar("_Log", bound=StoreBuilder)
 _OFFSET_AT = position_of(PREFIX_DTYPE, "physical_offset")
 
 
@@ -72,7 +73,7 @@ def entry_log(records: int = 40, **options: Any) -> EntryBuilder:
     return put_entries(EntryBuilder(**{"file_size": 4096, **options}), records)
 
 
-def put_entries(log: StoreBuilder, records: int, body: str = "message") -> Any:
+def put_entries(log: _Log, records: int, body: str = "message") -> _Log:
     """Append as many messages to a log; return it."""
     first = len(log.offsets)
     for number in range(first, first + records):

@@ -14,6 +14,7 @@ from rmqtool.base.errors import NotAStoreError, UnreadableError, UnsupportedErro
 from rmqtool.base.files import list_directory, unreadable
 from rmqtool.base.mapped_files import MappedFiles, list_mapped_files
 from rmqtool.base.tolerant import ReadScope
+from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.formats.file_name import is_index_name
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.lock import LOCK_FILE
@@ -58,7 +59,8 @@ class Store:
 
     def commit_log(self, scope: ReadScope = nullcontext) -> MappedFiles:
         """The commit log files of all its directories, listed now; each is read in a `scope`."""
-        return list_mapped_files(*self.commit_log_directories, scope=scope)
+        header_size = ENTRY_HEADER_SIZE if self.dledger_directory else 0
+        return list_mapped_files(*self.commit_log_directories, scope=scope, header_size=header_size)
 
     def older_log(self, scope: ReadScope = nullcontext) -> MappedFiles:
         """The plain log files from before a conversion to DLedger."""

@@ -194,7 +194,7 @@ def test_plain_files_come_first(is_ended: bool, tmp_path: Path, new: Path) -> No
     ]
     assert len(same) == len(images) - (not is_ended)
     assert last.name not in same or is_ended
-    stamp = int.from_bytes(records_of(plain)[plain.offsets[-1]][56:64], "big")  # type: ignore[arg-type]
+    stamp = int.from_bytes(records_of(plain)[plain.offsets[-1]][56:64], "big")
     assert (new / last.name).stat().st_mtime_ns // 1_000_000 == stamp
 
 
