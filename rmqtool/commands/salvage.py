@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqtool.base.errors import ChangedError, Exit, UnreadableError, UsageError, WrongKindError
+from rmqtool.base.errors import ChangedError, Exit, UsageError
 from rmqtool.base.files import RateLimit
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
+from rmqtool.commands.new_stores import derive, owner_of
 from rmqtool.commands.options import global_options, jobs_option, store_options
 from rmqtool.commands.verifying import repeated_options
 from rmqtool.commands.writing import dry_run_option
@@ -102,7 +103,7 @@ def salvage(style: Style, /, **given: Any) -> Exit:
         return _show(style, request, plan, carried, None)
     with NewStore(request.output).making() as new:
         problems, rebuild = _make(style, request, plan, _Stores(stores, main, carried), new)
-        new.finish(_owner(stores))
+        new.finish(owner_of(stores))
     return _show(style, request, plan, [*(each for each in carried if not each.problem), *problems], rebuild)
 
 
@@ -134,8 +135,9 @@ def _make(
 ) -> tuple[list[Carried], RebuildPlan]:
     """Write all of the new store; what could not be carried over, and what was derived."""
     from rmqtool.rebuild.losses import loss_of
+    from rmqtool.rebuild.options import RebuildOptions
     from rmqtool.salvage.carry_over import carried_bytes, carry_over
-    from rmqtool.salvage.for_rebuild import write_checkpoint
+    from rmqtool.salvage.for_rebuild import rebuild_sources, write_checkpoint
     from rmqtool.salvage.loss_record import COMMAND, losses_of
     from rmqtool.salvage.write_log import write_log
     from rmqtool.show.progress import byte_progress
@@ -146,7 +148,10 @@ def _make(
     with byte_progress("writing the commit log", plan.size, style=style) as progress:
         write_log(plan, new.directory / COMMIT_LOG, progress.update)
     problems = carry_over(stores.all, stores.carried, new.directory)
-    rebuild = _derive(style, request, stores.main, new)
+    options = RebuildOptions(frozenset(["queues", "index"]), version=request.broker_version, jobs=request.jobs)
+    rebuild = derive(style, rebuild_sources(stores.main, new.directory, request.broker_conf), new, options)
+    if rebuild.lost.is_lossy:
+        raise ChangedError("the sources have changed while they were read: nothing is written")
     new.adopt_derived()
     store = open_store(new.directory)
     write_checkpoint(store, stores.main, rebuild.last_record, request.broker_version)
@@ -154,40 +159,6 @@ def _make(
     if losses:
         keep_losses(new.directory, losses)
     return problems, rebuild
-
-
-def _derive(style: Style, request: _Request, main: Store | None, new: NewStore) -> RebuildPlan:
-    """Write queues and index of the new log; raises ChangedError where it is not what was planned."""
-    from rmqtool.rebuild.options import RebuildOptions
-    from rmqtool.rebuild.output_tree import write_output
-    from rmqtool.rebuild.source import open_source
-    from rmqtool.salvage.for_rebuild import rebuild_sources
-    from rmqtool.show.progress import byte_progress
-
-    options = RebuildOptions(frozenset(["queues", "index"]), version=request.broker_version, jobs=request.jobs)
-    plan = None
-    for store in rebuild_sources(main, new.directory, request.broker_conf):
-        try:
-            with byte_progress("writing queues and index", store.commit_log().size, style=style) as progress:
-                plan = write_output(open_source(store, options), new.empty_derived(), progress.update)
-            break
-        except (UnreadableError, WrongKindError) as error:
-            if store.root == new.directory:
-                raise
-            note(f"the queues of {store.root} are left out: {error}")
-    if plan is None or plan.lost.is_lossy:
-        raise ChangedError("the sources have changed while they were read: nothing is written")
-    return plan
-
-
-def _owner(stores: Sequence[Store]) -> tuple[int, int] | None:
-    """The user and group of the first source, where this process may give files away."""
-    import os
-
-    if not stores or os.geteuid() != 0:
-        return None
-    status = stores[0].root.stat()
-    return status.st_uid, status.st_gid
 
 
 def _show(

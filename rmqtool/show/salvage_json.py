@@ -36,14 +36,24 @@ def salvage_json(
             {"reason": reason, "ranges": total.ranges, "bytes": total.size, "messages": total.records}
             for reason, total in sorted(plan.left.totals.items())
         ],
-        "carried_over": [
-            {
-                "name": each.name,
-                "source": None if each.source is None else plan.inputs.names[each.source],
-                "problem": each.problem,
-            }
-            for each in carried
-        ],
+        "carried_over": carried_json(carried, plan.inputs.names),
+        **derived_json(rebuild),
+        "needed_bytes": plan.needed,
+        "unread": [error_json(error) for error in plan.inputs.errors],
+    }
+
+
+def carried_json(carried: Sequence[Carried], names: Sequence[str]) -> list[dict[str, Any]]:
+    """What is beside a log, from the sources of these names."""
+    return [
+        {"name": each.name, "source": None if each.source is None else names[each.source], "problem": each.problem}
+        for each in carried
+    ]
+
+
+def derived_json(rebuild: RebuildPlan | None) -> dict[str, Any]:
+    """The queues and the index of a new store, none before it is made."""
+    return {
         "queues": [
             {
                 "topic": queue.name.topic,
@@ -57,8 +67,6 @@ def salvage_json(
         ],
         "index": [file.name for file in (rebuild.index if rebuild else ()) if file.action != "remove"],
         "index_units": rebuild.index_units if rebuild else 0,
-        "needed_bytes": plan.needed,
-        "unread": [error_json(error) for error in plan.inputs.errors],
     }
 
 

@@ -31,10 +31,15 @@ def show_salvage(plan: SalvagePlan, carried: Sequence[Carried], rebuild: Rebuild
         if each.problem:
             _print(console, f"left behind: {each.name}: {each.problem}")
     if rebuild:
-        queues, units = len(rebuild.queues), sum(queue.units for queue in rebuild.queues)
-        _print(console, f"{counted(queues, 'consume queue')} with {counted(units, 'unit')}, "
-                        f"index of {counted(rebuild.index_units, 'unit')}")  # fmt: skip
-        _show_findings(worth_showing(rebuild.findings), console, most)
+        show_derived(rebuild, console, most)
+
+
+def show_derived(rebuild: RebuildPlan, console: Console, most: int | None) -> None:
+    """Show the queues and the index of a new store, and what is wrong with them."""
+    queues, units = len(rebuild.queues), sum(queue.units for queue in rebuild.queues)
+    _print(console, f"{counted(queues, 'consume queue')} with {counted(units, 'unit')}, "
+                    f"index of {counted(rebuild.index_units, 'unit')}")  # fmt: skip
+    _show_findings(worth_showing(rebuild.findings), console, most)
 
 
 def worth_showing(findings: Sequence[Finding]) -> list[Finding]:
