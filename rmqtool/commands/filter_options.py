@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -12,6 +12,9 @@ from rmqtool.base.errors import UsageError
 from rmqtool.base.times import rfc3339
 from rmqtool.commands.completion import complete_queue, complete_topic
 from rmqtool.commands.options import time_of
+
+if TYPE_CHECKING:
+    from rmqtool.scan.filters import Filters
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -99,6 +102,18 @@ def filter_options(*names: str) -> Callable[[F], F]:
         return decorated  # type: ignore[no-any-return]
 
     return decorate
+
+
+def filter_words(filters: Filters) -> list[str]:
+    """The options that give `filters`, as words of a command line."""
+    words: list[str] = []
+    for name, (field, _) in _OPTIONS.items():
+        value = getattr(filters, field)
+        if value == getattr(type(filters)(), field):
+            continue
+        for each in value if isinstance(value, tuple) else (value,):
+            words += [f"--{name}", str((name in ("from", "to") and rfc3339(each)) or each)]
+    return words
 
 
 def limit_option(command: F) -> F:

@@ -85,7 +85,7 @@ def _add_rows(plan: RebuildPlan, writer: DatabaseWriter, outputs: Outputs) -> No
 def _staged_database(plan: RebuildPlan, writer: DatabaseWriter, transaction: Transaction) -> list[str]:
     """Complete the database and stage its files; their names."""
     rows = plan.source.rows
-    complete(writer, rows, is_all=plan.options.selection.is_all, is_whole=_completes_queues(plan))
+    complete(writer, rows, plan.source.keeps, is_all=plan.options.selection.is_all, is_whole=_completes_queues(plan))
     return stage_database(transaction, writer.directory, rows.path.name)
 
 

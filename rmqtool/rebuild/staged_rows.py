@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -130,8 +130,10 @@ class DatabaseWriter:
             raise UnwritableError(f"cannot write the queue database: {error}", file=self.directory) from error
 
 
-def complete(writer: DatabaseWriter, stored: StoredRows, *, is_all: bool, is_whole: bool) -> None:
-    """Add the queues that were not written, and finish.
+def complete(
+    writer: DatabaseWriter, stored: StoredRows, keeps: Callable[[QueueName], bool], *, is_all: bool, is_whole: bool
+) -> None:
+    """Add the queues that were not written and that stay as they are, and finish.
 
     Unless `is_all`, they were not asked for: raises UnreadableError where not all of them can be read. With `is_whole`
     all that the log gives was dispatched.
@@ -139,7 +141,7 @@ def complete(writer: DatabaseWriter, stored: StoredRows, *, is_all: bool, is_who
     if not is_all:
         stored.require_whole()
     for name in stored.lasts:
-        if name not in writer.names:
+        if name not in writer.names and keeps(name):
             writer.carry_over(name, stored)
     writer.finish(None if is_whole else stored.dispatched_end)
 
