@@ -12,6 +12,8 @@ from rmqtool.rebuild.selection import QueueSelection
 from rmqtool.rules.versions import Version
 
 Part = Literal["queues", "index"]
+Target = Literal["files", "rocksdb"]
+"""Where a conversion brings queues, topics, groups and offsets."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class RebuildOptions:
     limit: RateLimit | None = None
     neutralise: bool = False
     jobs: int = 1  # processes that read the log
+    target: Target | None = None  # of a conversion
 
 
 Progress = Callable[[int], None]
