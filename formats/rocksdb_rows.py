@@ -216,6 +216,31 @@ def config_entry(key: bytes, value: bytes) -> Row:
     return Row("config-entry", named | _fields(NameRest, fields["rest"]), json=decode_text(value[1:]))
 
 
+def config_version_row(table: str, state_version: int, timestamp: int, counter: int) -> tuple[bytes, bytes]:
+    """The row of `config/rdb` that says how often a table was changed, and when, epoch ms."""
+    fields = {"state_version": state_version, "timestamp": timestamp, "counter": counter}
+    return _config_key(table, _DATA_VERSION, _VERSION_NAME), build(DataVersionValue, fields)
+
+
+def config_json_row(table: str, name: str, text: str) -> tuple[bytes, bytes]:
+    """The row of `config/rdb` of a topic or a group; `text` is its JSON."""
+    data = name.encode()
+    return _config_key(table, _DATA, build(NameRest, {"length": len(data), "name": data})), _JSON_MARK + text.encode()
+
+
+def config_offset_row(group: str, topic: str, queue_id: int, offset: int) -> tuple[bytes, bytes]:
+    """The row of `config/rdb` of a committed offset."""
+    names = {"group": group.encode(), "topic": topic.encode()}
+    lengths = {f"{name}_length": len(data) for name, data in names.items()}
+    rest = build(OffsetRest, {**names, **lengths, "queue_id": queue_id})
+    return _config_key("consumerOffset", _DATA, rest), build(Number, {"number": offset})
+
+
+def _config_key(table: str, record: int, rest: bytes) -> bytes:
+    number = next(number for number, name in _TABLES.items() if name == table)
+    return build(ConfigKey, {"table": number, "record": record, "rest": rest})
+
+
 def index_prefix(hour: int, topic: str | None = None, key_type: str = "", key: str = "") -> bytes:
     """What the index keys of an hour, epoch ms, begin with, or those of one key of a topic in it."""
     names = "" if topic is None else f"@{topic}@{key_type}@{key}@"

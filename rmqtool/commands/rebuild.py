@@ -55,11 +55,17 @@ _STATUSES = {
             "rmqtool rebuild-cq /data/rocketmq/store --dry-run",
             "rmqtool rebuild-cq /data/rocketmq/store --topic orders --dry-run",
             "rmqtool rebuild-cq /data/rocketmq/store --output /data/rocketmq/store-new",
+            "rmqtool rebuild-cq /data/rocketmq/store --to files --dry-run",
         ),
         _STATUSES,
     ),
 )
 @rebuild_options
+@click.option(
+    "--to",
+    type=click.Choice(["files", "rocksdb"]),
+    help="Bring queues, topics, groups and offsets into files, or into RocksDB, for a broker with the other storeType.",
+)
 @click.pass_obj
 def rebuild_cq(style: Style, /, **given: Any) -> Exit:
     """Rebuild the consume queues from the commit log.
@@ -67,6 +73,9 @@ def rebuild_cq(style: Style, /, **given: Any) -> Exit:
     STORE is the directory that broker.conf calls storePathRootDir. Queues that are as they should be are left alone;
     the files that are replaced are kept until `rmqtool undo`. Queues in RocksDB are rebuilt as a whole database. Stop
     the broker first.
+
+    With --to a store goes from one world to the other: its queues from the log, its topics, groups and committed
+    offsets as they are. The settings that its broker needs then are printed.
     """
     return _rebuild(style, "rebuild-cq", "queues", given)
 
@@ -236,6 +245,8 @@ def _show(style: Style, request: RebuildRequest, outcome: _Outcome) -> Exit:
     elif outcome.transaction:
         note(f"done: {outcome.transaction}; to take it back, before a broker starts: rmqtool undo {quote(root)}")
         words = repeated_options(request.store.conf.path, request.options.version)
+        if plan.conversion:
+            words = ("--broker-conf", "BROKER_CONF")  # with the settings that are needed now
         note(f"next: {join(['rmqtool', 'verify', root, *words])}")
     elif outcome.state == "nothing":
         note("nothing to do")

@@ -18,7 +18,7 @@ from rmqtool.rules.versions import Version
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
-    from rmqtool.rebuild.options import Part, RebuildOptions
+    from rmqtool.rebuild.options import Part, RebuildOptions, Target
     from rmqtool.scan.filters import Filters
     from rmqtool.store.store import Store
 
@@ -73,6 +73,7 @@ class RebuildRequest:
     broker_version: Version | None
     broker_conf: BrokerConf
     limit_rate: RateLimit | None
+    to: Target | None = None
     store: Store = field(init=False)
     options: RebuildOptions = field(init=False)
 
@@ -92,6 +93,7 @@ class RebuildRequest:
             limit=self.limit_rate,
             neutralise=self.neutralise,
             jobs=self.jobs,
+            target=self.to,
         )
         if self.plan:
             self.options = SavedPlan(self.plan, self.command).options(self.options)
@@ -104,12 +106,17 @@ class RebuildRequest:
     def _require_consistent(self) -> None:
         chooses = bool(self.filters.topic_choice or self.filters.queue_ids)
         selects = chooses or self.only_damaged
-        if self.plan and (selects or self.append_order or self.neutralise or self.output or self.only_shows):
+        if self.plan and (selects or self.append_order or self.neutralise or self.output or self.only_shows or self.to):
             raise UsageError("--plan carries out what was saved: it cannot be combined with other choices")
         if self.neutralise and (self.output or selects):
             raise UsageError(
                 "--neutralise changes the store's log: it cannot be combined with --output, --topic, --queue or "
                 "--only-damaged"
+            )
+        if self.to and (selects or self.neutralise or self.output):
+            raise UsageError(
+                "--to converts the whole store: it cannot be combined with --output, --topic, --queue, --only-damaged "
+                "or --neutralise"
             )
         if self.output and self.only_shows:
             raise UsageError("--output writes at once and leaves the store alone: it cannot be combined with --dry-run")
@@ -131,6 +138,7 @@ def command_line(request: RebuildRequest, *more: str) -> str:
         words += ["--only-damaged"] if request.only_damaged else []
         words += ["--neutralise"] if request.options.neutralise else []
         words += ["--append-order"] if request.options.order == "broker" else []
+        words += ["--to", request.options.target] if request.options.target else []
     words += ["--jobs", str(request.options.jobs)] if request.options.jobs > 1 else []
     words += ["--broker-version", str(request.options.version)] if request.options.version else []
     words += ["--broker-conf", request.store.conf.path] if request.store.conf.path else []

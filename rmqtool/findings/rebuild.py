@@ -55,6 +55,18 @@ REBUILDS = (
         "it keeps the ends that can be read.",
     ),
     Entry(
+        code="rebuild.not-carried",
+        fault=None,
+        severity="warning",
+        title="A conversion leaves something out",
+        what="Configuration that the broker keeps in JSON files, and has no place for in RocksDB.",
+        how="rmqtool rebuild-cq --to rocksdb, for a release before 5.3.1 or for configManagerVersion=v2.",
+        effect="starts without it",
+        versions=(("5.1.4 to 5.3.0, and v2", "keep forbiddenTable in memory only."),),
+        repair="Set it again once the broker runs, or convert for a newer release. `rmqtool undo STORE` brings the "
+        "file back.",
+    ),
+    Entry(
         code="rebuild.version-needed",
         fault=None,
         severity="warning",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
-from functools import cache
+from functools import cache, partial
 
 from rmqtool.base.errors import ChangedError
 from rmqtool.base.files import list_directory
@@ -15,12 +15,14 @@ from rmqtool.formats.index_file import UNIT_SIZE as INDEX_UNIT_SIZE
 from rmqtool.rebuild.derive import Derivation, Outputs
 from rmqtool.rebuild.losses import loss_of
 from rmqtool.rebuild.neutralise import patched_bytes, stage_patches
+from rmqtool.rebuild.new_database import stage_database
 from rmqtool.rebuild.options import Progress, no_progress
 from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.rebuild.selection import queue_file_name
 from rmqtool.rebuild.source import derive
 from rmqtool.rebuild.staged import StagedIndex, StagedQueues
-from rmqtool.rebuild.staged_rows import DatabaseWriter, RowSink, complete, stage_database
+from rmqtool.rebuild.staged_conversion import end_size, put_config, put_queues, stage_config, stage_ends
+from rmqtool.rebuild.staged_rows import DatabaseWriter, RowSink, complete
 from rmqtool.rules.versions import CHECKPOINT_HAS_LOGICS_OFFSET
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, checkpoint_file, read_checkpoint
 from rmqtool.store.consume_queues import UNIT_FORMATS, Kind
@@ -60,6 +62,10 @@ def stage_plan(plan: RebuildPlan, transaction: Transaction, progress: Progress =
         # The plan has checked the bodies; they matter again only when wrong ones are neutralised.
         derivation = derive(source, outputs, progress, checks_bodies=source.options.neutralise)
         database = _staged_database(plan, writer, transaction) if writer else []
+        if plan.conversion:
+            database += stage_ends(source, plan.conversion, transaction)
+    if plan.conversion:
+        stage_config(plan.conversion, transaction)
     if not derivation or (derivation.last_physical_offset, derivation.last_store_timestamp) != plan.last_record:
         message = "the commit log has changed since the plan was made: nothing is written"
         raise ChangedError(message, file=source.snapshot.store.root)
@@ -68,6 +74,8 @@ def stage_plan(plan: RebuildPlan, transaction: Transaction, progress: Progress =
     if index:
         _put_index(plan, index, transaction)
     _put_queues(plan, queues, database, transaction)
+    if plan.conversion:
+        put_config(plan.conversion, transaction)
     _put_checkpoint(plan, derivation, transaction)
     loss = loss_of(plan, transaction.command)
     if loss:
@@ -85,7 +93,10 @@ def _add_rows(plan: RebuildPlan, writer: DatabaseWriter, outputs: Outputs) -> No
 def _staged_database(plan: RebuildPlan, writer: DatabaseWriter, transaction: Transaction) -> list[str]:
     """Complete the database and stage its files; their names."""
     rows = plan.source.rows
-    complete(writer, rows, plan.source.keeps, is_all=plan.options.selection.is_all, is_whole=_completes_queues(plan))
+    is_all, is_whole = plan.options.selection.is_all, _completes_queues(plan)
+    carried = plan.conversion.carried if plan.conversion else ()
+    ends = ((queue.name, queue.last) for queue in carried)
+    complete(writer, rows, plan.source.keeps, is_all=is_all, is_whole=is_whole, ends=ends)
     return stage_database(transaction, writer.directory, rows.path.name)
 
 
@@ -96,7 +107,7 @@ def _staged_queues(plan: RebuildPlan, kind: Kind, transaction: Transaction) -> S
 
 def _bytes_to_write(plan: RebuildPlan) -> int:
     """Bytes that a plan takes on the disk until undo or its end; queue files have holes where nothing is written."""
-    total = patched_bytes(plan.patches)
+    total = patched_bytes(plan.patches) + (end_size(plan.source, plan.conversion) if plan.conversion else 0)
     if plan.changes_database:
         total += sum(queue.units for queue in plan.queues if queue.kind == "rocksdb") * _ROW_SIZE
         total += sum(size for _, size in plan.source.rows.files())  # of which some may be carried over
@@ -128,6 +139,9 @@ def _put_queues(
                 for start in sorted(queue.difference.remove):
                     transaction.remove(queue_file_name(queue.name, kind, start))
     names = [name for files in staged.values() if files for name in files.names]
+    if plan.conversion:
+        put_queues(plan.source, plan.conversion, [*names, *database], transaction, partial(_put, plan, transaction))
+        return
     if database:
         names += _put_database(plan, database, transaction)
     _put(plan, transaction, names)

@@ -12,6 +12,8 @@ from rmqtool.rebuild.selection import QueueSelection
 from rmqtool.rules.versions import Version
 
 Part = Literal["queues", "index"]
+Target = Literal["files", "rocksdb"]
+"""Where a conversion brings queues, topics, groups and offsets."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class RebuildOptions:
     left_out: int = 0
     anew: bool = False
     untouched: QueueSelection = field(default_factory=QueueSelection)
+    target: Target | None = None  # of a conversion
 
 
 Progress = Callable[[int], None]

@@ -12,6 +12,7 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import Finding
 from rmqtool.rebuild.batch_placement import BatchQueues
 from rmqtool.rebuild.comparisons import Comparisons
+from rmqtool.rebuild.conversion import Conversion, conversion_of, require_all
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.file_sizes import assumed_findings
 from rmqtool.rebuild.findings import derivation_findings, no_messages_findings, patch_findings, unreadable_findings
@@ -89,6 +90,7 @@ class RebuildPlan:
     findings: list[Finding]
     patches: list[Patch] = field(default_factory=list)
     undecided: int = 0  # units and files that depend on the release, which is not known
+    conversion: Conversion | None = None
 
     @property
     def options(self) -> RebuildOptions:
@@ -98,7 +100,9 @@ class RebuildPlan:
     @property
     def is_empty(self) -> bool:
         """Whether nothing has to change."""
-        return not (self.changed_queues or self.patches) and all(file.action == "keep" for file in self.index)
+        converts = self.conversion is not None and not self.conversion.is_empty
+        changes = self.changed_queues or self.patches or converts
+        return not changes and all(file.action == "keep" for file in self.index)
 
     @property
     def changed_queues(self) -> list[QueuePlan]:
@@ -135,8 +139,9 @@ class RebuildPlan:
     def _assumes_delay(self, queue: QueuePlan) -> bool:
         """Whether rows of delayed messages are written where none is left to show their delay."""
         rows = self.source.rows
-        is_delayed = queue.kind == "rocksdb" and queue.name.topic == SCHEDULE_TOPIC
-        return is_delayed and (queue.name not in rows.lasts or rows.problem is not None)
+        is_new = queue.kind == "rocksdb" or (self.conversion and not self.source.file_queues)
+        is_delayed = is_new and queue.name.topic == SCHEDULE_TOPIC
+        return bool(is_delayed) and (queue.name not in rows.lasts or rows.problem is not None)
 
     @property
     def is_lossy(self) -> bool:
@@ -168,7 +173,10 @@ def _compared(source: RebuildSource, progress: Progress) -> RebuildPlan:
 
 def plan_of(source: RebuildSource, derivation: Derivation, comparisons: Comparisons) -> RebuildPlan:
     """The plan from a finished pass and its comparisons."""
-    queues = sorted(_queue_plans(source, derivation, comparisons), key=lambda queue: (queue.name, queue.kind))
+    queues = list(_queue_plans(source, derivation, comparisons))
+    require_all(source, derivation)
+    conversion = conversion_of(source, {queue.name for queue in queues if queue.has_messages})
+    queues = sorted(_with_carried(queues, conversion), key=lambda queue: (queue.name, queue.kind))
     has_log = derivation.last_physical_offset >= 0
     index = list(_index_plans(comparisons.index, derivation.index.names if derivation.index else [], has_log=has_log))
     patches = patches_of(derivation.lost, source.snapshot.log.files) if source.options.neutralise else []
@@ -201,10 +209,22 @@ def plan_of(source: RebuildSource, derivation: Derivation, comparisons: Comparis
             *patch_findings(patches),
             *undecided.findings(),
             *unreadable_findings(source.rows, source.snapshot.store),
+            *(conversion.findings if conversion else ()),
         ],
         patches=[patch for patch in patches if patch.is_possible],
         undecided=undecided.count,
+        conversion=conversion,
     )
+
+
+def _with_carried(queues: list[QueuePlan], conversion: Conversion | None) -> Iterator[QueuePlan]:
+    """The plans of queues, and those of the queues whose ends a conversion carries over."""
+    carried = {queue.name: queue for queue in conversion.carried} if conversion else {}
+    yield from (queue for queue in queues if queue.name not in carried)
+    for name, queue in carried.items():
+        kind: QueueKind = "rocksdb" if conversion and conversion.target == "rocksdb" else queue.kind
+        end = queue.last.queue_offset + 1
+        yield QueuePlan(name, kind, "create", end, end, has_messages=False)
 
 
 def _written_kinds(queues: Iterable[QueuePlan], index: Iterable[IndexFilePlan]) -> set[Sized]:

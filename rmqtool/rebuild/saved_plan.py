@@ -6,21 +6,30 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rmqtool.rebuild.options import RebuildOptions
+from rmqtool.rebuild.options import RebuildOptions, Target
 from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.rebuild.selection import QueueSelection
 from rmqtool.rules.versions import parse_version
 from rmqtool.scan.topic_choice import TopicChoice
 from rmqtool.store.lock import ABORT_FILE
-from rmqtool.store.store import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE, INDEX, SEPARATE_ROCKSDB_QUEUES, Store
+from rmqtool.store.store import (
+    BATCH_CONSUME_QUEUE,
+    CHECKPOINT,
+    CONFIG,
+    CONSUME_QUEUE,
+    INDEX,
+    SEPARATE_ROCKSDB_QUEUES,
+    Store,
+)
 from rmqtool.transaction.plan_file import PlanFile, files_below, fingerprint_of, plan_text
 
 _SCHEMA = "rmqtool.rebuild-plan/1"
 
 
-def fingerprint(store: Store) -> str:
-    """A digest of names, sizes and modification times of all that a rebuild reads or changes."""
-    return fingerprint_of(_files(store), store)
+def fingerprint(store: Store, target: Target | None = None) -> str:
+    """A digest of names, sizes and modification times of all that a rebuild, or a conversion, reads or changes."""
+    files = [*_files(store), *(files_below(store.root / CONFIG) if target else ())]
+    return fingerprint_of(iter(files), store)
 
 
 def rebuild_plan_text(plan: RebuildPlan, command: str, result: dict[str, Any]) -> str:
@@ -36,8 +45,11 @@ def rebuild_plan_text(plan: RebuildPlan, command: str, result: dict[str, Any]) -
         "order": options.order,
         "neutralise": options.neutralise,
         "broker_version": str(options.version) if options.version else None,
+        "to": options.target,
     }
-    return plan_text(_SCHEMA, command, store, fingerprint=fingerprint(store), options=saved, result=result)
+    return plan_text(
+        _SCHEMA, command, store, fingerprint=fingerprint(store, options.target), options=saved, result=result
+    )
 
 
 class SavedPlan(PlanFile):
@@ -68,11 +80,16 @@ class SavedPlan(PlanFile):
             base.limit,
             saved["neutralise"] is True,
             base.jobs,
+            self._target,
         )
+
+    @property
+    def _target(self) -> Target | None:
+        return {"files": "files", "rocksdb": "rocksdb"}.get(self.document["options"].get("to"))  # type: ignore[return-value]
 
     def require_same_store(self, store: Store) -> None:
         """Raise ChangedError when anything that matters was written since."""
-        self.require_fingerprint(fingerprint(store), store)
+        self.require_fingerprint(fingerprint(store, self._target), store)
 
 
 def _files(store: Store) -> Iterator[Path]:

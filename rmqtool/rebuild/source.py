@@ -113,6 +113,8 @@ def source_of(snapshot: Snapshot, options: RebuildOptions, releases: Releases) -
     has_batches = releases.newest >= BATCH_QUEUES
     stored = {queue.topic for queue in snapshot.queues if queue.kind == "batch"}
     places = queue_places(snapshot, releases.newest)
+    if options.target:
+        places = replace(places, files=options.target == "files", rocksdb=options.target == "rocksdb")
     if "queues" in options.parts and snapshot.leaves_queues_out:
         raise without_library(places.database)
     source = RebuildSource(
@@ -130,8 +132,10 @@ def source_of(snapshot: Snapshot, options: RebuildOptions, releases: Releases) -
         grid = FileGrid(sizes.queues[kind], units.dtype.itemsize) if places.files else grid_of(kind)
         of_kind = (queue for queue in source.file_queues if queue.kind == kind)
         queues = {QueueName(queue.topic, queue.queue_id): UnitFiles(queue, source.open_files) for queue in of_kind}
+        if options.target == "rocksdb":
+            queues = {}  # no row depends on a file
         existing = ExistingQueues(kind, grid, snapshot.log_min_offset, queues)
-        if places.has_database and not source.file_queues:
+        if places.has_database and not source.file_queues and options.target != "files":
             existing = ExistingRows(kind, grid, snapshot.log_min_offset, queues, source.rows)
         source.existing[kind] = existing
     return source
@@ -167,16 +171,17 @@ def _without_damaged_rows() -> AbstractContextManager[object]:
 
 def _task(source: RebuildSource) -> RunTask:
     options = source.options
+    # Records hold offsets in light queues only if their broker had these enabled, so the log decides.
+    rules = DispatchRules.of(
+        source.version,
+        source.snapshot.store.conf,
+        source.snapshot.delay_levels,
+        has_light_queues=True,
+        may_be_older=not source.releases.is_named,
+    )
     return RunTask(
         files=source.snapshot.log.files,
-        # Records hold offsets in light queues only if their broker had these enabled, so the log decides.
-        rules=DispatchRules.of(
-            source.version,
-            source.snapshot.store.conf,
-            source.snapshot.delay_levels,
-            has_light_queues=True,
-            may_be_older=not source.releases.is_named,
-        ),
+        rules=replace(rules, in_rocksdb=options.target == "files"),  # where batches are whole again
         selection=options.selection,
         order=options.order,
         reading=source.snapshot.reading,

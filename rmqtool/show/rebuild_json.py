@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from rmqtool.rebuild.conversion import Conversion
 from rmqtool.rebuild.plan import MovedConsumer, QueuePlan, RebuildPlan
 
 PlanState = Literal["planned", "nothing", "done"]
@@ -29,6 +30,24 @@ def plan_json(plan: RebuildPlan, state: PlanState, transaction: str | None = Non
         ],
         "consumers_moved": [_consumer(moved) for moved in plan.consumers_moved],
         "backup_bytes": plan.backup_bytes,
+        **({"conversion": _conversion(plan.conversion)} if plan.conversion else {}),
+    }
+
+
+def _conversion(conversion: Conversion) -> dict[str, Any]:
+    return {
+        "to": conversion.target,
+        "tables": [
+            {
+                "table": table.label,
+                "entries": len(table.entries),
+                "from": table.source,
+                "to": conversion.place_of(table),
+            }
+            for table in conversion.tables
+        ],
+        "removed": list(conversion.removed),
+        "settings": dict(conversion.settings),
     }
 
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rmqtool.base.byte_size import byte_size
 from rmqtool.base.visible import visible
 from rmqtool.findings.finding import Finding, counted
+from rmqtool.rebuild.conversion import Conversion
 from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.show.output import Columns, Style, show_finding, show_table, table
 
@@ -36,10 +37,22 @@ def show_plan(plan: RebuildPlan, style: Style, *, verb: str) -> None:
         _show_queues(plan, console, verb, everything=style.verbosity > 0)
     if "index" in plan.options.parts:
         _show_index(plan, console, verb)
+    if plan.conversion:
+        _show_conversion(plan.conversion, console)
     _show_lost(plan, console)
     _show_consumers(plan, console)
     for code, of_code in groupby(plan.findings, key=attrgetter("code")):
         _show_findings(console, code, list(of_code), everything=style.verbosity > 0)
+
+
+def _show_conversion(conversion: Conversion, console: Console) -> None:
+    rows = [(table.label, len(table.entries), table.source, conversion.place_of(table)) for table in conversion.tables]
+    columns: Columns = [("table", "left"), ("entries", "right"), ("from", "left"), ("to", "left")]
+    if rows:
+        _show_rows(console, "topics, groups and committed offsets", columns, rows)
+    _print(console, "before you start the broker, set in broker.conf:")
+    for name, value in conversion.settings.items():
+        _print(console, f"  {name}={value}")
 
 
 def _show_findings(console: Console, code: str, findings: list[Finding], *, everything: bool) -> None:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rmqtool.base.byte_size import byte_size
 from rmqtool.base.visible import visible
 from rmqtool.findings.finding import Finding, counted
+from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.salvage.left_behind import MEANINGS
 from rmqtool.salvage.plan import SalvagePlan
 from rmqtool.show.output import Columns, Style, show_finding, show_table, table

@@ -43,7 +43,11 @@ TABLES: Mapping[str, Table] = {
     ),
     "consumerOffset.json": Table("offsetTable", "consumerOffsets", "consumerOffset", "consumerOffset"),
 }
-_VERSION_FAMILY = "kvDataVersion"  # of a database of its own, since 5.3.1
+VERSION_FAMILY = "kvDataVersion"
+"""The family of the version in a database of its own, since 5.3.1."""
+
+FORBIDDEN, FORBIDDEN_TABLE = "forbidden", "forbiddenTable"
+"""What groups may not read: the family, since 5.3.1, and the table of subscriptionGroup.json."""
 
 
 def load_table(store: Store, name: str) -> ConfigFile:
@@ -88,13 +92,19 @@ def _first(path: Path, table: Table) -> dict[str, Any]:
     """What a table of version 1 holds."""
     is_single = path.name == SINGLE
     with RocksDb(path) as database:
-        family, version = (table.family, table.version_family) if is_single else ("default", _VERSION_FAMILY)
-        rows = [json_entry(*row) for row in database.rows(family)] if family in database.families else []
-        versions = [json_entry(*row) for row in database.rows(version)] if version in database.families else []
+        family, version = (table.family, table.version_family) if is_single else ("default", VERSION_FAMILY)
+        rows, versions, forbidden = (_entries(database, name) for name in (family, version, FORBIDDEN))
     entries = {row.key["name"]: _json(row) for row in rows}
     if table.json_name == "offsetTable":
         entries = {name: value.get("offsetTable", {}) for name, value in entries.items()}
-    return {table.json_name: entries, _VERSION: _json(versions[0]) if versions else {}}
+    content = {table.json_name: entries, _VERSION: _json(versions[0]) if versions else {}}
+    if table.json_name == "subscriptionGroupTable":
+        content[FORBIDDEN_TABLE] = {row.key["name"]: _json(row) for row in forbidden}
+    return content
+
+
+def _entries(database: RocksDb, family: str) -> list[Row]:
+    return [json_entry(*row) for row in database.rows(family)] if family in database.families else []
 
 
 def _second(path: Path, table: Table) -> dict[str, Any]:

@@ -1,0 +1,247 @@
+"""The way of a store between the two worlds: queues, topics, groups and offsets in files, or in RocksDB (`storeType`).
+
+A broker converts nothing itself but JSON files that have changed since: with the other `storeType` it starts on empty
+queues. Batch queues stay in files: brokers with RocksDB do not find the messages inside of a batch
+(`RocksDBConsumeQueue`), and number the next batch from the last one's first message on after a start.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rmqtool.base.errors import UsageError
+from rmqtool.base.files import list_directory
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.findings.catalogue import finding
+from rmqtool.findings.finding import Finding, counted
+from rmqtool.rebuild.config_forms import Families, databases, json_files
+from rmqtool.rebuild.config_tables import JSON_FILES, ConfigTable, Form, live_form, read_tables, wanted_form
+from rmqtool.rebuild.derive import Derivation
+from rmqtool.rebuild.options import Target
+from rmqtool.rebuild.source import RebuildSource
+from rmqtool.rules.system_topics import LMQ_PREFIX
+from rmqtool.rules.versions import (
+    ROCKSDB_CONFIG_VERSIONS,
+    ROCKSDB_LIGHT_QUEUES,
+    ROCKSDB_QUEUES,
+    SECOND_CONFIG,
+    SINGLE_ROCKSDB_CONFIG,
+    Version,
+)
+from rmqtool.store.consume_queues import Kind, Queue
+from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
+from rmqtool.store.queue_range import queue_range
+from rmqtool.store.rocksdb_config import SECOND, SINGLE, TABLES
+from rmqtool.store.rocksdb_queues import NO_UNIT, LastUnit
+from rmqtool.store.store import (
+    BATCH_CONSUME_QUEUE,
+    CONFIG,
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    SEPARATE_ROCKSDB_QUEUES,
+)
+
+_BACKUP = ".bak"
+_MAX_NAMES = 3
+
+
+@dataclass(frozen=True)
+class CarriedQueue:
+    """A queue of which the log holds no message: its end is carried over, so that its offsets go on."""
+
+    name: QueueName
+    kind: Kind
+    last: LastUnit
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What a conversion changes beside the queues that the log gives, and the settings that a broker needs then."""
+
+    target: Target
+    form: Form
+    tables: Sequence[ConfigTable]
+    files: Mapping[str, bytes]  # of `config/`, by name
+    databases: Mapping[str, Families]  # of `config/`, by name
+    removed: Sequence[str]  # files and directories, relative to the store
+    replaces_queues: bool  # whether the directories of queue files are put as a whole
+    carried: Sequence[CarriedQueue]
+    settings: Mapping[str, str]
+    findings: Sequence[Finding] = field(default_factory=tuple)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of the store changes by it."""
+        return not (self.files or self.databases or self.removed)
+
+    def place_of(self, table: ConfigTable) -> str:
+        """Where a table is afterwards, relative to the store."""
+        if table.file == CONSUMER_OFFSET and LMQ_CONSUMER_OFFSET in self.files:
+            return f"{CONFIG}/{LMQ_CONSUMER_OFFSET}"
+        names = {"json": table.file, "separate": TABLES[table.file].database, "single": SINGLE, "second": SECOND}
+        return f"{CONFIG}/{names[self.form]}"
+
+
+def conversion_of(source: RebuildSource, found: set[QueueName]) -> Conversion | None:
+    """The conversion of a store, None where none is asked for; `found` are the queues that the log gives.
+
+    Raises UsageError for what no broker would serve afterwards, UnreadableError for tables that cannot be read.
+    """
+    target = source.options.target
+    if target is None:
+        return None
+    store, release = source.snapshot.store, source.releases.oldest
+    live = live_form(store, target)
+    form = wanted_form(store, target, live)
+    if target == "rocksdb":
+        _require_release(source, form)
+        _require_possible(source, found)
+    tables = read_tables(store, live)
+    is_light = _is_light(source, tables)
+    files = json_files(tables, light=is_light) if form == "json" != live else {}
+    rows = databases(tables, form, release) if form not in ("json", live) else {}
+    return Conversion(
+        target=target,
+        form=form,
+        tables=tables,
+        files=files,
+        databases=rows,
+        removed=[*_removed_configs(source, files, rows), *_removed_queues(source)],
+        replaces_queues=target == "files" and not source.file_queues,
+        carried=list(_carried(source, found)),
+        settings=_settings(source, form, live, light=is_light),
+        findings=list(_not_carried(tables, form, release) if rows else ()),
+    )
+
+
+def require_all(source: RebuildSource, derivation: Derivation) -> None:
+    """Raise UsageError where a conversion would leave out messages of a queue that no rebuild places."""
+    jumps = [queue for queue, irregular in (derivation.simple.irregular if derivation.simple else {}).items()
+             if irregular.jump]  # fmt: skip
+    if source.options.target and jumps:
+        name = derivation.queues[jumps[0]]
+        raise UsageError(
+            f"{name.topic}, queue {name.queue_id}: stored queue offsets jump, and its messages would be left out",
+            hint="`rmqtool rebuild-cq` says more; --append-order closes the jump",
+        )
+
+
+def _require_release(source: RebuildSource, form: Form) -> None:
+    """Raise UsageError where it is not known, or does not fit, which release is to run on the store."""
+    releases = source.releases
+    limits = (ROCKSDB_QUEUES, ROCKSDB_CONFIG_VERSIONS, ROCKSDB_LIGHT_QUEUES, SINGLE_ROCKSDB_CONFIG)
+    if any(releases.oldest < limit <= releases.newest for limit in limits):
+        raise UsageError(
+            "which rows a broker reads depends on its release",
+            hint="name the release that is to run on the store with --broker-version",
+        )
+    needed = {"second": SECOND_CONFIG, "single": SINGLE_ROCKSDB_CONFIG}.get(form, ROCKSDB_QUEUES)
+    if releases.oldest < needed:
+        message = f"{releases.oldest} keeps no queues in RocksDB, or not in this way: that is since {needed}"
+        raise UsageError(message, hint="name the release that is to run on the store with --broker-version")
+
+
+def _require_possible(source: RebuildSource, found: set[QueueName]) -> None:
+    """Raise UsageError for queues that no broker serves from RocksDB."""
+    batch = {queue.topic for queue in source.file_queues if queue.kind == "batch"}
+    batch |= source.batch_topics & {name.topic for name in found}
+    if batch:
+        raise UsageError(
+            f"{_named(sorted(batch))}: topics with batch queues (queue.type=BatchCQ), whose messages no broker finds "
+            "in RocksDB",
+            hint="let their consumers finish, delete the topics, and let retention take their messages first",
+        )
+    light = {name.topic for name in found if name.topic.startswith(LMQ_PREFIX)}
+    if light and source.releases.oldest < ROCKSDB_LIGHT_QUEUES:
+        raise UsageError(
+            f"{_named(sorted(light))}: light queues, which have rows since {ROCKSDB_LIGHT_QUEUES} only",
+            hint="convert for a newer release, with --broker-version",
+        )
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(names[:_MAX_NAMES]) + more
+
+
+def _is_light(source: RebuildSource, tables: Sequence[ConfigTable]) -> bool:
+    """Whether the broker has `enableLmq`, by which it reads another file of offsets."""
+    conf = source.snapshot.store.conf
+    given = conf.text("enableLmq")
+    if given is not None or conf.path:
+        return (given or "").lower() == "true"
+    groups = (entry.partition("@")[2] for table in tables if table.file == CONSUMER_OFFSET for entry in table.entries)
+    return source.snapshot.has_light_queues or any(group.startswith(LMQ_PREFIX) for group in groups)
+
+
+def _removed_configs(source: RebuildSource, files: Mapping[str, bytes], rows: Mapping[str, Families]) -> Iterator[str]:
+    """What would be left in `config/` beside what is written, or would count instead of it."""
+    if not (files or rows):
+        return
+    names = [*JSON_FILES, *(f"{name}{_BACKUP}" for name in JSON_FILES)]
+    names += [*(table.database for table in TABLES.values()), SINGLE, SECOND]
+    for name in names:
+        if name not in files and name not in rows and os.path.lexists(source.snapshot.store.root / CONFIG / name):
+            yield f"{CONFIG}/{name}"
+
+
+def _removed_queues(source: RebuildSource) -> Iterator[str]:
+    """Queues that stay behind in the place that the broker no longer reads."""
+    root = source.snapshot.store.root
+    if source.options.target == "files":
+        path = source.rows.path
+        if path.name == SEPARATE_ROCKSDB_QUEUES and path.is_dir():
+            yield SEPARATE_ROCKSDB_QUEUES
+        else:
+            yield from (f"{CONSUME_QUEUE}/{name}" for name, _ in source.rows.files())
+        return
+    for directory in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT):
+        entries = sorted(entry.name for entry in list_directory(root / directory) if entry.is_dir())
+        yield from (f"{directory}/{name}" for name in entries)
+
+
+def _carried(source: RebuildSource, found: set[QueueName]) -> Iterator[CarriedQueue]:
+    """Queues without a message in the log that end further in the other place than in the wanted one."""
+    files, rows = {QueueName(queue.topic, queue.queue_id): queue for queue in source.file_queues}, source.rows.lasts
+    for name in sorted((rows.keys() if source.options.target == "files" else files.keys()) - found):
+        in_rows, in_files = rows.get(name, NO_UNIT), _last_in_files(source, files.get(name))
+        here, there = (in_files, in_rows) if source.options.target == "files" else (in_rows, in_files)
+        if there.queue_offset > here.queue_offset:
+            yield CarriedQueue(name, "batch" if name.topic in source.batch_topics else "simple", there)
+
+
+def _last_in_files(source: RebuildSource, queue: Queue | None) -> LastUnit:
+    if queue is None:
+        return NO_UNIT
+    now = queue_range(queue, source.snapshot.log_min_offset, source.version)
+    return LastUnit(now.max_offset - 1, max(now.last_physical_offset or 0, 0))
+
+
+def _settings(source: RebuildSource, form: Form, live: Form, *, light: bool) -> dict[str, str]:
+    """The settings with which a broker uses what is written."""
+    if source.options.target == "files":
+        settings = {"storeType": "default"}
+        if source.snapshot.store.writes_queues_twice:
+            settings |= {"rocksdbCQDoubleWriteEnable": "false", "combineCQUseRocksdbForLmq": "false"}
+    else:
+        settings = {"storeType": "defaultRocksDB"}
+        if source.places.database.name == SEPARATE_ROCKSDB_QUEUES:
+            settings["useSeparateStorePathForRocksdbCQ"] = "true"
+        if source.snapshot.store.writes_queues_twice:
+            settings["rocksdbCQDoubleWriteEnable"] = "false"
+    if form == "single":
+        settings["useSingleRocksDBForAllConfigs"] = "true"
+    if "second" in (form, live):
+        settings["configManagerVersion"] = "v2" if form == "second" else "v1"
+    return settings | ({"enableLmq": "true"} if light else {})
+
+
+def _not_carried(tables: Sequence[ConfigTable], form: Form, release: Version) -> Iterator[Finding]:
+    """What the new place has no room for."""
+    forbidden = sum(len(table.forbidden) for table in tables)
+    if forbidden and (form == "second" or release < ROCKSDB_CONFIG_VERSIONS):
+        message = f"{counted(forbidden, 'group')} may not read some topics (forbiddenTable), which this broker does "
+        message += "not keep in RocksDB"
+        yield finding("rebuild.not-carried", message, file=f"{CONFIG}/subscriptionGroup.json", count=forbidden)

@@ -1,0 +1,153 @@
+"""Real brokers on converted stores: with the other `storeType` their users have all that they had."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.base.errors import Exit
+from rmqtool.formats.consume_queue import build_unit
+from rmqtool.formats.file_name import file_name
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import CONFIG, open_store
+from rmqtool.transaction.system import SYSTEM
+from tests.changed_rocksdb import changed, end_value, max_key
+from tests.commands.running import rmqtool
+from tests.conftest import GoldenStore
+from tests.golden import stores
+from tests.golden.rocksdb import ROCKSDB
+from tests.real_broker.harness import GEOMETRY, SHOP_SETTINGS, Harness
+from tests.transaction.small import tree, undo
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+Factory = Callable[[str], Harness]
+BATCHES = "bulk/0"
+LIGHT = "%LMQ%"
+
+
+def converted(root: Path, version: str, target: str, settings: dict[str, str]) -> dict[str, str]:
+    """Convert a store whose broker has these settings; those that its broker needs then."""
+    conf = root.parent / "broker.conf"
+    conf.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    done = rmqtool(
+        *("rebuild-cq", root, "--to", target, "--yes", "--json", "--broker-version", version, "--broker-conf", conf)
+    )
+    assert (done.status, done.document["result"]["state"]) == (Exit.OK, "done")
+    again = rmqtool(
+        *("rebuild-cq", root, "--to", target, "--yes", "--json", "--broker-version", version, "--broker-conf", conf)
+    )
+    assert again.document["result"]["state"] == "nothing"
+    needed: dict[str, str] = done.document["result"]["conversion"]["settings"]
+    return needed
+
+
+def served(survey: dict[str, Any], oracle: dict[str, Any]) -> dict[str, Any]:
+    """What users have of what they had, but for batches, which RocksDB serves in part.
+
+    Directories name queues of topics that are not configured, light ones and those that version 2 leaves out.
+    """
+    names = {name for name in oracle["queues"] if name != BATCHES and LIGHT not in name}
+    return {**survey, "queues": {name: queue for name, queue in survey["queues"].items() if name in names}}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["more/5.1.4-rocksdb", "more/5.2.0-rocksdb", "more/5.3.3-rocksdb", "more/5.3.3-rocksdb-twice",
+     "more/5.3.3-rocksdb-second-config", "more/5.4.0-rocksdb", "more/5.4.0-rocksdb-twice", "more/5.5.0-rocksdb",
+     "more/5.5.0-rocksdb-single", "more/5.5.0-rocksdb-second-config", "more/5.5.0-rocksdb-twice"],
+)  # fmt: skip
+def test_to_files(harness: Factory, golden_store: GoldenStore, tmp_path: Path, name: str) -> None:
+    """Every message, every end, topics, groups and offsets; light queues too, and every batch; undone to the byte."""
+    version = name.removeprefix("more/").partition("-")[0]
+    root = Path(shutil.copytree(golden_store(name), tmp_path / "store", copy_function=shutil.copy2))
+    before = tree(root)
+    settings = {**GEOMETRY, **SHOP_SETTINGS, **ROCKSDB[name]}
+    settings |= {"configManagerVersion": "v1"} if "-second" in name else {}
+    needed = converted(root, version, "files", settings)
+    undo(root, SYSTEM)
+    assert tree(root) == before
+    assert converted(root, version, "files", settings) == needed
+    (survey,) = harness(version).survey([(root, ())], {**settings, **needed})
+    oracle = stores.oracle(name)["survey"]
+    assert served(survey, oracle) == served(oracle, oracle)
+    batches = survey["queues"].get(BATCHES)
+    assert batches is None or [message[0] for message in batches["messages"]] == [0, 4, 8, 12, 16]
+    light = [len(queue["messages"]) for name, queue in survey["queues"].items() if LIGHT in name]
+    assert light == [6, 6]
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("more/5.4.0-rocksdb-twice", {}),
+        ("more/5.5.0-rocksdb-twice", {}),
+        ("more/5.5.0-rocksdb-twice", {"useSingleRocksDBForAllConfigs": "true"}),
+        ("more/5.5.0-rocksdb-twice", {"useSeparateStorePathForRocksdbCQ": "true"}),
+        ("more/5.4.0-rocksdb-twice", {"configManagerVersion": "v2"}),
+    ],
+)
+def test_to_rocksdb(
+    harness: Factory, golden_store: GoldenStore, tmp_path: Path, name: str, more: dict[str, str]
+) -> None:
+    """From files alone: the rows of a store that was written to both places are taken away first."""
+    version = name.removeprefix("more/").partition("-")[0]
+    root = Path(shutil.copytree(golden_store(name), tmp_path / "store", copy_function=shutil.copy2))
+    settings = {**GEOMETRY, **SHOP_SETTINGS, **ROCKSDB[name]}
+    converted(root, version, "files", settings)
+    in_files = {**{key: value for key, value in settings.items() if "ocks" not in key}, **more}
+    in_files = {key: value for key, value in in_files.items() if key != "configManagerVersion"}
+    before = tree(root)
+    needed = converted(root, version, "rocksdb", {**in_files, **more})
+    assert not [path for path in (root / CONFIG).iterdir() if "ffset.json" in path.name and "delay" not in path.name]
+    undo(root, SYSTEM)
+    assert tree(root) == before
+    assert converted(root, version, "rocksdb", {**in_files, **more}) == needed
+    (survey,) = harness(version).survey([(root, ())], {**in_files, **needed})
+    oracle = stores.oracle(name)["survey"]
+    assert served(survey, oracle) == served(oracle, oracle)
+    database = Snapshot(open_store(root)).database
+    assert database is not None
+    assert [last.queue_offset for (topic, _), last in database.lasts.items() if topic.startswith(LIGHT)] == [5, 5]
+
+
+@pytest.mark.parametrize("target", ["files", "rocksdb"])
+@pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])
+def test_after_a_retention(harness: Factory, tmp_path: Path, version: str, target: str) -> None:
+    """With log files deleted a queue begins where it began; one without any message left goes on where it ended."""
+    broker, root = harness(version), tmp_path / "store"
+    root.mkdir()
+    in_files, in_rocksdb = {"storeType": "default"}, {"storeType": "defaultRocksDB"}
+    before, after = (in_rocksdb, in_files) if target == "files" else (in_files, in_rocksdb)
+    with broker.hold(root, 2000, before):
+        time.sleep(1)
+    for path in sorted((root / "commitlog").iterdir())[:2]:
+        path.unlink()
+    add_expired(root, in_rocksdb=target == "files")
+    asked = {"pull": [["live", 0, 0, 32, None], ["gone", 0, 0, 32, None], ["gone", 0, 41, 32, None]]}
+    said = broker.ask(root, {**asked, "pull": asked["pull"][:1]}, before)["pull"][0]
+    assert said["min_offset"] > 0
+    converted(root, version, target, {**GEOMETRY, **before})
+    live, begin, end = broker.ask(root, asked, after)["pull"]
+    assert live == said
+    assert (begin["min_offset"], begin["max_offset"]) == (41, 41)
+    assert end["status"] == "OFFSET_OVERFLOW_ONE"
+    with broker.hold(root, 300, after):
+        time.sleep(0.5)
+    assert broker.ask(root, asked, after)["pull"][0]["max_offset"] > said["max_offset"]
+
+
+def add_expired(root: Path, *, in_rocksdb: bool) -> None:
+    """A queue whose last unit, number 40, is of a message in a deleted log file."""
+    if in_rocksdb:
+        with changed(root / "consumequeue") as families:
+            families["offset"][max_key("gone", 0)] = end_value(500, 40)
+        return
+    directory = root / "consumequeue" / "gone" / "0"
+    directory.mkdir(parents=True)
+    units = [build_unit(500 + number, 100, 0) for number in range(30, 41)]
+    (directory / file_name(600)).write_bytes(b"".join(units).ljust(600, b"\0"))
