@@ -238,27 +238,32 @@ def _tell_progress(style: Style, saved: SavedProgress, *, is_complete: bool) -> 
 
 
 def _show(style: Style, outcome: Outcome, plan: Plan, form: Form, seconds: float) -> int:
-    """Write the outcome; the exit status."""
-    from rmqtool.show.nagios import verify_answer
-    from rmqtool.show.open_metrics import verify_metrics
-    from rmqtool.show.verify_json import outcome_json
-    from rmqtool.show.verify_junit import junit_report
-    from rmqtool.show.verify_sarif import sarif_report
-    from rmqtool.show.verify_text import show_outcome
-
+    """Write the outcome; the exit status. What another form needs is not loaded: it would take longer than a check."""
     if style.json:
+        from rmqtool.show.verify_json import outcome_json
+
         result = {**outcome_json(outcome), "plan": plan.as_json()}
         write_document(style, "verify", str(outcome.root), result, findings=outcome.findings, status=outcome.status)
     elif form == "junit":
+        from rmqtool.show.verify_junit import junit_report
+
         write_text(junit_report(outcome, seconds))
     elif form == "sarif":
+        from rmqtool.show.verify_sarif import sarif_report
+
         write_text(sarif_report(outcome))
     elif form == "openmetrics":
+        from rmqtool.show.open_metrics import verify_metrics
+
         write_text(verify_metrics(outcome, seconds))
     elif form == "nagios":
+        from rmqtool.show.nagios import verify_answer
+
         answer = verify_answer(outcome, seconds)
         write_text(answer.text)
         return answer.status
     else:
+        from rmqtool.show.verify_text import show_outcome
+
         show_outcome(outcome, plan, style, seconds)
     return outcome.status
