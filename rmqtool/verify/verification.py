@@ -308,6 +308,11 @@ class Verification:
         """The predicted start of the newest release that fits."""
         return self.starts[0].start if self.starts else None
 
+    @property
+    def topics_seen(self) -> set[str]:
+        """The topics of all messages of the log that were read, and that have a place in a queue."""
+        return {name.topic for name in self.merged().states}
+
     def merged(self) -> PartResult:
         """The result of all parts, also of interrupted ones; nothing can be added afterwards."""
         if self._total is None:
