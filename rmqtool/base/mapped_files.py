@@ -78,8 +78,8 @@ def file_at(files: Iterable[MappedFile], offset: int) -> MappedFile | None:
 def list_mapped_files(*directories: Path, scope: ReadScope = nullcontext, header_size: int = 0) -> MappedFiles:
     """List the mapped files of one queue, which may be spread over several directories; a missing one is empty.
 
-    `header_size` is what stands before each record in them, bytes. Each directory and each entry is read in a `scope` of
-    its own.
+    `header_size` is what stands before each record in them, bytes. Each directory and each entry is read in a `scope`
+    of its own.
     """
     files: list[MappedFile] = []
     strays: list[Stray] = []
