@@ -12,8 +12,8 @@ from rmqtool.base.errors import Exit
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.golden import stores
+from tests.real_broker.answers import queue_of, reachable
 from tests.real_broker.harness import GEOMETRY, VERSIONS, Harness
-from tests.real_broker.test_salvage import queue_of, reachable
 
 pytestmark = pytest.mark.broker
 

@@ -307,3 +307,17 @@ def test_is_small(tmp_path: Path) -> None:
     log = done.document["result"]["commit_log"]
     assert (log["messages"], log["files"], len(list((new / LOG).iterdir()))) == (2, 1, 1)
     assert unpack_from(">q", (new / LOG / f"{log['min_offset']:020d}").read_bytes(), 28) == (log["min_offset"],)
+
+
+@pytest.mark.budget(1)
+def test_wide_holes(tmp_path: Path) -> None:
+    """Offsets stay also where many messages were left out between two of a queue: units that do no harm stand there."""
+    builder = StoreBuilder(file_size=FILE_SIZE)
+    for number in range(300):
+        builder.put("orders", 0, store_timestamp=START_TIME + number, properties={"KEYS": f"key-{number}"})
+    store, new = finish(builder.write(tmp_path / "store")), tmp_path / "new"
+    assert choose(store, new, "--key", "key-3", "--key", "key-298", "--queue-offsets", "keep").status == Exit.OK
+    assert queue_offsets_of(listed(new)) == [3, 298]
+    [queue] = rmqtool("inspect", new, "--json").document["result"]["queues"]
+    assert (queue["min_offset"], queue["max_offset"]) == (3, 299)
+    assert verified(new) == []
