@@ -168,6 +168,27 @@ def test_hiding(store: Path) -> None:
         assert after["properties"] == dict.fromkeys(before["properties"], "***")
 
 
+ID, LONG_ID, HOST = "7F000001000018B4AAC2000000000001", "0A" * 28, "192.0.2.7:10911"
+
+
+@pytest.mark.parametrize(
+    ("what", "left"),
+    [("keys", {HOST}), ("hosts", set()), ("bodies", {ID, LONG_ID, HOST}), ("properties", set())],
+)
+def test_ids_and_hosts_below_other_names(what: str, left: set[str], tmp_path: Path) -> None:
+    """As a flipped bit in a name leaves them: their form is seen. What has another form stays."""
+    others = {"trace": ID.lower(), "version": "1.2.3", "number": "4" * 31}
+    properties = {"UNIQ_TEY": ID, "id": LONG_ID, "__BORNHOSS": HOST, **others}
+    store = LogBuilder().add_all([{"properties": properties}]).write(tmp_path / "store")
+    chosen = ["--columns", ",".join(["properties", *(f"properties.{name}" for name in properties)])]
+    (line,) = lines(store, "--redact", what)
+    for options in ([], ["--format", "csv", *chosen], ["--format", "csv", *chosen, "--redact-as", "hash"]):
+        out = rmqtool("inspect", store / "commitlog", "--redact", what, *options).out
+        assert {value for value in (ID, LONG_ID, HOST) if value in out} == left
+    if what != "properties":
+        assert {name: line["properties"][name] for name in others} == others
+
+
 def test_hashing(store: Path) -> None:
     """One value has one hash in all fields and outputs of a salt; without a salt it is another in each run."""
     options = ["--redact", "keys,bodies", "--redact-as", "hash"]
