@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,6 +26,7 @@ How = Literal["hide", "hash"]
 REDACTABLE = ("keys", "properties", "bodies", "hosts")
 HIDDEN = "***"
 BODY, BODY_BASE64 = "body", "body_base64"
+SENTENCES = "contradictions"  # of a trace: they quote keys and tags codes that stand beside them
 
 _HASH_BYTES = 8
 _KEY, _ID = frozenset({"keys", "properties"}), frozenset({"keys", "properties", "hosts"})
@@ -146,7 +147,26 @@ class Redaction:
             shown[BODY] = self._body(fields[BODY], shown.pop(BODY_BASE64, None) and fields[BODY_BASE64])
         if "slot" in fields and "key_hash" in fields and self.hides("key_hash"):
             shown["slot"] = None
+        if SENTENCES in fields:
+            shown[SENTENCES] = [self._sentence(each, fields) for each in fields[SENTENCES]]
         return shown
+
+    def _sentence(self, sentence: str, fields: Mapping[str, Any]) -> str:
+        """A sentence about `fields` without the values in them that are redacted."""
+        for value in sorted(set(self._hidden_in(fields)), key=len, reverse=True):
+            sentence = sentence.replace(value, self.text(value))
+        return sentence
+
+    def _hidden_in(self, value: Any, name: str = "") -> Iterator[str]:
+        """The texts and numbers below the field `name` that are redacted."""
+        if isinstance(value, dict):
+            for key, item in value.items():
+                yield from self._hidden_in(item, key)
+        elif isinstance(value, list):
+            for item in value:
+                yield from self._hidden_in(item, name)
+        elif value not in (None, "") and self.hides(name):
+            yield str(value)
 
     def _body(self, text: str | None, in_base64: str | None) -> str | None:
         if text is None and in_base64 is None:
