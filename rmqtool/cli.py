@@ -47,7 +47,7 @@ _SECTIONS = {
         "rebuild-index": ("Rebuild the index files from the commit log.", "rmqtool.commands.rebuild:rebuild_index"),
         "salvage": ("Make a new store of what is sound in damaged ones.", "rmqtool.commands.salvage:salvage"),
         "undo": ("Take back the last repair of a store.", "rmqtool.commands.undo:undo"),
-        "clean": ("Preview or delete expired files.", "rmqtool.commands.clean:clean"),
+        "clean": ("Preview or delete expired files; forecast the disk.", "rmqtool.commands.clean:clean"),
     },
     "About rmqtool": {
         "help": ("Show the help of a command.", "rmqtool.commands.about:help_command"),
