@@ -48,7 +48,7 @@ _SECTIONS = {
         "salvage": ("Make a new store of what is sound in damaged ones.", "rmqtool.commands.salvage:salvage"),
         "convert": ("Make an ordinary store of one with DLedger.", "rmqtool.commands.convert:convert"),
         "undo": ("Take back the last repair of a store.", "rmqtool.commands.undo:undo"),
-        "clean": ("Preview or delete expired files.", "rmqtool.commands.clean:clean"),
+        "clean": ("Preview or delete expired files; forecast the disk.", "rmqtool.commands.clean:clean"),
     },
     "About rmqtool": {
         "help": ("Show the help of a command.", "rmqtool.commands.about:help_command"),

@@ -95,13 +95,13 @@ def clean(
     filters: Filters,
     **asked: Any,
 ) -> Exit:
-    """Preview or delete expired files.
+    """Preview or delete expired files; forecast the disk.
 
     STORE is the directory that broker.conf calls storePathRootDir. It shows which files the broker's cleaner deletes
-    with its next run, why, when the rest goes, and who loses what. With --dry-run nothing is changed, and a broker
-    may run on it. Without it the files of the next run are deleted for good, after they were shown and you agreed,
-    and only while no broker runs. Where unread messages are among them, a yes is not enough. --topic chooses whose
-    losses are listed; what is deleted stays the same.
+    with its next run, why, when the rest goes, who loses what, and how long the disk lasts. With --dry-run nothing is
+    changed, and a broker may run on it. Without it the files of the next run are deleted for good, after they were
+    shown and you agreed, and only while no broker runs. Where unread messages are among them, a yes is not enough.
+    --topic chooses whose losses are listed; what is deleted stays the same.
     """
     from rmqtool.clean.saved_plan import SavedCleanPlan
     from rmqtool.store.deleted_files import retry_on_deletion

@@ -223,8 +223,8 @@ def _unproven(outcome: Outcome) -> Iterator[str]:
     if totals.without_body:
         yield f"{counted(totals.without_body, 'message')} without a body, whose body CRC proves nothing"
     if outcome.lost_is_minimum:
-        lost = counted(outcome.lost.total(), "message")
-        yield f"how much the damage held: at least {lost}, for queues that may tell of more are gone or damaged"
+        lost = f"at least {counted(outcome.lost.total(), 'message')}" if outcome.lost else "not known"
+        yield f"how much the damage held: {lost}, for queues that may show more are gone or damaged"
     yield from _unproven_levels(outcome.snapshot)
     yield from _unproven_start(outcome)
     timer_log = store.root / TIMER_LOG
