@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rocksdict import Options, Rdict
+from rocksdict import BlockBasedOptions, Options, Rdict
 
 from rmqtool.formats.rocksdb_rows import CHECKPOINT_TOPIC, QueueUnitValue, queue_prefix
 
@@ -16,8 +16,7 @@ from rmqtool.formats.rocksdb_rows import CHECKPOINT_TOPIC, QueueUnitValue, queue
 def changed(database: Path) -> Iterator[dict[str, Any]]:
     """The column families of a database by name, to be written to like mappings of keys to values."""
     names = Rdict.list_cf(str(database), Options(raw_mode=True))
-    families = {name: Options(raw_mode=True) for name in names}
-    opened = Rdict(str(database), Options(raw_mode=True), column_families=families)
+    opened = Rdict(str(database), _options(), column_families={name: _options() for name in names})
     rows = {name: opened.get_column_family(name) for name in names}
     yield rows
     for family in rows.values():
@@ -28,6 +27,14 @@ def changed(database: Path) -> Iterator[dict[str, Any]]:
     del opened, family
     for left in ("rocksdict-config.json", "LOG"):
         (database / left).unlink(missing_ok=True)
+
+
+def _options() -> Options:
+    """Options for tables that a broker can read."""
+    tables, options = BlockBasedOptions(), Options(raw_mode=True)
+    tables.set_format_version(5)
+    options.set_block_based_table_factory(tables)
+    return options
 
 
 def unit_key(topic: str, queue_id: int, queue_offset: int) -> bytes:

@@ -175,7 +175,8 @@ def plan_of(source: RebuildSource, derivation: Derivation, comparisons: Comparis
     """The plan from a finished pass and its comparisons."""
     queues = list(_queue_plans(source, derivation, comparisons))
     require_all(source, derivation)
-    conversion = conversion_of(source, {queue.name for queue in queues if queue.has_messages})
+    found = {queue.name for queue in queues if queue.has_messages}
+    conversion = conversion_of(source, found, comparisons.left_out)
     queues = sorted(_with_carried(queues, conversion), key=lambda queue: (queue.name, queue.kind))
     has_log = derivation.last_physical_offset >= 0
     index = list(_index_plans(comparisons.index, derivation.index.names if derivation.index else [], has_log=has_log))
