@@ -22,12 +22,13 @@ from rmqtool.commands.options import global_options
 from rmqtool.show.output import Style, write_error
 from rmqtool.show.pager import end_paging
 from rmqtool.show.progress_line import answer_signals
+from rmqtool.show.times import show_times_in
 
 _NAME = "rmqtool"
 _REPORT = "please report it with the traceback; what has been said before it is not complete"
 
 _READING = "Look (nothing is changed)"
-_WRITING = "Repair (all but salvage write to the store: stop the broker first)"
+_WRITING = "Repair (all but salvage and convert write to the store: stop the broker first)"
 _SECTIONS = {
     _READING: {
         "inspect": ("Show what a store holds, or what is at a place in one.", "rmqtool.commands.inspect:inspect"),
@@ -45,6 +46,7 @@ _SECTIONS = {
         "rebuild-cq": ("Rebuild the consume queues from the commit log.", "rmqtool.commands.rebuild:rebuild_cq"),
         "rebuild-index": ("Rebuild the index files from the commit log.", "rmqtool.commands.rebuild:rebuild_index"),
         "salvage": ("Make a new store of what is sound in damaged ones.", "rmqtool.commands.salvage:salvage"),
+        "convert": ("Make an ordinary store of one with DLedger.", "rmqtool.commands.convert:convert"),
         "undo": ("Take back the last repair of a store.", "rmqtool.commands.undo:undo"),
         "clean": ("Preview or delete expired files.", "rmqtool.commands.clean:clean"),
     },
@@ -135,6 +137,7 @@ def main() -> NoReturn:
 def run(arguments: Sequence[str], style: Style | None = None) -> int:
     """Run one command line and return its exit status; everything that goes wrong is told here."""
     style = style or Style()
+    show_times_in(None)
     try:
         return _checked(style, arguments)
     finally:

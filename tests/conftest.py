@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -52,6 +53,10 @@ _DISK = "RMQTOOL_TEST_DISK"
 
 UNAVAILABLE = "no real broker: "
 """How the reason begins for which a test of the real releases was skipped."""
+
+# People see times in the zone of their machine; what tests expect is in UTC.
+os.environ["TZ"] = "UTC"
+time.tzset()
 
 # Where dateutil is not installed, pyarrow looks for it at nearly each call, which then takes ten times as long.
 if find_spec("dateutil") is None:

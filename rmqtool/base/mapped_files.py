@@ -7,7 +7,7 @@ import stat
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -20,11 +20,15 @@ StrayKind = Literal["directory", "name", "special"]
 
 @dataclass(frozen=True)
 class MappedFile:
-    """One file of a queue of files; `size` as found, bytes."""
+    """One file of a queue of files; `size` as found, bytes.
+
+    A header of `header_size` bytes that is not part of it stands before each record, or none.
+    """
 
     path: Path
     start_offset: int
     size: int
+    header_size: int = 0
 
     @property
     def end_offset(self) -> int:
@@ -71,10 +75,11 @@ def file_at(files: Iterable[MappedFile], offset: int) -> MappedFile | None:
     return next((file for file in files if file.holds(offset)), None)
 
 
-def list_mapped_files(*directories: Path, scope: ReadScope = nullcontext) -> MappedFiles:
+def list_mapped_files(*directories: Path, scope: ReadScope = nullcontext, header_size: int = 0) -> MappedFiles:
     """List the mapped files of one queue, which may be spread over several directories; a missing one is empty.
 
-    Each directory and each entry is read in a `scope` of its own.
+    `header_size` is what stands before each record in them, bytes. Each directory and each entry is read in a `scope`
+    of its own.
     """
     files: list[MappedFile] = []
     strays: list[Stray] = []
@@ -86,7 +91,7 @@ def list_mapped_files(*directories: Path, scope: ReadScope = nullcontext) -> Map
             with scope():
                 classified = _classify(entry)
                 if isinstance(classified, MappedFile):
-                    files.append(classified)
+                    files.append(replace(classified, header_size=header_size) if header_size else classified)
                 elif classified:
                     strays.append(classified)
     return MappedFiles(tuple(sorted(files, key=lambda file: file.start_offset)), tuple(strays))

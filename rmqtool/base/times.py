@@ -1,4 +1,4 @@
-"""Times: as output shows them, RFC 3339 in UTC from epoch ms, and as people write them; time zones."""
+"""Times: RFC 3339 from epoch ms, in UTC for programs and in a zone for people; as people write them; time zones."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ _CALENDAR = re.compile(
     r"\s?(Z|[+-]\d\d:?\d\d)?",
     re.ASCII | re.IGNORECASE,
 )
+_UTC_TIME = re.compile(r"(?<![\w.:+-])\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z(?![\w-])", re.ASCII)
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2}):?([0-5]\d)", re.ASCII)
 
 
@@ -36,6 +37,33 @@ def rfc3339(timestamp: int | None) -> str | None:
     try:
         return (_EPOCH + timedelta(milliseconds=timestamp)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except OverflowError:
+        return None
+
+
+def local_rfc3339(timestamp: int | None, zone: tzinfo | None) -> str | None:
+    """``2026-11-21T18:52:00.123+08:00``, in `zone`, None for this machine's; ``Z`` where that is UTC.
+
+    None as `rfc3339` has it. A time that has no calendar in the zone, at the ends of the years, stays in UTC.
+    """
+    if timestamp is None:
+        return None
+    try:
+        text = (_EPOCH + timedelta(milliseconds=timestamp)).astimezone(zone).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return rfc3339(timestamp)
+    return f"{text[:-6]}Z" if text.endswith("+00:00") else text
+
+
+def with_local_times(text: str, zone: tzinfo | None) -> str:
+    """A sentence with each time that `rfc3339` wrote into it as `local_rfc3339` shows it."""
+    return _UTC_TIME.sub(lambda found: local_rfc3339(epoch_ms(found[0]), zone) or found[0], text)
+
+
+def epoch_ms(text: str) -> int | None:
+    """Epoch ms of what `rfc3339` wrote; None for a day that no calendar has."""
+    try:
+        return (datetime.fromisoformat(text.removesuffix("Z")).replace(tzinfo=timezone.utc) - _EPOCH) // _MS
+    except ValueError:
         return None
 
 

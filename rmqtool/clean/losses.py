@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from rmqtool.broker.queue_deletion import QueueAfterRun
 from rmqtool.clean.plan import CleanPlan
 from rmqtool.clean.undelivered import Undelivered, undelivered_messages
+from rmqtool.scan.topic_choice import TopicChoice
 from rmqtool.store.consumer_offsets import CommittedOffset
 from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.store import rocksdb_configs
@@ -40,11 +41,16 @@ class TopicLoss:
 
 @dataclass(frozen=True)
 class Losses:
-    """The losses by all runs of a plan."""
+    """The losses by all runs of a plan, of the topics that are `chosen`."""
 
     plan: CleanPlan
     groups: Sequence[GroupLoss]
     undelivered: Sequence[Undelivered]
+    chosen: TopicChoice = field(default_factory=TopicChoice)
+
+    def of(self, topics: TopicChoice) -> Losses:
+        """What is lost of some topics; undelivered messages, which wait in topics of the broker, all stay."""
+        return replace(self, groups=[each for each in self.groups if each.topic in topics], chosen=topics)
 
     @property
     def unread(self) -> int:
@@ -94,6 +100,8 @@ class Losses:
     def _topics(self) -> dict[str, TopicLoss]:
         topics: dict[str, TopicLoss] = {}
         for before, after in zip(self.plan.facts.states, self.plan.states, strict=True):
+            if before.queue.topic not in self.chosen:
+                continue
             loss = topics.setdefault(before.queue.topic, TopicLoss(before.queue.topic))
             loss.queues += 1
             loss.messages_deleted += after.first_alive - before.first_alive

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ import click
 from rmqtool.base.byte_size import byte_size
 from rmqtool.base.errors import Exit, RmqtoolError, StoreInUseError, UsageError
 from rmqtool.commands.clean_options import choices, chosen, cleaner_options, next_options, read_choices
+from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, store_options
 from rmqtool.commands.writing import (
@@ -27,6 +29,7 @@ from rmqtool.commands.writing import (
     yes_option,
 )
 from rmqtool.show.output import Style, note, write_document, write_text
+from rmqtool.show.times import show_times_in, shown_zone
 
 if TYPE_CHECKING:
     from rmqtool.clean.forecast import Forecast
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     from rmqtool.clean.plan import CleanPlan
     from rmqtool.clean.saved_plan import SavedCleanPlan
     from rmqtool.findings.finding import Finding
+    from rmqtool.scan.filters import Filters
+    from rmqtool.scan.topic_choice import TopicChoice
     from rmqtool.show.clean_text import NextOptions
     from rmqtool.store.lock import Holder
     from rmqtool.store.store import Store
@@ -66,6 +71,7 @@ _EPILOG = examples_and_statuses(
 @click.option("--manual", is_flag=True, help="As after mqadmin deleteExpiredCommitLog: expired files go at any hour.")
 @click.option("--first-file-in-use", is_flag=True, help="As if a consumer still read the first file (hanged file).")
 @cleaner_options
+@filter_options("topic", "exclude-topic")
 @yes_option
 @click.option(
     "--allow-unread",
@@ -86,6 +92,7 @@ def clean(
     plan: Path | None,
     yes: bool,
     allow_unread: bool,
+    filters: Filters,
     **asked: Any,
 ) -> Exit:
     """Preview or delete expired files.
@@ -93,7 +100,8 @@ def clean(
     STORE is the directory that broker.conf calls storePathRootDir. It shows which files the broker's cleaner deletes
     with its next run, why, when the rest goes, and who loses what. With --dry-run nothing is changed, and a broker
     may run on it. Without it the files of the next run are deleted for good, after they were shown and you agreed,
-    and only while no broker runs. Where unread messages are among them, a yes is not enough.
+    and only while no broker runs. Where unread messages are among them, a yes is not enough. --topic chooses whose
+    losses are listed; what is deleted stays the same.
     """
     from rmqtool.clean.saved_plan import SavedCleanPlan
     from rmqtool.store.deleted_files import retry_on_deletion
@@ -102,12 +110,13 @@ def clean(
     style.store = str(path)
     _require_consistent(asked, is_saved=plan is not None, dry_run=dry_run, save_plan=save_plan)
     saved = SavedCleanPlan(plan) if plan else None
+    asked["zone"] = shown_zone()
     if saved:
-        asked |= read_choices(saved)
+        asked |= _saved_choices(saved, asked["zone"])
     moment = time.time_ns() // 1_000_000 if asked["now"] is None else asked["now"]
     make_plan = partial(_make_plan, open_store(path, asked["broker_conf"]), moment, asked)
     following = next_options(asked, save_plan)
-    shown = retry_on_deletion(lambda: _explained(style, make_plan(), following))
+    shown = retry_on_deletion(lambda: _explained(style, make_plan(), following, filters))
     if save_plan:
         shown.save(save_plan, asked)
     if dry_run or save_plan:
@@ -126,6 +135,16 @@ def _require_consistent(asked: Mapping[str, Any], *, is_saved: bool, dry_run: bo
         )
     if is_saved and (dry_run or save_plan or chosen(asked)):
         raise UsageError("--plan carries out what was saved: it cannot be combined with other choices")
+
+
+def _saved_choices(saved: SavedCleanPlan, given: tzinfo | None) -> dict[str, Any]:
+    """What a plan was made with, and its zone for what is shown; raise UsageError where another zone was `given`."""
+    choices = read_choices(saved)
+    if given is not None and str(given) != str(choices["zone"]):
+        whose = f"in {choices['zone']}" if choices["zone"] else "in this machine's time zone"
+        raise UsageError(f"the plan was made {whose}: it cannot be carried out with --time-zone {given}")
+    show_times_in(choices["zone"])
+    return choices
 
 
 def _make_plan(store: Store, moment: int, asked: Mapping[str, Any]) -> CleanPlan:
@@ -234,6 +253,7 @@ class _PlanOutput:
     forecast: Forecast
     findings: Sequence[Finding]
     following: NextOptions
+    topics: TopicChoice
 
     @property
     def state(self) -> str:
@@ -263,10 +283,10 @@ class _PlanOutput:
         if self.style.json:
             result: dict[str, Any] = {"state": state, "transaction": transaction}
             result |= {"recovered": recovered_json(recovered)}
-            result |= clean_json(self.plan, self.losses, self.forecast)
+            result |= clean_json(self.plan, self.losses, self.forecast, self.topics)
             write_document(self.style, "clean", self.style.store, result, findings=self.findings)
             return
-        show_plan(self.plan, self.losses, self.forecast, self.findings, self.style)
+        show_plan(self.plan, self.losses, self.forecast, self.findings, self.style, self.topics)
         if next_commands and not self.style.quiet:
             note_next(self.plan, self.following, self.forecast.next_deletion)
 
@@ -283,11 +303,14 @@ class _PlanOutput:
             note_next(self.plan, self.following, None, done=True)
 
 
-def _explained(style: Style, plan: CleanPlan, following: NextOptions) -> _PlanOutput:
+def _explained(style: Style, plan: CleanPlan, following: NextOptions, filters: Filters) -> _PlanOutput:
     """A plan with losses, forecast and findings, computed while its files are there."""
     from rmqtool.clean.findings import findings_of
     from rmqtool.clean.forecast import forecast
     from rmqtool.clean.losses import losses_of
+    from rmqtool.store.why_nothing import unknown_topic
 
     findings = list(findings_of(plan, following.same + following.time))
-    return _PlanOutput(style, plan, losses_of(plan), forecast(plan), findings, following)
+    for unknown in filter(None, (unknown_topic(plan.snapshot, topic) for topic in filters.topics)):
+        raise UsageError(unknown)
+    return _PlanOutput(style, plan, losses_of(plan), forecast(plan), findings, following, filters.topic_choice)

@@ -14,7 +14,7 @@ import click
 
 from rmqtool.base.times import parse_zone, rfc3339
 from rmqtool.broker.delete_when import MAX_TIME
-from rmqtool.commands.options import now_option, time_zone_option
+from rmqtool.commands.options import now_option
 from rmqtool.rules.retention import NAMES
 from rmqtool.rules.versions import parse_version
 
@@ -96,7 +96,6 @@ def cleaner_options(command: F) -> F:
         click.option(f"--{_kebab(_FORCIBLY)}/--no-{_kebab(_FORCIBLY)}", default=None,
                      help="Whether files may go regardless of age. Default: they may."),
         now_option,
-        time_zone_option("The broker's", exposed=True),
         click.option("--disk-used-percent", type=click.FloatRange(0, 100), callback=_float, metavar="PERCENT",
                      help="As if every disk were so full, as that version computes it. Default: measured."),
     ]  # fmt: skip
@@ -111,8 +110,9 @@ _CHOICES = ("now", "zone", "disk_used_percent", "manual", "first_file_in_use", "
 
 
 def chosen(asked: Mapping[str, Any]) -> bool:
-    """Whether a command line decides which files go."""
-    return any(asked[name] is not None and asked[name] is not False and asked[name] != {} for name in _CHOICES)
+    """Whether a command line decides which files go, but for the zone, which is given for what is shown, too."""
+    given = (asked[name] for name in _CHOICES if name != "zone")
+    return any(value is not None and value is not False and value != {} for value in given)
 
 
 def choices(asked: Mapping[str, Any]) -> dict[str, Any]:

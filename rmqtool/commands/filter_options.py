@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from rmqtool.base.errors import UsageError
 from rmqtool.base.times import rfc3339
 from rmqtool.commands.completion import complete_queue, complete_topic
-from rmqtool.commands.options import time_of, time_zone_option
+from rmqtool.commands.options import time_of
+
+if TYPE_CHECKING:
+    from rmqtool.scan.filters import Filters
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -94,13 +97,23 @@ def filter_options(*names: str) -> Callable[[F], F]:
             return command(*args, filters=filters, **kwargs)
 
         decorated: Any = with_filters
-        if "from" in chosen:
-            decorated = time_zone_option("Zone of times without one")(decorated)
         for name in reversed(chosen):
             decorated = _OPTIONS[name][1](decorated)
         return decorated  # type: ignore[no-any-return]
 
     return decorate
+
+
+def filter_words(filters: Filters) -> list[str]:
+    """The options that give `filters`, as words of a command line."""
+    words: list[str] = []
+    for name, (field, _) in _OPTIONS.items():
+        value = getattr(filters, field)
+        if value == getattr(type(filters)(), field):
+            continue
+        for each in value if isinstance(value, tuple) else (value,):
+            words += [f"--{name}", str((name in ("from", "to") and rfc3339(each)) or each)]
+    return words
 
 
 def limit_option(command: F) -> F:

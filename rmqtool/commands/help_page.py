@@ -32,11 +32,11 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
         *("replicas-per-disk-partition", "logical-disk-space-clean-forcibly-threshold", "clean-file-forcibly-enable"),
     ),
     "The broker, and the machine": (
-        *("broker-version", "broker-conf", "time-zone", "allow-older-release", "jobs", "limit-rate"),
+        *("broker-version", "broker-conf", "allow-older-release", "jobs", "limit-rate"),
         *("time-limit", "sample", "resume"),
     ),
     "Spark": ("engine", "master", "conf", "split-size"),
-    _EVERY: ("json", "int64", "color", "progress", "no-pager", "quiet", "verbose", "version", "help"),
+    _EVERY: ("json", "int64", "time-zone", "color", "progress", "no-pager", "quiet", "verbose", "version", "help"),
 }
 _GROUP_OF = {name: group for group, names in _GROUPS.items() for name in names}
 _OTHER_NAMES = {

@@ -167,9 +167,6 @@ def _show_figures(overview: Overview, form: str) -> int:
 
 
 def _show_store(style: Style, overview: Overview, *, scan: bool) -> Exit:
-    from rmqtool.show.overview_json import overview_json
-    from rmqtool.show.overview_text import show_overview
-
     store, statistics = overview.snapshot.store, None
     if scan:
         statistics, unread = _scan_log(style, overview.snapshot)
@@ -177,6 +174,8 @@ def _show_store(style: Style, overview: Overview, *, scan: bool) -> Exit:
     lossy = overview.unread or (statistics and statistics.is_lossy)
     status = Exit.LOSSY if lossy else Exit.OK
     if style.json:
+        from rmqtool.show.overview_json import overview_json
+
         write_document(
             style,
             "inspect",
@@ -186,6 +185,8 @@ def _show_store(style: Style, overview: Overview, *, scan: bool) -> Exit:
             status=status,
         )
     else:
+        from rmqtool.show.overview_text import show_overview
+
         show_overview(overview, statistics, style)
     return status
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import tzinfo
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +16,7 @@ from rmqtool.broker.delete_when import MAX_TIME
 from rmqtool.rules.broker_conf import BrokerConf, read_broker_conf
 from rmqtool.rules.versions import Version, parse_version
 from rmqtool.show.output import Style
+from rmqtool.show.times import show_times_in, shown_zone
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,33 +43,17 @@ def size_of_at_least(least: int) -> Callable[[click.Context, click.Parameter, st
 def time_of(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
     """The callback of an option for a time, epoch ms; in the zone of ``--time-zone``, wherever that stands."""
     try:
-        return None if value is None else parse_time(value, zone=ctx.ensure_object(Style).zone)
+        return None if value is None else parse_time(value, zone=shown_zone())
     except ValueError as error:
         raise click.BadParameter(str(error), ctx, param) from error
 
 
-def time_from(text: str, option: str, now: int, zone: tzinfo | None) -> int:
+def time_from(text: str, option: str, now: int) -> int:
     """The time that an option gives, epoch ms; distances are from `now`, which another option may have given."""
     try:
-        return parse_time(text, now, zone)
+        return parse_time(text, now, shown_zone())
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint=repr(option)) from error
-
-
-def _zone(ctx: click.Context, param: click.Parameter, value: str | None) -> tzinfo | None:
-    try:
-        zone = None if value is None else parse_zone(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
-    ctx.ensure_object(Style).zone = zone
-    return zone
-
-
-def time_zone_option(meaning: str, *, exposed: bool = False) -> Callable[[F], F]:
-    """``--time-zone ZONE``, in which times without a zone are; with `exposed` the argument `zone`, too."""
-    names = ("--time-zone", "zone") if exposed else ("--time-zone",)
-    return click.option(*names, callback=_zone, is_eager=True, expose_value=exposed, metavar="ZONE",
-                        help=f"{meaning}, such as Asia/Shanghai or +08:00. Default: this machine's.")  # fmt: skip
 
 
 def _rate(ctx: click.Context, param: click.Parameter, value: str | None) -> RateLimit | None:
@@ -114,10 +98,23 @@ def _remember(name: str) -> Callable[[click.Context, click.Parameter, Any], None
     """A callback that stores a global option's value in the Style, whether it stands before or after the command."""
 
     def callback(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-        if _is_given(ctx, param) or (_is_in_environment(ctx, param) and not _is_given(ctx.parent, param)):
+        if _counts(ctx, param):
             setattr(ctx.ensure_object(Style), name, value)
 
     return callback
+
+
+def _time_zone(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None and _counts(ctx, param):
+        try:
+            show_times_in(parse_zone(value))
+        except ValueError as error:
+            raise click.BadParameter(str(error), ctx, param) from error
+
+
+def _counts(ctx: click.Context, param: click.Parameter) -> bool:
+    """Whether this value of a global option counts: the command line comes before the environment."""
+    return _is_given(ctx, param) or (_is_in_environment(ctx, param) and not _is_given(ctx.parent, param))
 
 
 def _is_given(ctx: click.Context | None, param: click.Parameter) -> bool:
@@ -146,6 +143,9 @@ def global_options(command: F) -> F:
             click.option("--int64", type=click.Choice(["number", "string"]), default="number", expose_value=False,
                          callback=_remember("int64"), show_default=True,
                          help="64-bit numbers in JSON: as text for programs that round them, such as JavaScript."),
+            click.option("--time-zone", is_eager=True, expose_value=False, callback=_time_zone, metavar="ZONE",
+                         help="Zone of times, shown and given, such as Asia/Shanghai, +08:00 or UTC; JSON has UTC. "
+                         "Default: this machine's."),
             click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", expose_value=False,
                          callback=_remember("color"), show_default=True, help="Colour text; NO_COLOR is obeyed."),
             click.option("--progress", type=click.Choice(["auto", "json", "never"]), default="auto",

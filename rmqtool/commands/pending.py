@@ -12,7 +12,7 @@ import click
 from rmqtool.base.errors import Exit
 from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.options import global_options, now_option, store_options, time_from, time_zone_option
+from rmqtool.commands.options import global_options, now_option, store_options, time_from
 from rmqtool.commands.redact_options import redact_options
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
@@ -66,7 +66,6 @@ _EPILOG = examples_and_statuses(
 )
 @redact_options
 @now_option
-@time_zone_option("Zone of times without one")
 @store_options
 @global_options
 @click.pass_obj
@@ -107,7 +106,7 @@ def pending(
     errors = ReadErrors()
     snapshot = Snapshot(open_store(path, broker_conf), broker_version, limit_rate, scope=errors.scope)
     moment = time.time_ns() // 1_000_000 if now is None else now
-    due = None if due_before is None else time_from(due_before, "--due-before", moment, style.zone)
+    due = None if due_before is None else time_from(due_before, "--due-before", moment)
     topics = filters.topic_choice
     request = PendingRequest(moment, topics=topics, due_before=due, **chosen, limit=limit if listed else 0)
     with byte_progress("reading what waits", snapshot.log.size, style=style) as progress:

@@ -30,6 +30,7 @@ from rmqtool.commands.writing import (
     yes_option,
 )
 from rmqtool.show.output import Style, note, write_document, write_text
+from rmqtool.show.times import sentence
 
 if TYPE_CHECKING:
     from rmqtool.rebuild.plan import RebuildPlan
@@ -109,7 +110,7 @@ def _acknowledge(style: Style, request: RepairRequest) -> Exit:
     root = request.store.root
     losses = [each.loss.text if each.loss else f"{each.file}: no record" for each in recorded_losses(root)]
     if not style.json:
-        write_text("".join(f"lost: {visible(text)}\n" for text in losses) or "no loss is on record\n")
+        write_text("".join(f"lost: {visible(sentence(text))}\n" for text in losses) or "no loss is on record\n")
     if losses and not request.dry_run:
         confirm("Is this known to everybody?", yes=request.yes)
         acknowledge(root)

@@ -14,13 +14,14 @@ import click
 
 from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.base.files import RateLimit
-from rmqtool.commands.options import F, global_options, jobs_option, now_option, store_options, time_zone_option
+from rmqtool.commands.options import F, global_options, jobs_option, now_option, store_options
 from rmqtool.commands.redact_options import redact_options
 from rmqtool.commands.verifying import repeated_options, run_verification, scanned_events
 from rmqtool.commands.writing import check_place, unwritable
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style
+from rmqtool.show.times import shown_zone
 
 if TYPE_CHECKING:
     from rmqtool.inspect.overview import Overview
@@ -44,8 +45,7 @@ STATUSES = {
 
 def report_options(command: F) -> F:
     """The options that `Request` holds, but for ``--output``."""
-    shared = (redact_options, now_option, jobs_option(), time_zone_option("Zone of the times"), store_options,
-              global_options)  # fmt: skip
+    shared = (redact_options, now_option, jobs_option(), store_options, global_options)
     for option in reversed(shared):
         command = option(command)
     text = "The life of this message, by its message id or unique key, too. Repeatable."
@@ -83,7 +83,7 @@ def look_at(style: Style, request: Request) -> StoreReport:
     now = time.time_ns() // 1_000_000 if request.now is None else request.now
     outcome, plan = _verified(style, request, store)
     overview, timeline = _scanned(style, request, store)
-    facts = gather(now, style.zone, overview, outcome, plan, timeline)
+    facts = gather(now, shown_zone(), overview, outcome, plan, timeline)
     return replace(facts, lives=[_life(overview.snapshot, each.strip()) for each in request.traces])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import join
@@ -10,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqtool.base.errors import ChangedError, Exit, UnreadableError, UsageError, WrongKindError
+from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.base.files import RateLimit
+from rmqtool.commands.filter_options import filter_options, filter_words
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
+from rmqtool.commands.new_stores import owner_of
 from rmqtool.commands.options import global_options, jobs_option, store_options
 from rmqtool.commands.verifying import repeated_options
 from rmqtool.commands.writing import dry_run_option
@@ -21,11 +24,10 @@ from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, note, write_document
 
 if TYPE_CHECKING:
-    from rmqtool.rebuild.plan import RebuildPlan
-    from rmqtool.salvage.carry_over import Carried
-    from rmqtool.salvage.new_store import NewStore
     from rmqtool.salvage.plan import SalvagePlan
-    from rmqtool.show.salvage_json import SalvageState
+    from rmqtool.salvage.selection import QueueOffsets, Selection
+    from rmqtool.scan.filters import Filters
+    from rmqtool.show.salvage_result import Choice, Salvaged
     from rmqtool.store.store import Store
 
 _EPILOG = examples_and_statuses(
@@ -33,6 +35,7 @@ _EPILOG = examples_and_statuses(
         "rmqtool salvage /data/rocketmq/store --output /data/new --dry-run",
         "rmqtool salvage /data/rocketmq/store /slave/store --output /data/new",
         "rmqtool salvage --raw /dumps/disk.img --output /data/new-of-image",
+        "rmqtool salvage /data/rocketmq/store --topic 'order*' --from -2d --output /data/small",
     ),
     {
         Exit.OK: "done, or planned; all is saved",
@@ -57,12 +60,27 @@ class _Request:
     broker_version: Version | None
     broker_conf: BrokerConf
     limit_rate: RateLimit | None
+    filters: Filters
+    queue_offsets: QueueOffsets | None
+
+    @property
+    def selection(self) -> Selection | None:
+        """What is chosen; None where all messages are saved in their places."""
+        from rmqtool.salvage.selection import Selection
+
+        is_of_single_messages = bool(self.filters.tags or self.filters.keys)
+        queue_offsets = self.queue_offsets or ("new" if is_of_single_messages else "keep")
+        if self.filters == type(self.filters)() and queue_offsets == "keep":
+            return None
+        return Selection(self.filters, queue_offsets)
 
     @property
     def words(self) -> list[str]:
         """The command line that carries out what was planned."""
         sources = [*map(str, self.sources), *(word for path in self.raw for word in ("--raw", str(path)))]
-        options = repeated_options(self.broker_conf.path, self.broker_version)
+        options = filter_words(self.filters)
+        options += ["--queue-offsets", self.queue_offsets] if self.queue_offsets else []
+        options += repeated_options(self.broker_conf.path, self.broker_version)
         return ["rmqtool", "salvage", *sources, "--output", str(self.output), *options]
 
 
@@ -72,6 +90,10 @@ class _Request:
               help="The new store: a directory that is empty, or does not exist yet.")  # fmt: skip
 @click.option("--raw", type=click.Path(path_type=Path), multiple=True, metavar="FILE",
               help="Any file with records in it, such as a lost log file or a disk image. Repeatable.")  # fmt: skip
+@filter_options()
+@click.option("--queue-offsets", type=click.Choice(["keep", "new"]),
+              help="Of messages that are chosen: as they are, or counted anew from 0. "
+              "Default: new with --tag or --key, else keep.")  # fmt: skip
 @dry_run_option
 @jobs_option()
 @store_options
@@ -82,11 +104,15 @@ def salvage(style: Style, /, **given: Any) -> Exit:
 
     SOURCE is a store, or a copy of one, damaged in any way: each further one fills what those before it have lost.
     Every message that proves itself is saved at its physical offset. What is left behind is listed. Nothing in the
-    sources is changed.
+    sources is changed. With filters it makes a small store of a large one: a new log of the messages that pass, with
+    their queues, index, topics, groups and committed offsets.
     """
+    from rmqtool.commands.salvaging import Making, Stores, require_movable
+    from rmqtool.rebuild.options import RebuildOptions
     from rmqtool.salvage.carry_over import find_carried
     from rmqtool.salvage.for_rebuild import main_store
     from rmqtool.salvage.new_store import NewStore, require_free_name
+    from rmqtool.show.salvage_result import Salvaged
     from rmqtool.store.store import open_store
 
     request = _Request(**given)
@@ -95,24 +121,21 @@ def salvage(style: Style, /, **given: Any) -> Exit:
     style.store = str((*request.sources, *request.raw)[0])
     require_free_name(request.output, request.sources)
     stores = [open_store(path, request.broker_conf) for path in request.sources]
+    selection = request.selection
+    require_movable(stores, is_numbered_anew=selection is not None and selection.queue_offsets == "new")
     plan = _plan(style, request, stores)
     main = main_store(stores)
-    carried = find_carried(stores, main)
-    if request.dry_run or plan.is_empty:
-        return _show(style, request, plan, carried, None)
+    carried = find_carried(stores, main, only_config=selection is not None)
+    choice = _choose(style, plan, stores, selection) if selection and not plan.is_empty else None
+    found = Salvaged(plan, carried, choice=choice)
+    if request.dry_run or found.is_empty:
+        return _show(style, request, found, stores)
     with NewStore(request.output).making() as new:
-        problems, rebuild = _make(style, request, plan, _Stores(stores, main, carried), new)
-        new.finish(_owner(stores))
-    return _show(style, request, plan, [*(each for each in carried if not each.problem), *problems], rebuild)
-
-
-@dataclass(frozen=True)
-class _Stores:
-    """The stores, the one whose queues count, and what is taken from them beside the log."""
-
-    all: Sequence[Store]
-    main: Store | None
-    carried: Sequence[Carried]
+        options = RebuildOptions(frozenset(["queues", "index"]), version=request.broker_version, jobs=request.jobs)
+        work = Making(style, plan, Stores(stores, main, carried), new, request.broker_conf, options)
+        found = work.make() if choice is None else work.make_chosen(choice)
+        new.finish(owner_of(stores))
+    return _show(style, request, found, stores)
 
 
 def _plan(style: Style, request: _Request, stores: Sequence[Store]) -> SalvagePlan:
@@ -129,87 +152,43 @@ def _plan(style: Style, request: _Request, stores: Sequence[Store]) -> SalvagePl
         return make_plan(inputs, request.broker_conf, known_topics(stores), reading, progress.update)
 
 
-def _make(
-    style: Style, request: _Request, plan: SalvagePlan, stores: _Stores, new: NewStore
-) -> tuple[list[Carried], RebuildPlan]:
-    """Write all of the new store; what could not be carried over, and what was derived."""
-    from rmqtool.rebuild.losses import loss_of
-    from rmqtool.salvage.carry_over import carried_bytes, carry_over
-    from rmqtool.salvage.for_rebuild import write_checkpoint
-    from rmqtool.salvage.loss_record import COMMAND, losses_of
-    from rmqtool.salvage.write_log import write_log
+def _choose(style: Style, plan: SalvagePlan, stores: Sequence[Store], selection: Selection) -> Choice:
+    from rmqtool.salvage.carry_over import not_carried
+    from rmqtool.salvage.selected_log import find_chosen
     from rmqtool.show.progress import byte_progress
-    from rmqtool.store.store import COMMIT_LOG, open_store
-    from rmqtool.transaction import keep_losses
+    from rmqtool.show.salvage_result import Choice
 
-    new.require_space(plan.needed + carried_bytes(stores.all, stores.carried))
-    with byte_progress("writing the commit log", plan.size, style=style) as progress:
-        write_log(plan, new.directory / COMMIT_LOG, progress.update)
-    problems = carry_over(stores.all, stores.carried, new.directory)
-    rebuild = _derive(style, request, stores.main, new)
-    new.adopt_derived()
-    store = open_store(new.directory)
-    write_checkpoint(store, stores.main, rebuild.last_record, request.broker_version)
-    losses = losses_of(plan, loss_of(rebuild, COMMAND), rebuild.findings, stores.all)
-    if losses:
-        keep_losses(new.directory, losses)
-    return problems, rebuild
+    with byte_progress("choosing messages", plan.size, style=style) as progress:
+        chosen = find_chosen(plan, selection, progress.update)
+    return Choice(selection, chosen, not_carried(stores))
 
 
-def _derive(style: Style, request: _Request, main: Store | None, new: NewStore) -> RebuildPlan:
-    """Write queues and index of the new log; raises ChangedError where it is not what was planned."""
-    from rmqtool.rebuild.options import RebuildOptions
-    from rmqtool.rebuild.output_tree import write_output
-    from rmqtool.rebuild.source import open_source
-    from rmqtool.salvage.for_rebuild import rebuild_sources
-    from rmqtool.show.progress import byte_progress
-
-    options = RebuildOptions(frozenset(["queues", "index"]), version=request.broker_version, jobs=request.jobs)
-    plan = None
-    for store in rebuild_sources(main, new.directory, request.broker_conf):
-        try:
-            with byte_progress("writing queues and index", store.commit_log().size, style=style) as progress:
-                plan = write_output(open_source(store, options), new.empty_derived(), progress.update)
-            break
-        except (UnreadableError, WrongKindError) as error:
-            if store.root == new.directory:
-                raise
-            note(f"the queues of {store.root} are left out: {error}")
-    if plan is None or plan.lost.is_lossy:
-        raise ChangedError("the sources have changed while they were read: nothing is written")
-    return plan
-
-
-def _owner(stores: Sequence[Store]) -> tuple[int, int] | None:
-    """The user and group of the first source, where this process may give files away."""
-    import os
-
-    if not stores or os.geteuid() != 0:
-        return None
-    status = stores[0].root.stat()
-    return status.st_uid, status.st_gid
-
-
-def _show(
-    style: Style, request: _Request, plan: SalvagePlan, carried: Sequence[Carried], rebuild: RebuildPlan | None
-) -> Exit:
+def _show(style: Style, request: _Request, found: Salvaged, stores: Sequence[Store]) -> Exit:
     from rmqtool.show.salvage_json import salvage_json
     from rmqtool.show.salvage_text import show_salvage, worth_showing
 
-    findings = rebuild.findings if rebuild else []
-    is_left = plan.is_empty or plan.is_lossy or any(each.problem for each in carried)
-    is_left = is_left or any(finding.severity == "error" for finding in findings)
-    status = Exit.LOSSY if plan.is_unread else Exit.FINDINGS if is_left else Exit.OK
-    state: SalvageState = "nothing" if plan.is_empty else "done" if rebuild else "planned"
     if style.json:
-        result = salvage_json(plan, carried, rebuild, request.output, state)
-        write_document(style, "salvage", style.store, result, findings=worth_showing(findings), status=status)
-        return status
-    show_salvage(plan, carried, rebuild, style)
+        result = salvage_json(found, request.output)
+        findings = worth_showing(found.rebuild.findings if found.rebuild else ())
+        write_document(style, "salvage", style.store, result, findings=findings, status=found.status)
+        return found.status
+    show_salvage(found, style)
     if not style.quiet:
         following = join(["rmqtool", "verify", str(request.output)])
-        notes = {"nothing": "no message proves itself: nothing is written",
+        notes = {"nothing": f"{_why_nothing(request, found, stores)}: nothing is written",
                  "planned": f"nothing is written yet; next: {join(request.words)}",
                  "done": f"done; next: {following}"}  # fmt: skip
-        note(notes[state])
-    return status
+        note(notes[found.state])
+    return found.status
+
+
+def _why_nothing(request: _Request, found: Salvaged, stores: Sequence[Store]) -> str:
+    from rmqtool.store.snapshot import Snapshot
+    from rmqtool.store.why_nothing import NOTHING_FITS, why_nothing
+
+    if found.state != "nothing" or found.plan.is_empty:
+        return "no message proves itself"
+    with suppress(RmqtoolError):
+        if stores:
+            return why_nothing(Snapshot(stores[0]), request.filters)
+    return NOTHING_FITS

@@ -15,6 +15,7 @@ from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.files import RateLimit
 from rmqtool.base.times import parse_duration
 from rmqtool.base.visible import visible
+from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, jobs_option, store_options
 from rmqtool.commands.verifying import repeated_options, run_verification
@@ -26,10 +27,12 @@ from rmqtool.show.output import Style, note, write_document, write_text
 
 if TYPE_CHECKING:
     from rmqtool.repair.plan import Plan
+    from rmqtool.scan.filters import Filters
     from rmqtool.store.store import Store
     from rmqtool.verify.outcome import Outcome
     from rmqtool.verify.request import VerifyRequest
     from rmqtool.verify.saved_progress import SavedProgress
+    from rmqtool.verify.verification import Verification
 
 _EPILOG = examples_and_statuses(
     (
@@ -110,6 +113,7 @@ def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
     metavar="N",
     help="Show at most so many findings of one code; all are counted.",
 )
+@filter_options("topic", "exclude-topic")
 @jobs_option()
 @click.option(
     "--time-limit",
@@ -158,12 +162,14 @@ def verify(
     broker_version: Version | None,
     broker_conf: BrokerConf,
     limit_rate: RateLimit | None,
+    filters: Filters,
 ) -> int:
     """Check every message, queue entry and index entry.
 
     Messages are compared with the queues and the index, and these with the messages; at the end stand a verdict and
     a plan. STORE is the directory that broker.conf calls storePathRootDir. A store that a broker runs on may be
-    verified too: what grows meanwhile is not a fault. Nothing in the store is changed.
+    verified too: what grows meanwhile is not a fault. With --topic all is checked as well, and findings that name
+    another topic are left out. Nothing in the store is changed.
     """  # fmt: skip
     from rmqtool.findings.report import Selection
     from rmqtool.library.verified import plan_for
@@ -179,7 +185,7 @@ def verify(
     with workers_for(path, jobs) as pool:  # before there is a progress bar, which has a thread
         request = VerifyRequest(
             version=broker_version,
-            selection=Selection(only, skip),
+            selection=Selection(only, skip, filters.topic_choice or None),
             max_examples=max_examples,
             jobs=jobs,
             bodies=not fast,
@@ -190,13 +196,26 @@ def verify(
         started = monotonic()
         store = open_store(path, broker_conf)
         verification = Verification(store, request, _saved(resume, store, request))
+        missing = _missing_topics(verification, filters)
         with suppress(KeyboardInterrupt):  # what was found until then is shown
             run_verification(style, verification, pool)
     if verification.saved is not None:
         _tell_progress(style, verification.saved, is_complete=verification.complete)
     outcome = outcome_of(verification)
+    unseen = missing - verification.topics_seen
     options = repeated_options(broker_conf.path, broker_version, limit_rate, jobs)
-    return _show(style, outcome, plan_for(outcome, options), form, monotonic() - started)
+    status = _show(style, outcome, plan_for(outcome, options), form, monotonic() - started)
+    return Exit.FINDINGS if unseen and status == Exit.OK else status
+
+
+def _missing_topics(verification: Verification, filters: Filters) -> set[str]:
+    """The topics of ``--topic`` that have no queue and are not configured; a note says so before the log is read."""
+    from rmqtool.store.why_nothing import unknown_topic
+
+    missing = {topic: told for topic in filters.topics if (told := unknown_topic(verification.snapshot, topic))}
+    for told in missing.values():
+        note(f"WARNING: {told}")
+    return set(missing)
 
 
 def _saved(resume: Path | None, store: Store, request: VerifyRequest) -> SavedProgress | None:
@@ -219,27 +238,32 @@ def _tell_progress(style: Style, saved: SavedProgress, *, is_complete: bool) -> 
 
 
 def _show(style: Style, outcome: Outcome, plan: Plan, form: Form, seconds: float) -> int:
-    """Write the outcome; the exit status."""
-    from rmqtool.show.nagios import verify_answer
-    from rmqtool.show.open_metrics import verify_metrics
-    from rmqtool.show.verify_json import outcome_json
-    from rmqtool.show.verify_junit import junit_report
-    from rmqtool.show.verify_sarif import sarif_report
-    from rmqtool.show.verify_text import show_outcome
-
+    """Write the outcome; the exit status. What another form needs is not loaded: it would take longer than a check."""
     if style.json:
+        from rmqtool.show.verify_json import outcome_json
+
         result = {**outcome_json(outcome), "plan": plan.as_json()}
         write_document(style, "verify", str(outcome.root), result, findings=outcome.findings, status=outcome.status)
     elif form == "junit":
+        from rmqtool.show.verify_junit import junit_report
+
         write_text(junit_report(outcome, seconds))
     elif form == "sarif":
+        from rmqtool.show.verify_sarif import sarif_report
+
         write_text(sarif_report(outcome))
     elif form == "openmetrics":
+        from rmqtool.show.open_metrics import verify_metrics
+
         write_text(verify_metrics(outcome, seconds))
     elif form == "nagios":
+        from rmqtool.show.nagios import verify_answer
+
         answer = verify_answer(outcome, seconds)
         write_text(answer.text)
         return answer.status
     else:
+        from rmqtool.show.verify_text import show_outcome
+
         show_outcome(outcome, plan, style, seconds)
     return outcome.status

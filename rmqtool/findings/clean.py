@@ -160,4 +160,18 @@ OWN_RUNS = (
         "Once the loss is known and accepted, acknowledge the record. A record that cannot be read is reported, too.",
         remedy="rmqtool repair {store} --acknowledge",
     ),
+    Entry(
+        code="store.selection",
+        fault=None,
+        severity="info",
+        title="The store was made of chosen messages of another one",
+        what="`rmqtool salvage` made it with filters: other messages of its sources were left out on purpose. Its log "
+        "begins behind the end of the old one, so that ids and physical offsets of the old store lead to nothing here.",
+        how="Somebody asked for a part of a store.",
+        effect="none: it serves what was chosen",
+        versions=(("all", "do not look at .rmqtool."),),
+        repair="Nothing is to be done. The record is `.rmqtool/selection/selection.json`; where queue offsets were "
+        "counted anew, `queue-offsets.csv` beside it maps the old ones.",
+        remedy=None,
+    ),
 )

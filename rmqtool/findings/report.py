@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from rmqtool.findings.catalogue import CATALOGUE, finding
 from rmqtool.findings.finding import Finding, Severity
@@ -47,16 +47,30 @@ _ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
 _RANKS = {code: rank for rank, code in enumerate(CATALOGUE)}
 
 
+class Topics(Protocol):
+    """Some topics, by name or by pattern."""
+
+    def __contains__(self, topic: str, /) -> bool: ...
+
+
 @dataclass(frozen=True)
 class Selection:
-    """Which codes are wanted: those that begin with one of `only` (all without one) and with none of `skip`."""
+    """Which findings are wanted: their codes begin with one of `only` (all without one) and with none of `skip`.
+
+    Those that name a topic are wanted where it is one of `topics`; None: all of them.
+    """
 
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
+    topics: Topics | None = None
 
     def wants(self, code: str) -> bool:
-        """Whether findings of a code are reported."""
+        """Whether findings of a code are reported, of some topic."""
         return (not self.only or code.startswith(self.only)) and not code.startswith(self.skip or ("\0",))
+
+    def wants_finding(self, code: str, topic: str | None) -> bool:
+        """Whether a finding of a code that names this topic, or none, is reported."""
+        return self.wants(code) and (topic is None or self.topics is None or topic in self.topics)
 
     def wants_any(self, prefix: str) -> bool:
         """Whether a finding of some code that begins with `prefix` would be reported."""
@@ -89,33 +103,33 @@ class Report:
         if self.selection.wants(code):
             self.checked[code] = self.checked.get(code, 0) + count
 
-    def wants_example(self, code: str) -> bool:
+    def wants_example(self, code: str, topic: str | None = None) -> bool:
         """Whether the next finding of a code would be an example, so that its details are needed."""
         tally = self._tallies.get(code)
-        return self.selection.wants(code) and (tally is None or len(tally.examples) < self.max_examples)
+        return self.selection.wants_finding(code, topic) and (tally is None or len(tally.examples) < self.max_examples)
 
     def add(self, code: str, message: str, *, count: int = 1, **details: Any) -> None:
         """Add a finding of the catalogue; `details` as in `catalogue.finding`. It stands for `count`."""
-        if self.wants_example(code):
+        if self.wants_example(code, details.get("topic")):
             self.add_finding(replace(finding(code, message, store=self.root, **details), count=count))
         else:
-            self.count(code, count)
+            self.count(code, count, details.get("topic"))
 
     def doubt(self, what: str, text: str) -> None:
         """Note a possible loss of which the store has no trace: `what` in a few words, `text` in a sentence."""
         self.doubts[what] = text
 
-    def count(self, code: str, count: int) -> None:
-        """Count more findings of a code without an example."""
-        if not self.selection.wants(code):
+    def count(self, code: str, count: int, topic: str | None = None) -> None:
+        """Count more findings of a code without an example; `topic` is the one that they name."""
+        if not self.selection.wants_finding(code, topic):
             self._unwanted[code] = self._unwanted.get(code, 0) + count
         elif count:
             self._tallies.setdefault(code, Tally()).total += count
 
     def add_finding(self, finding: Finding) -> None:
         """Add a finding; a remedy that is `rmqtool verify` itself is left out."""
-        if not self.selection.wants(finding.code):
-            self.count(finding.code, finding.count)
+        if not self.selection.wants_finding(finding.code, finding.topic):
+            self.count(finding.code, finding.count, finding.topic)
             return
         if finding.remedy and finding.remedy.startswith(_OURSELVES):
             finding = replace(finding, remedy=None)

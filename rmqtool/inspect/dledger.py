@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from rmqtool.scan.reader import Event
 from rmqtool.scan.rows import Rows, make_rows, names_taken
 from rmqtool.scan.text import constant_strings
 from rmqtool.store.dledger_log import committed_index, scan_backwards, scan_entries
+from rmqtool.store.store import DLEDGER_DATA
 
 _INDEX_KINDS = ("empty", "dledger_index_unit")
 RAFT_COLUMNS = ("dledger_index", "dledger_term", "dledger_committed")
@@ -68,13 +70,18 @@ def _kept(location: Location, units: NDArray[np.void], options: ListingOptions) 
     return options.by_records(location.groups[0], all_of(masks, len(units)), offsets, sizes)
 
 
+def _committed(data_file: Path) -> int | None:
+    """The committed index beside a file of entries; None for one that lies elsewhere."""
+    return committed_index(data_file.parent.parent) if data_file.parent.name == DLEDGER_DATA else None
+
+
 class _FileListing:
     """The rows of one file."""
 
     def __init__(self, location: Location, mapped: MappedFile, options: ListingOptions) -> None:
         self._name = location.relative(mapped.path)
         self._options = options
-        self._committed = committed_index(mapped.path)
+        self._committed = _committed(mapped.path)
 
     def rows(self, events: Iterator[Event]) -> Iterator[Rows]:
         """Rows of the events that pass the filters, messages with Raft index and term from the entries' headers."""

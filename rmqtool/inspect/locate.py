@@ -17,15 +17,23 @@ from rmqtool.store.paths import (
     COMPACTION,
     COMPACTION_LOG,
     COMPACTION_QUEUE,
-    DLEDGER_DATA,
-    DLEDGER_INDEX,
     QUEUE_KINDS,
     Kind,
     Named,
     is_config_name,
     named_by,
 )
-from rmqtool.store.store import COMMIT_LOG, CONFIG, CONSUME_QUEUE, Store, holds_rocksdb, open_store, relative_to
+from rmqtool.store.store import (
+    COMMIT_LOG,
+    CONFIG,
+    CONSUME_QUEUE,
+    DLEDGER_DATA,
+    DLEDGER_INDEX,
+    Store,
+    holds_rocksdb,
+    open_store,
+    relative_to,
+)
 
 _FOLDER_OF = {kind: folder for folder, kind in QUEUE_KINDS.items()}
 

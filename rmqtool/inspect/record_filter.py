@@ -19,8 +19,8 @@ from rmqtool.inspect.locate import FileGroup, Location
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.filters import Filters, Mask
 from rmqtool.scan.pointed_records import Heads, Offsets, passing_records, read_heads
-from rmqtool.store.paths import COMPACTION_LOG, COMPACTION_QUEUE, DLEDGER_DATA
-from rmqtool.store.store import open_store
+from rmqtool.store.paths import COMPACTION_LOG, COMPACTION_QUEUE
+from rmqtool.store.store import DLEDGER_DATA, open_store
 
 _OF_HEADS = ("store_timestamp",)  # filters that need no more of a record than its head
 

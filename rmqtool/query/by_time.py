@@ -55,6 +55,7 @@ def _offset_in(snapshot: Snapshot, mapped: MappedFile, timestamp: int) -> int:
 def _time_from(snapshot: Snapshot, mapped: MappedFile, position: int) -> tuple[int, int] | None:
     """Position and store time of the first record of a file at or behind `position`."""
     with InputFile(mapped.path, snapshot.reading) as file:
-        position = find_next(file, mapped.start_offset, position)
-    frame = record_at([mapped], mapped.start_offset + position) if position < mapped.size else None
+        position = find_next(file, mapped.start_offset, position, mapped.header_size)
+    offset = mapped.start_offset + position + mapped.header_size
+    frame = record_at([mapped], offset) if position < mapped.size else None
     return None if frame is None else (position, int(frame.headers.field("store_timestamp")[0]))

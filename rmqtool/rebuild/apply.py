@@ -95,7 +95,8 @@ def _staged_database(plan: RebuildPlan, writer: DatabaseWriter, transaction: Tra
     rows = plan.source.rows
     is_all, is_whole = plan.options.selection.is_all, _completes_queues(plan)
     carried = plan.conversion.carried if plan.conversion else ()
-    complete(writer, rows, is_all=is_all, is_whole=is_whole, ends=((queue.name, queue.last) for queue in carried))
+    ends = ((queue.name, queue.last) for queue in carried)
+    complete(writer, rows, plan.source.keeps, is_all=is_all, is_whole=is_whole, ends=ends)
     return stage_database(transaction, writer.directory, rows.path.name)
 
 

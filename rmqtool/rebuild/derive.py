@@ -81,7 +81,8 @@ class Derivation:
         self._held_batches: list[QueueUnits] = []
         if outputs.queues.get("simple"):
             kept = _kept(existing["simple"], task)
-            self.simple = SimpleQueues(self.queues, outputs.queues["simple"], kept, task.order, self.lost)
+            sinks = outputs.queues["simple"]
+            self.simple = SimpleQueues(self.queues, sinks, kept, task.order, self.lost, task.left_out)
             self.optional = OptionalUnits(existing["simple"], self.queues)
         if outputs.queues.get("batch"):
             self.batch = BatchQueues(self.queues, outputs.queues["batch"], _kept(existing["batch"], task))
@@ -184,8 +185,8 @@ class Derivation:
 
 
 def _kept(existing: ExistingQueues, task: RunTask) -> ExistingQueues:
-    """The queues that keep units below the log; none in the order of a broker, which begins with empty queues."""
-    return existing if task.order == "stored" else replace(existing, queues={})
+    """The queues that keep units below the log; none where they begin empty, as in the order of a broker."""
+    return existing if task.order == "stored" and not task.anew else replace(existing, queues={})
 
 
 _LEFT_OUT, _TAKEN, _REFUSED = range(3)

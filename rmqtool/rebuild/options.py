@@ -18,7 +18,12 @@ Target = Literal["files", "rocksdb"]
 
 @dataclass(frozen=True)
 class RebuildOptions:
-    """Parts and queues to rebuild, the release whose rules count, the order of units, and whether to neutralise."""
+    """Parts and queues to rebuild, the release whose rules count, the order of units, and whether to neutralise.
+
+    `left_out` messages were left out of the log on purpose: so many units more may be missing in a queue. Of queues
+    without a message in the log those of `untouched` stay, with their last file only where messages were left out.
+    Where queues are made `anew`, nothing of those that are there stays.
+    """
 
     parts: frozenset[Part]
     selection: QueueSelection = field(default_factory=QueueSelection)
@@ -27,6 +32,9 @@ class RebuildOptions:
     limit: RateLimit | None = None
     neutralise: bool = False
     jobs: int = 1  # processes that read the log
+    left_out: int = 0
+    anew: bool = False
+    untouched: QueueSelection = field(default_factory=QueueSelection)
     target: Target | None = None  # of a conversion
 
 

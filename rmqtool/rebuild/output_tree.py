@@ -61,7 +61,7 @@ def _write(source: RebuildSource, directory: Path, progress: Progress) -> Rebuil
             is_all = source.options.selection.is_all
             for name in jumps:
                 writer.leave_out(name)
-            complete(writer, source.rows, is_all=is_all, is_whole=is_all)
+            complete(writer, source.rows, source.keeps, is_all=is_all, is_whole=is_all)
         return plan
 
 
@@ -98,6 +98,8 @@ def _prepare(source: RebuildSource, directory: Path) -> None:
 
 
 def _copy_queue(source: RebuildSource, name: QueueName, kind: Kind, directory: Path) -> None:
+    """Copy a queue as it is; where messages were left out its last file, which has its next offset."""
     existing = source.existing[kind].queues.get(name)
-    for file in existing.files if existing else ():
+    files = existing.files if existing else ()
+    for file in files[-1:] if source.options.left_out else files:
         copy_file(file.path, directory / directory_of(name, kind) / file.path.name)

@@ -248,11 +248,15 @@ def _queue_plans(source: RebuildSource, derivation: Derivation, comparisons: Com
                 yield _derived_rows(source, comparisons.rows[kind], placement, queue, name)
     for existing in source.file_queues if comparisons.queues else ():
         name = QueueName(existing.topic, existing.queue_id)
-        if (name, existing.kind) not in done and source.options.selection.takes(*name):
+        if (name, existing.kind) not in done and _stays(source, name):
             yield _untouched(source, existing, name)
     for name in source.rows.lasts if comparisons.rows else ():
-        if (name, "rocksdb") not in done and source.options.selection.takes(*name):
+        if (name, "rocksdb") not in done and _stays(source, name):
             yield _untouched_rows(source, name)
+
+
+def _stays(source: RebuildSource, name: QueueName) -> bool:
+    return source.options.selection.takes(*name) and source.keeps(name)
 
 
 def _derived(

@@ -23,6 +23,7 @@ Order = Literal["stored", "broker"]
 """The rule for a unit's number: the queue offset stored with the message, or the order in which a broker appends."""
 
 _FEW = 8  # so few units with unexpected queue offsets may have damaged ones; more are believed
+_FILLED_AT_ONCE = 1 << 18  # placeholders
 _FREE_GAP = 64  # units that may be missing though no byte of the log is: a broker leaves out one or two at a crash
 
 
@@ -76,14 +77,19 @@ class SimpleQueues:
         existing: ExistingQueues,
         order: Order,
         lost: LostExtents,
+        left_out: int = 0,
     ) -> None:
-        """`names` are the queues by number, and grow with the pass; `existing` ones keep their units below the log."""
+        """`names` are the queues by number, and grow with the pass; `existing` ones keep their units below the log.
+
+        `left_out` messages are not in the log on purpose.
+        """
         self.irregular: dict[int, Irregular] = defaultdict(Irregular)
         self._names = names
         self._sinks = sinks
         self._existing = existing
         self._order = order
         self._lost = lost
+        self._left_out = left_out
         self._ends = np.empty(0, dtype=np.int64)  # number of the next unit, -1 before the first
         self._last = np.empty(0, dtype=np.int64)  # physical offset of the last unit
         self._firsts: dict[int, int] = {}  # number of the unit that the first file begins with
@@ -263,12 +269,14 @@ class SimpleQueues:
     def _fill_gap(self, queue: int, end: int, begin: int, run: _Run) -> bool:
         """Put placeholders where records are lost; False when more are missing than lost bytes can have held."""
         lost = self._lost.between(int(self._last[queue]), run.first_physical_offset)
-        if begin - end > _FREE_GAP + lost.size // MIN_MESSAGE_SIZE:
+        if begin - end > _FREE_GAP + lost.size // MIN_MESSAGE_SIZE + self._left_out:
             self.irregular[queue].jump = self.irregular[queue].jump or (end, begin)
             return False
         self.irregular[queue].neutral += begin - end
-        timestamps = np.full(begin - end, run.timestamps[0], dtype=np.int64)
-        self._write(queue, end, placeholder_units(run.units[:1], begin - end, lost.missing), timestamps)
+        for first in range(end, begin, _FILLED_AT_ONCE):
+            count = min(begin - first, _FILLED_AT_ONCE)
+            timestamps = np.full(count, run.timestamps[0], dtype=np.int64)
+            self._write(queue, first, placeholder_units(run.units[:1], count, lost.missing), timestamps)
         return True
 
 

@@ -46,6 +46,8 @@ class RunTask:
     learns_batch_topics: bool = False
     queues: bool = True
     index: bool = True
+    anew: bool = False  # whether nothing of the queues that are there stays
+    left_out: int = 0  # messages that the log does not hold on purpose
 
 
 @dataclass(frozen=True)

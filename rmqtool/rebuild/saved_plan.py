@@ -80,7 +80,7 @@ class SavedPlan(PlanFile):
             base.limit,
             saved["neutralise"] is True,
             base.jobs,
-            self._target,
+            target=self._target,
         )
 
     @property

@@ -72,6 +72,10 @@ class RebuildSource:
         is_newer = self.releases.oldest >= ROCKSDB_LIGHT_QUEUES
         return RowRules(self.snapshot.log_min_offset, has_light_queues=self._has_light_rows or is_newer)
 
+    def keeps(self, name: QueueName) -> bool:
+        """Whether a queue stays as it is where the log holds no message of it."""
+        return self.options.untouched.takes(*name) and not self.options.anew
+
     def takes_files(self, name: QueueName) -> bool:
         """Whether a queue has files: light queues may only be in RocksDB (`combineCQUseRocksdbForLmq`)."""
         return not (self._only_light_rows and name.topic.startswith(LMQ_PREFIX))
@@ -183,4 +187,6 @@ def _task(source: RebuildSource) -> RunTask:
         drops_wrong_bodies=options.neutralise,
         batch_topics=frozenset(source.batch_topics),
         learns_batch_topics=source.learns_batch_topics,
+        anew=options.anew,
+        left_out=options.left_out,
     )

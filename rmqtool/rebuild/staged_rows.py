@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from rmqtool.broker.dispatched_units import QueueName
@@ -104,12 +104,13 @@ class DatabaseWriter:
 def complete(
     writer: DatabaseWriter,
     stored: StoredRows,
+    keeps: Callable[[QueueName], bool],
     *,
     is_all: bool,
     is_whole: bool,
     ends: Iterable[tuple[QueueName, LastUnit]] = (),
 ) -> None:
-    """Add the queues that were not written, then the `ends` of queues without rows, and finish.
+    """Add the queues that were not written and that stay as they are, the `ends` of queues without rows, and finish.
 
     Unless `is_all`, they were not asked for: raises UnreadableError where not all of them can be read. With `is_whole`
     all that the log gives was dispatched.
@@ -117,7 +118,7 @@ def complete(
     if not is_all:
         stored.require_whole()
     for name in stored.lasts:
-        if name not in writer.names:
+        if name not in writer.names and keeps(name):
             writer.carry_over(name, stored)
     for name, last in ends:
         writer.end(name, last)

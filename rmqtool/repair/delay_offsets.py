@@ -11,6 +11,7 @@ from rmqtool.store.deliveries import LEVELS, Deliveries
 from rmqtool.store.queue_range import QueueRange
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
+from rmqtool.transaction.selections import chosen_until
 
 
 class DelayOffsets:
@@ -26,7 +27,7 @@ class DelayOffsets:
         if newest is None:
             return {}
         messages = SingleMessages(snapshot)
-        deliveries = Deliveries(messages, newest, newest + 1)
+        deliveries = Deliveries(messages, newest, newest + 1, chosen_until(snapshot.store.root))
         ends = {level: deliveries.end_of(level) for level in range(1, LEVELS + 1)}
         return {level: end for level, end in ends.items() if end is not None}
 

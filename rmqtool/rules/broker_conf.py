@@ -42,7 +42,15 @@ class BrokerConf:
     @property
     def commit_log_paths(self) -> tuple[str, ...]:
         """`storePathCommitLog` and `readOnlyCommitLogStorePaths`, which counts only when the former has several."""
-        paths = (self.text("storePathCommitLog") or "").split(_MULTI_PATH_SPLITTER)
+        return self._paths("storePathCommitLog")
+
+    @property
+    def dledger_log_paths(self) -> tuple[str, ...]:
+        """`storePathDLedgerCommitLog`, with `readOnlyCommitLogStorePaths` as above."""
+        return self._paths("storePathDLedgerCommitLog")
+
+    def _paths(self, name: str) -> tuple[str, ...]:
+        paths = (self.text(name) or "").split(_MULTI_PATH_SPLITTER)
         if len(paths) > 1:
             paths += (self.text("readOnlyCommitLogStorePaths") or "").split(_MULTI_PATH_SPLITTER)
         return tuple(dict.fromkeys(path for path in paths if path))

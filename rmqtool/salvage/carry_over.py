@@ -30,15 +30,23 @@ class Carried:
     problem: str | None = None
 
 
-def find_carried(stores: Sequence[Store], main: Store | None) -> list[Carried]:
-    """What is carried over; ext units go with the queues of `main` that point to them."""
+def find_carried(stores: Sequence[Store], main: Store | None, *, only_config: bool = False) -> list[Carried]:
+    """What is carried over; ext units go with the queues of `main` that point to them.
+
+    With `only_config` without the files in which physical offsets stand, or messages of all topics (`not_carried`).
+    """
     names = {f"{CONFIG}/{entry.name}" for store in stores for entry in list_directory(store.root / CONFIG)}
     found = [_first_of(stores, name) for name in sorted(names)]
-    for name in (*_TREES, *_FILES, *(f"{file}{_BACKUP}" for file in _FILES)):
-        found += [_first_of(stores, name)] if any(os.path.exists(store.root / name) for store in stores) else []
+    found += [] if only_config else [_first_of(stores, name) for name in not_carried(stores)]
     if main and main.has_ext_units:
         found.append(Carried(CONSUME_QUEUE_EXT, stores.index(main)))
     return found
+
+
+def not_carried(stores: Sequence[Store]) -> list[str]:
+    """What stores have beside log, queues, index and config: timers, epochs, compacted messages, RocksDB."""
+    names = (*_TREES, *_FILES, *(f"{file}{_BACKUP}" for file in _FILES))
+    return [name for name in names if any(os.path.exists(store.root / name) for store in stores)]
 
 
 def carry_over(stores: Sequence[Store], carried: Sequence[Carried], directory: Path) -> list[Carried]:

@@ -45,6 +45,13 @@ def rebuild_sources(main: Store | None, directory: Path, conf: BrokerConf) -> It
     yield Store(directory, "default", conf, log)
 
 
+def with_delays(store: Store) -> Store:
+    """The store with its delay levels as settings: of another log its queues do not show them."""
+    delays = Snapshot(store).delay_levels.delays
+    settings = {**store.conf.settings, "messageDelayLevel": " ".join(f"{delay // 1000}s" for delay in delays)}
+    return replace(store, conf=replace(store.conf, settings=settings))
+
+
 def write_checkpoint(store: Store, main: Store | None, last_record: tuple[int, int], version: Version | None) -> None:
     """Write the checkpoint of the new `store`: all queues are complete to the last record, and so is the index.
 

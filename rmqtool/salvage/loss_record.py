@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from rmqtool.salvage.plan import SalvagePlan
 from rmqtool.salvage.ranges import Ranges, meets
 from rmqtool.store.store import Store
 from rmqtool.transaction import Loss, recorded_losses
-from rmqtool.transaction.losses import MAX_LISTED, LostExtent
+from rmqtool.transaction.losses import MAX_LISTED, DroppedUnits, LostExtent
 
 COMMAND = "salvage"
 _NEUTRAL = "rebuild.neutral-units"
@@ -39,16 +39,16 @@ def losses_of(
         tuple(LostExtent(gap.physical_offset, gap.size, "missing") for gap in gaps[:MAX_LISTED]),
         behind.dropped,
         behind.files,
-        _messages(behind, findings),
+        lost_messages(behind.dropped, findings),
         (*behind.proofs, *_left(plan)),
     )
     return [*recorded, *(() if loss.is_none else (loss,))]
 
 
-def _messages(behind: Loss, findings: Sequence[Finding]) -> dict[str, int]:
+def lost_messages(dropped: Iterable[DroppedUnits], findings: Sequence[Finding]) -> dict[str, int]:
     """Lost messages by topic as far as the queues of the source tell."""
     counts: Counter[str] = Counter()
-    for each in behind.dropped:
+    for each in dropped:
         counts[each.topic] += each.units
     for finding in findings:
         if finding.code == _NEUTRAL and finding.topic:

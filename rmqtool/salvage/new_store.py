@@ -15,7 +15,7 @@ from rmqtool.base.byte_size import byte_size
 from rmqtool.base.errors import UnwritableError, UsageError
 from rmqtool.transaction.system import SYSTEM, remove_tree, sync_path
 
-_LOCK = "salvage.lock"
+_LOCK = "new-store.lock"
 _STORE, _DERIVED = "store", "derived"
 _RESERVE = 64 << 20  # bytes that stay free
 
@@ -35,7 +35,7 @@ def require_free_name(target: Path, sources: Sequence[Path]) -> None:
 def partial_directory(target: Path) -> Path:
     """Where a store is made that is not finished."""
     where = Path(os.path.abspath(target))
-    return where.parent / f".{where.name}.rmqtool-salvage"
+    return where.parent / f".{where.name}.rmqtool-new"
 
 
 class NewStore:
@@ -113,13 +113,13 @@ class NewStore:
             if self._partial.is_dir() and not any(self._partial.iterdir()):
                 flags |= os.O_CREAT  # killed before it made its lock
             else:
-                raise UsageError("in the way, and not made by rmqtool salvage: move it away", file=self._partial)
+                raise UsageError("in the way, and not made by rmqtool: move it away", file=self._partial)
         descriptor = os.open(self._partial / _LOCK, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(descriptor)
-            raise UsageError("another rmqtool salvage is writing this store", file=self._partial) from error
+            raise UsageError("another rmqtool is writing this store", file=self._partial) from error
         return descriptor
 
 

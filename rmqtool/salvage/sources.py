@@ -22,7 +22,7 @@ class Sources:
         self.files = files
         self.file_size = file_size
         self._open = SalvagedFiles(reading)
-        self._block = Block()
+        self.block = Block()  # for whoever reads next
 
     def __enter__(self) -> Sources:
         return self
@@ -72,7 +72,7 @@ class Sources:
         return self._read(one, physical_offset, size) == self._read(other, physical_offset, size)
 
     def _carver(self, number: int, topics: frozenset[str] | None = None) -> Carver:
-        return Carver(self.files[number], self.file(number), self._block, self.file_size, topics)
+        return Carver(self.files[number], self.file(number), self.block, self.file_size, topics)
 
     def _read(self, extent: np.void, physical_offset: int, size: int) -> bytes:
         position = physical_offset - int(extent["physical_offset"]) + int(extent["position"])

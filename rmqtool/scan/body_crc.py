@@ -1,4 +1,4 @@
-"""Body CRCs of a run of records."""
+"""CRCs of many slices of a block at once, and those of bodies."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from rmqtool.formats.crc import CRC_MASK
 from rmqtool.scan.block import Block, Positions
 from rmqtool.scan.frames import RecordRun
 
-_SMALL_BODY = 400  # mean size, bytes
-_BATCH = 512  # bytes objects at a time: their memory stays in the processor's cache
+_COPIED = 2 << 10  # up to this mean size a copy takes less time than a view of Python, bytes
+_BATCH, _BATCH_SIZE = 512, 256 << 10  # bytes objects at a time, and bytes: they stay in the processor's cache
 _INLINE = 12  # Arrow keeps views up to this size inside the view itself
 
 
 def wrong_bodies(frames: RecordRun) -> NDArray[np.bool_]:
     """Which bodies do not have the stored CRC; the broker does not check that of an empty body."""
-    computed = body_crcs(frames.block, frames.body_positions, frames.body_sizes)
+    computed = crcs_of(frames.block, frames.body_positions, frames.body_sizes)
     wrong: NDArray[np.bool_] = computed != frames.headers.field("body_crc").view(np.uint32)
     wrong &= frames.body_sizes != 0
     return wrong
 
 
-def body_crcs(block: Block, positions: Positions, sizes: Positions) -> NDArray[np.uint32]:
-    """CRC-32 of each body, sign bit cleared as `UtilAll#crc32` does; of no bytes: 0."""
-    count = len(positions)
-    if count and int(sizes.sum()) < _SMALL_BODY * count and int(sizes.min()) > _INLINE:
-        crcs = _small(block, positions, sizes)
+def crcs_of(block: Block, positions: Positions, sizes: Positions) -> NDArray[np.uint32]:
+    """CRC-32 of each of many slices of a block, sign bit cleared as `UtilAll#crc32` does; of no bytes: 0."""
+    count, total = len(positions), int(sizes.sum())
+    if count and total <= _COPIED * count and int(sizes.min()) > _INLINE:
+        crcs = _copied(block, positions, sizes, min(_BATCH, _BATCH_SIZE * count // total))
     else:
-        crcs = _large(block, positions, sizes)
+        crcs = _viewed(block, positions, sizes)
     return np.array(array("I", crcs), dtype=np.uint32) & np.uint32(CRC_MASK)
 
 
-def _large(block: Block, positions: Positions, sizes: Positions) -> list[int]:
+def _viewed(block: Block, positions: Positions, sizes: Positions) -> list[int]:
     view, crc32 = block.view, isal_zlib.crc32
     ends = (positions + sizes).tolist()
     return [crc32(view[start:end]) for start, end in zip(positions.tolist(), ends, strict=True)]
 
 
-def _small(block: Block, positions: Positions, sizes: Positions) -> list[int]:
-    """For small bodies half of the time is Python's: Arrow makes the bytes objects, `map` the calls."""
+def _copied(block: Block, positions: Positions, sizes: Positions, batch: int) -> list[int]:
+    """For small slices most of the time is Python's: Arrow makes the bytes objects, `map` the calls."""
     count = len(positions)
     views = np.zeros((count, 4), dtype=np.int32)  # size, prefix, buffer number, position: an Arrow BinaryView
     views[:, 0] = sizes
     views[:, 3] = positions
     buffers = [None, pa.py_buffer(views), pa.py_buffer(block.data)]
-    bodies = pa.Array.from_buffers(pa.binary_view(), count, buffers)
+    slices = pa.Array.from_buffers(pa.binary_view(), count, buffers)
     crcs: list[int] = []
-    for start in range(0, count, _BATCH):
-        crcs.extend(map(isal_zlib.crc32, bodies[start : start + _BATCH].to_numpy(zero_copy_only=False)))
+    for start in range(0, count, batch):
+        crcs.extend(map(isal_zlib.crc32, slices[start : start + batch].to_numpy(zero_copy_only=False).tolist()))
     return crcs

@@ -21,20 +21,23 @@ _MIN_STRIDE = 4 << 10
 _MAX_STRIDE = 32 << 10  # bytes between the starts of two lanes
 
 
-def chain(block: Block, start: int, limit: int | None = None) -> Positions:
+def chain(block: Block, start: int, limit: int | None = None, header_size: int = 0) -> Positions:
     """Positions of the records from `start` that lie in the block as a whole, as far as sizes lead.
+
+    A header of `header_size` bytes stands before each; the first header is at `start`.
 
     The records are not proven: a size may have led astray, and the first may be none. With `limit` at most that many
     records, without lanes: behind damage the next damage is near, and a walk far beyond it would be for nothing.
     """
-    if limit is None:
-        positions = _walk_in_lanes(block, start)
+    first = start + header_size
+    if limit is None and first < block.length:
+        positions = _walk_in_lanes(block, first, header_size)
         if positions is not None:
             return positions
-    return _walk_carefully(block, start, limit)
+    return _walk_carefully(block, first, limit, header_size)
 
 
-def _walk_carefully(block: Block, start: int, max_records: int | None) -> Positions:
+def _walk_carefully(block: Block, start: int, max_records: int | None, header_size: int) -> Positions:
     positions: list[int] = []
     position, limit, data = start, block.length, block.data
     while position + MIN_MESSAGE_SIZE <= limit and len(positions) != max_records:
@@ -42,16 +45,16 @@ def _walk_carefully(block: Block, start: int, max_records: int | None) -> Positi
         if magic_code not in (MAGIC_CODE_V1, MAGIC_CODE_V2) or not MIN_MESSAGE_SIZE <= size <= limit - position:
             break
         positions.append(position)
-        position += size
+        position += size + header_size
     return np.array(positions, dtype=np.intp)
 
 
-def _walk_in_lanes(block: Block, start: int) -> Positions | None:
+def _walk_in_lanes(block: Block, start: int, header_size: int) -> Positions | None:
     """The chain, or None when the lanes do not prove each other."""
     stride = _stride(block, start)
     starts = _lane_starts(block, start, stride)
-    ends = np.append(starts[1:], block.length)
-    path = _step(block, starts, ends, 2 * stride // MIN_MESSAGE_SIZE)
+    ends = np.append(starts[1:], block.length + header_size)  # as if one more header were behind the last record
+    path = _step(block, starts, ends, 2 * stride // MIN_MESSAGE_SIZE, header_size)
     if path is None:
         return None
     inside = path < ends[:, None]
@@ -59,7 +62,7 @@ def _walk_in_lanes(block: Block, start: int) -> Positions | None:
     if not (landed[:-1] == ends[:-1]).all():
         return None
     positions = path[inside]
-    return positions if landed[-1] == block.length else positions[:-1]  # the last one may be cut by the block's end
+    return positions if landed[-1] == ends[-1] else positions[:-1]  # the last one may be cut by the block's end
 
 
 def _stride(block: Block, start: int) -> int:
@@ -82,7 +85,7 @@ def _lane_starts(block: Block, start: int, stride: int) -> Positions:
     return np.array(starts, dtype=np.intp)
 
 
-def _step(block: Block, starts: Positions, ends: Positions, max_steps: int) -> Positions | None:
+def _step(block: Block, starts: Positions, ends: Positions, max_steps: int, header_size: int) -> Positions | None:
     """All lanes' positions, shape (lanes, steps); None when some lane is not through after `max_steps`.
 
     A size that leads out of the block ends its lane one byte behind the block, however large it is.
@@ -90,10 +93,12 @@ def _step(block: Block, starts: Positions, ends: Positions, max_steps: int) -> P
     sizes = block.sizes
     path = np.empty((max_steps, len(starts)), dtype=np.intp)
     path[0] = starts
-    behind = np.array(block.length + 1)
+    behind = np.array(block.length + header_size + 1)
     for step in range(1, max_steps):
         previous, current = path[step - 1], path[step]
         np.add(previous, sizes[previous], out=current)
+        if header_size:
+            current += header_size
         np.minimum(current, behind, out=current)
         if step % 4 == 0 and (current >= ends).all():
             return path[: step + 1].T

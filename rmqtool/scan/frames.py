@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqtool.formats.dledger import ENTRY_DTYPE, ENTRY_HEADER_SIZE, MAGIC_ENTRY
 from rmqtool.formats.message import (
     HEADER_DTYPES,
     HOST_BITS,
@@ -177,6 +178,13 @@ def sound_prefix(block: Block, positions: Positions) -> RecordRun:
     }
     frames = RecordRun(block, positions, headers, sizes)
     return frames if fits.all() else frames[: int(np.argmin(fits))]
+
+
+def in_whole_entries(frames: RecordRun) -> RecordRun:
+    """The records at the head of a run that are all of an entry of DLedger each, with its header before them."""
+    headers = frames.block.gather(ENTRY_DTYPE, frames.positions - ENTRY_HEADER_SIZE)
+    whole = (headers["magic"] == MAGIC_ENTRY) & (headers["size"] == frames.message_sizes + ENTRY_HEADER_SIZE)
+    return frames if whole.all() else frames[: int(np.argmin(whole))]
 
 
 def _topic_widths(is_v2: NDArray[np.bool_] | None) -> Positions:

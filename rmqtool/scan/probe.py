@@ -6,6 +6,8 @@ import re
 from typing import Literal
 
 from rmqtool.base.files import InputFile
+from rmqtool.formats.dledger import ENTRY_DTYPE, MAGIC_BLANK, MAGIC_ENTRY
+from rmqtool.formats.layout import struct_of
 from rmqtool.formats.message import (
     BLANK_SIZE,
     BODY_SIZE_WIDTH,
@@ -31,22 +33,45 @@ _MAGIC_CODES = re.compile(
     )
 )
 _OVERLAP = SIZE_AND_MAGIC.size
+_ENTRY_START = struct_of(ENTRY_DTYPE, "magic", "size")
 _LEADING_ZEROS = 3
 _FIRST_READ = 16 << 10  # damage is mostly small; only where it is not, more is read at once, bytes
 
 
 class Probe:
-    """The kind and size of the bytes at `position` of a file whose first byte has physical offset `start_offset`."""
+    """The kind and size of the bytes at `position` of a file whose first byte has physical offset `start_offset`.
 
-    def __init__(self, file: InputFile, start_offset: int, position: int) -> None:
+    With a `header_size` these are an entry of DLedger: a header of so many bytes and, at `record_position`, a message.
+    """
+
+    def __init__(self, file: InputFile, start_offset: int, position: int, header_size: int = 0) -> None:
         self.file = file
         self.start_offset = start_offset
         self.position = position
+        self.record_position = position + header_size
         self.size = 0
-        self.kind = self._kind_of_bytes()
+        self.kind = self._kind_of_entry() if header_size else self._kind_of_bytes()
+
+    def _kind_of_entry(self) -> Kind:
+        head = self.file.read(self.position, _ENTRY_START.size)
+        if len(head) < _ENTRY_START.size:
+            return "truncated" if head.strip(b"\0") else "zeroed"
+        magic, size = _ENTRY_START.unpack(head)
+        self.size = size
+        if magic == MAGIC_BLANK:
+            return "blank"
+        if magic != MAGIC_ENTRY:
+            return "magic-code" if any(head) else "zeroed"
+        if self.position + size > self.file.size:
+            return "truncated" if size <= MAX_MESSAGE_SIZE else "lengths"
+        kind = self._kind_of_bytes()
+        if kind == "message" and self.record_position + self.size != self.position + size:
+            return "lengths"
+        self.size = size
+        return "magic-code" if kind in ("blank", "zeroed") else kind
 
     def _kind_of_bytes(self) -> Kind:
-        head = self.file.read(self.position, HEAD.size)
+        head = self.file.read(self.record_position, HEAD.size)
         if len(head) >= BLANK_SIZE:
             self.size, magic_code = SIZE_AND_MAGIC.unpack_from(head)
             if magic_code == MAGIC_CODE_BLANK:
@@ -60,7 +85,7 @@ class Probe:
         if len(head) < HEAD.size:
             return "truncated"
         _, magic_code, physical_offset, sys_flag = HEAD.unpack(head)
-        if physical_offset != self.start_offset + self.position:
+        if physical_offset != self.start_offset + self.record_position:
             return "physical-offset"
         return self._check_lengths(magic_code, sys_flag)
 
@@ -69,13 +94,13 @@ class Probe:
         width = topic_size_width(magic_code)
         if not header_size + width + PROPERTIES_SIZE_WIDTH <= self.size <= MAX_MESSAGE_SIZE:
             return "lengths"
-        if self.position + self.size > self.file.size:
+        if self.record_position + self.size > self.file.size:
             return "truncated"
-        body_size = _signed(self.file.read(self.position + header_size - BODY_SIZE_WIDTH, BODY_SIZE_WIDTH))
+        body_size = _signed(self.file.read(self.record_position + header_size - BODY_SIZE_WIDTH, BODY_SIZE_WIDTH))
         rest = self.size - header_size - body_size - width - PROPERTIES_SIZE_WIDTH
         if body_size < 0 or rest < 0:
             return "lengths"
-        topic_at = self.position + self.size - PROPERTIES_SIZE_WIDTH - rest - width
+        topic_at = self.record_position + self.size - PROPERTIES_SIZE_WIDTH - rest - width
         topic_size = _signed(self.file.read(topic_at, width))
         if not 0 <= topic_size <= rest:
             return "lengths"
@@ -83,23 +108,34 @@ class Probe:
         return "message" if properties_size == rest - topic_size else "lengths"
 
 
-def find_next(file: InputFile, start_offset: int, position: int) -> int:
+def find_next(file: InputFile, start_offset: int, position: int, header_size: int = 0) -> int:
     """Position of the first sound record or blank at or behind `position`; the file's size when there is none.
 
-    A blank counts only when its size leads exactly to the end of the file.
+    A blank counts only when its size leads exactly to the end of the file. With a `header_size` it is that of an entry.
     """
+    overlap, first = _OVERLAP + header_size, position
     size = _FIRST_READ
     while position < file.size:
         size = min(size, BLOCK_SIZE)
         data = file.read(position, size)
         for match in _MAGIC_CODES.finditer(data):
-            candidate = position + match.start() - MAGIC_POSITION
-            if match.start() >= MAGIC_POSITION and is_sound(Probe(file, start_offset, candidate)):
-                return candidate
-        if position + len(data) >= file.size or len(data) < _OVERLAP:
+            before = match.start() - MAGIC_POSITION - header_size
+            if before >= 0 and is_sound(Probe(file, start_offset, position + before, header_size)):
+                return position + before
+        if position + len(data) >= file.size or len(data) < overlap:
             break
-        position = skip_zeros(file, position + len(data) - _OVERLAP + 1)
+        position = skip_zeros(file, position + len(data) - overlap + 1)
         size *= 4
+    return _blank_of_entries(file, first) if header_size else file.size
+
+
+def _blank_of_entries(file: InputFile, position: int) -> int:
+    """Position of the blank at the end of a file of entries, at or behind `position`; the file's size without one."""
+    end = file.data_end(position)
+    for start in range(max(position, end - _ENTRY_START.size), end):  # its last bytes may be zero
+        head = file.read(start, _ENTRY_START.size)
+        if head == _ENTRY_START.pack(MAGIC_BLANK, file.size - start):
+            return start
     return file.size
 
 
@@ -117,8 +153,9 @@ def is_sound(probe: Probe) -> bool:
 
 def is_moved(probe: Probe) -> bool:
     """Whether it is a record that is sound but for its stored physical offset: no unclean stop leaves such a record."""
-    stored = HEAD.unpack(probe.file.read(probe.position, HEAD.size))[2]
-    return Probe(probe.file, stored - probe.position, probe.position).kind == "message"
+    stored = HEAD.unpack(probe.file.read(probe.record_position, HEAD.size))[2]
+    header_size = probe.record_position - probe.position
+    return Probe(probe.file, stored - probe.record_position, probe.position, header_size).kind == "message"
 
 
 def _signed(data: bytes) -> int:

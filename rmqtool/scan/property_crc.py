@@ -6,15 +6,22 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from isal import isal_zlib
 from numpy.typing import NDArray
 
-from rmqtool.formats.crc import CRC32_PROPERTY, CRC32_PROPERTY_SIZE, CRC_MASK, stored_record_crc
-from rmqtool.scan.block import Positions
+from rmqtool.formats.crc import CRC32_PROPERTY, CRC32_PROPERTY_SIZE
+from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from rmqtool.scan.block import Block, Positions
+from rmqtool.scan.body_crc import crcs_of
 from rmqtool.scan.frames import RecordRun
 
 _LOW_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
 _CRC32_HALVES = np.frombuffer(CRC32_PROPERTY, dtype="<u4")
+_CRC32_WORD = np.uint64(int.from_bytes(CRC32_PROPERTY, "little"))
+
+_WORDS = np.dtype([("name", "<u8"), ("separator", "u1"), ("eight_digits", "<u8"), ("two_digits", "<u2"), ("end", "u1")])
+"""The property as it stands, with its digits as numbers; they are least significant first, as these bytes are."""
+
+_NO_NUMBER = -1
 
 
 class WrongCrc(NamedTuple):
@@ -26,14 +33,43 @@ class WrongCrc(NamedTuple):
 
 def wrong_property_crcs(frames: RecordRun, rows: Positions) -> Iterator[tuple[int, WrongCrc]]:
     """Those of `rows`, as `rows_with_property_crc` gives them, whose property does not hold the record's CRC."""
-    view, crc32 = frames.block.view, isal_zlib.crc32
     starts = frames.positions[rows]
-    ends = starts + frames.message_sizes[rows]
-    for row, start, end in zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True):
-        stored = stored_record_crc(bytes(view[end - CRC32_PROPERTY_SIZE : end]))
-        computed = crc32(view[start : end - CRC32_PROPERTY_SIZE]) & CRC_MASK
-        if stored != computed:
-            yield row, WrongCrc(computed, stored)
+    sizes = frames.message_sizes[rows] - CRC32_PROPERTY_SIZE
+    stored = stored_crcs(frames.block, starts + sizes)
+    computed = crcs_of(frames.block, starts, sizes)
+    for index in np.flatnonzero(stored != computed).tolist():
+        number = int(stored[index])
+        yield int(rows[index]), WrongCrc(int(computed[index]), None if number == _NO_NUMBER else number)
+
+
+def stored_crcs(block: Block, positions: Positions) -> NDArray[np.int64]:
+    """The numbers in the properties at `positions`, as `stored_record_crc` reads them; -1 where there is none."""
+    properties = block.gather(_WORDS, positions)
+    low, are_low = _decimal(properties["eight_digits"])
+    high, are_high = _decimal(properties["two_digits"].astype(np.uint64) | np.uint64(0x3030_3030_3030_0000))
+    numbers = low.astype(np.int64) + high.astype(np.int64) * 100_000_000
+    sound = are_low & are_high
+    sound &= properties["name"] == _CRC32_WORD
+    sound &= properties["separator"] == NAME_VALUE_SEPARATOR
+    sound &= properties["end"] == PROPERTY_SEPARATOR
+    numbers[~sound] = _NO_NUMBER
+    return numbers
+
+
+def _decimal(words: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+    """The numbers that eight ASCII digits form, the first the least significant; and whether all eight are digits.
+
+    Neighbours are joined to pairs, pairs to fours, fours to eight: three steps for all texts instead of one for each.
+    """
+    zeros, tens = np.uint64(0x3030303030303030), np.uint64(0x0606060606060606)
+    upper = np.uint64(0xF0F0F0F0F0F0F0F0)
+    are_digits = (words & upper) == zeros
+    are_digits &= ((words + tens) & upper) == zeros  # `:` and what follows would carry into the upper half
+    values = words - zeros
+    for bits, mask in ((8, 0x00FF00FF00FF00FF), (16, 0x0000FFFF0000FFFF), (32, 0x00000000FFFFFFFF)):
+        power = np.uint64(10 ** (bits // 8))
+        values = (values & np.uint64(mask)) + power * ((values >> np.uint64(bits)) & np.uint64(mask))
+    return values, are_digits
 
 
 def rows_with_property_crc(frames: RecordRun) -> Positions:
@@ -41,11 +77,13 @@ def rows_with_property_crc(frames: RecordRun) -> Positions:
     rows = np.flatnonzero(frames.properties_sizes >= CRC32_PROPERTY_SIZE)
     positions = (frames.positions + frames.message_sizes)[rows] - CRC32_PROPERTY_SIZE
     names: NDArray[np.uint64] = frames.block.gather("<u8", positions)
+    if (names == _CRC32_WORD).all():
+        return rows
     halves = names.view("<u4").reshape(-1, 2)
     likely = halves == _CRC32_HALVES  # one half is equal even when one byte differs
     if not likely.any():
         return rows[:0]
-    other = names ^ np.uint64(int.from_bytes(CRC32_PROPERTY, "little"))
+    other = names ^ _CRC32_WORD
     bytes_other = np.bitwise_count((((other & _LOW_BITS) + _LOW_BITS) | other) & ~_LOW_BITS)
     matches: Positions = rows[bytes_other <= 1]
     return matches

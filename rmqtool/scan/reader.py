@@ -17,7 +17,7 @@ from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.scan.block import BLOCK_SIZE, Block
 from rmqtool.scan.chain import chain
 from rmqtool.scan.events import Blank, Damage, Reason
-from rmqtool.scan.frames import RecordRun, sound_prefix
+from rmqtool.scan.frames import RecordRun, in_whole_entries, sound_prefix
 from rmqtool.scan.probe import Probe, find_next, is_moved, is_sound, skip_zeros
 
 Event = RecordRun | Blank | Damage
@@ -58,7 +58,7 @@ def scan_files(
         if mapped.end_offset <= start or mapped.start_offset >= stop:
             continue
         with InputFile(mapped.path, reading) as file:
-            scan = _FileScan(block, file, mapped.start_offset, partial(ends.is_behind, file_number), usual_records)
+            scan = _FileScan(block, file, mapped, partial(ends.is_behind, file_number), usual_records)
             yield from scan.events(start, stop)
 
 
@@ -91,13 +91,16 @@ class _LogEnd:
 
 
 class _FileScan:
-    """The scan of one commit log file; positions are in the file, bytes."""
+    """The scan of one commit log file; positions are in the file, bytes.
+
+    Where headers stand before the records, as in the entries of DLedger, a position is that of a header.
+    """
 
     def __init__(
         self,
         block: Block,
         file: InputFile,
-        start_offset: int,
+        mapped: MappedFile,
         nothing_follows: Callable[[], bool],
         usual_records: int,
     ) -> None:
@@ -108,7 +111,8 @@ class _FileScan:
         self._max_records: int | None = None  # records of the next run, behind damage
         self._filled_for = -1  # where a record was seen that was not in the block
         self._file = file
-        self._start_offset = start_offset
+        self._start_offset = mapped.start_offset
+        self._header_size = mapped.header_size
         self._nothing_follows = nothing_follows
         self._usual_records = usual_records
 
@@ -134,7 +138,10 @@ class _FileScan:
     def _first_record(self, first: int) -> int:
         """Where to begin, bytes, so that a blank or a body that covers `first` is read before records inside it."""
         first = max(0, first - LONGEST_BLANK)
-        return find_next(self._file, self._start_offset, first) if first else 0
+        return self._find_next(first) if first else 0
+
+    def _find_next(self, position: int) -> int:
+        return find_next(self._file, self._start_offset, position, self._header_size)
 
     def _fill(self, position: int, size: int) -> None:
         length = min(max(size, self._block_size), self._file.size - position)
@@ -146,8 +153,10 @@ class _FileScan:
         """The sound records from `position` in the block; None when the first is not sound or not all there."""
         if not self._block_position <= position < self._block_end or self._is_cut(position):
             self._fill(position, BLOCK_SIZE)
-        positions = chain(self._block, position - self._block_position, self._max_records)
+        positions = chain(self._block, position - self._block_position, self._max_records, self._header_size)
         frames = sound_prefix(self._block, positions) if len(positions) else None
+        if frames and self._header_size:
+            frames = in_whole_entries(frames)
         if self._max_records is not None:
             self._max_records *= 2
         elif frames:
@@ -162,14 +171,14 @@ class _FileScan:
 
     def _other(self, position: int) -> Blank | Damage | Probe | None:
         """The event where the block has no sound record; a Probe asks to fill the block from there; None at the end."""
-        probe = Probe(self._file, self._start_offset, position)
+        probe = Probe(self._file, self._start_offset, position, self._header_size)
         if probe.kind == "message" and self._filled_for != position:
             return probe
         if probe.kind == "zeroed" and self._is_end(position):
             return None
         after = self._file.size
         if probe.kind != "blank" or not is_sound(probe):
-            after = find_next(self._file, self._start_offset, skip_zeros(self._file, position + 1))
+            after = self._find_next(skip_zeros(self._file, position + 1))
         if probe.kind == "blank" and after == self._file.size:
             return Blank(self._start_offset + position, after - position)
         self._max_records = _RECORDS_BEHIND_DAMAGE

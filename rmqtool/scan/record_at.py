@@ -18,14 +18,18 @@ def record_at(files: Sequence[MappedFile], physical_offset: int) -> RecordRun | 
     mapped = file_at(files, physical_offset)
     if mapped is None:
         return None
+    position = physical_offset - mapped.start_offset - mapped.header_size
+    if position < 0:
+        return None
     with InputFile(mapped.path) as file:
-        return _record(file, mapped.start_offset, physical_offset - mapped.start_offset)
+        return _record(file, mapped, position)
 
 
-def _record(file: InputFile, start_offset: int, position: int) -> RecordRun | None:
-    probe = Probe(file, start_offset, position)
+def _record(file: InputFile, mapped: MappedFile, position: int) -> RecordRun | None:
+    probe = Probe(file, mapped.start_offset, position, mapped.header_size)
     if probe.kind != "message":
         return None
-    block = Block(probe.size)
-    block.fill(file, position, probe.size, start_offset + position)
+    size = probe.size - mapped.header_size
+    block = Block(size)
+    block.fill(file, probe.record_position, size, mapped.start_offset + probe.record_position)
     return sound_prefix(block, np.zeros(1, dtype=np.intp)) or None

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +36,10 @@ class TopicChoice:
     def __contains__(self, topic: str) -> bool:
         """Whether a topic is chosen."""
         return (not self.wanted or self._wanted(topic)) and not self._excluded(topic)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process gets: the words, no compiled patterns."""
+        return {"wanted": self.wanted, "excluded": self.excluded}
 
     @property
     def names(self) -> tuple[str, ...] | None:

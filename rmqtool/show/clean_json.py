@@ -12,12 +12,15 @@ from rmqtool.clean.forecast import Forecast, Outlook
 from rmqtool.clean.losses import GroupLoss, Losses
 from rmqtool.clean.plan import CleanPlan
 from rmqtool.clean.undelivered import Undelivered
+from rmqtool.scan.topic_choice import TopicChoice
 from rmqtool.store.store import Store
 
 
-def clean_json(plan: CleanPlan, losses: Losses, forecast: Forecast) -> dict[str, Any]:
-    """The `result` of ``clean STORE``."""
-    store = plan.snapshot.store
+def clean_json(
+    plan: CleanPlan, losses: Losses, forecast: Forecast, topics: TopicChoice | None = None
+) -> dict[str, Any]:
+    """The `result` of ``clean STORE``; its lists of queues, topics and consumers are of `topics`, None: of all."""
+    store, chosen = plan.snapshot.store, losses if topics is None else losses.of(topics)
     return {
         **_moment("now", plan.now),
         "broker_version": str(plan.rules.version),
@@ -42,7 +45,7 @@ def clean_json(plan: CleanPlan, losses: Losses, forecast: Forecast) -> dict[str,
                 "messages_deleted": new.first_alive - old.first_alive,
             }
             for old, new in zip(plan.facts.states, plan.states, strict=True)
-            if (old.range, old.first_alive) != (new.range, new.first_alive)
+            if old.queue.topic in chosen.chosen and (old.range, old.first_alive) != (new.range, new.first_alive)
         ],
         "topics": [
             {
@@ -51,9 +54,9 @@ def clean_json(plan: CleanPlan, losses: Losses, forecast: Forecast) -> dict[str,
                 "messages_left": topic.messages_left,
                 "emptied": topic.messages_left == 0,
             }
-            for topic in losses.topics
+            for topic in chosen.topics
         ],
-        "consumers": [_consumer(item) for item in losses.groups],
+        "consumers": [_consumer(item) for item in chosen.groups],
         "delayed": [_undelivered(messages) for messages in losses.undelivered],
         "forecast": _forecast(forecast),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from shlex import quote
 
 from rich.console import Console
@@ -16,6 +16,7 @@ from rmqtool.clean.losses import Losses
 from rmqtool.clean.plan import CleanPlan
 from rmqtool.clean.undelivered import Undelivered
 from rmqtool.findings.finding import Finding, counted
+from rmqtool.scan.topic_choice import TopicChoice
 from rmqtool.show.clean_tables import answer, day_table, duration, file_table, moment
 from rmqtool.show.output import (
     Columns,
@@ -36,8 +37,18 @@ _KINDS = {
 }
 
 
-def show_plan(plan: CleanPlan, losses: Losses, forecast: Forecast, findings: Sequence[Finding], style: Style) -> None:
-    """Print a plan; verbose shows each file, each setting and each committed offset instead of sums."""
+def show_plan(
+    plan: CleanPlan,
+    losses: Losses,
+    forecast: Forecast,
+    findings: Sequence[Finding],
+    style: Style,
+    topics: TopicChoice,
+) -> None:
+    """Print a plan; verbose shows each file, each setting and each committed offset instead of sums.
+
+    The first sentence is about all topics, the tables of who loses what about `topics`.
+    """
     console, verbose = style.console(), style.verbosity > 0
     print_labelled(console, Text(), answer(plan, losses), style="bold")
     console.print()
@@ -45,8 +56,9 @@ def show_plan(plan: CleanPlan, losses: Losses, forecast: Forecast, findings: Seq
         print_labelled(console, Text(f"{label:<{_LABEL_WIDTH}} ", style="dim"), text)
     _show_files(console, plan, each=verbose)
     _show_runs(console, plan)
-    _show_consumers(console, losses, each=verbose)
-    _show_topics(console, losses)
+    _show_consumers(console, losses.of(topics), each=verbose)
+    _show_others(console, losses, topics)
+    _show_topics(console, losses.of(topics))
     _show_outlooks(console, plan, forecast)
     if verbose:
         _show_settings(console, plan)
@@ -203,6 +215,14 @@ def _show_consumers(console: Console, losses: Losses, *, each: bool) -> None:
         show_table(console, table("Who loses unread messages", columns, rows))
     for line in _undelivered_lines(losses):
         print_labelled(console, Text("lost         ", style="red"), line)
+
+
+def _show_others(console: Console, losses: Losses, topics: TopicChoice) -> None:
+    """What the tables leave out, where --topic or --exclude-topic leaves out a loss."""
+    others = replace(losses, groups=[each for each in losses.groups if each.topic not in topics])
+    if others.unread:
+        groups, messages = counted(others.losing_groups, "group"), counted(others.unread, "unread message")
+        print_labelled(console, Text("not shown    ", style="dim"), f"{groups} and {messages} of other topics")
 
 
 def _undelivered_lines(losses: Losses) -> Iterator[str]:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 
 from rmqtool.base.byte_size import byte_size
-from rmqtool.base.times import rfc3339
 from rmqtool.base.visible import visible
 from rmqtool.diff.advice import next_steps
 from rmqtool.diff.comparison import StoreComparison
@@ -18,6 +17,7 @@ from rmqtool.diff.tails import Tail
 from rmqtool.findings.finding import counted
 from rmqtool.scan.events import REASON_MEANINGS
 from rmqtool.show.output import Style, write_text
+from rmqtool.show.times import time_text
 from rmqtool.store.queue_range import QueueRange
 
 _WIDTH = 72  # columns of the picture
@@ -151,7 +151,7 @@ def _place(place: Place) -> str:
     queue = f"{message['topic']} queue {message['queue_id']} offset {message['queue_offset']}"
     wrong = "" if message["body_crc_ok"] else ", wrong body CRC"
     key = f", key {message['unique_key']}" if message["unique_key"] else ""
-    return f"{where}: {queue}, stored {rfc3339(message['store_timestamp'])}{key}{wrong}"
+    return f"{where}: {queue}, stored {time_text(message['store_timestamp'])}{key}{wrong}"
 
 
 def _epochs(comparison: StoreComparison) -> Iterator[str]:

@@ -60,7 +60,7 @@ def table(
         for row in rows
     )
     whole = element("table", element("caption", caption), element("thead", element("tr", head)), element("tbody", body))
-    return element("div", whole, class_="wide", tabindex=0, role="region", aria_label=caption)
+    return element("section", whole, class_="wide", tabindex=0, aria_label=caption)
 
 
 def picture(label: str, width: float, height: float, shapes: Iterable[Html], kind: str = "") -> Html:

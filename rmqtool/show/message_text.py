@@ -15,6 +15,7 @@ from rmqtool.formats.layout import field_meanings
 from rmqtool.formats.sys_flag import BORN_HOST_V6, INNER_BATCH, MULTI_TAGS, NEED_UNWRAP, STORE_HOST_V6
 from rmqtool.scan.decoding import BODY_DECODED, DECODE_ERROR
 from rmqtool.scan.events import REASON_MEANINGS
+from rmqtool.show.times import TIME, sentence, time_text
 
 BodyFormat = Literal["text", "hex", "json", "base64"]
 
@@ -47,7 +48,8 @@ def fields_text(row: dict[str, Any], layout: Struct | None, *, color: bool) -> s
     shown = {name: value for name, value in row.items() if name != "kind"}
     width = max(map(len, shown), default=0)
     lines = [_styled(row["kind"].replace("_", " "), color=color, bold=True)]
-    for name, value in shown.items():
+    for name, stored in shown.items():
+        value = sentence(stored) if name.endswith(TIME) and isinstance(stored, str) else stored
         text = visible("-" if value is None else str(value).lower() if isinstance(value, bool) else str(value))
         meaning = _styled(f"  {meanings[name]}", color=color, dim=True) if name in meanings else ""
         lines.append(f"{_INDENT}{name:<{width}}  {text}{meaning}")
@@ -71,7 +73,7 @@ def text_line(text: str) -> str:
 
 def _headline(message: dict[str, Any], *, color: bool) -> str:
     queue_position = f"{message['topic']} queue {message['queue_id']} offset {message['queue_offset']}"
-    when = message["store_time"] or message["store_timestamp"]
+    when = time_text(message["store_timestamp"])
     return (
         _styled(f"message  {message['physical_offset']}  ", color=color, fg="cyan")
         + _styled(visible(queue_position), color=color, bold=True)
@@ -80,7 +82,7 @@ def _headline(message: dict[str, Any], *, color: bool) -> str:
 
 
 def _fields(message: dict[str, Any]) -> list[str]:
-    born = message["born_time"] or message["born_timestamp"]
+    born = time_text(message["born_timestamp"])
     keys = " ".join(message["keys"]) or "-"
     lines = [
         f"id {message['message_id']}  {message['magic_code']}  in {message['file']}",

@@ -8,7 +8,6 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
@@ -17,6 +16,7 @@ from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.base.int64 import Int64, with_int64
 from rmqtool.base.visible import json_text, visible
 from rmqtool.findings.finding import Finding
+from rmqtool.show.times import sentence
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,7 +44,6 @@ class Style:
     store: str | None = None  # the path that the command was given, for its JSON
     progress: ProgressChoice = "auto"
     int64: Int64 = "number"  # in JSON
-    zone: tzinfo | None = None  # of times without one; None is this machine's
     pager: bool = True  # for output that is longer than the screen
     lines_begun: bool = False  # JSON lines are on their way: an error becomes a line too
 
@@ -154,15 +153,15 @@ def write_error(style: Style, command: str, error: RmqtoolError) -> None:
         write_document(style, command, style.store, None, status=error.status, error=error)
         return
     colored = style.wants_color_for_errors()
-    message = folded(f"rmqtool: {visible(str(error))}")
+    message = folded(f"rmqtool: {visible(sentence(str(error)))}")
     click.echo(click.style(message, fg="red") if colored else message, err=True, color=colored)
     if error.hint:
-        click.echo(folded(visible(error.hint), indent="  "), err=True)
+        click.echo(folded(visible(sentence(error.hint)), indent="  "), err=True)
 
 
 def note(text: str) -> None:
     """A sentence beside the data, on stderr."""
-    click.echo(folded(text), err=True)
+    click.echo(folded(sentence(text)), err=True)
 
 
 def folded(text: str, indent: str = "") -> str:
@@ -201,8 +200,9 @@ def show_finding(console: Console, finding: Finding) -> None:
     from rich.text import Text
 
     head = Text(f"{finding.severity}: ", style=_SEVERITY_STYLES[finding.severity])
-    print_labelled(console, head, f"{finding.file}: {finding.message}" if finding.file else finding.message)
-    print_labelled(console, Text("  broker: ", style="dim"), finding.effect, style="dim")
+    message = sentence(finding.message)
+    print_labelled(console, head, f"{finding.file}: {message}" if finding.file else message)
+    print_labelled(console, Text("  broker: ", style="dim"), sentence(finding.effect), style="dim")
     if finding.remedy:
         print_labelled(console, Text("  next: "), finding.remedy)
 

@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from rmqtool.base.byte_size import byte_size
-from rmqtool.base.times import rfc3339
 from rmqtool.inspect.log_statistics import LogStatistics, LogTotals
 from rmqtool.inspect.overview import Overview
 from rmqtool.inspect.summary import bytes_per_hour, group_failures, out_of_range, waiting
@@ -26,6 +25,7 @@ from rmqtool.show.output import (
     show_table,
     table,
 )
+from rmqtool.show.times import time_text
 
 _LABEL_WIDTH = 12
 _PICTURE_WIDTH = 32
@@ -95,7 +95,7 @@ def _log_facts(overview: Overview) -> Iterator[tuple[str, str]]:
         return
     yield "commit log", f"{files}, offsets {log_range.min_offset} to {log_range.max_offset}"
     if log_range.first_store_timestamp is not None:
-        yield "", f"stored {rfc3339(log_range.first_store_timestamp)} to {rfc3339(log_range.last_store_timestamp)}"
+        yield "", f"stored {time_text(log_range.first_store_timestamp)} to {time_text(log_range.last_store_timestamp)}"
     growth = bytes_per_hour(overview)
     if growth is not None:
         yield "", f"{byte_size(growth)} an hour on average"
@@ -142,7 +142,7 @@ def _pictures(statistics: LogStatistics) -> Iterator[tuple[str, str]]:
     yield "sizes", f"{_bars([count for _, count in sizes])}  {byte_size(sizes[0][0])} to {byte_size(2 * sizes[-1][0])}"
     times = statistics.times.bins(_PICTURE_WIDTH)
     if len(times) > 1:
-        yield "times", f"{_bars([count for _, count in times])}  from {rfc3339(times[0][0])}"
+        yield "times", f"{_bars([count for _, count in times])}  from {time_text(times[0][0])}"
 
 
 def _bars(counts: Sequence[int]) -> str:
@@ -298,7 +298,7 @@ def _checkpoint_moment(checkpoint: dict[str, int], field: str) -> str:
 
 
 def _moment(timestamp: int) -> str:
-    return rfc3339(timestamp) or "never" if timestamp > 0 else "never"
+    return time_text(timestamp) if timestamp > 0 else "never"
 
 
 def note_next(overview: Overview, *, is_scanned: bool) -> None:

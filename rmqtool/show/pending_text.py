@@ -8,13 +8,13 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from rmqtool.base.times import rfc3339
 from rmqtool.base.visible import visible
 from rmqtool.findings.finding import counted
 from rmqtool.pending.advice import next_steps
 from rmqtool.pending.waiting import OWED, Note
 from rmqtool.pending.work import Count, PendingWork
 from rmqtool.show.output import Columns, Style, show_table, table
+from rmqtool.show.times import sentence, time_text
 from rmqtool.store.snapshot import Snapshot
 
 _REASONS: Columns = [
@@ -61,9 +61,9 @@ def _show_lines(console: Console, lines: Iterable[str]) -> None:
 
 def _sentence(work: PendingWork) -> str:
     owed, request = work.owed, work.request
-    at = f"at {rfc3339(request.now)}"
+    at = f"at {time_text(request.now)}"
     if request.due_before is not None:
-        at += f" and due before {rfc3339(request.due_before)}"
+        at += f" and due before {time_text(request.due_before)}"
     if not owed.messages:
         return f"nothing is owed {at}" + ("" if work.is_whole else ", as far as it could be read")
     overdue = f", {owed.overdue} of them overdue" if owed.overdue else ""
@@ -76,7 +76,7 @@ def _reason(reason: tuple[str, int | None], topics: Sequence[str], groups: Seque
     name = f"{_NAMES[kind]} {level}" if level is not None else _NAMES[kind]
     owed = "" if kind in OWED else " (not owed)"
     for_whom = _some(topics) + (f" (group {_some(groups)})" if groups else "")
-    dues = (_moment(due) for due in (count.first_due, count.next_due, count.last_due))
+    dues = (time_text(due) for due in (count.first_due, count.next_due, count.last_due))
     return [name + owed, count.messages, count.overdue or "-", *dues, for_whom]
 
 
@@ -95,7 +95,7 @@ def _message(row: dict[str, Any], now: int) -> list[object]:
     group = f" (group {row['group']})" if row["group"] else ""
     level = f" {row['level']}" if row["level"] is not None else ""
     return [
-        _moment(due),
+        time_text(due),
         "overdue" if due is not None and due < now else "",
         f"{row['kind']}{level}",
         f"{row['to_topic'] or '-'}{group}",
@@ -107,14 +107,10 @@ def _message(row: dict[str, Any], now: int) -> list[object]:
     ]
 
 
-def _moment(timestamp: int | None) -> str:
-    return "-" if timestamp is None else rfc3339(timestamp) or str(timestamp)
-
-
 def _unread(work: PendingWork) -> list[Note]:
     return [*work.notes.unread, *(Note(error.file or "the store", error.message) for error in work.unread)]
 
 
 def _notes(title: str, notes: Sequence[Note]) -> Iterator[str]:
     if notes:
-        yield from ("", title, *(f"  {note.what}: {note.why}" for note in notes))
+        yield from ("", title, *(sentence(f"  {note.what}: {note.why}") for note in notes))

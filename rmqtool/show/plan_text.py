@@ -8,6 +8,7 @@ from rich.text import Text
 from rmqtool.base.visible import visible
 from rmqtool.repair.plan import Plan
 from rmqtool.show.output import print_labelled
+from rmqtool.show.times import sentence
 
 _INDENT = "     "
 
@@ -19,12 +20,12 @@ def show_plan(plan: Plan, console: Console) -> None:
         head.append(f"  start no broker before step {plan.start_after} is done", style="bold red")
     console.print(head, soft_wrap=True)
     for number, step in enumerate(plan.steps, 1):
-        print_labelled(console, Text(f"{number:>3}. "), step.text)
+        print_labelled(console, Text(f"{number:>3}. "), sentence(step.text))
         if step.command:  # in one piece, so that it can be pasted
             console.print(Text(_INDENT + visible(step.command), style="bold"), soft_wrap=True)
         for change in step.changes:
-            print_labelled(console, Text(f"{_INDENT}- ", style="dim"), change)
+            print_labelled(console, Text(f"{_INDENT}- ", style="dim"), sentence(change))
         for lost in step.lost:
-            print_labelled(console, Text(f"{_INDENT}lost: ", style="yellow"), lost)
+            print_labelled(console, Text(f"{_INDENT}lost: ", style="yellow"), sentence(lost))
     for text in plan.remaining:
-        print_labelled(console, Text("  stays: ", style="dim"), text)
+        print_labelled(console, Text("  stays: ", style="dim"), sentence(text))

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rmqtool.show.output import Columns, print_labelled, show_table, table
+from rmqtool.show.times import time_text
 
 _LABEL_WIDTH = 8
 _STATUS_MEANINGS = {
@@ -50,7 +51,7 @@ def show_offsets(console: Console, answers: Sequence[dict[str, Any]]) -> None:
     columns += [("Broker", "right"), ("Min", "right"), ("Max", "right")]
     names = ("topic", "queue_id", "lower", "upper", "broker", "min_offset", "max_offset")
     rows = [[answer[name] for name in names] for answer in answers]
-    show_table(console, table(f"Offsets for {answers[0]['time'] or answers[0]['timestamp']}", columns, rows))
+    show_table(console, table(f"Offsets for {time_text(answers[0]['timestamp'])}", columns, rows))
 
 
 def show_consumers(console: Console, lines: Sequence[dict[str, Any]]) -> None:
@@ -63,7 +64,7 @@ def show_consumers(console: Console, lines: Sequence[dict[str, Any]]) -> None:
             line["queue_id"],
             "-" if line["committed_offset"] is None else line["committed_offset"],
             "-" if line["lag"] is None else line["lag"],
-            line["last_consumed_time"] or "-",
+            time_text(line["last_consumed_timestamp"]),
             Text(line["state"], style="" if line["state"] == "ok" else "yellow"),
         ]
         for line in lines

@@ -12,6 +12,7 @@ from rmqtool.repair.plan import Plan
 from rmqtool.show import rebuild_text
 from rmqtool.show.output import Style, print_labelled
 from rmqtool.show.plan_text import show_plan
+from rmqtool.show.times import sentence
 from rmqtool.show.verify_text import show_verdict
 from rmqtool.verify.outcome import Outcome
 
@@ -33,8 +34,8 @@ def show_found(
 
 
 def _show_change(change: Change, console: Console) -> None:
-    print_labelled(console, Text("change  "), change.what)
+    print_labelled(console, Text("change  "), sentence(change.what))
     for detail in change.details:
-        print_labelled(console, Text("        "), detail)
+        print_labelled(console, Text("        "), sentence(detail))
     if change.lost:
-        print_labelled(console, Text("        lost: ", style="yellow"), change.lost)
+        print_labelled(console, Text("        lost: ", style="yellow"), sentence(change.lost))

@@ -9,6 +9,7 @@ from operator import attrgetter
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.show.html import Html, details, element, joined
 from rmqtool.show.report_redaction import ReportRedaction
+from rmqtool.show.times import sentence
 from rmqtool.show.verify_text import location_of
 
 _MAX_SHOWN = 3
@@ -31,14 +32,14 @@ def _of_code(findings: Sequence[Finding], hidden: ReportRedaction) -> Html:
     first, total = findings[0], sum(finding.count for finding in findings)
     head = element("h3", element("span", first.severity, class_=first.severity), " ", element("code", first.code),
                    f", {total} times" if total > 1 else "")  # fmt: skip
-    effects = list(dict.fromkeys(finding.effect for finding in findings))
+    effects = list(dict.fromkeys(sentence(hidden.text(finding.effect)) for finding in findings))
     items = list(_items(findings[:_MAX_OF_A_CODE], hidden))
     more = f"{len(findings) - _MAX_SHOWN} more" if len(findings) > _MAX_SHOWN else ""
     left = len(findings) - len(items)
     rest = [element("p", f"and {left} more")] if left > 0 else []
     return joined((
         head,
-        *(element("p", f"The broker: {hidden.text(effect)}", class_="soft") for effect in effects[:_MAX_SHOWN]),
+        *(element("p", f"The broker: {effect}", class_="soft") for effect in effects[:_MAX_SHOWN]),
         element("ul", *items[:_MAX_SHOWN]),
         details(more, element("ul", *items[_MAX_SHOWN:]), *rest) if more else "",
     ))  # fmt: skip
@@ -48,4 +49,4 @@ def _items(findings: Sequence[Finding], hidden: ReportRedaction) -> Iterator[Htm
     for finding in findings:
         where = location_of(finding)
         place = [element("span", where, class_="where"), ": "] if where else []
-        yield element("li", *place, hidden.finding(finding))
+        yield element("li", *place, sentence(hidden.finding(finding)))

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from rmqtool import __version__
 from rmqtool.base.byte_size import byte_size
 from rmqtool.findings.finding import counted
 from rmqtool.repair.plan import Plan
-from rmqtool.report.facts import Life, Retention, StoreReport
+from rmqtool.report.facts import Retention, StoreReport
 from rmqtool.report.positions import GroupPosition
 from rmqtool.scan.redaction import Redaction
 from rmqtool.show.clean_tables import answer
 from rmqtool.show.html import Content, Html, details, element, joined, table
 from rmqtool.show.report_findings import findings_list
-from rmqtool.show.report_pictures import disk_picture, growth_picture, log_picture, position_line, retention_picture
+from rmqtool.show.report_life import life_of
+from rmqtool.show.report_pictures import growth_picture, log_picture
 from rmqtool.show.report_redaction import ReportRedaction
+from rmqtool.show.report_retention import disk_picture, position_line, retention_picture
 from rmqtool.show.report_times import Clock
-from rmqtool.show.story_text import PARTIAL, is_partial, story_lines
-from rmqtool.show.trace_text import trace_lines
 
 _MAX_TOPICS = 200
 _MAX_QUEUES = 500
@@ -73,7 +72,7 @@ def _sections(report: StoreReport, clock: Clock, hidden: ReportRedaction) -> Ite
     yield _section("Consumer groups", _groups(report, clock))
     yield _section("Topics and queues", _topics(report))
     if report.lives:
-        yield _section("Life of messages", *(_life(life, clock, hidden) for life in report.lives))
+        yield _section("Life of messages", *(life_of(life, clock, hidden) for life in report.lives))
 
 
 def _section(title: str, *contents: Content) -> Html:
@@ -208,24 +207,3 @@ def _queues(report: StoreReport) -> Html:
     shown = table("Consume queues, the longest first", heads, rows, (1, 2, 3, 4))
     rest = [element("p", f"and {more} shorter ones")] if more > 0 else []
     return details(counted(len(ranges), "consume queue"), shown, *rest)
-
-
-def _life(life: Life, clock: Clock, hidden: ReportRedaction) -> Html:
-    if not life.messages:
-        told = "It" if hidden.hides_keys else life.name
-        why = "no such message is found" if hidden.hides_keys else "; ".join(life.notes)
-        return element("p", f"{told}: {why}")
-    return joined(_message(message, clock, hidden) for message in life.messages)
-
-
-def _message(message: dict[str, Any], clock: Clock, hidden: ReportRedaction) -> Html:
-    message = hidden.message(message)
-    trace = message["places"]
-    name = message["unique_key"] or message["message_id"] or message["physical_offset"]
-    story = story_lines(trace["story"], clock.exact)
-    events = element("ol", *(element("li", f"{when}: {told}") for when, told in story))
-    partial = [element("p", PARTIAL)] if is_partial(trace) else []
-    wrong = [element("p", f"WRONG: {each}", class_="lost") for each in trace["contradictions"]]
-    lines = joined((f"{label:<12} {told}" for label, told in trace_lines(message)), "\n")
-    return joined((element("h3", f"{message['topic']} {name}"), events, *partial, *wrong,
-                   details("Where it stands, and what proves it", element("pre", lines))))  # fmt: skip

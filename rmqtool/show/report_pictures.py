@@ -1,17 +1,18 @@
-"""The pictures of a report, each with the numbers that it is drawn from: log, growth, retention, disk."""
+"""The pictures of a report that show the log: its state, its topics and its growth, each with its numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from rmqtool.base.byte_size import byte_size
-from rmqtool.broker.log_deletion import FileDecision
-from rmqtool.clean.forecast import Course
-from rmqtool.report.facts import Retention, StoreReport
+from rmqtool.report.facts import StoreReport
 from rmqtool.report.timeline import PIECES, Counts, Timeline
-from rmqtool.show.html import Content, Html, details, element, empty_element, joined, picture, table
+from rmqtool.show.drawing import axis, legend, number
+from rmqtool.show.html import Html, details, element, empty_element, joined, picture, table
 from rmqtool.show.report_times import Clock
 from rmqtool.verify.log_map import State, cells
+from rmqtool.verify.outcome import Outcome
 
 _HEIGHT = 100
 TOPIC_COLORS = 8
@@ -25,6 +26,8 @@ _MEANINGS: dict[State, str] = {
     "unread": "could not be read",
     "not-reached": "not checked",
 }
+_MAX_EXTENTS = 300
+_PIECES_OF_A_ROW = 10
 
 
 def log_picture(report: StoreReport) -> Html:
@@ -34,17 +37,44 @@ def log_picture(report: StoreReport) -> Html:
         return element("p", "There is no commit log file.")
     states = cells(outcome.log_map, timeline.start, timeline.piece, PIECES)
     names = timeline.largest(TOPIC_COLORS)
+    rows = timeline.rows(timeline.by_place, names)
     strip = picture("State of the commit log", PIECES, 1, _strip(states), "strip")
-    shares = picture(
-        "Topics along the commit log", PIECES, _HEIGHT, _stacked(timeline.rows(timeline.by_place, names), is_share=True)
-    )
+    shares = picture("Topics along the commit log", PIECES, _HEIGHT, _stacked(rows, is_share=True))
     present = [state for state in _MEANINGS if state in states]
-    axis = _axis(f"offset {outcome.log_start}", f"{outcome.log_end}")
+    ends = axis(f"offset {outcome.log_start}", f"{outcome.log_end}")
     return joined((
-        element("figure", strip, axis, _legend([(state, _MEANINGS[state]) for state in present])),
+        element("figure", strip, ends, legend([(state, _MEANINGS[state]) for state in present])),
+        details("The extents", *_extents(outcome)),
         element("figure", shares, _topic_legend(names, timeline),
                 element("figcaption", f"Which topics each {byte_size(timeline.piece)} of the log holds.")),
+        details("The numbers", _places(timeline, names, rows)),
     ))  # fmt: skip
+
+
+def _extents(outcome: Outcome) -> Iterator[Html]:
+    """The state of the log in numbers."""
+    extents = iter(outcome.log_map)
+    rows = [
+        [each.physical_offset, each.physical_offset + each.size, each.size, _MEANINGS[each.state]]
+        for each in islice(extents, _MAX_EXTENTS)
+    ]
+    yield table("Extents of the log, by physical offset", ["From", "To", "Bytes", "State"], rows, (0, 1, 2))
+    left = sum(1 for _ in extents)
+    if left:
+        yield element("p", f"and {left} more")
+
+
+def _places(timeline: Timeline, names: Sequence[str], rows: Counts) -> Html:
+    """What topics hold along the log, in pieces of the picture put together."""
+    heads = ["From offset", *names, "others"]
+    sums = rows.reshape(len(rows), -1, _PIECES_OF_A_ROW).sum(axis=2)
+    size = timeline.piece * _PIECES_OF_A_ROW
+    shown = (
+        [timeline.start + at * size, *map(byte_size, map(int, column))]
+        for at, column in enumerate(sums.T)
+        if column.any()
+    )
+    return table(f"Bytes of topics in each {byte_size(size)} of the log", heads, shown, range(len(heads)))
 
 
 def growth_picture(report: StoreReport, clock: Clock) -> Html:
@@ -72,114 +102,11 @@ def growth_picture(report: StoreReport, clock: Clock) -> Html:
     figure = element(
         "figure",
         chart,
-        _axis(clock.time(timeline.first, timespec), clock.time(end, timespec)),
+        axis(clock.time(timeline.first, timespec), clock.time(end, timespec)),
         _topic_legend(names, timeline),
         element("figcaption", caption),
     )
     return joined((figure, details("The numbers", table(caption, heads, shown, range(1, len(heads)), (0,)))))
-
-
-def retention_picture(report: StoreReport, retention: Retention, clock: Clock) -> Html:
-    """The log files in time, and which of them go next."""
-    decisions = [*retention.plan.deleted, *retention.plan.kept]
-    firsts = {file.start_offset: time for file, time in
-              zip(retention.plan.facts.log_files, retention.plan.facts.first_timestamps, strict=True)}  # fmt: skip
-    spans = [(each, _begin(firsts.get(each.log_file.start_offset), each.log_file.mtime)) for each in decisions]
-    if not spans:
-        return element("p", "There is no commit log file.")
-    low, high = min(begin for _, begin in spans), max([report.now, *(each.log_file.mtime for each, _ in spans)])
-    scale = _HEIGHT * 10 / max(1, high - low)
-    boxes = [
-        empty_element("rect", x=_number((begin - low) * scale), y=0.1, height=0.8,
-                      width=_number(max(2.0, (max(each.log_file.mtime, begin) - begin) * scale - 1)),
-                      class_="goes" if each.deleted else "kept")
-        for each, begin in spans
-    ]  # fmt: skip
-    kept_from = report.now - retention.plan.rules.settings.reserved_ms
-    marks = [_mark(report.now, low, scale, "now")]
-    marks += [_mark(kept_from, low, scale, "level")] if low < kept_from < high else []
-    rows = [
-        [each.log_file.file.path.name, clock.time(begin), clock.time(each.log_file.mtime),
-         byte_size(each.log_file.allocated), _end_of(each, clock)]
-        for each, begin in spans[:_MAX_FILES]
-    ]  # fmt: skip
-    heads = ["File", "First message", "Modified", "Size", "Expires"]
-    more = [element("p", f"and {len(spans) - _MAX_FILES} more")] if len(spans) > _MAX_FILES else []
-    figure = element(
-        "figure",
-        picture("Log files in time", _HEIGHT * 10, 1, [*boxes, *marks], "strip"),
-        _axis(clock.time(low), clock.time(high)),
-        _legend([("kept", "stays"), ("goes", "goes with the next run of the cleaner")]),
-        element("figcaption", _BOXES),
-    )
-    return joined((figure, details("The files", table("Log files", heads, rows, (3,), (1, 2, 4)), *more)))
-
-
-def _begin(first: int | None, mtime: int) -> int:
-    """The time of a file's first message; that of its last change where it is nonsense."""
-    return first if first is not None and 0 < first <= mtime else mtime
-
-
-def _end_of(decision: FileDecision, clock: Clock) -> str:
-    if decision.deleted:
-        return "goes with the next run"
-    return "never, as the last" if decision.reason == "last-file" else clock.time(decision.expires)
-
-
-_MAX_FILES = 500
-_BOXES = (
-    "Each box is a log file, from its first message to its last change. The solid line is now; the dashed one is "
-    "fileReservedTime ago."
-)
-
-
-def disk_picture(courses: Sequence[Course], levels: Sequence[tuple[str, float]]) -> Html:
-    """The used part of the disk over the coming hours, and when it reaches each level."""
-    hours = max(len(course.ratios) for course in courses)
-    lines = [
-        _line("polyline", "course fast" if course.times > 1 else "course", points=_points(course.ratios))
-        for course in courses
-    ]
-    heights = [_number(_HEIGHT * (1 - level)) for _, level in levels]
-    marks = [_line("line", "level", x1=0, x2=max(1, hours - 1), y1=at, y2=at) for at in heights]
-    rows = [
-        [
-            f"{name} ({level:.0%})",
-            byte_size(round(courses[0].total * level)),
-            *(_hours(course.reaches(level)) for course in courses),
-        ]
-        for name, level in (*levels, ("full", 0.9999))
-    ]
-    speeds = ["As it grows now" if course.times == 1 else "Twice the traffic" for course in courses]
-    heads = ["Level", "Of the disk", *speeds]
-    caption = (
-        f"Used part of a disk of {byte_size(courses[0].total)}, by age alone: solid as the log grows now, dashed with "
-        "twice the traffic; the straight lines are the levels of the cleaner."
-    )
-    figure = element(
-        "figure",
-        picture("Used part of the disk over the coming hours", max(1, hours - 1), _HEIGHT, [*marks, *lines]),
-        _axis("now", f"in {hours - 1} h"),
-        element("figcaption", caption),
-    )
-    return joined((figure, table("When the disk reaches its levels", heads, rows, range(1, len(heads)))))
-
-
-def _points(ratios: Sequence[float]) -> str:
-    return " ".join(f"{at},{_number(_HEIGHT * (1 - ratio))}" for at, ratio in enumerate(ratios))
-
-
-def _hours(hours: int | None) -> str:
-    return "never" if hours is None else "now" if not hours else f"in {hours} h"
-
-
-def position_line(next_timestamp: int, low: int, high: int) -> Html:
-    """What a group has still to read, as a bar on the time from `low` to `high`."""
-    share = min(max((next_timestamp - low) / max(1, high - low), 0.0), 0.99)
-    bar = empty_element(
-        "rect", x=_number(share * 100), y=3, width=_number(100 - share * 100), height=4, class_="behind"
-    )
-    return picture("what is not read yet", 100, 10, [bar], "line")
 
 
 def _strip(states: Sequence[State | None]) -> Iterator[Html]:
@@ -202,36 +129,10 @@ def _stacked(rows: Counts, *, is_share: bool = False) -> Iterator[Html]:
                 height = size * _HEIGHT / whole
                 top -= height
                 color = row if row < len(rows) - 1 else TOPIC_COLORS
-                yield empty_element("rect", x=at, y=_number(top), width=1, height=_number(height), class_=f"t{color}")
+                yield empty_element("rect", x=at, y=number(top), width=1, height=number(height), class_=f"t{color}")
 
 
 def _topic_legend(names: Sequence[str], timeline: Timeline) -> Html:
     rows = [(f"t{at}", name) for at, name in enumerate(names)]
     more = len(timeline.topics) - len(names)
-    return _legend([*rows, ("t8", f"{more} more topics" if more > 1 else "1 more topic")] if more > 0 else rows)
-
-
-def _legend(rows: Sequence[tuple[str, str]]) -> Html:
-    def item(kind: str, name: Content) -> Html:
-        square = empty_element("rect", width=1, height=1, class_=kind)
-        return element("li", element("svg", square, viewBox="0 0 1 1", aria_hidden="true"), name)
-
-    return element("ul", *(item(kind, name) for kind, name in rows), class_="legend")
-
-
-def _axis(begin: str, end: str) -> Html:
-    return element("div", element("span", begin), element("span", end), class_="axis")
-
-
-def _mark(time: int, low: int, scale: float, kind: str) -> Html:
-    at = _number((time - low) * scale)
-    return _line("line", kind, x1=at, x2=at, y1=0, y2=1)
-
-
-def _line(name: str, kind: str, **points: str | float) -> Html:
-    """A line that is as wide in a picture that is stretched."""
-    return empty_element(name, class_=kind, vector_effect="non-scaling-stroke", **points)
-
-
-def _number(value: float) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".")
+    return legend([*rows, ("t8", f"{more} more topics" if more > 1 else "1 more topic")] if more > 0 else rows)

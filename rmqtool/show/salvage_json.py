@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.salvage.carry_over import Carried
 from rmqtool.salvage.left_behind import Left
 from rmqtool.salvage.plan import MAX_GAPS, SalvagePlan
+from rmqtool.scan.filters import FILTER_NAMES, Filters
 from rmqtool.show.output import error_json
+from rmqtool.show.salvage_result import Choice, Salvaged
+from rmqtool.transaction.selections import OFFSET_MAP
 
-SalvageState = Literal["planned", "done", "nothing"]
 
-
-def salvage_json(
-    plan: SalvagePlan, carried: Sequence[Carried], rebuild: RebuildPlan | None, output: Path, state: SalvageState
-) -> dict[str, Any]:
+def salvage_json(found: Salvaged, output: Path) -> dict[str, Any]:
     """The `result` of ``salvage SOURCE... --output NEW``."""
+    plan = found.plan
     gaps = plan.layout.gaps
     return {
-        "state": state,
+        "state": found.state,
         "output": str(output),
         "sources": [_source(plan, number) for number in range(len(plan.inputs.names))],
-        "commit_log": _log(plan),
+        "commit_log": _log(plan) if found.choice is None else _chosen_log(plan, found.choice),
+        "selection": None if found.choice is None else _choice(plan, found.choice, output),
         "gaps": [
             {"physical_offset": gap.physical_offset, "size": gap.size, "store_timestamp": gap.timestamp}
             for gap in gaps[:MAX_GAPS]
@@ -36,14 +37,24 @@ def salvage_json(
             {"reason": reason, "ranges": total.ranges, "bytes": total.size, "messages": total.records}
             for reason, total in sorted(plan.left.totals.items())
         ],
-        "carried_over": [
-            {
-                "name": each.name,
-                "source": None if each.source is None else plan.inputs.names[each.source],
-                "problem": each.problem,
-            }
-            for each in carried
-        ],
+        "carried_over": carried_json(found.carried, plan.inputs.names),
+        **derived_json(found.rebuild),
+        "needed_bytes": plan.needed if found.choice is None else found.choice.needed,
+        "unread": [error_json(error) for error in plan.inputs.errors],
+    }
+
+
+def carried_json(carried: Sequence[Carried], names: Sequence[str]) -> list[dict[str, Any]]:
+    """What is beside a log, from the sources of these names."""
+    return [
+        {"name": each.name, "source": None if each.source is None else names[each.source], "problem": each.problem}
+        for each in carried
+    ]
+
+
+def derived_json(rebuild: RebuildPlan | None) -> dict[str, Any]:
+    """The queues and the index of a new store, none before it is made."""
+    return {
         "queues": [
             {
                 "topic": queue.name.topic,
@@ -57,8 +68,6 @@ def salvage_json(
         ],
         "index": [file.name for file in (rebuild.index if rebuild else ()) if file.action != "remove"],
         "index_units": rebuild.index_units if rebuild else 0,
-        "needed_bytes": plan.needed,
-        "unread": [error_json(error) for error in plan.inputs.errors],
     }
 
 
@@ -82,6 +91,55 @@ def _log(plan: SalvagePlan) -> dict[str, Any]:
         "first_store_timestamp": int(copies["first_time"][0]) if len(copies) else None,
         "last_store_timestamp": int(copies["last_time"][-1]) if len(copies) else None,
     }
+
+
+def _chosen_log(plan: SalvagePlan, choice: Choice) -> dict[str, Any]:
+    chosen = choice.chosen
+    return {
+        "file_size": plan.layout.file_size,
+        "file_size_known": plan.is_size_known,
+        "files": chosen.files,
+        "min_offset": chosen.start_offset,
+        "max_offset": chosen.end,
+        "messages": chosen.messages,
+        "bytes": chosen.size,
+        "first_store_timestamp": chosen.first_timestamp,
+        "last_store_timestamp": chosen.last_timestamp,
+    }
+
+
+def _choice(plan: SalvagePlan, choice: Choice, output: Path) -> dict[str, Any]:
+    chosen, log, selection = choice.chosen, choice.log, choice.selection
+    return {
+        "filters": _filters(selection.filters),
+        "queue_offsets": selection.queue_offsets,
+        "left_out_messages": plan.records - chosen.messages,
+        "left_out_bytes": plan.size - chosen.size,
+        "not_carried_over": list(choice.not_carried),
+        "offset_map_file": str(output / OFFSET_MAP) if log and log.numbering else None,
+        "offset_map_rows": log.map_rows if log else 0,
+        "offset_map": [
+            {
+                "topic": row.queue.topic,
+                "queue_id": row.queue.queue_id,
+                "old_queue_offset": row.old_offset,
+                "new_queue_offset": row.new_offset,
+                "messages": row.messages,
+            }
+            for row in (log.renumbered if log else ())
+        ],
+    }
+
+
+def _filters(filters: Filters) -> dict[str, Any]:
+    """The filters that were given, by the names of their options."""
+    given = {}
+    for name in sorted(FILTER_NAMES):
+        only = filters.only([name])
+        if only != Filters():
+            [value] = [value for value in vars(only).values() if value not in ((), None, 0)] or [0]
+            given[name] = list(value) if isinstance(value, tuple) else value
+    return given
 
 
 def _left(plan: SalvagePlan, left: Left) -> dict[str, Any]:

@@ -10,31 +10,56 @@ from rmqtool.base.byte_size import byte_size
 from rmqtool.base.visible import visible
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.rebuild.plan import RebuildPlan
-from rmqtool.salvage.carry_over import Carried
 from rmqtool.salvage.left_behind import MEANINGS
 from rmqtool.salvage.plan import SalvagePlan
 from rmqtool.show.output import Columns, Style, show_finding, show_table, table
+from rmqtool.show.salvage_result import Choice, Salvaged
+from rmqtool.transaction.selections import OFFSET_MAP
 
 _MAX_ROWS = 20
 _LOST = "rebuild.neutral-units"
 _SHOWN = ("warning", "error")
 
 
-def show_salvage(plan: SalvagePlan, carried: Sequence[Carried], rebuild: RebuildPlan | None, style: Style) -> None:
+def show_salvage(found: Salvaged, style: Style) -> None:
     """Show a plan, and what a rebuild has made of it; all ranges with -v."""
-    console = style.console()
+    console, plan, rebuild = style.console(), found.plan, found.rebuild
     most = None if style.verbosity > 0 else _MAX_ROWS
-    _show_saved(plan, console)
-    _show_gaps(plan, console, most)
+    _show_saved(plan, console, "saved" if found.choice is None else "found")
+    if found.choice:
+        _show_choice(plan, found.choice, console, most)
+    _show_gaps(plan, console, most, is_filled=found.choice is None)
     _show_left(plan, console, most)
-    for each in carried:
+    for each in found.carried:
         if each.problem:
             _print(console, f"left behind: {each.name}: {each.problem}")
     if rebuild:
-        queues, units = len(rebuild.queues), sum(queue.units for queue in rebuild.queues)
-        _print(console, f"{counted(queues, 'consume queue')} with {counted(units, 'unit')}, "
-                        f"index of {counted(rebuild.index_units, 'unit')}")  # fmt: skip
-        _show_findings(worth_showing(rebuild.findings), console, most)
+        show_derived(rebuild, console, most)
+
+
+def show_derived(rebuild: RebuildPlan, console: Console, most: int | None) -> None:
+    """Show the queues and the index of a new store, and what is wrong with them."""
+    queues, units = len(rebuild.queues), sum(queue.units for queue in rebuild.queues)
+    _print(console, f"{counted(queues, 'consume queue')} with {counted(units, 'unit')}, "
+                    f"index of {counted(rebuild.index_units, 'unit')}")  # fmt: skip
+    _show_findings(worth_showing(rebuild.findings), console, most)
+
+
+def _show_choice(plan: SalvagePlan, choice: Choice, console: Console, most: int | None) -> None:
+    chosen, log = choice.chosen, choice.log
+    what = f"{counted(chosen.messages, 'message')}, {byte_size(chosen.size)}, in {counted(chosen.files, 'log file')}"
+    left_out = counted(plan.records - chosen.messages, "message")
+    _print(console, f"chosen: {what}, from physical offset {chosen.start_offset} on; left out: {left_out}")
+    if choice.not_carried:
+        _print(console, f"not carried over, since it names physical offsets: {', '.join(choice.not_carried)}")
+    if log and log.map_rows:
+        _print(console, f"queue offsets are counted anew; the old ones are in {OFFSET_MAP}")
+        rows = [(row.queue.topic, row.queue.queue_id, row.old_offset, row.new_offset, row.messages)
+                for row in log.renumbered[:most]]  # fmt: skip
+        columns: Columns = [("topic", "left"), ("queue", "right"), ("old offset", "right"), ("new offset", "right"),
+                            ("messages", "right")]  # fmt: skip
+        show_table(console, table("", columns, rows))
+        _show_more(console, log.map_rows - len(rows))
 
 
 def worth_showing(findings: Sequence[Finding]) -> list[Finding]:
@@ -56,9 +81,9 @@ def _show_findings(findings: Sequence[Finding], console: Console, most: int | No
         _show_more(console, len(lost) - len(rows))
 
 
-def _show_saved(plan: SalvagePlan, console: Console) -> None:
+def _show_saved(plan: SalvagePlan, console: Console, word: str) -> None:
     files = plan.layout.files
-    title = f"saved: {counted(plan.records, 'message')}, {byte_size(plan.size)}, in {counted(len(files), 'log file')}"
+    title = f"{word}: {counted(plan.records, 'message')}, {byte_size(plan.size)}, in {counted(len(files), 'log file')}"
     rows = [(plan.inputs.names[number], *plan.of_source(number))
             for number in range(len(plan.inputs.names))]  # fmt: skip
     columns: Columns = [("source", "left"), ("messages", "right"), ("bytes", "right")]
@@ -66,12 +91,15 @@ def _show_saved(plan: SalvagePlan, console: Console) -> None:
     show_table(console, table("", columns, rows))
 
 
-def _show_gaps(plan: SalvagePlan, console: Console, most: int | None) -> None:
+def _show_gaps(plan: SalvagePlan, console: Console, most: int | None, *, is_filled: bool) -> None:
     gaps = plan.layout.gaps
     if not gaps:
         return
     places = counted(len(gaps), "gap")
-    _print(console, f"lost: {byte_size(plan.lost)} of the log in {places}, which inert records fill")
+    _print(
+        console,
+        f"lost: {byte_size(plan.lost)} of the log in {places}{', which inert records fill' if is_filled else ''}",
+    )
     rows = [(gap.physical_offset, gap.size) for gap in gaps[:most]]
     show_table(console, table("", [("physical offset", "right"), ("bytes", "right")], rows))
     _show_more(console, len(gaps) - len(rows))

@@ -12,6 +12,7 @@ from rmqtool.scan.json_lines import text_of
 from rmqtool.scan.plain_text import plain_text
 from rmqtool.scan.rows import Rows
 from rmqtool.show.cells import display_width, padded
+from rmqtool.show.times import TIME, time_column
 
 _GAP = "  "
 _NOTHING = "-"
@@ -45,7 +46,10 @@ class TableWriter:
     def _cells(self, rows: Rows, name: str) -> pa.StringArray:
         if name not in rows.names:
             return pa.array([_NOTHING] * len(rows), pa.string())
-        text = plain_text(rows.batch.column(name), visible=True).fill_null(_NOTHING)
+        column = rows.batch.column(name)
+        if name.endswith(TIME) and pa.types.is_string(column.type):
+            column = time_column(column)
+        text = plain_text(column, visible=True).fill_null(_NOTHING)
         return pc.if_else(pc.equal(pc.binary_length(text), 0), _NOTHING, text)
 
     def _header(self, rows: Rows) -> bytes:

@@ -9,9 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from rmqtool.base.times import rfc3339
 from rmqtool.show.output import print_labelled
 from rmqtool.show.story_text import PARTIAL, is_partial, story_lines
+from rmqtool.show.times import time_text
 
 _LABEL_WIDTH = 12
 _WIDTH = 80  # of a picture with its label and its numbers, columns
@@ -35,7 +35,7 @@ def show_trace(console: Console, message: dict[str, Any]) -> None:
 def trace_lines(message: dict[str, Any]) -> Iterator[Line]:
     """The labels and texts of a message with its trace."""
     trace = message["places"]
-    for index, (when, told) in enumerate(story_lines(trace["story"], _clock)):
+    for index, (when, told) in enumerate(story_lines(trace["story"], time_text)):
         yield "" if index else "story", f"{when}  {told}"
     if is_partial(trace):
         yield "", PARTIAL
@@ -49,10 +49,6 @@ def trace_lines(message: dict[str, Any]) -> Iterator[Line]:
     yield from _retry_lines(trace["retry"])
     yield from _relative_lines(trace["relatives"])
     yield from _retention_lines(trace["retention"])
-
-
-def _clock(timestamp: int) -> str:
-    return rfc3339(timestamp) or f"{timestamp} ms"
 
 
 def _log_lines(log: dict[str, Any]) -> Iterator[Line]:
@@ -115,8 +111,8 @@ def _group_line(letter: str, item: dict[str, Any], queue_offset: int) -> str:
         return f"{letter} {item['group']} gets it next"
     if not item["consumed"]:
         return f"{letter} {item['group']} has not passed it: at {item['committed_offset']}, {-distance} before it"
-    after = f" after {item['passed_after_time']}" if item["passed_after_time"] else ""
-    until = f"{after}, by {item['as_of_time']}" if item["as_of_time"] else after
+    after = f" after {time_text(item['passed_after_timestamp'])}" if item["passed_after_time"] else ""
+    until = f"{after}, by {time_text(item['as_of_timestamp'])}" if item["as_of_time"] else after
     return f"{letter} {item['group']} has read it{until}: committed {item['committed_offset']}"
 
 
@@ -168,7 +164,8 @@ _TRANSACTION_STATES = {
 def _delay_lines(delay: dict[str, Any] | None) -> Iterator[Line]:
     if delay is None:
         return
-    due = delay["due_time"] or delay["due_timestamp"] or "a time that it does not tell"
+    timestamp = delay["due_timestamp"]
+    due = "a time that it does not tell" if timestamp is None else time_text(timestamp)
     level = f"level {delay['level']}" if delay["level"] else "timer"
     yield "delay", f"{level}, due {due}, for {delay['real_topic']} queue {delay['real_queue_id']}"
     copy = delay["delivered_physical_offset"]
@@ -193,7 +190,7 @@ def _retry_lines(retry: dict[str, Any] | None) -> Iterator[Line]:
 def _relative_lines(relatives: list[dict[str, Any]]) -> Iterator[Line]:
     for index, other in enumerate(relatives):
         where = f"{other['topic']} queue {other['queue_id']} offset {other['queue_offset']}"
-        when = other["store_time"] or other["store_timestamp"]
+        when = time_text(other["store_timestamp"])
         yield "same key" if index == 0 else "", f"{other['relation']} at {other['physical_offset']}: {where}, {when}"
 
 
@@ -201,10 +198,8 @@ def _retention_lines(retention: dict[str, Any]) -> Iterator[Line]:
     if retention["is_last_file"]:
         yield "retention", "in the last file of the log, which is kept as long as it is the last"
         return
-    yield (
-        "retention",
-        f"kept {retention['reserved_hours']} h after its file was changed: until {retention['expires_time']}",
-    )
+    until = time_text(retention["expires_timestamp"])
+    yield "retention", f"kept {retention['reserved_hours']} h after its file was changed: until {until}"
     yield "", "from then on the cleaner takes the file, when a disk is full earlier"
 
 

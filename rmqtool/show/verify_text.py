@@ -18,6 +18,7 @@ from rmqtool.findings.finding import Finding, counted
 from rmqtool.repair.plan import Plan
 from rmqtool.show.output import Style, note, print_labelled
 from rmqtool.show.plan_text import show_plan
+from rmqtool.show.times import sentence
 from rmqtool.verify.bad_extents import UNREAD
 from rmqtool.verify.gaps import summary_of
 from rmqtool.verify.log_map import State, cells
@@ -73,7 +74,7 @@ def show_outcome(outcome: Outcome, plan: Plan, style: Style, seconds: float) -> 
         noun = "finding that is" if hidden == 1 else "findings that are"
         print_labelled(console, _label("info"), f"{hidden} {noun} no fault; -v shows them")
     if outcome.unproven:
-        print_labelled(console, _label("limits"), f"not checked, or cannot be: {'; '.join(outcome.unproven)}")
+        print_labelled(console, _label("limits"), f"not checked, or cannot be: {sentence('; '.join(outcome.unproven))}")
     if plan:
         console.print()
         show_verdict(console, outcome)
@@ -198,13 +199,13 @@ def _show_findings(console: Console, findings: list[Finding], *, everything: boo
         location = location_of(finding)
         if location:
             print_labelled(console, Text("  where:  ", style="dim"), location)
-        print_labelled(console, Text("  what:   ", style="dim"), finding.message)
+        print_labelled(console, Text("  what:   ", style="dim"), sentence(finding.message))
         if len(effects) > 1:
-            print_labelled(console, Text("  broker: ", style="dim"), finding.effect, style="dim")
+            print_labelled(console, Text("  broker: ", style="dim"), sentence(finding.effect), style="dim")
     if len(shown) < len(findings):
         print_labelled(console, Text("  ...     ", style="dim"), "-v shows more of them", style="dim")
     if len(effects) == 1:
-        print_labelled(console, Text("  broker: ", style="dim"), first.effect, style="dim")
+        print_labelled(console, Text("  broker: ", style="dim"), sentence(first.effect), style="dim")
     looks = dict.fromkeys(finding.remedy for finding in findings if finding.remedy and _LOOK in finding.remedy)
     for look in list(looks)[:1]:
         print_labelled(console, Text("  look:   ", style="dim"), str(look))

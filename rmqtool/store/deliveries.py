@@ -33,14 +33,16 @@ class Level:
 class Deliveries:
     """The deliveries that the log shows."""
 
-    def __init__(self, messages: SingleMessages, newest: int, known_until: int) -> None:
+    def __init__(self, messages: SingleMessages, newest: int, known_until: int, chosen_until: int = 0) -> None:
         """`newest` is the newest store timestamp, `known_until` is when the offsets were written, epoch ms.
 
-        Later deliveries may be missing in the offsets of a broker that was killed.
+        Later deliveries may be missing in the offsets of a broker that was killed. Copies of messages before the
+        physical offset `chosen_until` may have been left out on purpose.
         """
         self._messages = messages
         self._newest = newest
         self._known_until = known_until
+        self._chosen_until = chosen_until
 
     def levels(self, offsets: dict[int, int]) -> Iterator[Level]:
         """The levels whose offset, 0 where `offsets` has none, differs from the end of their deliveries."""
@@ -92,8 +94,9 @@ class Deliveries:
         message, due = self._messages.in_queue(queue, queue_offset), self._messages.due_time(queue, queue_offset)
         if message is None or due is None or message["unique_key"] is None:
             return None
+        not_found = None if message["physical_offset"] < self._chosen_until else False
         if due > self._newest:
-            return False
+            return not_found
         target = self._target(message)
         if target is None:
             return None
@@ -102,7 +105,7 @@ class Deliveries:
                 return None
             if _is_copy(message, other):
                 return True if other["store_timestamp"] < self._known_until else None
-        return False
+        return not_found
 
     def _target(self, message: Message) -> LoadedQueue | None:
         queue_id = message["properties"].get("REAL_QID", "")

@@ -22,7 +22,6 @@ from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.probe import find_next
 from rmqtool.scan.reader import Event
 from rmqtool.store.commit_log import LogRange
-from rmqtool.store.paths import DLEDGER_DATA
 
 _HEADER = dledger.ENTRY_HEADER_SIZE
 _PIECE_SIZE = 16 << 20  # of a file that is read from its end, bytes: its rows are kept at once
@@ -38,10 +37,13 @@ def scan_entries(files: Sequence[MappedFile], start: int = 0, reading: ReadPolic
     Only files that begin at `start` or behind it are read.
     The frames are those of the messages, so that they are not contiguous: an entry's header stands before each.
     """
-    block = Block()
+    block, previous_end = Block(), None
     for mapped in files:
         if mapped.start_offset < start:
             continue
+        if previous_end is not None and previous_end < mapped.start_offset:
+            yield Damage(previous_end, mapped.start_offset - previous_end, "missing")
+        previous_end = mapped.end_offset
         with InputFile(mapped.path, reading) as file:
             yield from _EntryScan(block, file, mapped.start_offset).events()
 
@@ -65,16 +67,14 @@ def scan_backwards(mapped: MappedFile, reading: ReadPolicy = UNLIMITED) -> Itera
             yield scan.events(first - mapped.start_offset, end - mapped.start_offset)
 
 
-def committed_index(data_file: Path) -> int | None:
-    """The Raft index up to which entries were committed when the checkpoint beside the data was last written.
+def committed_index(node: Path) -> int | None:
+    """The Raft index up to which entries were committed when the checkpoint in a node's directory was last written.
 
     A node writes it every few seconds and at a clean stop: later entries may be committed too, and may be overwritten
     after a change of the leader. None without a checkpoint (`DLedgerMmapFileStore#persistCheckPoint`).
     """
-    if data_file.parent.name != DLEDGER_DATA:
-        return None
     try:
-        text = decode_text(read_all(data_file.parent.parent / _CHECKPOINT, _LARGEST_CHECKPOINT))
+        text = decode_text(read_all(node / _CHECKPOINT, _LARGEST_CHECKPOINT))
     except RmqtoolError:
         return None
     match = _COMMITTED.search(text)

@@ -18,6 +18,9 @@ from rmqtool.store.store import (
     CONFIG,
     CONSUME_QUEUE,
     CONSUME_QUEUE_EXT,
+    DLEDGER_DATA,
+    DLEDGER_INDEX,
+    DLEDGER_PREFIX,
     INDEX,
 )
 
@@ -33,9 +36,6 @@ COMPACTION_LOG = "compactionLog"
 COMPACTION_QUEUE = "compactionCq"
 TIMER_LOG = "timerlog"
 TIMER_CHECK = "timercheck"
-DLEDGER_DATA = "data"
-DLEDGER_INDEX = "index"
-_DLEDGER_PREFIX = "dledger-"
 
 QUEUE_KINDS: dict[str, Kind] = {
     CONSUME_QUEUE: "consumequeue",
@@ -132,7 +132,7 @@ def _bases(path: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
 def _in_dledger(path: Path, *, is_directory: bool) -> Named | None:
     """``dledger-ID``, its ``data`` and ``index``, and files in there."""
     chain = [path, *path.parents][:3]
-    at = next((n for n, folder in enumerate(chain) if folder.name.startswith(_DLEDGER_PREFIX)), None)
+    at = next((n for n, folder in enumerate(chain) if folder.name.startswith(DLEDGER_PREFIX)), None)
     if at is None:
         return None
     root, below = chain[at].parent, path.relative_to(chain[at]).parts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from rmqtool.base.errors import NotAStoreError, UnreadableError, UnsupportedErro
 from rmqtool.base.files import list_directory, unreadable
 from rmqtool.base.mapped_files import MappedFiles, list_mapped_files
 from rmqtool.base.tolerant import ReadScope
+from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.formats.file_name import is_index_name
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.lock import LOCK_FILE
@@ -35,7 +37,9 @@ SIDE_STORE = "rocksdbstore"
 
 _CHECKPOINT_SIZE = 4096  # StoreCheckpoint: one page of the system, bytes
 _ROCKSDB_MARK, _ROCKSDB_IDENTITY = "CURRENT", "IDENTITY"
-_DLEDGER_PREFIX = "dledger-"
+DLEDGER_PREFIX = "dledger-"  # before the id of a node
+DLEDGER_DATA = "data"
+DLEDGER_INDEX = "index"
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class Store:
     """A store that is only read; `root` is the broker's `storePathRootDir`.
 
     `older_log_directories` hold the plain log of a broker that was converted to DLedger: it still serves the messages
-    below the DLedger log (`DLedgerCommitLog#getData`).
+    below the DLedger log (`DLedgerCommitLog#getData`). `dledger_directory` is that of a DLedger group's node.
     """
 
     root: Path
@@ -51,10 +55,12 @@ class Store:
     conf: BrokerConf
     commit_log_directories: tuple[Path, ...]
     older_log_directories: tuple[Path, ...] = ()
+    dledger_directory: Path | None = None
 
     def commit_log(self, scope: ReadScope = nullcontext) -> MappedFiles:
         """The commit log files of all its directories, listed now; each is read in a `scope`."""
-        return list_mapped_files(*self.commit_log_directories, scope=scope)
+        header_size = ENTRY_HEADER_SIZE if self.dledger_directory else 0
+        return list_mapped_files(*self.commit_log_directories, scope=scope, header_size=header_size)
 
     def older_log(self, scope: ReadScope = nullcontext) -> MappedFiles:
         """The plain log files from before a conversion to DLedger."""
@@ -89,7 +95,7 @@ def open_store(root: Path, conf: BrokerConf | None = None, *, with_dledger: bool
     """
     conf = conf or BrokerConf()
     names = {entry.name for entry in list_directory(_existing_directory(root))}
-    dledger = sorted(name for name in names if name.startswith(_DLEDGER_PREFIX) and os.path.isdir(root / name / "data"))
+    dledger = _dledger_directory(root, names, conf)
     directories = tuple(root / path for path in conf.commit_log_paths) or (root / COMMIT_LOG,)
     if conf.commit_log_paths and COMMIT_LOG in names and all(map(_is_missing, directories)):
         raise UsageError(
@@ -98,12 +104,12 @@ def open_store(root: Path, conf: BrokerConf | None = None, *, with_dledger: bool
         )
     if dledger and with_dledger:
         older = tuple(path for path in directories if os.path.isdir(path))
-        return Store(root, "dledger", conf, (root / dledger[0] / "data",), older)
+        return Store(root, "dledger", conf, _dledger_log(root, dledger, conf), older, dledger)
     if dledger:
         raise UnsupportedError(
-            f"a DLedger store ({dledger[0]}/): its log is wrapped in Raft entries, which only inspect reads",
+            f"a DLedger store ({dledger.name}/): its log is wrapped in Raft entries, which only inspect reads",
             file=root,
-            hint=f"rmqtool inspect {quote(str(root / dledger[0]))} shows its messages",
+            hint=f"rmqtool inspect {quote(str(dledger))} shows its messages",
         )
     without_log = {CHECKPOINT, CONFIG} <= names  # the log of such a store is in another place, or lost
     store_folders = names & {COMMIT_LOG, CONSUME_QUEUE, BATCH_CONSUME_QUEUE}
@@ -131,6 +137,12 @@ def is_rocksdb_directory(directory: Path) -> bool:
     return any(os.path.isfile(directory / mark) for mark in (_ROCKSDB_MARK, _ROCKSDB_IDENTITY))
 
 
+def layout_of_queues(root: Path) -> Literal["default", "rocksdb"]:
+    """Whether the consume queues are in files or in RocksDB."""
+    in_rocksdb = is_rocksdb_directory(root / CONSUME_QUEUE) or is_rocksdb_directory(root / SEPARATE_ROCKSDB_QUEUES)
+    return "rocksdb" if in_rocksdb else "default"
+
+
 def rocksdb_configs(store: Store) -> list[str]:
     """The databases in which a broker keeps committed offsets instead of in files."""
     return [name for name in ROCKSDB_CONFIGS if holds_rocksdb(store.root / name)]
@@ -155,6 +167,31 @@ def _existing_directory(root: Path) -> Path:
     return root
 
 
+def _dledger_directory(root: Path, names: set[str], conf: BrokerConf) -> Path | None:
+    """The directory of the broker's node, None without DLedger; raises UsageError where it may be one of several."""
+    nodes = [root / name for name in sorted(names) if name.startswith(DLEDGER_PREFIX)]
+    # With storePathDLedgerCommitLog the data is in another place, and only the index beside the checkpoint.
+    found = _with(nodes, DLEDGER_DATA) or _with(nodes, DLEDGER_INDEX)
+    node = conf.text("dLegerSelfId")
+    if len(found) > 1 and node:
+        found = [path for path in found if path.name == f"{DLEDGER_PREFIX}{node}"]
+    if len(found) > 1:
+        several = ", ".join(path.name for path in found)
+        hint = "name the broker's with dLegerSelfId, in the file that --broker-conf gives"
+        raise UsageError(f"several nodes of DLedger have a log here: {several}", hint=hint)
+    return found[0] if found else None
+
+
+def _with(directories: Iterable[Path], name: str) -> list[Path]:
+    return [path for path in directories if os.path.isdir(path / name)]
+
+
+def _dledger_log(root: Path, node: Path, conf: BrokerConf) -> tuple[Path, ...]:
+    """The directories of a node's entries; a copy of a store has them beside it, though broker.conf names others."""
+    named = tuple(root / path for path in conf.dledger_log_paths)
+    return named if named and not all(map(_is_missing, named)) else (node / DLEDGER_DATA,)
+
+
 def _is_missing(path: Path) -> bool:
     try:
         os.stat(path)
@@ -166,9 +203,8 @@ def _is_missing(path: Path) -> bool:
 
 
 def _layout(root: Path, conf: BrokerConf) -> Layout:
-    if is_rocksdb_directory(root / CONSUME_QUEUE) or is_rocksdb_directory(root / SEPARATE_ROCKSDB_QUEUES):
-        return "rocksdb"
-    return "multi-path" if len(conf.commit_log_paths) > 1 else "default"
+    layout = layout_of_queues(root)
+    return "multi-path" if layout == "default" and len(conf.commit_log_paths) > 1 else layout
 
 
 def _is_begun(root: Path, names: set[str]) -> bool:

@@ -117,7 +117,7 @@ def record_file(losses: Sequence[Loss]) -> bytes:
 def keep_losses(root: Path, losses: Sequence[Loss]) -> None:
     """Put losses on record in a store that is being made, where no transaction is; raises OSError."""
     for directory, mode in ((root / HOME, 0o700), (root / HOME / LOSSES, 0o755)):
-        directory.mkdir(mode)
+        directory.mkdir(mode, exist_ok=True)
     (root / HOME / LOSSES / "new.json").write_bytes(record_file(losses))
 
 

@@ -18,7 +18,8 @@ MAX_EXTENTS = 1 << 18
 class Extents:
     """Extents in ascending order: physical offsets, sizes (bytes), and reasons.
 
-    `inert` are the physical offsets of inert records, which stand where an extent has been.
+    `inert` are the physical offsets of inert records, which stand where an extent has been. Before the physical offset
+    `chosen_until` messages were left out on purpose.
     """
 
     starts: array[int] = field(default_factory=lambda: array("q"))
@@ -26,6 +27,7 @@ class Extents:
     reasons: list[str] = field(default_factory=list)
     bytes: int = 0
     inert: array[int] = field(default_factory=lambda: array("q"))
+    chosen_until: int = 0
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -48,6 +50,7 @@ class Extents:
         for extent in other:
             self.add(*extent)
         self.inert.extend(other.inert)
+        self.chosen_until = max(self.chosen_until, other.chosen_until)
 
     def reason_at(self, offset: int) -> str | None:
         """The reason of the extent that holds a physical offset; None outside of all extents."""

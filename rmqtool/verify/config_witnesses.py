@@ -14,6 +14,7 @@ from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.config_json import ConfigFile, read_config_file
 from rmqtool.store.deliveries import Deliveries, Level
 from rmqtool.store.store import CONFIG
+from rmqtool.transaction.selections import chosen_until
 from rmqtool.verify.config_loss import check_losses, report_loss
 from rmqtool.verify.offset_witnesses import check_offset_witnesses
 from rmqtool.verify.topic_checks import check_topic_lines
@@ -40,7 +41,8 @@ def _check_delays(witnesses: Witnesses, report: Report) -> None:
     written = file.path.stat().st_mtime_ns // 1_000_000 if file.path and table else newest + 1 + _CLOCK_MS
     if witnesses.is_unclean and (not table or written > newest + _FLUSH_MS):  # the time of a copy, not of a write
         written = newest - _FLUSH_MS
-    levels = list(Deliveries(witnesses.messages, newest, written - _CLOCK_MS).levels(offsets))
+    until = chosen_until(witnesses.snapshot.store.root)
+    levels = list(Deliveries(witnesses.messages, newest, written - _CLOCK_MS, until).levels(offsets))
     repeated = sum(level.repeated for level in levels)
     if lost in ("gone", "without its table", "empty") and repeated:
         shown = f"and {counted(repeated, 'message')} of {counted(len(levels), 'delay level')} were delivered"

@@ -18,12 +18,13 @@ from rmqtool.store.rocksdb import holds_rows, is_readable
 from rmqtool.store.store import CHECKPOINT, CONSUME_QUEUE_EXT, ROCKSDB_CONFIGS, SIDE_STORE, Store, holds_rocksdb
 
 Why = Literal[
-    "only", "skip", "fast", "sample", "interrupted", "time-limit", "changed", "unreadable", "not-supported", "empty"
+    "only", "skip", "topic", "fast", "sample", "interrupted", "time-limit", "changed", "unreadable",
+    "not-supported", "empty",
 ]  # fmt: skip
 """`changed`: by a running broker, faster than it could be read; `not-supported`: this version does not read it;
 `empty`: the store is empty, and may have held something."""
 
-_CHOSEN = ("only", "skip", "fast", "sample")
+_CHOSEN = ("only", "skip", "topic", "fast", "sample")
 _OF_OTHER_COMMANDS = ("clean.", "rebuild.", "export.")
 _IN_SIDE_STORE = {"indexRocksDBEnable": "index", "timerRocksDBEnable": "timers", "transRocksDBEnable": "transactions"}
 _COMPACTION = "compaction"
@@ -51,7 +52,7 @@ class Gap:
     @property
     def is_read(self) -> bool:
         """Whether it was read nevertheless, and only its checks were left out."""
-        return self.why in ("only", "skip")
+        return self.why in ("only", "skip", "topic")
 
     @property
     def is_doubt(self) -> bool:
@@ -64,13 +65,16 @@ class Gap:
 
 
 def gaps_of_selection(selection: Selection, *, bodies: bool) -> Iterator[Gap]:
-    """The checks that count for the verdict and that ``--only``, ``--skip`` or ``--fast`` leave out."""
+    """The checks that count for the verdict and that ``--only``, ``--skip``, ``--topic`` or ``--fast`` leave out."""
     if selection.only and (codes := _left_out(Selection(selection.only))):
         named = ", ".join(selection.only)
         yield Gap(f"all but {named} (--only)", "only", f"all but {named}: --only leaves it out", codes)
     if codes := _left_out(Selection((), selection.skip)):
         named = ", ".join(selection.skip)
         yield Gap(f"{named} (--skip)", "skip", f"{named}: --skip leaves it out", codes)
+    if selection.topics is not None:
+        text = "what is wrong with other topics: --topic or --exclude-topic leaves it out"
+        yield Gap("other topics (--topic)", "topic", text)
     if not bodies:
         codes = ("commitlog.body-crc", "commitlog.property-crc")
         yield Gap("bodies (--fast)", "fast", "bodies and their CRCs: --fast does not read them", codes)

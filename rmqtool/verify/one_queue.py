@@ -140,7 +140,7 @@ class OneQueue:
 
     def _give_up(self, count: int, unit_number: int) -> int:
         """Count wrong units without reading their records: all units of another store are wrong."""
-        self._report.count("consumequeue.wrong-record", count)
+        self._report.count("consumequeue.wrong-record", count, self.state.name.topic)
         self.state.prove(unit_number, unit_number + count)
         self._next = unit_number + count
         return count
@@ -201,8 +201,8 @@ class OneQueue:
 
     def _add(self, code: str, message: str, units: QueueUnits, row: int, unit_number: int, **details: Any) -> None:
         name = self.state.name
-        if not self._report.wants_example(code) or self._files is None:
-            self._report.count(code, 1)
+        if not self._report.wants_example(code, name.topic) or self._files is None:
+            self._report.count(code, 1, name.topic)
             return
         path, position = self._files.location_of(unit_number)
         file = None if path is None else self._store.relative(path)

@@ -49,6 +49,7 @@ def outcome_of(verification: Verification) -> Outcome:
     report = verification.report_with(total.report)
     findings = report.findings()
     gaps = wanted([*_gaps(verification, total, report)], verification.request.selection)
+    topics = verification.request.selection.topics
     verdict = verdict_of(findings, is_proven=not gaps, in_doubt=any(gap.is_doubt for gap in gaps))
     return Outcome(
         snapshot=verification.snapshot,
@@ -63,7 +64,7 @@ def outcome_of(verification: Verification) -> Outcome:
         total=total,
         log_start=verification.log_start,
         log_end=verification.log_end,
-        lost=verification.lost,
+        lost=Counter({topic: lost for topic, lost in verification.lost.items() if topics is None or topic in topics}),
         starts=tuple(verification.starts),
         not_predicted=verification.not_predicted,
         gaps=tuple(gaps),
@@ -74,9 +75,10 @@ def outcome_of(verification: Verification) -> Outcome:
 class Outcome:
     """The result of a verification: the request, the findings, and the gaps.
 
-    `lost` counts by topic the messages that cannot be read; `starts` are the predicted starts, that of the newest
-    release first, and `not_predicted` says why there are none. `ended_by` is what ended it early, other
-    than an interruption; `resumed_by` are the options with which it goes on, where its progress was saved.
+    `lost` counts by topic the messages that cannot be read, of the topics that were asked for; `starts` are the
+    predicted starts, that of the newest release first, and `not_predicted` says why there are none. `ended_by` is what
+    ended it early, other than an interruption; `resumed_by` are the options with which it goes on, where its progress
+    was saved.
     """
 
     snapshot: Snapshot

@@ -12,6 +12,7 @@ from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import Event
+from rmqtool.transaction.selections import chosen_until
 from rmqtool.verify.damage_checks import DamageChecks
 from rmqtool.verify.index_chains import ChainCheck
 from rmqtool.verify.index_check import IndexCheck
@@ -71,6 +72,7 @@ class PartCheck(Job[PartResult]):
         if self._task.live:
             self._reader.queues.clear()
         result.reached.append([part.start, part.start])
+        result.extents.chosen_until = chosen_until(self._reader.store.root)
         scan = scan_live if self._task.live else scan_readable
         try:
             check = _LogCheck(self._reader, part, result)

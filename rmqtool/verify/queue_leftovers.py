@@ -202,7 +202,7 @@ class UnmatchedUnits:
             self.lost[QueueName(queue.topic, queue.queue_id)] += 1
             return
         if self._lookups_made >= MAX_LOOKUPS:
-            self.report.count("consumequeue.wrong-record", 1)
+            self.report.count("consumequeue.wrong-record", 1, queue.topic)
             return
         self._lookups_made += 1
         owners = self.lookups.queues_of(physical_offset)
@@ -231,8 +231,8 @@ class UnmatchedUnits:
         starts = np.append(np.flatnonzero(np.diff(unit_numbers, prepend=unit_numbers[0] - 2) != 1), len(unit_numbers))
         for low, high in pairwise(starts.tolist()):
             unit_number, count = int(unit_numbers[low]), high - low
-            if not self.report.wants_example(code):
-                self.report.count(code, len(unit_numbers) - low)
+            if not self.report.wants_example(code, files.queue.topic):
+                self.report.count(code, len(unit_numbers) - low, files.queue.topic)
                 return
             self._add(code, message, files, unit_number, count)
 

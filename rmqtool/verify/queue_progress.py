@@ -129,7 +129,7 @@ def report_jump(state: QueueProgress, offset: int, physical_offset: int, report:
     elif extents.between(state.last_physical_offset, physical_offset):
         room = extents.damaged_between(state.last_physical_offset, physical_offset) // MIN_MESSAGE_SIZE
         state.lost += min(offset - state.next_offset, room)
-    elif not state.may_hold_all_to(offset):
+    elif physical_offset >= extents.chosen_until and not state.may_hold_all_to(offset):
         skipped = offset - state.next_offset
         message = f"no record of {counted(skipped, 'queue offset')} from {state.next_offset} on"
         report.add("commitlog.queue-offset-gap", message, queue_offset=offset, **details)

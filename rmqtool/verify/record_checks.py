@@ -22,7 +22,7 @@ from rmqtool.formats.sys_flag import (
 )
 from rmqtool.rules.versions import MAGIC_CODE_V2_SINCE, Version
 from rmqtool.scan.block import Positions
-from rmqtool.scan.body_crc import body_crcs, wrong_bodies
+from rmqtool.scan.body_crc import crcs_of, wrong_bodies
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.inert_records import inert_rows
 from rmqtool.scan.property_crc import rows_with_property_crc, wrong_property_crcs
@@ -122,7 +122,7 @@ class RecordChecks:
         self.totals.without_body += len(frames) - with_body
         self.report.check("commitlog.body-crc", with_body)
         bad = np.flatnonzero(wrong_bodies(frames))
-        computed = body_crcs(frames.block, frames.body_positions[bad], frames.body_sizes[bad])
+        computed = crcs_of(frames.block, frames.body_positions[bad], frames.body_sizes[bad])
         stored = frames.headers.field("body_crc")[bad].view(np.uint32)
         for row, actual, expected in zip(bad.tolist(), computed.tolist(), stored.tolist(), strict=True):
             self._report(frames, row, "commitlog.body-crc",

@@ -8,6 +8,7 @@ from typing import Literal
 
 from rmqtool.findings.report import Selection
 from rmqtool.rules.versions import Version
+from rmqtool.scan.topic_choice import TopicChoice
 from rmqtool.store.splits import PART_SIZE
 
 EarlyEnd = Literal["time-limit", "sample"]
@@ -35,6 +36,9 @@ class VerifyRequest:
     def words(self) -> tuple[str, ...]:
         """The options on which the results of parts depend, as on a command line."""
         given = [("--only", code) for code in self.selection.only] + [("--skip", code) for code in self.selection.skip]
+        if isinstance(topics := self.selection.topics, TopicChoice):
+            given += [("--topic", topic) for topic in topics.wanted]
+            given += [("--exclude-topic", topic) for topic in topics.excluded]
         if self.version:
             given.append(("--broker-version", str(self.version)))
         if self.max_examples != VerifyRequest.max_examples:

@@ -40,6 +40,7 @@ _CLASSES = {
     "rmqtool.broker.file_walk": ("FileWalk",),
     "rmqtool.findings.finding": ("Finding",),
     "rmqtool.findings.report": ("Report", "Selection", "Tally"),
+    "rmqtool.scan.topic_choice": ("TopicChoice",),
     "rmqtool.store.rocksdb": ("DamagedDatabaseError",),
     "rmqtool.verify.bad_extents": ("Extents",),
     "rmqtool.verify.part_result": ("PartBoundary", "PartMerger", "PartResult"),

@@ -23,6 +23,7 @@ from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, Store
 from rmqtool.transaction.findings import interrupted_findings
 from rmqtool.transaction.losses import loss_findings
+from rmqtool.transaction.selections import choice_findings
 from rmqtool.verify.config_checks import check_config_files
 from rmqtool.verify.ext_checks import check_ext_files
 from rmqtool.verify.file_type_checks import check_file_types
@@ -70,6 +71,14 @@ def check_recorded_losses(store: Store, report: Report) -> None:
     report.check("store.recorded-loss")
     with skip_wrong_type():
         for each in loss_findings(store.root):
+            report.add_finding(each)
+
+
+def check_selection(store: Store, report: Report) -> None:
+    """Say so where the store was made of chosen messages only."""
+    report.check("store.selection")
+    with skip_wrong_type():
+        for each in choice_findings(store.root):
             report.add_finding(each)
 
 

@@ -55,6 +55,7 @@ from rmqtool.verify.store_checks import (
     check_index_names,
     check_preallocated,
     check_recorded_losses,
+    check_selection,
     check_store_files,
 )
 from rmqtool.verify.task import StoreReader, VerifyTask
@@ -176,6 +177,7 @@ class Verification:
         check, snapshot, store, report = self._check, self.snapshot, self.snapshot.store, self._report
         check(check_store_files, snapshot, report)
         check(check_recorded_losses, store, report)
+        check(check_selection, store, report)
         check(check_environment, snapshot, report)
         check(check_headers, store, self._index, report, live=self.task.live)
         check(check_upgrade, snapshot, report)
@@ -305,6 +307,11 @@ class Verification:
     def start(self) -> StartPrediction | None:
         """The predicted start of the newest release that fits."""
         return self.starts[0].start if self.starts else None
+
+    @property
+    def topics_seen(self) -> set[str]:
+        """The topics of all messages of the log that were read, and that have a place in a queue."""
+        return {name.topic for name in self.merged().states}
 
     def merged(self) -> PartResult:
         """The result of all parts, also of interrupted ones; nothing can be added afterwards."""

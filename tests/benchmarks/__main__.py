@@ -18,8 +18,9 @@ from pathlib import Path
 from tests.benchmarks.cases import BASE, CASES, PROGRAMS, RMQTOOL
 from tests.benchmarks.derived import make_derived
 from tests.benchmarks.jobs import MIN_SPEEDUP, can_measure, measure_jobs
-from tests.benchmarks.logs import BODY_SIZES, make_log, make_one_message_store, message_count
+from tests.benchmarks.logs import make_log, make_one_message_store, message_count
 from tests.benchmarks.measure import Case, Program, Run, measure_cases, measure_program, use_one_core
+from tests.benchmarks.messages import KINDS
 from tests.building import write_large_store
 
 GIB = 1 << 30
@@ -62,9 +63,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _measure_logs(options: argparse.Namespace) -> Iterator[bool]:
     """Print a table for each kind of log; yield whether each target is met."""
-    for kind, bodies in BODY_SIZES.items():
-        if kind not in CASES:  # a log of other benchmarks
-            continue
+    for kind in CASES:
+        bodies = KINDS[kind].body_sizes
         cases = [BASE, *(case for case in CASES[kind] if case is not BASE and options.only in case.name)]
         store = make_log(options.dir / kind, kind, options.size, min(options.size, GIB))
         count = message_count(store)
@@ -129,7 +129,8 @@ def _measure_jobs(options: argparse.Namespace) -> Iterator[bool]:
     command = (sys.executable, *RMQTOOL, "verify", "--quiet")
     found = measure_jobs(command, store, make_one_message_store(options.dir / "one"), max(options.runs, 5))
     met = found.ratio >= MIN_SPEEDUP
-    print(f"A2: bodies of {BODY_SIZES['A'][0]} to {BODY_SIZES['A'][1]} bytes, {size / GIB:g} GiB in several files")
+    least, most = KINDS["A"].body_sizes
+    print(f"A2: bodies of {least} to {most} bytes, {size / GIB:g} GiB in several files")
     print(
         f"  {name:40} {found.one:7.3f} {found.two:7.3f} {found.ratio:6.2f}  "
         f"times as fast >= {MIN_SPEEDUP:g}{'' if met else ' MISSED'}\n"

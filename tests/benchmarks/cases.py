@@ -151,6 +151,8 @@ CASES = {
         Case("verify: log, queues, index", verify_derived, min_rate=1_100_000, max_peak=512 << 20),
         Case("resync: 1% damaged records", _RESYNC),
     ),
+    "A-crc": (BASE, Case("verify: log, queues, index", verify_derived, max_ratio=5.0, max_peak=512 << 20)),
+    "B-crc": (BASE, Case("verify: log, queues, index", verify_derived, max_ratio=12.5, max_peak=512 << 20)),
 }
 """By the kind of log; the base comes first, the others are measured against it."""
 

@@ -20,8 +20,9 @@ from pathlib import Path
 from rmqtool.rebuild.options import Part
 from rmqtool.rules.versions import parse_version
 from tests.benchmarks.cases import rebuild
-from tests.benchmarks.logs import BODY_SIZES, log_files, make_log, message_count
+from tests.benchmarks.logs import log_files, make_log, message_count
 from tests.benchmarks.measure import Case, Run, run_once
+from tests.benchmarks.messages import KINDS
 from tests.real_broker.classes import class_path
 from tests.real_broker.jvm import OPENED, QUIET_DISK
 from tests.real_broker.tools import require_tools, tool
@@ -64,8 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     require_tools()
     classes = class_path(options.release)
     met = True
-    for kind in BODY_SIZES:
-        print(f"{kind}: bodies of {BODY_SIZES[kind][0]} to {BODY_SIZES[kind][1]} bytes, RocketMQ {options.release}")
+    for kind in ("A", "B"):
+        least, most = KINDS[kind].body_sizes
+        print(f"{kind}: bodies of {least} to {most} bytes, RocketMQ {options.release}")
         print(f"  {'':40} {'Java s/GiB':>11} {'rmqtool':>8} {'ratio':>6}  target")
         for comparison in COMPARISONS:
             if options.only in comparison.name:

@@ -189,7 +189,7 @@ def test_a_slow_program_is_told(
     made: Path, monkeypatch: pytest.MonkeyPatch, max_seconds: float | None, missed: bool
 ) -> None:
     """The exit status says that a program is too slow."""
-    monkeypatch.setattr(runner, "BODY_SIZES", {})
+    monkeypatch.setattr(runner, "CASES", {})
     monkeypatch.setattr(runner, "PROGRAMS", (Program("python", ("-c", ""), max_seconds),))
     assert runner.main(["--runs", "1", "--dir", str(made)]) == missed
 

@@ -319,3 +319,36 @@ def test_a_store_that_is_being_cleaned(unpacked: GoldenStore, tmp_path: Path) ->
 def test_not_a_store(tmp_path: Path) -> None:
     assert rmqtool("clean", tmp_path, "--dry-run").status == Exit.NOT_A_STORE
     assert rmqtool("clean", tmp_path / "nowhere", "--dry-run").status == Exit.FAILED
+
+
+def test_losses_of_some_topics(golden_store: GoldenStore) -> None:
+    """--topic chooses whose losses are listed; what is deleted, the sums, and what waits stay those of all topics."""
+    store = golden_store("5.3.3-trimmed")
+    options = (*AT_FOUR, "--manual", "--file-reserved-time", "0", "--all-runs")
+    whole = clean(store, *options, "--json").document["result"]
+    assert {each["topic"] for each in whole["consumers"] if each["messages_lost"]} == {"orders"}
+    for choice, topics in ((("--topic", "orders"), {"orders"}), (("--exclude-topic", "orders"), None)):
+        some = clean(store, *options, *choice, "--json").document["result"]
+        for name in ("queues", "topics", "consumers"):
+            wanted = [each for each in whole[name] if (each["topic"] == "orders") is bool(topics)]
+            assert whole[name] != wanted == some.pop(name)
+        others = whole.keys() - {"queues", "topics", "consumers", "trigger"}  # which has the free bytes of the disk
+        assert {name: some[name] for name in others} == {name: whole[name] for name in others}
+    text = clean(store, *options, "--exclude-topic", "orders").out
+    assert "2 groups lose 185 unread messages" in text
+    assert "not shown    2 groups and 185 unread messages of other topics" in text
+    assert "Who loses unread messages" not in text
+    assert "16 delayed messages" in text
+    assert "not shown" not in clean(store, *options, "--topic", "orders").out
+
+
+def test_the_question_counts_all_topics(golden_store: GoldenStore) -> None:
+    """Consent is to what is deleted, whatever was listed; a topic that is not there is named."""
+    store = golden_store("5.3.3-trimmed")
+    options = (*AT_FOUR, "--manual", "--file-reserved-time", "0", "--yes")
+    refused = rmqtool("clean", store, *options, "--exclude-topic", "orders")
+    assert refused.status == Exit.USAGE
+    assert "unread messages" in refused.err.split("--yes is not enough: ")[1]
+    unknown = clean(store, "--topic", "oders")
+    assert unknown.status == Exit.USAGE
+    assert "there is no topic oders (did you mean orders?)" in unknown.err

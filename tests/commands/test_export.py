@@ -301,8 +301,8 @@ def test_options_in_the_environment(option: str, monkeypatch: pytest.MonkeyPatch
 
 def test_no_option_is_missing_in_the_environment() -> None:
     """The global ones are tested with those of every command."""
-    told = {"--json", "--int64", "--color", "--progress", "--no-pager", "--quiet", "--verbose", "--help", "--version"}
-    told.add("--time-zone")
+    told = {"--json", "--int64", "--color", "--progress", "--no-pager", "--quiet", "--verbose", "--help"}
+    told |= {"--version", "--time-zone"}
     names = {option.opts[-1] for option in command_named("export").params if option.opts[-1].startswith("--")}
     assert names - told == set(IN_ENVIRONMENT)
 

@@ -282,7 +282,6 @@ OTHER_MEANINGS = {
     "--only": "diff chooses a side, verify codes",
     "--scan": "an overview counts, a query searches",
     "--trace": "query traces what it finds, a report the messages that are named",
-    "--time-zone": "for clean it is the broker's, which decides",
 }
 
 

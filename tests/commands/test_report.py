@@ -78,7 +78,8 @@ def test_a_store_that_grows(store: Path, tmp_path: Path) -> None:
     for said in ("Verdict: clean", "8 files of 32.0 KiB", "2023-11-14 22:13 +00:00 to 2023-11-16 01:07 +00:00",
                  "At 2023-11-19 04:00 +00:00, the next hour of deleteWhen: The next", "groups lose"):  # fmt: skip
         assert said in page.text
-    assert {"t0", "t8", "good", "kept", "goes", "behind", "now", "level"} <= page.classes
+    assert {"t0", "t8", "good", "kept", "goes", "behind", "now", "level", "lanes"} <= page.classes
+    assert "reporting, orders: loses " in page.text
     pictures = (tmp_path / "report.html").read_text(encoding="utf-8").count("<svg")
     named = sum(name in ("aria-label", "aria-hidden") for name, _ in page.attributes)
     assert named >= pictures > 10
@@ -104,6 +105,9 @@ def test_a_damaged_store(store: Path, tmp_path: Path) -> None:
         assert (step["command"] or "") in page.text
     assert {each["code"] for each in verified["findings"] if each["severity"] != "info"} <= set(page.texts)
     assert "bad" in page.classes
+    (extent,) = verified["result"]["bad_extents"]
+    offset, size = extent["physical_offset"], extent["size"]
+    assert f"{offset} {offset + size} {size} not as it was stored" in page.text
 
 
 def test_an_empty_store(tmp_path: Path) -> None:
@@ -123,6 +127,7 @@ def test_the_life_of_a_message(golden_store: GoldenStore, tmp_path: Path) -> Non
     _, page = written(store, tmp_path / "report.html", "--trace", found["unique_key"])
     assert f"payments {found['unique_key']}" in page.text
     assert any(": stored in payments queue 0 offset 3 (record at" in text for text in page.texts)
+    assert "lanes" in page.classes
     assert any(": billing has passed payments queue 0 offset 3 (" in text for text in page.texts)
     (lines,) = (text for text in page.texts if text.startswith("story  "))
     assert lines.count("\n") > 5

@@ -14,32 +14,12 @@ from rmqtool.base.errors import Exit
 from rmqtool.salvage.new_store import NewStore, partial_directory
 from rmqtool.transaction import recorded_losses
 from tests.building import LOG
-from tests.commands.running import ROOT, Result, rmqtool
+from tests.commands.running import KILLED_AT_A_CALL, ROOT, Result, rmqtool
 from tests.conftest import GoldenStore
 from tests.rebuild.log_damages import DAMAGE
 from tests.salvage.damaged_logs import checked_log
 from tests.unchanged import unchanged
 from tests.verify.small_store import FILE_SIZE, small_store
-
-KILLED_AT_A_CALL = """
-import os, sys
-from rmqtool.base import new_files
-from rmqtool.transaction import system
-left = [int(sys.argv[1])]
-def killed(call):
-    def counted(*arguments, **named):
-        left[0] -= 1
-        if left[0] < 0:
-            os._exit(9)
-        return call(*arguments, **named)
-    return counted
-os.pwrite, os.ftruncate, os.utime = killed(os.pwrite), killed(os.ftruncate), killed(os.utime)
-for name in ("make_directory", "rename", "sync", "unlink", "remove_directory", "sync_all"):
-    setattr(system.System, name, killed(getattr(system.System, name)))
-from rmqtool.cli import run
-sys.exit(run(sys.argv[2:]))
-"""
-"""The program; it ends at the write, rename or removal of the number that stands before its arguments."""
 
 
 @pytest.fixture

@@ -70,11 +70,6 @@ _MORE_SETTINGS = {
         "compactionCqMappedFileSize": "920",
         "compactionScheduleInternal": "500",  # ms; an hour's quarter by default
     },
-    "dledger": {
-        "enableDLegerCommitLog": "true",
-        "dLegerGroup": "harness",
-        "dLegerSelfId": "n0",
-    },
 }
 
 
@@ -101,9 +96,7 @@ class Harness:
         """Write the store of `scenario` into the empty directory `root`; `writing_s` is when ``killed`` is killed."""
         if scenario not in scenarios(self.version):
             raise ValueError(f"{self.version} cannot write the scenario {scenario}")
-        settings = dict(_MORE_SETTINGS.get(scenario, {}))
-        if scenario == "dledger":
-            settings["dLegerPeers"] = f"n0-127.0.0.1:{_free_port()}"
+        settings = dledger_settings() if scenario == "dledger" else _MORE_SETTINGS.get(scenario)
         with self._jvm(["write", str(root), _WRITTEN_AS.get(scenario, scenario)], settings) as jvm:
             if scenario.endswith("killed"):
                 jvm.wait_ready()
@@ -239,6 +232,16 @@ class Harness:
             Jvm(self.version, Path(scratch), {**SETTINGS, **(settings or {})}, arguments, user=self.user) as jvm,
         ):
             yield jvm
+
+
+def dledger_settings() -> dict[str, str]:
+    """Settings of a DLedger group of one on loopback."""
+    return {
+        "enableDLegerCommitLog": "true",
+        "dLegerGroup": "harness",
+        "dLegerSelfId": "n0",
+        "dLegerPeers": f"n0-127.0.0.1:{_free_port()}",
+    }
 
 
 def _free_port() -> int:

@@ -17,8 +17,10 @@ from tests.samples import missing_line
 PAGE = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
 SECTIONS = {part.partition("\n")[0]: part for part in PAGE.split("\n## ")[1:]}
 BROKEN = "/tmp/broken"
-_CHANGING = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:[\d.]+Z)?|[+-]\d\d:00\b|0\d{3}-[0-9a-f]{12}")
-"""Times, and names of transactions."""
+_CHANGING = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:[\d.]+(?:Z|[+-]\d\d:\d\d))?|[+-]\d\d:00\b| {2,}|0\d{3}-[0-9a-f]{12}"
+)
+"""Times, the blanks that a longer zone pushes away, and names of transactions."""
 
 
 def commands_in(section: str) -> list[tuple[str, list[str]]]:

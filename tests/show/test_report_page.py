@@ -6,16 +6,21 @@ import re
 from dataclasses import replace
 from datetime import timezone
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from rmqtool.base.byte_size import byte_size
 from rmqtool.findings.catalogue import finding
 from rmqtool.inspect.overview import overview_of
 from rmqtool.library.verified import plan_for
 from rmqtool.report.facts import StoreReport, gather
 from rmqtool.report.positions import GroupPosition
-from rmqtool.report.timeline import Timeline
+from rmqtool.report.timeline import PIECES, Timeline
+from rmqtool.show.report_life import life_line
 from rmqtool.show.report_page import report_page
+from rmqtool.show.report_pictures import TOPIC_COLORS
 from rmqtool.show.report_times import Clock
 from rmqtool.store.store import open_store
 from tests.building import START_TIME
@@ -81,6 +86,49 @@ def test_captions_end_figures(report: StoreReport) -> None:
     figures = re.findall("<figure>.*?</figure>", page)
     assert len(figures) >= 4
     assert all(figure.endswith("</figcaption></figure>") for figure in figures if "<figcaption>" in figure)
+
+
+@pytest.mark.budget(2)
+def test_each_picture_has_its_numbers(report: StoreReport) -> None:
+    """In a table right behind it."""
+    page = report_page(report, None)
+    pictures = [piece for piece in page.split("<figure>")[1:] if "aria-label" in piece.split("</figure>")[0]]
+    assert len(pictures) >= 4
+    for piece in pictures:
+        behind = piece.partition("</figure>")[2]
+        assert "<table>" in behind, piece[:200]
+        assert behind.startswith(("<details>", "<section")), piece[:200]
+
+
+def test_numbers_add_up(report: StoreReport) -> None:
+    """The table of the topics along the log has all bytes of the picture."""
+    counts = np.arange(16 * PIECES, dtype=np.int64).reshape(16, PIECES)
+    timeline = replace(report.timeline, topics={f"t{at}": at for at in range(16)}, by_place=counts, by_time=counts)
+    page = report_page(replace(report, timeline=replace(timeline, messages=np.ones(16, np.int64))), None)
+    (rows,) = re.findall("Bytes of topics in each.*?<tbody>(.*?)</tbody>", page)
+    last = [re.sub("<.*?>", "", cell) for cell in re.findall("<td.*?</td>", rows)[-10:]]
+    names = timeline.largest(TOPIC_COLORS)
+    sums = [int(counts[timeline.topics[name], -10:].sum()) for name in names]
+    assert last[1:] == [*map(byte_size, sums), byte_size(int(counts[:, -10:].sum()) - sum(sums))]
+
+
+def event(name: str, first: int | None, last: int | None, due: int | None = None) -> dict[str, Any]:
+    return {"event": name, "timestamp": first, "until_timestamp": last, "due_timestamp": due}
+
+
+def test_a_life_line() -> None:
+    """A lane for each kind of event; a delay waits until it is due; what has not happened yet is not drawn."""
+    events = [event("sent", 1000, 1000), event("sent-back", 1100, 1100, 2000), event("passed", 1500, None),
+              event("trace-send", 1000, 1000), event("not-passed", None, None)]  # fmt: skip
+    drawn = life_line(events, Clock(timezone.utc))
+    bars = re.findall('<rect x="([0-9.]+)" y="([0-9.]+)" width="([0-9.]+)" height="0.7" class="(.*?)"/>', drawn)
+    assert bars == [
+        *(("0", "0.15", "4", "t0"), ("100", "1.15", "900", "t6"), ("500", "2.15", "4", "t2")),
+        *(("100", "3.15", "4", "bad"), ("0", "4.15", "4", "t3")),
+    ]
+    assert 'viewBox="0 0 1000 5"' in drawn
+    assert life_line(events[:1], Clock(timezone.utc)) == ""
+    assert life_line([event("sent", -(2**63), -(2**63)), event("stored", 2**63 - 1, None)], Clock(timezone.utc))
 
 
 def _luminance(colour: str) -> float:

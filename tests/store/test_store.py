@@ -152,7 +152,7 @@ def test_rocksdb_queues(tmp_path: Path, directory: str) -> None:
 
 def test_dledger_is_refused_by_name(tmp_path: Path) -> None:
     """A Raft log is not read as if it were a plain one."""
-    root = make(tmp_path / "store", "dledger-n1/data/", "dledger-n0/data/", "commitlog/")
+    root = make(tmp_path / "store", "dledger-n1/", "dledger-n0/data/", "commitlog/")
     with pytest.raises(UnsupportedError, match=r"DLedger store \(dledger-n0/\)") as caught:
         opened(root)
     assert caught.value.file == str(root)

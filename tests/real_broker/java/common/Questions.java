@@ -1,10 +1,13 @@
 import com.alibaba.fastjson.JSON;
 import com.alibaba.fastjson.JSONArray;
 import com.alibaba.fastjson.JSONObject;
+import java.math.BigInteger;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.security.MessageDigest;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -36,7 +39,8 @@ final class Questions {
             "query", questions.each(asked.getJSONArray("query"), questions::query),
             "look", questions.each(asked.getJSONArray("look"), questions::look),
             "pull", questions.each(asked.getJSONArray("pull"), questions::pull),
-            "time", questions.each(asked.getJSONArray("time"), questions::time));
+            "time", questions.each(asked.getJSONArray("time"), questions::time),
+            "read", questions.each(asked.getJSONArray("read"), questions::read));
         Files.write(Path.of(file + ".answers"), Json.bytes(answers));
         session.stop();
     }
@@ -47,7 +51,7 @@ final class Questions {
 
     private List<Object> each(JSONArray asked, Question question) throws Exception {
         List<Object> answers = new ArrayList<>();
-        for (int i = 0; i < asked.size(); i++) {
+        for (int i = 0; asked != null && i < asked.size(); i++) {
             answers.add(question.answer(asked.getJSONArray(i)));
         }
         return answers;
@@ -84,6 +88,30 @@ final class Questions {
         result.release();
         return Json.object("status", result.getStatus().name(), "next_begin_offset", result.getNextBeginOffset(),
             "min_offset", result.getMinOffset(), "max_offset", result.getMaxOffset(), "physical_offsets", offsets);
+    }
+
+    /** [topic, queue]: of all messages the queue offset by which they are pulled, and a digest of all but the place. */
+    private Object read(JSONArray asked) throws Exception {
+        String topic = asked.getString(0);
+        int queue = asked.getIntValue(1);
+        List<Object> messages = new ArrayList<>();
+        long offset = store.getMinOffsetInQueue(topic, queue);
+        while (offset < store.getMaxOffsetInQueue(topic, queue)) {
+            GetMessageResult result = store.getMessage("harness", topic, queue, offset, 1, null);
+            for (ByteBuffer message : result.getMessageBufferList()) {
+                messages.add(Arrays.asList(offset, digest(message)));
+            }
+            result.release();
+            offset = Math.max(offset + 1, result.getNextBeginOffset());
+        }
+        return messages;
+    }
+
+    private static String digest(ByteBuffer message) throws Exception {
+        byte[] bytes = new byte[message.remaining()];
+        message.duplicate().get(bytes);
+        Arrays.fill(bytes, PHYSICAL_OFFSET, PHYSICAL_OFFSET + Long.BYTES, (byte) 0);
+        return new BigInteger(1, MessageDigest.getInstance("SHA-256").digest(bytes)).toString(16);
     }
 
     /** [topic, queue, timestamp, boundary or null]: the queue offset. */

@@ -1,0 +1,177 @@
+"""`rmqtool convert STORE --output NEW`: an ordinary store of one with DLedger, or with several log paths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import join
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqtool.base.errors import Exit
+from rmqtool.base.files import RateLimit
+from rmqtool.commands.help_page import HelpPage, examples_and_statuses
+from rmqtool.commands.new_stores import derive, owner_of
+from rmqtool.commands.options import global_options, jobs_option, store_options
+from rmqtool.commands.verifying import repeated_options
+from rmqtool.commands.writing import dry_run_option
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import Version
+from rmqtool.show.output import Style, note, write_document
+
+if TYPE_CHECKING:
+    from rmqtool.rebuild.plan import RebuildPlan
+    from rmqtool.salvage.carry_over import Carried
+    from rmqtool.salvage.conversion import ConversionPlan
+    from rmqtool.salvage.new_store import NewStore
+    from rmqtool.show.convert_json import ConvertState
+
+_EPILOG = examples_and_statuses(
+    (
+        "rmqtool convert /data/rocketmq/store --output /data/new --dry-run",
+        "rmqtool convert /data/rocketmq/store --output /data/new",
+    ),
+    {
+        Exit.OK: "done, or planned; all messages are taken",
+        Exit.FINDINGS: "done, or planned; messages are missing, or were left out",
+        Exit.USAGE: "the options do not fit each other, or the output is not empty",
+        Exit.LOSSY: "done; a file beside the log could not be carried over",
+        Exit.FAILED: "could not finish; there is no new store",
+        Exit.NOT_A_STORE: "not a RocketMQ store",
+    },
+)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What was asked for."""
+
+    path: Path
+    output: Path
+    uncommitted: bool
+    dry_run: bool
+    jobs: int
+    broker_version: Version | None
+    broker_conf: BrokerConf
+    limit_rate: RateLimit | None
+
+    @property
+    def words(self) -> list[str]:
+        """The command line that carries out what was planned."""
+        options = ["--uncommitted"] if self.uncommitted else []
+        options += repeated_options(self.broker_conf.path, self.broker_version)
+        return ["rmqtool", "convert", str(self.path), "--output", str(self.output), *options]
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """What is beside the log: what is carried over, or has a problem, and the names of what is left."""
+
+    carried: list[Carried]
+    left: list[str]
+
+
+@click.command("convert", cls=HelpPage, epilog=_EPILOG)
+@click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, metavar="NEW",
+              help="The new store: a directory that is empty, or does not exist yet.")  # fmt: skip
+@click.option("--uncommitted", is_flag=True,
+              help="Take entries behind the committed index, too: of the last node that is left.")  # fmt: skip
+@dry_run_option
+@jobs_option()
+@store_options
+@global_options
+@click.pass_obj
+def convert(style: Style, /, **given: Any) -> Exit:
+    """Make an ordinary store of one with DLedger, or with several commit log paths.
+
+    STORE is a directory that broker.conf calls storePathRootDir, of a broker that is stopped. The messages of DLedger's
+    entries become a plain commit log; queue offsets stay, and so what consumers have committed. Nothing in STORE is
+    changed.
+    """
+    from rmqtool.base.files import ReadPolicy
+    from rmqtool.salvage.conversion import conversion_of, plan_conversion
+    from rmqtool.salvage.for_conversion import carried_with, require_stopped
+    from rmqtool.salvage.new_store import NewStore, require_free_name
+    from rmqtool.show.progress import byte_progress
+    from rmqtool.store.store import open_store
+
+    request = _Request(**given)
+    style.store = str(request.path)
+    require_free_name(request.output, [request.path])
+    store = open_store(request.path, request.broker_conf, with_dledger=True)
+    require_stopped(store)
+    conversion = conversion_of(store, with_uncommitted=request.uncommitted)
+    with byte_progress("reading the entries", sum(file.size for file in conversion.entries), style=style) as progress:
+        plan = plan_conversion(conversion, ReadPolicy(request.limit_rate), progress.update)
+    carried, not_carried = carried_with(store)
+    if request.dry_run:
+        return _show(style, request, plan, _Beside(carried, not_carried), None)
+    with NewStore(request.output).making() as new:
+        problems, rebuild = _make(style, request, plan, carried, new)
+        new.finish(owner_of([store]))
+    carried = [*(each for each in carried if not each.problem), *problems]
+    return _show(style, request, plan, _Beside(carried, not_carried), rebuild)
+
+
+def _make(
+    style: Style, request: _Request, plan: ConversionPlan, carried: list[Carried], new: NewStore
+) -> tuple[list[Carried], RebuildPlan]:
+    """Write all of the new store; what could not be carried over, and what was derived."""
+    from rmqtool.base.files import ReadPolicy
+    from rmqtool.rebuild.options import RebuildOptions
+    from rmqtool.salvage.carry_over import carried_bytes, carry_over
+    from rmqtool.salvage.for_conversion import as_ordinary, loss_of, require_messages
+    from rmqtool.salvage.for_rebuild import rebuild_sources, write_checkpoint
+    from rmqtool.salvage.moved_queues import cut_queues, require_derived
+    from rmqtool.salvage.write_conversion import write_conversion
+    from rmqtool.show.progress import byte_progress
+    from rmqtool.store.store import COMMIT_LOG, open_store
+    from rmqtool.transaction import keep_losses
+
+    source, ordinary = plan.conversion.store, as_ordinary(plan.conversion.store)
+    require_messages(plan)
+    new.require_space(plan.needed + carried_bytes([source], carried))
+    with byte_progress("writing the commit log", plan.conversion.size, style=style) as progress:
+        write_conversion(plan, new.directory / COMMIT_LOG, ReadPolicy(request.limit_rate), progress.update)
+    problems = carry_over([source], carried, new.directory)
+    options = RebuildOptions(frozenset(["queues", "index"]), version=request.broker_version, jobs=request.jobs)
+    rebuild = derive(style, rebuild_sources(ordinary, new.directory, request.broker_conf), new, options)
+    if source.dledger_directory:
+        require_derived(rebuild)
+        cut_queues(rebuild, new.derived, plan.conversion.start)
+    new.adopt_derived()
+    write_checkpoint(open_store(new.directory), source, rebuild.last_record, request.broker_version)
+    losses = loss_of(plan, rebuild.findings)
+    if losses:
+        keep_losses(new.directory, [losses])
+    return problems, rebuild
+
+
+def _show(style: Style, request: _Request, plan: ConversionPlan, beside: _Beside, rebuild: RebuildPlan | None) -> Exit:
+    from rmqtool.show.convert_json import convert_json
+    from rmqtool.show.convert_text import show_conversion
+    from rmqtool.show.salvage_text import worth_showing
+
+    findings = worth_showing(rebuild.findings if rebuild else ())
+    is_left = bool(plan.missing or plan.totals or (rebuild and rebuild.lost.is_lossy))
+    is_left = is_left or any(finding.severity == "error" for finding in findings)
+    is_unread = any(each.problem for each in beside.carried)
+    status = Exit.FINDINGS if is_left else Exit.LOSSY if is_unread else Exit.OK
+    state: ConvertState = "done" if rebuild else "planned"
+    if style.json:
+        result = convert_json(plan, beside.carried, beside.left, rebuild, request.output, state)
+        write_document(style, "convert", style.store, result, findings=findings, status=status)
+        return status
+    show_conversion(plan, beside.carried, beside.left, rebuild, style)
+    if not style.quiet:
+        if "uncommitted" in plan.totals:
+            note("--uncommitted takes the entries behind the committed index, too, of the last node that is left")
+        following = join(["rmqtool", "verify", str(request.output)])
+        if rebuild:
+            note(f"done; next: {following}")
+            note("then start the broker on it, without enableDLegerCommitLog and with one storePathCommitLog")
+        else:
+            note(f"nothing is written yet; next: {join(request.words)}")
+    return status

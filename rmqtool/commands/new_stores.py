@@ -1,0 +1,44 @@
+"""Shared by the commands that make a new store: its queues and index, and whose it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rmqtool.base.errors import UnreadableError, WrongKindError
+from rmqtool.show.output import Style, note
+
+if TYPE_CHECKING:
+    from rmqtool.rebuild.options import RebuildOptions
+    from rmqtool.rebuild.plan import RebuildPlan
+    from rmqtool.salvage.new_store import NewStore
+    from rmqtool.store.store import Store
+
+
+def derive(style: Style, sources: Iterable[Store], new: NewStore, options: RebuildOptions) -> RebuildPlan:
+    """Write queues and index of the new log, beside the queues of the first of `sources` that can be read."""
+    *others, last = sources
+    for store in others:
+        try:
+            return _derive(style, store, new, options)
+        except (UnreadableError, WrongKindError) as error:  # noqa: PERF203 - once for each source
+            note(f"the queues of {store.root} are left out: {error}")
+    return _derive(style, last, new, options)
+
+
+def _derive(style: Style, store: Store, new: NewStore, options: RebuildOptions) -> RebuildPlan:
+    from rmqtool.rebuild.output_tree import write_output
+    from rmqtool.rebuild.source import open_source
+    from rmqtool.show.progress import byte_progress
+
+    with byte_progress("writing queues and index", store.commit_log().size, style=style) as progress:
+        return write_output(open_source(store, options), new.empty_derived(), progress.update)
+
+
+def owner_of(stores: Sequence[Store]) -> tuple[int, int] | None:
+    """The user and group of the first source, where this process may give files away."""
+    if not stores or os.geteuid() != 0:
+        return None
+    status = stores[0].root.stat()
+    return status.st_uid, status.st_gid

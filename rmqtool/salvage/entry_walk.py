@@ -1,0 +1,176 @@
+"""The entries of a DLedger log in order: which messages are taken, and where each stands without the entries' headers.
+
+An entry is a header of 48 bytes and one message (`DLedgerCommitLog`). Where entries are lost, inert records take their
+room, as after a salvage: so the consume queues keep the offsets of all other messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.base.errors import WrongKindError
+from rmqtool.base.files import UNLIMITED, ReadPolicy
+from rmqtool.base.mapped_files import MappedFile
+from rmqtool.formats.dledger import ENTRY_DTYPE, ENTRY_HEADER_SIZE
+from rmqtool.formats.message import BLANK_SIZE
+from rmqtool.scan.events import Blank
+from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.inert_records import SMALLEST_INERT
+from rmqtool.store.dledger_log import scan_entries
+
+LeftReason = Literal["uncommitted", "stale", "damaged"]
+LEFT_MEANINGS: dict[LeftReason, str] = {
+    "uncommitted": "behind the committed index of the DLedger checkpoint: another node may have other messages there",
+    "stale": "older entries behind newer ones, left where the log was cut",
+    "damaged": "no entry with a whole message",
+}
+_KINDS: tuple[LeftReason | None, ...] = (None, "uncommitted", "stale")
+_LARGEST_INERT = 1 << 20  # bytes
+
+Offsets = NDArray[np.int64]
+
+
+class Taken(NamedTuple):
+    """Messages that are taken, and the physical offset of each in the new log."""
+
+    run: RecordRun
+    offsets: Offsets
+
+
+class Filling(NamedTuple):
+    """Inert records in place of lost entries: physical offsets, sizes, and the store time of the message before."""
+
+    offsets: Offsets
+    sizes: NDArray[np.int64]
+    timestamp: int
+
+
+class LeftOut(NamedTuple):
+    """An extent of the DLedger log that is not taken: physical offset of its first message or byte, and bytes."""
+
+    reason: LeftReason
+    physical_offset: int
+    size: int
+    messages: int = 0
+
+
+Piece = Taken | Filling | LeftOut
+
+
+class EntryWalk:
+    """One pass over the entries of `files`; runs are for use before the next step.
+
+    `committed` is the Raft index up to which entries are taken, None for all. The new log has files of `file_size` from
+    `start` on. `missing` is how many committed entries are nowhere, once the pass is over.
+    """
+
+    def __init__(self, files: Sequence[MappedFile], committed: int | None, start: int, file_size: int) -> None:
+        self.missing = 0
+        self._files = files
+        self._committed = committed
+        self._placement = _Placement(start, file_size)
+
+    def pieces(self, reading: ReadPolicy = UNLIMITED) -> Iterator[Piece]:
+        """What is taken, what fills the room of lost entries, and what is left out, in the order of the log."""
+        order, lost, timestamp = _RaftOrder(self._committed), 0, 0
+        for event in scan_entries(self._files, reading=reading):
+            if isinstance(event, Blank):
+                continue
+            if not isinstance(event, RecordRun):
+                lost += event.size
+                yield LeftOut("damaged", event.physical_offset, event.size)
+                continue
+            for rows, reason in _groups(order.kinds(event)):
+                run = event[rows]
+                if reason:
+                    yield LeftOut(reason, run.physical_offset, run.size, len(run))
+                    continue
+                if lost and timestamp:  # nothing has to fill the room before the first message
+                    yield self._placement.fill(lost, timestamp)
+                lost, timestamp = 0, int(run.headers.field("store_timestamp")[-1])
+                yield Taken(run, self._placement.place(run.message_sizes))
+        self.missing = order.missing
+
+
+class _RaftOrder:
+    """Entries by their headers: terms never go down in a Raft log, and each index is there once."""
+
+    def __init__(self, committed: int | None) -> None:
+        self._committed = committed
+        self._gaps = 0
+        self._index = self._term = -1  # of the last entry that is no stale one
+
+    def kinds(self, run: RecordRun) -> NDArray[np.intp]:
+        """The number in _KINDS of each entry of a run."""
+        headers = run.block.gather(ENTRY_DTYPE, run.positions - ENTRY_HEADER_SIZE)
+        terms, indices = headers["term"].astype(np.int64), headers["index"].astype(np.int64)
+        in_order = np.flatnonzero(terms >= np.maximum.accumulate(np.append(self._term, terms))[:-1])
+        rising = indices[in_order] > np.maximum.accumulate(np.append(self._index, indices[in_order]))[:-1]
+        fresh = in_order[rising]
+        kinds = np.full(len(run), _KINDS.index("stale"), np.intp)
+        kinds[fresh] = 0 if self._committed is None else indices[fresh] > self._committed
+        if len(fresh):
+            known = np.append(self._index, indices[fresh])[self._index < 0 :]
+            self._gaps += sum(self._gap(before, after) for before, after in _jumps(known))
+            self._index, self._term = int(indices[fresh[-1]]), int(terms[fresh[-1]])
+        return kinds
+
+    @property
+    def missing(self) -> int:
+        """Committed entries that were not met, from the first that was met on."""
+        return self._gaps + (0 if self._committed is None else max(0, self._committed - self._index))
+
+    def _gap(self, before: int, after: int) -> int:
+        """Committed entries between two that follow each other."""
+        last = after - 1 if self._committed is None else min(after - 1, self._committed)
+        return max(0, last - before)
+
+
+def _jumps(indices: Offsets) -> Iterator[tuple[int, int]]:
+    for row in np.flatnonzero(np.diff(indices) != 1).tolist():
+        yield int(indices[row]), int(indices[row + 1])
+
+
+def _groups(kinds: NDArray[np.intp]) -> Iterator[tuple[slice, LeftReason | None]]:
+    """Rows of one kind that follow each other."""
+    edges = [0, *(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(kinds)]
+    for start, stop in pairwise(edges):
+        yield slice(start, stop), _KINDS[int(kinds[start])]
+
+
+class _Placement:
+    """Where records stand one behind the other: room for a blank stays at the end of each file (`CommitLog`)."""
+
+    def __init__(self, start: int, file_size: int) -> None:
+        self._base = start
+        self._end = start
+        self._file_size = file_size
+
+    def place(self, sizes: NDArray[np.intp]) -> Offsets:
+        """The physical offsets of records; raises WrongKindError for one that no file can hold."""
+        offsets, done = np.empty(len(sizes), np.int64), 0
+        while done < len(sizes):
+            file_end = self._base + ((self._end - self._base) // self._file_size + 1) * self._file_size
+            ends = self._end + np.cumsum(sizes[done:])
+            count = int(np.searchsorted(ends, file_end - BLANK_SIZE, "right"))
+            if count:
+                offsets[done : done + count] = ends[:count] - sizes[done : done + count]
+                self._end = int(ends[count - 1])
+                done += count
+            elif sizes[done] > self._file_size - BLANK_SIZE:
+                raise WrongKindError(f"a message of {sizes[done]} bytes is larger than a log file")
+            else:
+                self._end = file_end
+        return offsets
+
+    def fill(self, size: int, timestamp: int) -> Filling:
+        """Inert records of about `size` bytes."""
+        largest = min(_LARGEST_INERT, self._file_size - BLANK_SIZE)
+        whole, rest = divmod(size, largest)
+        sizes = np.array([largest] * whole + [max(rest, SMALLEST_INERT)] * (rest > 0), np.int64)
+        return Filling(self.place(sizes), sizes, timestamp)

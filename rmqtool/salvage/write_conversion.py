@@ -1,0 +1,156 @@
+"""The files of a converted log. Functions raise OSError for what cannot be written."""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.base.errors import ChangedError
+from rmqtool.base.files import UNLIMITED, ReadPolicy
+from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.new_files import copy_file, create_file, set_time, write_all
+from rmqtool.formats.file_name import file_name
+from rmqtool.formats.layout import position_of
+from rmqtool.formats.message import BLANK_SIZE, PREFIX_DTYPE, build_blank
+from rmqtool.salvage.carve import Progress, no_progress
+from rmqtool.salvage.conversion import Conversion, ConversionPlan
+from rmqtool.salvage.entry_walk import Filling, LeftOut, Offsets
+from rmqtool.scan.events import Blank, Damage
+from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.inert_records import filling, inert_record
+from rmqtool.scan.reader import scan_files
+from rmqtool.store.commit_log import log_range
+
+_POSITION = position_of(PREFIX_DTYPE, "physical_offset")  # in a message, bytes
+
+
+def write_conversion(
+    plan: ConversionPlan, directory: Path, reading: ReadPolicy = UNLIMITED, progress: Progress = no_progress
+) -> None:
+    """Write the new log into `directory`; modification times are the store times of the files' last messages.
+
+    Raises ChangedError where the entries are not those of the plan any more.
+    """
+    conversion, done, messages = plan.conversion, 0, 0
+    directory.mkdir(parents=True, exist_ok=True)
+    for file in conversion.plain:
+        _copy(file, directory / file.path.name, reading)
+        done += file.size
+        progress(done)
+    if conversion.plain and conversion.entries:
+        _end_plain(conversion.plain[-1], directory / conversion.plain[-1].path.name, reading)
+    writer = _LogWriter(directory, conversion)
+    try:
+        for piece in conversion.walk().pieces(reading):
+            if isinstance(piece, Filling):
+                writer.fill(piece)
+            elif not isinstance(piece, LeftOut):
+                writer.add(piece.run, piece.offsets)
+                messages += len(piece.run)
+                done += piece.run.size
+                progress(done)
+    finally:
+        writer.close()
+    if (messages, writer.end) != (plan.messages, plan.end):
+        raise ChangedError("the entries have changed while they were read", file=conversion.store.root)
+
+
+def _copy(file: MappedFile, to: Path, reading: ReadPolicy) -> None:
+    """Copy a plain log file; its modification time becomes the store time of its last message."""
+    copy_file(file.path, to)
+    timestamp = log_range([file], reading=reading).last_store_timestamp
+    if timestamp:
+        descriptor = create_file(to, file.size)
+        try:
+            set_time(descriptor, timestamp)
+        finally:
+            os.close(descriptor)
+
+
+def _end_plain(file: MappedFile, to: Path, reading: ReadPolicy) -> None:
+    """End the last plain file with a blank where it has none: a broker would never read on behind it."""
+    end, timestamp, is_ended, is_damaged = file.start_offset, 0, False, False
+    for event in scan_files([file], reading=reading):
+        is_ended = isinstance(event, Blank)
+        is_damaged |= isinstance(event, Damage)
+        if isinstance(event, RecordRun):
+            end, is_damaged = event.physical_offset + event.size, False
+            timestamp = int(event.headers.field("store_timestamp")[-1])
+    rest = file.end_offset - end
+    if is_ended or rest < BLANK_SIZE:
+        return
+    is_lost = is_damaged and timestamp
+    parts = filling(end, rest, timestamp, ends_file=True) if is_lost else [(end, build_blank(rest))]
+    descriptor = create_file(to, file.size)
+    try:
+        for offset, data in parts:
+            write_all(descriptor, data, offset - file.start_offset)
+        set_time(descriptor, timestamp or os.stat(file.path).st_mtime_ns // 1_000_000)
+    finally:
+        os.close(descriptor)
+
+
+class _LogWriter:
+    """One file after the other, each ended by a blank but for the last; `end` is behind the last record."""
+
+    def __init__(self, directory: Path, conversion: Conversion) -> None:
+        self.end = conversion.start
+        self._directory = directory
+        self._base = conversion.start
+        self._file_size = conversion.file_size
+        self._file_start = -1
+        self._descriptor = -1
+        self._timestamp = 0
+
+    def add(self, run: RecordRun, offsets: Offsets) -> None:
+        """Write messages at their new physical offsets."""
+        starts = offsets - (offsets - self._base) % self._file_size
+        edges = [0, *(np.flatnonzero(np.diff(starts)) + 1).tolist(), len(starts)]
+        for first, stop in pairwise(edges):
+            part = run[first:stop]
+            self._write(int(offsets[first]), _with_offsets(part, offsets[first:stop]))
+            self._timestamp = int(part.headers.field("store_timestamp")[-1])
+
+    def fill(self, piece: Filling) -> None:
+        """Write inert records."""
+        for offset, size in zip(piece.offsets.tolist(), piece.sizes.tolist(), strict=True):
+            self._write(offset, inert_record(size, offset, piece.timestamp))
+            self._timestamp = piece.timestamp
+
+    def close(self) -> None:
+        """Close the file, with the time of its last message."""
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            try:
+                set_time(descriptor, self._timestamp)
+            finally:
+                os.close(descriptor)
+
+    def _write(self, offset: int, data: memoryview | bytes) -> None:
+        """Write records that are in one file."""
+        start = offset - (offset - self._base) % self._file_size
+        if start != self._file_start:
+            self._open(start)
+        write_all(self._descriptor, data, offset - start)
+        self.end = offset + len(data)
+
+    def _open(self, start: int) -> None:
+        if self._descriptor >= 0:
+            position = self.end - self._file_start
+            write_all(self._descriptor, build_blank(self._file_size - position), position)
+        self.close()
+        self._file_start = start
+        self._descriptor = create_file(self._directory / file_name(start), self._file_size)
+
+
+def _with_offsets(run: RecordRun, offsets: Offsets) -> memoryview:
+    """The messages one behind the other, each with its new physical offset."""
+    data = run.block.slices(run.positions, run.message_sizes).buffers()[2]
+    messages: NDArray[np.uint8] = np.frombuffer(data, np.uint8, int(run.message_sizes.sum())).copy()
+    places = offsets[:, None] - offsets[0] + _POSITION + np.arange(8)
+    messages[places] = offsets.astype(">i8").view(np.uint8).reshape(-1, 8)
+    return messages.data

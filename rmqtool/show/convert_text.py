@@ -1,0 +1,59 @@
+"""A conversion for people: what the new log holds, what is not in it, what is beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rmqtool.base.byte_size import byte_size
+from rmqtool.base.visible import visible
+from rmqtool.findings.finding import counted
+from rmqtool.rebuild.plan import RebuildPlan
+from rmqtool.salvage.carry_over import Carried
+from rmqtool.salvage.conversion import ConversionPlan
+from rmqtool.salvage.entry_walk import LEFT_MEANINGS
+from rmqtool.show.output import Columns, Style, show_table, table
+from rmqtool.show.salvage_text import show_derived
+
+_MAX_ROWS = 20
+_LEFT = "a broker makes them anew from the timer's queue, and delivers once more what was due already"
+
+
+def show_conversion(
+    plan: ConversionPlan, carried: Sequence[Carried], left: Sequence[str], rebuild: RebuildPlan | None, style: Style
+) -> None:
+    """Show a plan, and what a rebuild has made of it; all extents with -v."""
+    most = None if style.verbosity > 0 else _MAX_ROWS
+    console = style.console()
+    for line in _lines(plan):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if plan.left:
+        rows = [(each.physical_offset, each.size, each.reason, each.messages) for each in plan.left[:most]]
+        columns: Columns = [("physical offset", "right"), ("bytes", "right"), ("reason", "left"), ("messages", "right")]
+        show_table(console, table("", columns, rows))
+    for each in carried:
+        if each.problem:
+            console.print(f"left behind: {visible(each.name)}: {visible(each.problem)}", markup=False, soft_wrap=True)
+    if left:
+        console.print(f"left behind: {', '.join(map(visible, left))}: {_LEFT}", markup=False, soft_wrap=True)
+    if rebuild:
+        show_derived(rebuild, console, most)
+
+
+def _lines(plan: ConversionPlan) -> list[str]:
+    conversion = plan.conversion
+    lines = [f"new log: {counted(plan.files, 'file')} of {byte_size(conversion.file_size)}, "
+             f"offsets {conversion.min_offset} to {plan.end}"]  # fmt: skip
+    if conversion.plain:
+        lines.append(f"as they are: {counted(len(conversion.plain), 'commit log file')}")
+    if conversion.entries:
+        lines.append(f"from entries: {counted(plan.messages, 'message')}, {byte_size(plan.bytes)}")
+        if conversion.committed is None:
+            lines.append("all entries are taken, whether committed or not")
+    for reason, total in sorted(plan.totals.items()):
+        what = f"{counted(total.messages, 'message')}, " if total.messages else ""
+        lines.append(f"left out: {what}{byte_size(total.size)}: {LEFT_MEANINGS[reason]}")
+    if plan.filled_bytes:
+        lines.append(f"filled: {byte_size(plan.filled_bytes)} of inert records, in the room of lost entries")
+    if plan.missing:
+        lines.append(f"missing: {counted(plan.missing, 'committed message')}, by the Raft indices of the entries")
+    return lines

@@ -1,0 +1,57 @@
+"""What a DLedger store's own classes read of it is what ordinary brokers serve of the converted store."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.base.errors import Exit
+from tests.commands.running import rmqtool
+from tests.conftest import GoldenStore
+from tests.real_broker.harness import VERSIONS, Harness, dledger_settings
+
+pytestmark = pytest.mark.broker
+Factory = Callable[[str], Harness]
+
+QUESTIONS = {
+    "read": [["orders", 0], ["orders", 1]],
+    "query": [["orders", f"key{number}", 1000, 0, 1 << 60] for number in range(5)],
+}
+INDEX_FILE = 5 * 1024 * 1024 * 32  # DLedgerConfig.mappedFileSizeForEntryIndex, bytes
+WRITERS = [("4.9.7", "more/4.9.7-dledger"), ("5.3.3", "more/5.3.3-dledger"), ("5.3.3", "more/5.3.3-converted")]
+
+
+def asked(harness: Harness, root: Path, settings: dict[str, str] | None = None) -> tuple[list[Any], list[int]]:
+    """All messages of both queues as consumers get them, and how many each key finds."""
+    answers = harness.ask(root, QUESTIONS, settings)
+    return answers["read"], [len(found) for found in answers["query"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("version", "name"), WRITERS)
+def test_ordinary_brokers_serve_the_same(
+    harness: Factory, golden_store: GoldenStore, tmp_path: Path, version: str, name: str
+) -> None:
+    """After a clean stop and after a crash, by the writer's release and by the newest; they go on writing."""
+    root = golden_store(name)
+    own = Path(shutil.copytree(root, tmp_path / "own"))
+    for index in own.glob("dledger-n0/index/*"):  # golden ones are cut behind their units
+        os.truncate(index, INDEX_FILE)
+    expected = asked(harness(version), own, dledger_settings())
+    assert sum(map(len, expected[0])) >= 400
+    for server in (version, VERSIONS[-1]):
+        for after in ("clean", "crash"):
+            new = tmp_path / f"{server}-{after}"
+            assert rmqtool("convert", root, "--output", new, "--broker-version", server).status == Exit.OK
+            if after == "crash":
+                (new / "abort").touch()
+                (new / "checkpoint").unlink()
+            assert asked(harness(server), new) == expected
+            with harness(server).hold(new, 50):
+                pass
+            assert rmqtool("verify", new, "--json").document["result"]["verdict"] == "clean"
