@@ -10,6 +10,10 @@ from typing import Any
 from rocksdict import BlockBasedOptions, Options, Rdict
 
 from rmqtool.formats.rocksdb_rows import CHECKPOINT_TOPIC, QueueUnitValue, queue_prefix
+from rmqtool.store.rocksdb import RocksDb
+
+Rows = dict[str, dict[bytes, bytes]]
+"""The rows of a database by column family."""
 
 
 @contextmanager
@@ -78,3 +82,42 @@ def unit_value(physical_offset: int, message_size: int, tags_code: int, store_ti
     """The value of a unit."""
     fields = {"physical_offset": physical_offset, "message_size": message_size, "tags_code": tags_code}
     return bytes(QueueUnitValue.build({**fields, "store_timestamp": store_timestamp}))
+
+
+def rows_of(database: Path) -> Rows:
+    """All rows but those that a broker writes when it is asked for a minimum."""
+    with RocksDb(database) as opened:
+        found = {family: dict(opened.rows(family)) for family in opened.families}
+    found["offset"] = {key: value for key, value in found["offset"].items() if b"\x01min\x01" not in key}
+    return found
+
+
+def tables_gone(root: Path) -> None:
+    for path in (root / "consumequeue").glob("*.sst"):
+        path.unlink()
+
+
+def tables_cut(root: Path) -> None:
+    for path in (root / "consumequeue").glob("*.sst"):
+        path.write_bytes(path.read_bytes()[:-100])
+
+
+def table_flipped(root: Path) -> None:
+    path = max((root / "consumequeue").glob("*.sst"), key=lambda path: path.stat().st_size)
+    data = bytearray(path.read_bytes())
+    data[200] ^= 0xFF
+    path.write_bytes(data)
+
+
+def table_zeroed(root: Path) -> None:
+    path = max((root / "consumequeue").glob("*.sst"), key=lambda path: path.stat().st_size)
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def current_gone(root: Path) -> None:
+    (root / "consumequeue" / "CURRENT").unlink()
+
+
+def manifest_cut(root: Path) -> None:
+    (path,) = (root / "consumequeue").glob("MANIFEST-*")
+    path.write_bytes(path.read_bytes()[:40])

@@ -26,12 +26,21 @@ from rmqtool.store.store import open_store
 from rmqtool.transaction import Transaction
 from rmqtool.transaction.system import SYSTEM, System
 from tests.building import LogBuilder
-from tests.changed_rocksdb import changed, end_value, max_key, unit_key
+from tests.changed_rocksdb import (
+    changed,
+    current_gone,
+    end_value,
+    manifest_cut,
+    max_key,
+    rows_of,
+    table_flipped,
+    tables_gone,
+    unit_key,
+)
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.golden.rocksdb import ROCKSDB
 from tests.real_broker.harness import GEOMETRY, SHOP_SETTINGS
-from tests.rebuild.test_rocksdb import current_gone, manifest_cut, rows_of, table_flipped, tables_gone
 from tests.transaction.faults import Fault, points, recover, run_with
 from tests.transaction.small import tree, undo
 
