@@ -7,17 +7,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rocksdict import Options, Rdict
+from rocksdict import BlockBasedOptions, Options, Rdict
 
 from rmqtool.formats.rocksdb_rows import CHECKPOINT_TOPIC, QueueUnitValue, queue_prefix
+from rmqtool.store.rocksdb import RocksDb
+
+Rows = dict[str, dict[bytes, bytes]]
+"""The rows of a database by column family."""
 
 
 @contextmanager
 def changed(database: Path) -> Iterator[dict[str, Any]]:
     """The column families of a database by name, to be written to like mappings of keys to values."""
     names = Rdict.list_cf(str(database), Options(raw_mode=True))
-    families = {name: Options(raw_mode=True) for name in names}
-    opened = Rdict(str(database), Options(raw_mode=True), column_families=families)
+    opened = Rdict(str(database), _options(), column_families={name: _options() for name in names})
     rows = {name: opened.get_column_family(name) for name in names}
     yield rows
     for family in rows.values():
@@ -28,6 +31,14 @@ def changed(database: Path) -> Iterator[dict[str, Any]]:
     del opened, family
     for left in ("rocksdict-config.json", "LOG"):
         (database / left).unlink(missing_ok=True)
+
+
+def _options() -> Options:
+    """Options for tables that a broker can read."""
+    tables, options = BlockBasedOptions(), Options(raw_mode=True)
+    tables.set_format_version(5)
+    options.set_block_based_table_factory(tables)
+    return options
 
 
 def unit_key(topic: str, queue_id: int, queue_offset: int) -> bytes:
@@ -71,3 +82,42 @@ def unit_value(physical_offset: int, message_size: int, tags_code: int, store_ti
     """The value of a unit."""
     fields = {"physical_offset": physical_offset, "message_size": message_size, "tags_code": tags_code}
     return bytes(QueueUnitValue.build({**fields, "store_timestamp": store_timestamp}))
+
+
+def rows_of(database: Path) -> Rows:
+    """All rows but those that a broker writes when it is asked for a minimum."""
+    with RocksDb(database) as opened:
+        found = {family: dict(opened.rows(family)) for family in opened.families}
+    found["offset"] = {key: value for key, value in found["offset"].items() if b"\x01min\x01" not in key}
+    return found
+
+
+def tables_gone(root: Path) -> None:
+    for path in (root / "consumequeue").glob("*.sst"):
+        path.unlink()
+
+
+def tables_cut(root: Path) -> None:
+    for path in (root / "consumequeue").glob("*.sst"):
+        path.write_bytes(path.read_bytes()[:-100])
+
+
+def table_flipped(root: Path) -> None:
+    path = max((root / "consumequeue").glob("*.sst"), key=lambda path: path.stat().st_size)
+    data = bytearray(path.read_bytes())
+    data[200] ^= 0xFF
+    path.write_bytes(data)
+
+
+def table_zeroed(root: Path) -> None:
+    path = max((root / "consumequeue").glob("*.sst"), key=lambda path: path.stat().st_size)
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def current_gone(root: Path) -> None:
+    (root / "consumequeue" / "CURRENT").unlink()
+
+
+def manifest_cut(root: Path) -> None:
+    (path,) = (root / "consumequeue").glob("MANIFEST-*")
+    path.write_bytes(path.read_bytes()[:40])

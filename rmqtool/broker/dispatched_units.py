@@ -27,9 +27,11 @@ class QueueUnits:
     """Units in log order, one array for each field, all of the same length.
 
     `queues` are numbers of `Dispatcher.queues`. `queue_offsets` are those stored in the records; of batch queues they
-    are the batch's first (`msgBaseOffset`), and `batch_sizes` count its messages, else 1. `tags_codes` are what a
-    broker writes; `tags_hashes` differ for delayed messages, of which 4.9.2 to 4.9.8 write the hash in a recovery.
-    `rows` are the records of the run.
+    are the batch's first (`msgBaseOffset`), and `batch_sizes` count its messages, else 1. `message_counts` are the
+    queue offsets that a record takes: also those of a batch without a first offset, as brokers with RocksDB write it,
+    of which one with queue files makes a unit of one message. `tags_codes` are what a broker writes; `tags_hashes`
+    differ for delayed messages, of which 4.9.2 to 4.9.8 write the hash in a recovery. `rows` are the records of the
+    run.
     """
 
     queues: NDArray[np.int32]
@@ -40,6 +42,7 @@ class QueueUnits:
     tags_hashes: NDArray[np.int64]
     store_timestamps: NDArray[np.int64]
     batch_sizes: NDArray[np.int16]
+    message_counts: NDArray[np.int16]
     rows: NDArray[np.int32]
 
     def __len__(self) -> int:

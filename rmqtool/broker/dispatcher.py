@@ -133,7 +133,7 @@ class Dispatched:
         """The consume queue units: of records that are neither prepared nor rolled back."""
         frames, fields = self._frames, self._frames.headers.field
         hashes = self._tags_hashes
-        bases, sizes = self._batches
+        bases, sizes, counts = self._batches
         units = QueueUnits(
             queues=self._dispatcher.queue_numbers(self._topics, fields("queue_id")),
             queue_offsets=bases,
@@ -143,6 +143,7 @@ class Dispatched:
             tags_hashes=hashes,
             store_timestamps=fields("store_timestamp"),
             batch_sizes=sizes,
+            message_counts=counts,
             rows=np.arange(len(frames), dtype=np.int32),
         )
         kept = (self._sys_flags & TRANSACTION_PREPARED) == 0
@@ -259,31 +260,36 @@ class Dispatched:
         return codes
 
     @cached_property
-    def _batches(self) -> tuple[NDArray[np.int64], NDArray[np.int16]]:
-        """First queue offset and number of the messages of each record (`BatchConsumeQueue`)."""
+    def _batches(self) -> tuple[NDArray[np.int64], NDArray[np.int16], NDArray[np.int16]]:
+        """First queue offset of each record, messages in its unit (`BatchConsumeQueue`), and offsets that it takes."""
         offsets = self._frames.headers.field("queue_offset")
         sizes = np.ones(len(offsets), dtype=np.int16)
         is_batch = self._dispatcher.is_batch(self._topics, self._sys_flags)
         if not is_batch.any():
-            return offsets, sizes
+            return offsets, sizes, sizes
         bases, counts = self._value_spans(names.INNER_BASE), self._value_spans(names.INNER_NUM)
         counted = is_batch & (counts[1] > 0)
         with_base = counted & (bases[1] > 0)
-        rows, offsets = np.flatnonzero(counted if self._rules.in_rocksdb else with_base), offsets.copy()
+        of_one = np.zeros_like(counted) if self._rules.in_rocksdb else counted & ~with_base
+        offsets, taken = offsets.copy(), sizes.copy()
         for row, base in self._integers(np.flatnonzero(with_base), *bases, _MAX_LONG):
             offsets[row] = base
-        for row, count in self._integers(rows, *counts, _MAX_SHORT):
-            sizes[row] = count
+        for row, count in self._integers(np.flatnonzero(counted & ~of_one), *counts, _MAX_SHORT):
+            sizes[row] = taken[row] = count
+        for row, count in self._integers(np.flatnonzero(of_one), *counts, _MAX_SHORT, required=False):
+            taken[row] = max(count, 1)
         self._malformed |= is_batch & ((offsets < 0) | (sizes < 0))  # "unexpected dispatch request": dropped
-        return offsets, sizes
+        return offsets, sizes, taken
 
-    def _integers(self, rows: Positions, starts: Positions, sizes: Positions, limit: int) -> Iterator[tuple[int, int]]:
-        """Row and value of properties that must be numbers; a record whose property is not a number is malformed."""
+    def _integers(
+        self, rows: Positions, starts: Positions, sizes: Positions, limit: int, *, required: bool = True
+    ) -> Iterator[tuple[int, int]]:
+        """Row and value of properties that are numbers; where they are `required`, a record without is malformed."""
         for row in rows.tolist():
             text = self._properties.data[starts[row] : starts[row] + sizes[row]].tobytes().decode("latin-1")
             if _INTEGER.fullmatch(text) and -limit - 1 <= int(text) <= limit:
                 yield row, int(text)
-            else:
+            elif required:
                 self._malformed[row] = True
 
     def _multi_dispatched(
@@ -310,7 +316,7 @@ class Dispatched:
         own = units[target_rows]  # those of the records' own queues
         return QueueUnits(
             queues.astype(np.int32), queue_offsets, own.physical_offsets, own.message_sizes, own.tags_hashes,
-            own.tags_hashes, own.store_timestamps, np.ones(len(own), np.int16), own.rows,
+            own.tags_hashes, own.store_timestamps, np.ones(len(own), np.int16), np.ones(len(own), np.int16), own.rows,
         )  # fmt: skip
 
 

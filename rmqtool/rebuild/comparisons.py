@@ -54,12 +54,17 @@ class Comparisons:
         return self.queues.get("simple") or self.rows.get("simple")
 
     @property
-    def undecided_rows(self) -> Counter[QueueName]:
-        """Units of light queues without rows, which one of the fitting releases gives them."""
+    def left_out(self) -> Counter[QueueName]:
+        """Units of light queues that get no rows."""
         counts: Counter[QueueName] = Counter()
         for comparison in self.rows.values():
             counts.update(comparison.left_out)
-        return counts if self._may_have_light_queues else Counter()
+        return counts
+
+    @property
+    def undecided_rows(self) -> Counter[QueueName]:
+        """Units of light queues without rows, which one of the fitting releases gives them."""
+        return self.left_out if self._may_have_light_queues else Counter()
 
     def close(self) -> None:
         """Close the files that were read."""

@@ -8,7 +8,7 @@ queues. Batch queues stay in files: brokers with RocksDB do not find the message
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rmqtool.base.errors import UsageError
@@ -84,9 +84,10 @@ class Conversion:
         return f"{CONFIG}/{names[self.form]}"
 
 
-def conversion_of(source: RebuildSource, found: set[QueueName]) -> Conversion | None:
-    """The conversion of a store, None where none is asked for; `found` are the queues that the log gives.
+def conversion_of(source: RebuildSource, found: set[QueueName], left_out: Collection[QueueName]) -> Conversion | None:
+    """The conversion of a store, None where none is asked for.
 
+    `found` are the queues that the log gives, `left_out` those of which the release has no rows.
     Raises UsageError for what no broker would serve afterwards, UnreadableError for tables that cannot be read.
     """
     target = source.options.target
@@ -97,7 +98,7 @@ def conversion_of(source: RebuildSource, found: set[QueueName]) -> Conversion | 
     form = wanted_form(store, target, live)
     if target == "rocksdb":
         _require_release(source, form)
-        _require_possible(source, found)
+        _require_possible(source, found, left_out)
     tables = read_tables(store, live)
     is_light = _is_light(source, tables)
     files = json_files(tables, light=is_light) if form == "json" != live else {}
@@ -143,7 +144,7 @@ def _require_release(source: RebuildSource, form: Form) -> None:
         raise UsageError(message, hint="name the release that is to run on the store with --broker-version")
 
 
-def _require_possible(source: RebuildSource, found: set[QueueName]) -> None:
+def _require_possible(source: RebuildSource, found: set[QueueName], left_out: Collection[QueueName]) -> None:
     """Raise UsageError for queues that no broker serves from RocksDB."""
     batch = {queue.topic for queue in source.file_queues if queue.kind == "batch"}
     batch |= source.batch_topics & {name.topic for name in found}
@@ -153,10 +154,10 @@ def _require_possible(source: RebuildSource, found: set[QueueName]) -> None:
             "in RocksDB",
             hint="let their consumers finish, delete the topics, and let retention take their messages first",
         )
-    light = {name.topic for name in found if name.topic.startswith(LMQ_PREFIX)}
-    if light and source.releases.oldest < ROCKSDB_LIGHT_QUEUES:
+    if left_out:
         raise UsageError(
-            f"{_named(sorted(light))}: light queues, which have rows since {ROCKSDB_LIGHT_QUEUES} only",
+            f"{_named(sorted(name.topic for name in left_out))}: light queues, which have rows since "
+            f"{ROCKSDB_LIGHT_QUEUES} only",
             hint="convert for a newer release, with --broker-version",
         )
 

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from rmqtool.base.times import rfc3339
+from rmqtool.rebuild.changes import QueuePlan
 from rmqtool.rebuild.lost_extents import Extent
-from rmqtool.rebuild.plan import QueuePlan, RebuildPlan
+from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.store.checkpoint import credible
 from rmqtool.store.index_files import stored_offset
 from rmqtool.store.missing_files import missing_files

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Literal
 
 from rmqtool.base.errors import UsageError
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import Finding
 from rmqtool.rebuild.batch_placement import BatchQueues
+from rmqtool.rebuild.changes import Action, IndexFilePlan, MovedConsumer, QueueKind, QueuePlan
 from rmqtool.rebuild.comparisons import Comparisons
 from rmqtool.rebuild.conversion import Conversion, conversion_of, require_all
 from rmqtool.rebuild.derive import Derivation
@@ -21,7 +21,7 @@ from rmqtool.rebuild.lost_extents import LostExtents
 from rmqtool.rebuild.neutralise import Patch, patched_bytes, patches_of
 from rmqtool.rebuild.next_start import start_findings
 from rmqtool.rebuild.options import Progress, RebuildOptions, no_progress
-from rmqtool.rebuild.queue_diff import Comparison, QueueDifference
+from rmqtool.rebuild.queue_diff import Comparison
 from rmqtool.rebuild.queue_placement import SimpleQueues
 from rmqtool.rebuild.row_diff import RowComparison
 from rmqtool.rebuild.source import RebuildSource, derive, source_of
@@ -29,50 +29,9 @@ from rmqtool.rebuild.version_choice import undecided_of
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.rules.versions import VALUES_MAY_HOLD_SEPARATOR
 from rmqtool.store.consume_queues import Kind, Queue
-from rmqtool.store.consumer_offsets import CommittedOffset
 from rmqtool.store.queue_range import queue_range
 from rmqtool.store.rocksdb_queues import NO_UNIT
 from rmqtool.store.unknown_sizes import Sized
-
-Action = Literal["create", "replace", "keep"]
-QueueKind = Kind | Literal["rocksdb"]
-
-
-@dataclass(frozen=True)
-class QueuePlan:
-    """The change of one queue; `min_offset` and `max_offset` are those after the rebuild."""
-
-    name: QueueName
-    kind: QueueKind
-    action: Action
-    min_offset: int
-    max_offset: int
-    difference: QueueDifference = field(default_factory=QueueDifference)
-    has_messages: bool = True  # whether the log holds messages of it
-    lacks_log_messages: bool = False  # whether it has units that point into the log, which holds no message of it
-    neutral: int = 0  # units that stand for lost messages
-
-    @property
-    def units(self) -> int:
-        """Queue offsets from the minimum on, for a batch queue messages."""
-        return max(0, self.max_offset - self.min_offset)
-
-
-@dataclass(frozen=True)
-class IndexFilePlan:
-    """The change of one index file."""
-
-    name: str
-    action: Literal["create", "replace", "keep", "remove"]
-
-
-@dataclass(frozen=True)
-class MovedConsumer:
-    """A group whose committed offset means another message afterwards; physical offsets, None for no message."""
-
-    committed: CommittedOffset
-    physical_offset_before: int
-    physical_offset_after: int | None
 
 
 @dataclass(frozen=True)
@@ -175,7 +134,8 @@ def plan_of(source: RebuildSource, derivation: Derivation, comparisons: Comparis
     """The plan from a finished pass and its comparisons."""
     queues = list(_queue_plans(source, derivation, comparisons))
     require_all(source, derivation)
-    conversion = conversion_of(source, {queue.name for queue in queues if queue.has_messages})
+    found = {queue.name for queue in queues if queue.has_messages}
+    conversion = conversion_of(source, found, comparisons.left_out)
     queues = sorted(_with_carried(queues, conversion), key=lambda queue: (queue.name, queue.kind))
     has_log = derivation.last_physical_offset >= 0
     index = list(_index_plans(comparisons.index, derivation.index.names if derivation.index else [], has_log=has_log))

@@ -171,17 +171,16 @@ def _without_damaged_rows() -> AbstractContextManager[object]:
 
 def _task(source: RebuildSource) -> RunTask:
     options = source.options
-    # Records hold offsets in light queues only if their broker had these enabled, so the log decides.
-    rules = DispatchRules.of(
-        source.version,
-        source.snapshot.store.conf,
-        source.snapshot.delay_levels,
-        has_light_queues=True,
-        may_be_older=not source.releases.is_named,
-    )
     return RunTask(
         files=source.snapshot.log.files,
-        rules=replace(rules, in_rocksdb=options.target == "files"),  # where batches are whole again
+        # Records hold offsets in light queues only if their broker had these enabled, so the log decides.
+        rules=DispatchRules.of(
+            source.version,
+            source.snapshot.store.conf,
+            source.snapshot.delay_levels,
+            has_light_queues=True,
+            may_be_older=not source.releases.is_named,
+        ),
         selection=options.selection,
         order=options.order,
         reading=source.snapshot.reading,

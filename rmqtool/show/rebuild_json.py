@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from rmqtool.rebuild.changes import MovedConsumer, QueuePlan
 from rmqtool.rebuild.conversion import Conversion
-from rmqtool.rebuild.plan import MovedConsumer, QueuePlan, RebuildPlan
+from rmqtool.rebuild.plan import RebuildPlan
 
 PlanState = Literal["planned", "nothing", "done"]
 

@@ -43,7 +43,7 @@ class OneQueue:
         if offset != state.next_offset:  # units of what could not be read may lie between
             self._next = None
             report_jump(state, offset, physical_offset, self._report, self._extents)
-        state.next_offset = int(units.queue_offsets[last]) + int(units.batch_sizes[last])
+        state.next_offset = int(units.queue_offsets[last]) + int(units.message_counts[last])
         state.last_physical_offset = int(units.physical_offsets[last])
         if files is None:
             self._add_missing("consumequeue.missing-queue", units[rows[:MAX_EXAMPLES]], len(rows))

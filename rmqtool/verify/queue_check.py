@@ -84,7 +84,7 @@ class QueueCheck:
         stored = units.as_consume_queue().view("V20").take(order)
         self._result.report.check("consumequeue.missing-unit", len(units))
         offsets = units.queue_offsets.take(order)
-        nexts = offsets + units.batch_sizes.take(order)
+        nexts = offsets + units.message_counts.take(order)
         follows = np.zeros(len(units), dtype=np.bool_)
         follows[1:] = offsets[1:] == nexts[:-1]
         follows[bounds[:-1]] = False

@@ -98,9 +98,8 @@ def test_units_as_bytes() -> None:
     """Both forms as the formats declare them."""
     column = np.array([7], dtype=np.int64)
     small = column.astype(np.int32)
-    units = QueueUnits(
-        small, column, column * 2, small * 3, column * 4, column * 5, column * 6, small.astype(np.int16), small
-    )
+    count = small.astype(np.int16)
+    units = QueueUnits(small, column, column * 2, small * 3, column * 4, column * 5, column * 6, count, count, small)
     assert units.as_consume_queue().tolist() == [(14, 21, 28)]
     assert units.as_batch_consume_queue().tolist() == [(14, 21, 35, 42, 7, 7, -1, 0)]
 
@@ -111,7 +110,8 @@ def test_units_by_queue_keep_their_order() -> None:
     numbers = rng.integers(0, 200_000, 5_000).astype(np.int32)
     zeros = np.zeros(len(numbers), dtype=np.int64)
     rows = np.arange(len(numbers), dtype=np.int32)
-    units = QueueUnits(numbers, zeros, zeros, numbers, zeros, zeros, zeros, numbers.astype(np.int16), rows)
+    counts = numbers.astype(np.int16)
+    units = QueueUnits(numbers, zeros, zeros, numbers, zeros, zeros, zeros, counts, counts, rows)
     seen = []
     for number, part in units.by_queue():
         assert set(part.queues.tolist()) == {number}

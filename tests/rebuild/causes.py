@@ -68,6 +68,15 @@ def with_topic(store: Path) -> Path:
     return builder.write(store)
 
 
+def with_forbidden(store: Path) -> Path:
+    """A log of one queue, and a group that may not read its topic."""
+    log_of(0, 1, 2)(store)
+    (store / "config").mkdir(exist_ok=True)
+    text = '{"forbiddenTable":{"group":{"orders":1}},"subscriptionGroupTable":{"group":{"groupName":"group"}}}'
+    (store / "config" / "subscriptionGroup.json").write_text(text)
+    return store
+
+
 def causes() -> Iterator[Cause]:
     yield Cause("commitlog.skipped", damaged)
     yield Cause("commitlog.neutralised", damaged, options=("--neutralise",))
@@ -78,6 +87,7 @@ def causes() -> Iterator[Cause]:
     yield Cause("rebuild.ext-units", with_conf, options=("--broker-conf", "broker.conf"))
     yield Cause("rebuild.version-assumed", log_of(0, 1, 2), "rebuild-index")
     yield Cause("rebuild.topic-name", with_topic)
+    yield Cause("rebuild.not-carried", with_forbidden, options=("--to", "rocksdb", "--broker-version", "5.2.0"))
     yield Cause("rebuild.queue-offset-jump", log_of(0, 1, 1 << 40, (1 << 40) + 1))
     yield Cause("rebuild.neutral-units", damaged)
     yield Cause("rebuild.no-messages-in-log", without_the_end)

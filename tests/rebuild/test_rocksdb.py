@@ -27,7 +27,22 @@ from rmqtool.store.store import Store, open_store
 from rmqtool.transaction import StagedFile, Transaction, recorded_losses
 from rmqtool.transaction.system import SYSTEM, System
 from tests.building import LogBuilder
-from tests.changed_rocksdb import DISPATCHED_KEY, changed, end_value, max_key, unit_key, unit_value, with_fields
+from tests.changed_rocksdb import (
+    DISPATCHED_KEY,
+    changed,
+    current_gone,
+    end_value,
+    manifest_cut,
+    max_key,
+    rows_of,
+    table_flipped,
+    table_zeroed,
+    tables_cut,
+    tables_gone,
+    unit_key,
+    unit_value,
+    with_fields,
+)
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.golden.rocksdb import ROCKSDB
@@ -38,16 +53,7 @@ from tests.transaction.small import tree, undo
 NAME = "more/5.5.0-rocksdb"
 OTHER_QUEUES = ("5.1.4-rocksdb", "5.3.3-rocksdb-second-config", "5.5.0-rocksdb-side")
 NAMES = [name for name in ROCKSDB if not name.endswith(OTHER_QUEUES)]
-Rows = dict[str, dict[bytes, bytes]]
 Damage = Callable[[Path], None]
-
-
-def rows_of(database: Path) -> Rows:
-    """All rows but those that a broker writes when it is asked for a minimum."""
-    with RocksDb(database) as opened:
-        found = {family: dict(opened.rows(family)) for family in opened.families}
-    found["offset"] = {key: value for key, value in found["offset"].items() if b"\x01min\x01" not in key}
-    return found
 
 
 def opened(root: Path, name: str = NAME) -> Store:
@@ -131,37 +137,6 @@ def queue_gone(root: Path) -> None:
             del families["default"][unit_key("orders", 1, offset)]
         del families["offset"][max_key("orders", 1)]
         families["offset"][DISPATCHED_KEY] = bytes(8)
-
-
-def tables_gone(root: Path) -> None:
-    for path in (root / "consumequeue").glob("*.sst"):
-        path.unlink()
-
-
-def tables_cut(root: Path) -> None:
-    for path in (root / "consumequeue").glob("*.sst"):
-        path.write_bytes(path.read_bytes()[:-100])
-
-
-def table_flipped(root: Path) -> None:
-    path = max((root / "consumequeue").glob("*.sst"), key=lambda path: path.stat().st_size)
-    data = bytearray(path.read_bytes())
-    data[200] ^= 0xFF
-    path.write_bytes(data)
-
-
-def table_zeroed(root: Path) -> None:
-    path = max((root / "consumequeue").glob("*.sst"), key=lambda path: path.stat().st_size)
-    path.write_bytes(bytes(path.stat().st_size))
-
-
-def current_gone(root: Path) -> None:
-    (root / "consumequeue" / "CURRENT").unlink()
-
-
-def manifest_cut(root: Path) -> None:
-    (path,) = (root / "consumequeue").glob("MANIFEST-*")
-    path.write_bytes(path.read_bytes()[:40])
 
 
 DAMAGE = (

@@ -31,6 +31,7 @@ def units(
         tags_hashes=np.zeros(count, dtype=np.int64),
         store_timestamps=START_TIME + np.array(places, dtype=np.int64),
         batch_sizes=np.ones(count, dtype=np.int16),
+        message_counts=np.ones(count, dtype=np.int16),
         rows=np.arange(count, dtype=np.int32),
     )
 
