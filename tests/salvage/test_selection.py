@@ -47,7 +47,7 @@ def verified(store: Path) -> list[str]:
     return [f"{each['code']}: {each['message']}" for each in found if each["severity"] != "info"]
 
 
-FILTERS: dict[str, tuple[tuple[str | int, ...], Callable[[Message], bool]]] = {
+FILTERS: dict[str, tuple[tuple[str | int, ...], Callable[[Message], object]]] = {
     "topic": (("--topic", "orders"), lambda each: each["topic"] == "orders"),
     "pattern": (("--topic", "*t", "--topic", "pay*"), lambda each: each["topic"] != "orders"),
     "without": (("--exclude-topic", "p*"), lambda each: each["topic"] != "payments"),
