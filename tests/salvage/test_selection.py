@@ -53,7 +53,7 @@ FILTERS: dict[str, tuple[tuple[str | int, ...], Callable[[Message], object]]] = 
     "without": (("--exclude-topic", "p*"), lambda each: each["topic"] != "payments"),
     "queue": (("--queue", 1), lambda each: each["queue_id"] == 1),
     "tag": (("--tag", "red"), lambda each: each["tags"] == "red"),
-    "key": (("--key", "key-7", "--key", "key-20"), lambda each: {"key-7", "key-20"} & set(each["keys"])),
+    "key": (("--key", "key-7", "--key", "key-20"), lambda each: not {"key-7", "key-20"}.isdisjoint(each["keys"])),
     "from": (("--from", START_TIME + 5000), lambda each: each["store_timestamp"] >= START_TIME + 5000),
     "to": (("--to", START_TIME + 5000), lambda each: each["store_timestamp"] < START_TIME + 5000),
     "offsets": (("--from-offset", 2000, "--to-offset", 9000), lambda each: 2000 <= each["physical_offset"] < 9000),
