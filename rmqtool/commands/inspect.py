@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqtool.base.errors import Exit, RmqtoolError, UsageError
+from rmqtool.base.shell import quote
 from rmqtool.commands.decoder_options import decoder_option
 from rmqtool.commands.filter_options import filter_options, limit_option
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses

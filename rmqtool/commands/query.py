@@ -6,12 +6,12 @@ import base64
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqtool.base.errors import Exit, UsageError
+from rmqtool.base.shell import quote
 from rmqtool.base.visible import visible
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, store_options

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
 
 from rmqtool.base.errors import UsageError
+from rmqtool.base.shell import quote
 from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.options import F, global_options, jobs_option, store_options
 from rmqtool.commands.writing import dry_run_option, older_release_option, saved_plan_options, yes_option

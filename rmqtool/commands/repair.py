@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from shlex import join, quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqtool.base.errors import Exit
+from rmqtool.base.shell import join, quote
 from rmqtool.base.visible import visible
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, jobs_option, store_options

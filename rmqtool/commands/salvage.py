@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import join
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.base.files import RateLimit
+from rmqtool.base.shell import join
 from rmqtool.commands.filter_options import filter_options, filter_words
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.new_stores import owner_of

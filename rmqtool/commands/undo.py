@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from shlex import join, quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqtool.base.byte_size import byte_size
 from rmqtool.base.errors import Exit
+from rmqtool.base.shell import join, quote
 from rmqtool.base.visible import visible
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, store_options

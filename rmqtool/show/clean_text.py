@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from shlex import quote
 
 from rich.console import Console
 from rich.text import Text
 
 from rmqtool.base.byte_size import byte_size
+from rmqtool.base.shell import quote
 from rmqtool.broker.delete_when import local_time
 from rmqtool.clean.forecast import LEVELS, Forecast, Outlook
 from rmqtool.clean.losses import Losses

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
+from rmqtool.base.shell import quote
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.rules.empty_files import effect_of_empty_last_file, refuses_empty_last_file, spans_of

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 from typing import Literal
 
 from rmqtool.base.errors import NotAStoreError, UnreadableError, UnsupportedError, UsageError
 from rmqtool.base.files import list_directory, unreadable
 from rmqtool.base.mapped_files import MappedFiles, list_mapped_files
+from rmqtool.base.shell import quote
 from rmqtool.base.tolerant import ReadScope
 from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.formats.file_name import is_index_name
