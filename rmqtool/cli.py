@@ -28,6 +28,7 @@ _REPORT = "please report it with the traceback; what has been said before it is 
 
 _READING = "Look (nothing is changed)"
 _WRITING = "Repair (all but salvage write to the store: stop the broker first)"
+_SENDING = "Send (the only command that uses a network)"
 _SECTIONS = {
     _READING: {
         "inspect": ("Show what a store holds, or what is at a place in one.", "rmqtool.commands.inspect:inspect"),
@@ -47,6 +48,9 @@ _SECTIONS = {
         "salvage": ("Make a new store of what is sound in damaged ones.", "rmqtool.commands.salvage:salvage"),
         "undo": ("Take back the last repair of a store.", "rmqtool.commands.undo:undo"),
         "clean": ("Preview or delete expired files.", "rmqtool.commands.clean:clean"),
+    },
+    _SENDING: {
+        "replay": ("Send messages of a store to a live cluster.", "rmqtool.commands.replay:replay"),
     },
     "About rmqtool": {
         "help": ("Show the help of a command.", "rmqtool.commands.about:help_command"),
