@@ -19,6 +19,7 @@ from rmqtool.commands.clean_options import choices, chosen, cleaner_options, nex
 from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, store_options
+from rmqtool.commands.store_path import StorePath
 from rmqtool.commands.writing import (
     confirm,
     dry_run_option,
@@ -64,7 +65,7 @@ _EPILOG = examples_and_statuses(
 
 
 @click.command("clean", cls=HelpPage, epilog=_EPILOG)
-@click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
+@click.argument("path", metavar="STORE", type=StorePath())
 @dry_run_option
 @saved_plan_options
 @click.option("--all-runs", is_flag=True, help="With --dry-run: show all runs until one deletes nothing.")

@@ -16,6 +16,7 @@ from rmqtool.base.visible import visible
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, store_options
 from rmqtool.commands.query_options import Question, one_queue, query_options, question_of
+from rmqtool.commands.store_path import StorePath
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, note, write_line, write_text
@@ -47,7 +48,7 @@ _EPILOG = examples_and_statuses(
 
 
 @click.command("query", cls=HelpPage, epilog=_EPILOG)
-@click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
+@click.argument("path", metavar="STORE", type=StorePath(may_be_remote=True))
 @query_options
 @store_options
 @global_options

@@ -17,6 +17,7 @@ from rmqtool.commands.filter_options import filter_options, filter_words
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.new_stores import owner_of
 from rmqtool.commands.options import global_options, jobs_option, store_options
+from rmqtool.commands.store_path import StorePath
 from rmqtool.commands.verifying import repeated_options
 from rmqtool.commands.writing import dry_run_option
 from rmqtool.rules.broker_conf import BrokerConf
@@ -85,7 +86,7 @@ class _Request:
 
 
 @click.command("salvage", cls=HelpPage, epilog=_EPILOG)
-@click.argument("sources", metavar="[SOURCE]...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("sources", metavar="[SOURCE]...", nargs=-1, type=StorePath())
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, metavar="NEW",
               help="The new store: a directory that is empty, or does not exist yet.")  # fmt: skip
 @click.option("--raw", type=click.Path(path_type=Path), multiple=True, metavar="FILE",
