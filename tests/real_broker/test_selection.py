@@ -39,7 +39,8 @@ def test_broker_serves_what_was_chosen(
     new, start = tmp_path / "new", 100_000
     options = ("--broker-version", version, "--broker-conf", conf)
     done = rmqtool("salvage", golden_store(name), "--topic", "orders", "--topic", "%RETRY%*",
-                   "--from-offset", str(start), "--queue-offsets", queue_offsets, "--output", new, "--json", *options)  # fmt: skip
+                   "--from-offset", str(start), "--queue-offsets", queue_offsets, "--output", new, "--json",
+                   *options)  # fmt: skip
     assert done.status == Exit.OK
     log = done.document["result"]["commit_log"]
     if after == "crash":
