@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from rmqtool.salvage.conversion import ConversionPlan
     from rmqtool.salvage.new_store import NewStore
     from rmqtool.show.convert_json import ConvertState
+    from rmqtool.store.consume_queues import Kind
 
 _EPILOG = examples_and_statuses(
     (
@@ -139,14 +141,23 @@ def _make(
     options = RebuildOptions(frozenset(["queues", "index"]), version=request.broker_version, jobs=request.jobs)
     rebuild = derive(style, rebuild_sources(ordinary, new.directory, request.broker_conf), new, options)
     if source.dledger_directory:
-        require_derived(rebuild)
-        cut_queues(rebuild, new.derived, plan.conversion.start)
+        require_derived(rebuild.findings)
+        cut_queues(_without_messages(rebuild, new.derived), plan.conversion.start)
     new.adopt_derived()
     write_checkpoint(open_store(new.directory), source, rebuild.last_record, request.broker_version)
     losses = loss_of(plan, rebuild.findings)
     if losses:
         keep_losses(new.directory, [losses])
     return problems, rebuild
+
+
+def _without_messages(rebuild: RebuildPlan, tree: Path) -> Iterator[tuple[Kind, Path]]:
+    """The directories in `tree` of queues that were copied there, for the log holds no message of them."""
+    from rmqtool.rebuild.selection import directory_of
+
+    for queue in rebuild.without_messages:
+        if queue.kind != "rocksdb":
+            yield queue.kind, tree / directory_of(queue.name, queue.kind)
 
 
 def _show(style: Style, request: _Request, plan: ConversionPlan, beside: _Beside, rebuild: RebuildPlan | None) -> Exit:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,28 +14,29 @@ from rmqtool.base.errors import UnsupportedError
 from rmqtool.base.files import read_all
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.base.new_files import create_file, set_time, write_all
-from rmqtool.rebuild.plan import RebuildPlan
-from rmqtool.rebuild.selection import directory_of
+from rmqtool.findings.finding import Finding
 from rmqtool.store.consume_queues import UNIT_FORMATS, Kind
 
 _JUMP = "rebuild.queue-offset-jump"
 
 
-def require_derived(rebuild: RebuildPlan) -> None:
-    """Raise UnsupportedError where a queue was not derived from the log, so that its units lead to other messages."""
-    for finding in rebuild.findings:
+def require_derived(findings: Iterable[Finding]) -> None:
+    """Raise UnsupportedError where a queue was not derived from the log, so that its units lead to other messages.
+
+    `findings` are those of the rebuild.
+    """
+    for finding in findings:
         if finding.code == _JUMP:
             raise UnsupportedError(f"topic {finding.topic}, queue {finding.queue_id}: {finding.message}")
 
 
-def cut_queues(rebuild: RebuildPlan, tree: Path, start: int) -> None:
-    """Cut queues that were copied into `tree` at their first unit of a message from physical offset `start` on.
+def cut_queues(queues: Iterable[tuple[Kind, Path]], start: int) -> None:
+    """Cut queues at their first unit of a message from physical offset `start` on; they are given by their directories.
 
     Raises OSError.
     """
-    for queue in rebuild.without_messages:
-        if queue.kind != "rocksdb":
-            _cut(queue.kind, tree / directory_of(queue.name, queue.kind), start)
+    for kind, directory in queues:
+        _cut(kind, directory, start)
 
 
 def _cut(kind: Kind, directory: Path, start: int) -> None:
