@@ -56,6 +56,11 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[F], F]]] = {
         "keys",
         click.option("--key", multiple=True, metavar="KEY", help="With this key or unique key. Repeatable."),
     ),
+    "transaction": (
+        "transactions",
+        click.option("--transaction", type=click.Choice(["none", "prepared", "commit", "rollback"]), multiple=True,
+                     help="Records of this type: of no transaction, half, committed, rolled back. Repeatable."),
+    ),
     "from": (
         "from_timestamp",
         click.option("--from", callback=time_of, metavar="TIME",

@@ -17,7 +17,19 @@ WIDTH = 100  # columns at most
 _EVERY = "Options of every command"
 _GROUPS: Mapping[str, tuple[str, ...]] = {
     "Which messages": (
-        *("topic", "exclude-topic", "queue", "tag", "key", "from", "to", "from-offset", "to-offset", "due-before"),
+        *(
+            "topic",
+            "exclude-topic",
+            "queue",
+            "tag",
+            "key",
+            "transaction",
+            "from",
+            "to",
+            "from-offset",
+            "to-offset",
+            "due-before",
+        ),
         *("group", "kind", "unique-key", "id", "offset", "queue-offset", "time", "where", "body-contains", "include"),
         *("hash-matches",),
     ),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rmqtool.scan.redaction import Redaction
     from rmqtool.show.message_text import BodyFormat
 
-FILTERS = ("topic", "exclude_topic", "queue", "tag", "key", "from", "to", "from_offset", "to_offset")
+FILTERS = ("topic", "exclude_topic", "queue", "tag", "key", "transaction", "from", "to", "from_offset", "to_offset")
 """The options of filters, in the order of help and messages."""
 
 

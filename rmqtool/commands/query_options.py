@@ -34,6 +34,7 @@ _FILTERS = {
     "tag",
     "key",
     "unique-key",
+    "transaction",
     "from",
     "to",
     "from-offset",

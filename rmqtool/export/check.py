@@ -173,6 +173,8 @@ def query_of(manifest: dict[str, Any]) -> Query:
         to_timestamp=given["to_timestamp"],
         from_offset=given["from_offset"],
         to_offset=given["to_offset"],
+        excluded_topics=tuple(given.get("exclude_topic", ())),
+        transactions=tuple(given.get("transaction", ())),
     )
     columns = tuple(column["name"] for column in manifest["columns"])
     return Query(columns, manifest["body"], filters, tuple(manifest["include"]))

@@ -59,6 +59,7 @@ class ExportOptions:
             "filters": {
                 "topic": list(filters.topics),
                 **({"exclude_topic": list(filters.excluded_topics)} if filters.excluded_topics else {}),
+                **({"transaction": list(filters.transactions)} if filters.transactions else {}),
                 "queue": list(filters.queue_ids),
                 "tag": list(filters.tags),
                 "key": list(filters.keys),

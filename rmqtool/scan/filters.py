@@ -26,6 +26,7 @@ _FIELDS = {
     "topic": "topics", "exclude_topic": "excluded_topics", "queue": "queue_ids", "tag": "tags",
     "key": "keys", "from": "from_timestamp",
     "to": "to_timestamp", "from_offset": "from_offset", "to_offset": "to_offset",
+    "transaction": "transactions",
 }  # fmt: skip
 FILTER_NAMES = frozenset(_FIELDS)
 """Filters by the names of their options."""
@@ -35,7 +36,8 @@ FILTER_NAMES = frozenset(_FIELDS)
 class Filters:
     """Filters; an empty tuple or None leaves a property free. Small, immutable and picklable.
 
-    Topics are names, or patterns with ``*``; queue ids and tags (the whole TAGS text) are compared for equality. A key
+    Topics are names, or patterns with ``*``; queue ids, tags (the whole TAGS text) and transactions (``none``,
+    ``prepared``, ``commit``, ``rollback``, as the column has them) are compared for equality. A key
     is one of KEYS or the unique key, as the index has them. Timestamps are store timestamps, epoch ms; offsets physical
     offsets of the records' first bytes. Both ranges begin at `from` and end before `to`.
     """
@@ -49,6 +51,7 @@ class Filters:
     from_offset: int = 0
     to_offset: int | None = None
     excluded_topics: tuple[str, ...] = ()
+    transactions: tuple[str, ...] = ()
 
     @property
     def topic_choice(self) -> TopicChoice:
@@ -75,6 +78,7 @@ class Filters:
             "keys": bool(self.keys),
             "tags": bool(self.tags),
             "store_timestamp": self.from_timestamp is not None or self.to_timestamp is not None,
+            "transaction": bool(self.transactions),
         }
         return tuple(name for name, is_wanted in wanted.items() if is_wanted)
 
@@ -92,7 +96,7 @@ class Filters:
         if topics:
             column = batch.column("topic")
             tests.append(_is_in(column, topics.names) if topics.names else topics.mask(column))
-        for name, values in (("queue_id", self.queue_ids), ("tags", self.tags)):
+        for name, values in (("queue_id", self.queue_ids), ("tags", self.tags), ("transaction", self.transactions)):
             if values:
                 tests.append(_is_in(batch.column(name), values))
         if self.keys:

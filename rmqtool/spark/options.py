@@ -21,13 +21,14 @@ from rmqtool.store.splits import SPLIT_SIZE
 OnDamage = Literal["skip", "fail"]
 
 OPTIONS = (
-    "path", "paths", "columns", "body", "topic", "excludeTopic", "queue", "tag", "key", "from", "to",
+    "path", "paths", "columns", "body", "topic", "excludeTopic", "queue", "tag", "key", "transaction", "from", "to",
     "fromOffset", "toOffset", "include", "storeColumn", "splitSize", "brokerConf", "onDamage",
     "redact", "redactAs", "redactSalt", "pushDown", "maxBytesPerTrigger", "startingOffsets", "failOnDataLoss",
 )  # fmt: skip
 """Their names; upper and lower case are the same to Spark."""
 
 _LEAST_SPLIT = 1 << 20
+_TRANSACTIONS = ("none", "prepared", "commit", "rollback")
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ def _filters(options: Mapping[str, str]) -> Filters:
         queue_ids=tuple(_to_integer("queue", text) for text in _texts(options, "queue")),
         tags=tuple(tag.strip() for text in _texts(options, "tag") for tag in text.split("||") if tag.strip()),
         keys=_texts(options, "key"),
+        transactions=tuple(_one_of("transaction", text, _TRANSACTIONS) for text in _texts(options, "transaction")),
         from_timestamp=_time(options, "from"),
         to_timestamp=_time(options, "to"),
         from_offset=_integer(options, "fromOffset") or 0,

@@ -36,6 +36,8 @@ WISHED_COLUMNS = (*MESSAGE_WISHES, *FILE_COLUMNS, STORE_COLUMN)
 INCLUDABLE = {"prepared": TRANSACTION_PREPARED, "rolled-back": TRANSACTION_ROLLBACK}
 """Transaction types of messages that consumers never see, by the name of the option that includes them."""
 
+_INCLUDED_BY = {"prepared": "prepared", "rollback": "rolled-back"}  # who filters for them wants to see them
+
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 _TIMESTAMPS = ("born_timestamp", "store_timestamp")
 
@@ -103,7 +105,7 @@ def make_query(
         names += (STORE_COLUMN,)
     if not names:
         raise UsageError("no column is left")
-    include = tuple(sorted(set(include)))
+    include = tuple(sorted({*include, *(_INCLUDED_BY[each] for each in filters.transactions if each in _INCLUDED_BY)}))
     return Query(names, body, filters, include, epoch_ms=epoch_ms, redaction=redaction, decoder=decoder)
 
 

@@ -21,7 +21,7 @@ from rmqtool.cli import cli
 from rmqtool.show.output import Style
 from rmqtool.store.message_query import EXPORT_COLUMNS, STORE_COLUMN
 from tests.building import LogBuilder, write_log
-from tests.commands.running import ROOT, Result, command_named, environment, rmqtool, spawn
+from tests.commands.running import ROOT, Result, command_named, environment, listing, rmqtool, spawn
 from tests.conftest import GoldenStore
 from tests.export.exporting import manifest_of, rows_of
 from tests.golden import stores
@@ -271,6 +271,7 @@ IN_ENVIRONMENT = {
     "--queue": "3",
     "--tag": "red",
     "--key": "k",
+    "--transaction": "commit",
     "--from": "2026-11-21T00:00:00Z",
     "--to": "5",
     "--from-offset": "1",
@@ -340,3 +341,39 @@ def test_an_export_of_no_message_says_what_it_left(output: Path, golden_store: G
     again = rmqtool("export", store, *options, "--mode", "overwrite")
     assert again.status == Exit.OK
     assert "no message now" not in again.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "filters",
+    [
+        ["--topic", "orders"], ["--exclude-topic", "orders"], ["--exclude-topic", "*o*"], ["--queue", "1"],
+        ["--tag", "Aa || BB"], ["--transaction", "commit"], ["--transaction", "prepared", "--transaction", "rollback"],
+        ["--transaction", "none", "--include", "prepared"], ["--from-offset", "1000", "--to-offset", "60000"],
+    ],
+)  # fmt: skip
+def test_what_a_filter_leaves_out_is_not_missing(filters: list[str], golden_store: GoldenStore, tmp_path: Path) -> None:
+    """A check reads the log with the filters of the export."""
+    store = golden_store("5.3.3-clean")
+    assert rmqtool("export", store, "--output", tmp_path / "out", "--engine", "local", *filters).status == Exit.OK
+    checked = rmqtool("export", store, "--check", tmp_path / "out")
+    assert (checked.status, "the export is what the log says" in checked.out) == (Exit.OK, True), checked.out
+
+
+def test_records_of_one_type(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Who filters for records that no consumer sees gets them; the manifest says it; listings do the same."""
+    store, out = golden_store("5.3.3-clean"), tmp_path / "out"
+    records = listing(store).of_kind("message")
+    for kinds in (["prepared"], ["commit", "rollback"], ["none"]):
+        filters = [word for kind in kinds for word in ("--transaction", kind)]
+        expected = sum(each["transaction"] in kinds for each in records)
+        assert expected > 0
+        line: list[str | Path] = ["export", store, "--output", out, "--mode", "overwrite", "--engine", "local"]
+        exported = rmqtool(*line, *filters, "--json").document["result"]
+        assert (exported["rows"], exported["filters"]["transaction"]) == (expected, kinds)
+        counted = rmqtool("inspect", store / "commitlog", "--count", "--json", *filters)
+        assert counted.lines[0]["counts"]["message"] == expected
+        found = rmqtool("query", store, "--scan", "--json", "--body", "none", *filters).of_kind("message")
+        assert {each["transaction"] for each in found} == set(kinds)
+    refused = rmqtool("inspect", store / "consumequeue", "--transaction", "none")
+    assert (refused.status, "--transaction" in refused.err) == (Exit.USAGE, True)

@@ -61,6 +61,7 @@ def test_global_options_on_both_sides(store: Path) -> None:
         ("RMQTOOL_INSPECT_QUEUE", "7", ["inspect", "{}/commitlog", "--queue", "7"]),
         ("RMQTOOL_INSPECT_TAG", "red", ["inspect", "{}/commitlog", "--tag", "red"]),
         ("RMQTOOL_INSPECT_KEY", "k", ["inspect", "{}/commitlog", "--key", "k"]),
+        ("RMQTOOL_INSPECT_TRANSACTION", "commit", ["inspect", "{}/commitlog", "--transaction", "commit"]),
         ("RMQTOOL_INSPECT_FROM", "2026-11-21T00:00:00Z", ["inspect", "{}/commitlog", "--from", "2026-11-21T00:00:00Z"]),
         ("RMQTOOL_INSPECT_TO", "5", ["inspect", "{}/commitlog", "--to", "5"]),
         ("RMQTOOL_INSPECT_TIME_ZONE", "Nowhere", ["inspect", "{}/commitlog", "--time-zone", "Nowhere"]),

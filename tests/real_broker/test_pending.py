@@ -96,7 +96,7 @@ def test_what_is_due_comes(harness: Callable[[str], Harness], version: str, tmp_
 def test_pop(harness: Callable[[str], Harness], version: str, settings: dict[str, str], tmp_path: Path) -> None:
     """What a POP consumer took and did not acknowledge comes again, and nothing else of what it took.
 
-    With RocksDB a start may go on before what was taken last, and give it once more.
+    With RocksDB the offset that is committed is that before what was taken last: a start may give it once more.
     """
     began = time.time_ns() // 1_000_000
     facts = harness(version).pop(tmp_path, settings)
@@ -111,7 +111,9 @@ def test_pop(harness: Callable[[str], Harness], version: str, settings: dict[str
     again = harness(version).pop(tmp_path, settings)
     came_again = set(again["taken"]) & set(facts["taken"])
     assert came_again >= keys_of(taken) if settings else came_again == keys_of(taken)
-    assert pending(tmp_path)["owed"]["messages"] == 0
+    later = pending(tmp_path)
+    assert of_kind(later, "pop") == []
+    assert settings or later["owed"]["messages"] == 0
 
 
 @pytest.mark.slow

@@ -17,7 +17,8 @@ from tests.building import START_TIME, LogBuilder
 from tests.conftest import GoldenStore
 from tests.scan.reading import files_of
 
-_SHOWN = ("topic", "queue_id", "physical_offset", "unique_key", "keys", "tags", "store_timestamp", "stored_body")
+_SHOWN = ("topic", "queue_id", "physical_offset", "unique_key", "keys", "tags", "store_timestamp", "stored_body",
+          "transaction")  # fmt: skip
 STORES = ("5.5.0-clean", "4.4.0-killed")
 
 
@@ -38,6 +39,7 @@ def passes(filters: Filters, row: dict[str, Any]) -> bool:
         and (not filters.keys or bool({row["unique_key"], *row["keys"]} & set(filters.keys)))
         and (filters.from_timestamp is None or row["store_timestamp"] >= filters.from_timestamp)
         and (filters.to_timestamp is None or row["store_timestamp"] < filters.to_timestamp)
+        and (not filters.transactions or row["transaction"] in filters.transactions)
     )
 
 
@@ -58,6 +60,8 @@ def variants(rows: list[dict[str, Any]]) -> Iterator[Filters]:
     keys = sorted({key for row in rows for key in row["keys"]})
     unique_keys = [row["unique_key"] for row in rows if row["unique_key"]]
     yield Filters()
+    yield Filters(transactions=("prepared", "commit"))
+    yield Filters(topics=(topics[0],), transactions=("none",))
     yield Filters(topics=(topics[0],))
     yield Filters(topics=(topics[0], topics[-1], "no such topic"))
     yield Filters(topics=("no such topic",))
