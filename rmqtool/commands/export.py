@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqtool.base.errors import Exit, UnreadableError, UsageError
+from rmqtool.commands.completion import complete_from
 from rmqtool.commands.decoder_options import decoder_option, note_failures
 from rmqtool.commands.export_engines import export_engine, patience_for
 from rmqtool.commands.filter_options import filter_options
@@ -121,6 +122,7 @@ def _conf(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
     "--partition-by",
     multiple=True,
     callback=_choices("topic", "date", "hour", "queue"),
+    shell_complete=complete_from(lambda: ("topic", "date", "hour", "queue")),
     metavar="KEYS",
     help="topic, date, hour, queue: directories, nested in this order.",
 )

@@ -135,4 +135,4 @@ def _check_times(start: int | None, stop: int | None) -> None:
 
 def _check_offsets(start: int, stop: int | None) -> None:
     if stop is not None and start > stop:
-        raise UsageError(f"--from-offset {start} is behind --to-offset {stop}: nothing lies between")
+        raise UsageError(f"--from-offset {start} is larger than --to-offset {stop}: nothing lies between")

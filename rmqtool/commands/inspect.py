@@ -14,10 +14,9 @@ from rmqtool.commands.decoder_options import decoder_option
 from rmqtool.commands.filter_options import filter_options, limit_option
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.inspect_location import FILTERS, ListingRequest, is_given, list_from, option_name
-from rmqtool.commands.options import global_options, store_options
+from rmqtool.commands.options import global_options, jobs_option, store_options
 from rmqtool.commands.redact_options import redact_options
 from rmqtool.commands.store_path import StorePath
-from rmqtool.commands.verifying import scanned_events
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, write_document, write_text
@@ -107,6 +106,7 @@ _OF_STORES = ("openmetrics", "nagios")  # formats for a whole store
 )
 @redact_options
 @decoder_option
+@jobs_option()
 @store_options
 @global_options
 @click.pass_obj
@@ -117,6 +117,7 @@ def inspect(
     path: Path,
     scan: bool,
     kind: Kind | None,
+    jobs: int,
     broker_version: Version | None,
     broker_conf: BrokerConf,
     limit_rate: RateLimit | None,
@@ -138,6 +139,8 @@ def inspect(
         raise UsageError(f"--format {form} does not go with {'--json' if style.json else '--scan'}")
     if listing["follow"] and is_remote(path):
         raise UsageError("--follow works on stores of this machine only: no broker appends to a copy", file=path)
+    if is_given("jobs") and not scan:
+        raise UsageError("--jobs is for --scan: all else reads little, or row by row")
     target = locate(path, kind, broker_conf)
     if not listing["follow"]:
         begin_paging(style)
@@ -155,7 +158,7 @@ def inspect(
     from rmqtool.inspect.overview import overview_of
 
     overview = overview_of(target, broker_version, limit_rate)
-    return _show_figures(overview, form) if form else _show_store(style, overview, scan=scan)
+    return _show_figures(overview, form) if form else _show_store(style, overview, scan=scan, jobs=jobs)
 
 
 def _show_figures(overview: Overview, form: str) -> int:
@@ -170,10 +173,10 @@ def _show_figures(overview: Overview, form: str) -> int:
     return answer.status
 
 
-def _show_store(style: Style, overview: Overview, *, scan: bool) -> Exit:
+def _show_store(style: Style, overview: Overview, *, scan: bool, jobs: int) -> Exit:
     store, statistics = overview.snapshot.store, None
     if scan:
-        statistics, unread = _scan_log(style, overview.snapshot)
+        statistics, unread = _scan_log(style, overview.snapshot, jobs)
         overview = overview.with_scan(statistics.signs, unread)
     lossy = overview.unread or (statistics and statistics.is_lossy)
     status = Exit.LOSSY if lossy else Exit.OK
@@ -195,11 +198,14 @@ def _show_store(style: Style, overview: Overview, *, scan: bool) -> Exit:
     return status
 
 
-def _scan_log(style: Style, snapshot: Snapshot) -> tuple[LogStatistics, list[RmqtoolError]]:
+def _scan_log(style: Style, snapshot: Snapshot, jobs: int) -> tuple[LogStatistics, list[RmqtoolError]]:
     """Statistics of all records, and the errors of files that could not be read."""
-    from rmqtool.inspect.log_statistics import LogStatistics
+    from rmqtool.inspect.whole_log import whole_log, workers_for
+    from rmqtool.show.progress import byte_progress
 
-    statistics, unread = LogStatistics(live=snapshot.holder is not None), list[RmqtoolError]()
-    for event in scanned_events(style, snapshot, unread):
-        statistics.add(event)
-    return statistics, unread
+    unread, size = list[RmqtoolError](), snapshot.older_log.size + snapshot.log.size
+    with (
+        workers_for(size, jobs) as pool,  # before there is a progress bar, which has a thread
+        byte_progress("reading the commit log", size, style=style) as progress,
+    ):
+        return whole_log(snapshot, unread, progress.update, pool), unread

@@ -13,6 +13,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import RateLimit
 from rmqtool.base.times import parse_time, parse_zone
 from rmqtool.broker.delete_when import MAX_TIME
+from rmqtool.commands.completion import complete_from, releases, time_zones
 from rmqtool.rules.broker_conf import BrokerConf, read_broker_conf
 from rmqtool.rules.versions import Version, parse_version
 from rmqtool.show.output import Style
@@ -144,6 +145,7 @@ def global_options(command: F) -> F:
                          callback=_remember("int64"), show_default=True,
                          help="64-bit numbers in JSON: as text for programs that round them, such as JavaScript."),
             click.option("--time-zone", is_eager=True, expose_value=False, callback=_time_zone, metavar="ZONE",
+                         shell_complete=complete_from(time_zones),
                          help="Zone of times, shown and given, such as Asia/Shanghai, +08:00 or UTC; JSON has UTC. "
                          "Default: this machine's."),
             click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", expose_value=False,
@@ -175,6 +177,7 @@ def store_options(command: F) -> F:
     for option in reversed(
         (
             click.option("--broker-version", callback=_version, metavar="VERSION",
+                         shell_complete=complete_from(releases),
                          help="Release of the broker, such as 5.3 or 5.3.3. Default: the newest that fits."),
             click.option("--broker-conf", type=click.Path(path_type=Path), callback=_conf, metavar="FILE",
                          help="The broker's broker.conf: several commit log paths, index geometry."),

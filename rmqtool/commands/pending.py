@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqtool.base.errors import Exit
+from rmqtool.commands.completion import complete_group
 from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, now_option, store_options, time_from
@@ -53,6 +54,7 @@ _EPILOG = examples_and_statuses(
     "--group",
     "groups",
     multiple=True,
+    shell_complete=complete_group,
     metavar="GROUP",
     help="Only what waits for this consumer group, or is of this producer group. Repeatable.",
 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 from rmqtool.base.errors import UsageError
+from rmqtool.commands.completion import complete_group
 from rmqtool.commands.decoder_options import decoder_option
 from rmqtool.commands.filter_options import filter_options, limit_option
 from rmqtool.commands.options import time_of
@@ -91,7 +92,8 @@ def query_options(command: F) -> F:
         click.option("--max", "most", type=click.IntRange(1, 1 << 20), default=32, show_default=True, metavar="N",
                      help="Messages that the pull asks for."),
         click.option("--at", callback=time_of, metavar="TIME", help="The queue offset for a moment, for resetOffset."),
-        click.option("--group", metavar="GROUP", help="What a consumer group has consumed."),
+        click.option("--group", metavar="GROUP", shell_complete=complete_group,
+                     help="What a consumer group has consumed."),
         filter_options(),
         limit_option,
         click.option("--body", type=click.Choice(["decompressed", "stored", "none"]), default="decompressed",

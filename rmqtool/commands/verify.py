@@ -15,6 +15,7 @@ from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.files import RateLimit
 from rmqtool.base.times import parse_duration
 from rmqtool.base.visible import visible
+from rmqtool.commands.completion import codes, complete_from
 from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, jobs_option, store_options
@@ -96,6 +97,7 @@ def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
     "--only",
     multiple=True,
     callback=_codes,
+    shell_complete=complete_from(codes),
     metavar="CODE",
     help="Report only findings whose code begins so: commitlog, index.slot. Repeatable.",
 )
@@ -103,6 +105,7 @@ def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
     "--skip",
     multiple=True,
     callback=_codes,
+    shell_complete=complete_from(codes),
     metavar="CODE",
     help="Leave out findings whose code begins so. Repeatable.",
 )

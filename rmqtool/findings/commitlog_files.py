@@ -114,7 +114,7 @@ LOG_FILES = (
         versions=(
             (
                 "4.4.0 to 4.9",
-                "starts without a word. When the consume queues are gone too, 4.5.1 to 4.9.8 hang in start().",
+                "starts silently. When the consume queues are gone too, 4.5.1 to 4.9.8 hang in start().",
             ),
             (
                 "5.0 and later",

@@ -125,7 +125,7 @@ STARTS = (
         "them in the newest commit log files only. The messages are in older ones.",
         how="Rows are in memory until 128 MiB of them are full, about 1.4 million messages, and have no log of their "
         "own. Where so many messages fill more than ten commit log files, a kill costs those before the tenth last.",
-        effect="the broker starts without a word, and these messages are never consumed: their offsets have no entry",
+        effect="the broker starts silently, and these messages are never consumed: their offsets have no entry",
         versions=(
             ("5.2.0 to 5.3.4", "after a crash makes them again from where they end, however far back."),
             ("5.4.0 and later", "looks at the last commitLogRecoverMaxNum files, 10 by default."),

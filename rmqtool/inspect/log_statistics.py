@@ -5,7 +5,7 @@ The distributions of sizes and times have a bounded number of bins.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,10 @@ class SizeDistribution:
 
     def __init__(self) -> None:
         self.counts = np.zeros(32, dtype=np.int64)
+
+    def merge(self, other: SizeDistribution) -> None:
+        """Add the messages of another part."""
+        self.counts += other.counts
 
     def add(self, sizes: NDArray[Any]) -> None:
         """Count messages by their sizes, bytes, each at least 1."""
@@ -54,10 +58,21 @@ class TimeDistribution:
         """Count messages by their timestamps, epoch ms."""
         while True:
             bin_indexes, counts = np.unique(timestamps // self.width, return_counts=True)
-            if len(bin_indexes) + len(self._counts) <= 2 * _MAX_BINS:
+            if len(bin_indexes) <= 2 * _MAX_BINS:  # more come to more than _MAX_BINS in the end, too
                 break
             self._widen()
-        for bin_index, count in zip(bin_indexes.tolist(), counts.tolist(), strict=True):
+        self._add(dict(zip(bin_indexes.tolist(), counts.tolist(), strict=True)))
+
+    def merge(self, other: TimeDistribution) -> None:
+        """Add the messages of another part; the width is that which all of them together would have."""
+        while self.width < other.width:
+            self._widen()
+        while other.width < self.width:
+            other._widen()
+        self._add(other._counts)
+
+    def _add(self, counts: Mapping[int, int]) -> None:
+        for bin_index, count in counts.items():
             self._counts[bin_index] = self._counts.get(bin_index, 0) + count
         while len(self._counts) > _MAX_BINS:
             self._widen()
@@ -144,6 +159,28 @@ class LogStatistics:
             self.damage.extend([event] if len(self.damage) < MAX_EXTENTS else [])
         else:
             self._add_frames(event)
+
+    def merge(self, other: LogStatistics) -> None:
+        """Add those of the part of the log that follows."""
+        for mine, theirs in ((self.total, other.total), (self.blanks, other.blanks), (self.damaged, other.damaged)):
+            _add(mine, theirs.messages, theirs.bytes)
+        for queue, totals in other.queues.items():
+            _add(self.queues.setdefault(queue, LogTotals()), totals.messages, totals.bytes)
+        self.body_bytes += other.body_bytes
+        self.wrong_bodies += other.wrong_bodies
+        self.wrong_body_offsets = [*self.wrong_body_offsets, *other.wrong_body_offsets][:MAX_EXTENTS]
+        self.damage = [*self.damage, *other.damage][:MAX_EXTENTS]
+        self.signs |= other.signs
+        self.sizes.merge(other.sizes)
+        self.times.merge(other.times)
+        for name, choose in (
+            ("smallest", min),
+            ("largest", max),
+            ("first_store_timestamp", min),
+            ("last_store_timestamp", max),
+        ):
+            known = [value for value in (getattr(self, name), getattr(other, name)) if value is not None]
+            setattr(self, name, choose(known, default=None))
 
     def _add_frames(self, frames: RecordRun) -> None:
         _add(self.total, len(frames), int(frames.message_sizes.sum()))

@@ -131,9 +131,9 @@ def why_no_queue(snapshot: Snapshot, topic: str, queue_id: int) -> str:
 def _why_no_unit(queue: LoadedQueue, queue_offset: int) -> str:
     offsets = queue.range
     if queue_offset >= offsets.max_offset:
-        return f"queue offset {queue_offset} is beyond the queue's end: offsets {offsets.min_offset} to before " + str(
-            offsets.max_offset
-        )
+        held = f"offsets {offsets.min_offset} to {offsets.max_offset - 1}"
+        there = held if offsets.max_offset > offsets.min_offset else "it is empty"
+        return f"queue offset {queue_offset} is beyond the queue's end: {there}"
     return f"queue offset {queue_offset} is below the queue's minimum {offsets.min_offset}: deleted"
 
 

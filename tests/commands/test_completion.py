@@ -42,6 +42,26 @@ def test_batch_topics_too(golden_store: GoldenStore) -> None:
     assert completed("inspect", golden_store("5.3.3-clean"), "--topic", "bulk-i") == ["plain,bulk-inner"]
 
 
+def test_groups_of_the_store(golden_store: GoldenStore) -> None:
+    """Those that have committed offsets, in whichever file the release keeps them."""
+    assert completed("query", golden_store("5.3.3-shop"), "--group", "bil") == ["plain,billing"]
+    assert completed("pending", golden_store("5.5.0-shop"), "--group", "de") == ["plain,desk"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("inspect", "--time-zone", "Asia/Shan"), ["plain,Asia/Shanghai"]),
+        (("verify", "--broker-version", "5.3.3"), ["plain,5.3.3"]),
+        (("verify", "--only", "commitlog.body"), ["plain,commitlog.body-crc"]),
+        (("verify", "--skip", "index,commitlog.body"), ["plain,index,commitlog.body-crc"]),
+        (("export", "--partition-by", "topic,da"), ["plain,topic,date"]),
+    ],
+)
+def test_names_that_there_are_many_of(words: tuple[str, ...], expected: list[str]) -> None:
+    assert completed(*words) == expected
+
+
 def test_without_a_store_there_is_nothing(tmp_path: Path) -> None:
     """No path, a path that is not there, and a place that is no store complete nothing and fail nothing."""
     for words in (["--topic", "o"], [tmp_path / "nowhere", "--topic", "o"], [tmp_path, "--queue", "1"]):
