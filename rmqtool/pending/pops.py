@@ -26,10 +26,10 @@ from rmqtool.pending.waiting import waiting
 from rmqtool.rules.system_topics import REVIVE_GROUP, REVIVE_PREFIX
 from rmqtool.store.config_json import parse_fastjson
 from rmqtool.store.rocksdb import holds_rows
+from rmqtool.store.store import POP_STORE
 
 _CHECK_POINT = "ck"
 _ACKNOWLEDGEMENTS = ("ack", "bAck")  # PopAckConstants
-_KV_STORE = "kvStore"
 _NUMBERS = ("q", "so", "pt", "it", "bm", "n", "ao")  # PopCheckPoint, AckMsg
 _LISTS = ("d", "aol")
 _MAX_NUMBER = 1 << 62
@@ -157,8 +157,8 @@ def _rows(view: View, taken: dict[_Pop, _Taken]) -> Iterator[pa.RecordBatch]:
 def _note_rocksdb(view: View) -> None:
     """Since 5.3.2 a broker may keep check points in RocksDB (popConsumerKVServiceEnable)."""
     try:
-        is_used = any(map(holds_rows, list_directory(view.snapshot.store.root / _KV_STORE)))
+        is_used = any(map(holds_rows, list_directory(view.snapshot.store.root / POP_STORE)))
     except RmqtoolError:
         return
     if is_used:
-        view.notes.add_unread("messages that POP consumers took", f"they are in RocksDB, {_KV_STORE}/: not looked at")
+        view.notes.add_unread("messages that POP consumers took", f"they are in RocksDB, {POP_STORE}/: not looked at")

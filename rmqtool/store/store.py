@@ -35,6 +35,9 @@ ROCKSDB_CONFIGS = (f"{CONFIG}/consumerOffsets", f"{CONFIG}/metadata", f"{CONFIG}
 SIDE_STORE = "rocksdbstore"
 """Where brokers since 5.4.0 may keep index, timers and half messages in RocksDB; every one of them makes it."""
 
+POP_STORE = "kvStore"
+"""Where brokers since 5.3.2 may keep what POP consumers hold."""
+
 _CHECKPOINT_SIZE = 4096  # StoreCheckpoint: one page of the system, bytes
 _ROCKSDB_MARK, _ROCKSDB_IDENTITY = "CURRENT", "IDENTITY"
 DLEDGER_PREFIX = "dledger-"  # before the id of a node
