@@ -20,6 +20,7 @@ TIMER_DUE = "TIMER_OUT_MS"  # epoch ms
 TIMER_DELETES = "TIMER_DEL_UNIQKEY"
 PRODUCER_GROUP = "PGROUP"
 HALF_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"  # queue offset of the half message that this one is a copy of
+ENDED_HALF = "TRANS_OFFSET"  # physical offset of the half message that an op message of RocksDB ends
 CHECK_IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 INNER_NUM = "INNER_NUM"
 INNER_BASE = "INNER_BASE"

@@ -114,6 +114,11 @@ INDEX_HOUR = 3_600_000
 INDEXED_TO = b"lastOffsetPy"
 """The key with the physical offset of the last message in the index."""
 
+TIMELINE = b"timeline_checkpoint"
+"""The key with the time up to which timer messages were delivered, epoch ms."""
+TIMERS_INDEXED_TO = b"sys_topic_scan_offset_checkpoint"
+"""The key with the offset in the timer's queue up to which its messages are rows."""
+
 _UNIT_KEY_END = struct.Struct(">bibq")  # behind the topic
 _BOUND_KEY_END = struct.Struct(">b3sbi")
 _BOUND_VALUE = struct_of(dtype_of(QueueBoundValue), *(field.name for field in QueueBoundValue.subcons))
@@ -121,9 +126,12 @@ QUEUE_UNIT_DTYPE = dtype_of(QueueUnitValue)
 _UNIT_VALUE = struct_of(QUEUE_UNIT_DTYPE, *(field.name for field in QueueUnitValue.subcons))
 _UNIT_FIELDS = tuple(field.name for field in QueueUnitValue.subcons)
 _BOUND_FIELDS = tuple(field.name for field in QueueBoundValue.subcons)
+_NUMBER = struct_of(dtype_of(Number), "number")
+_TIMER_VALUE = struct_of(dtype_of(TimerValue), "message_size", "physical_offset")
+_TRANSACTION_VALUE = struct_of(dtype_of(TransactionValue), "check_times", "message_size")
 _OFFSET_SIZE, _QUEUE_ID_SIZE = 8, 4
 _SEPARATOR = b"@"
-_PROGRESS = (INDEXED_TO, b"lastStoreTimeStamp", b"sys_topic_scan_offset_checkpoint", b"timeline_checkpoint")
+_PROGRESS = (INDEXED_TO, b"lastStoreTimeStamp", TIMERS_INDEXED_TO, TIMELINE)
 _TABLES = {1: "consumerOffset", 2: "pullOffset", 3: "topic", 4: "subscriptionGroup"}
 _DATA_VERSION, _DATA = 1, 2
 _VERSION_NAME = b"data_version"
@@ -278,6 +286,22 @@ def timer_entry(key: bytes, value: bytes) -> Row:
     if key in _PROGRESS:
         return _progress(key, value)
     return Row("timer-entry", _fields(TimerKey, key), _fields(TimerValue, value))
+
+
+def timer_row(key: bytes, value: bytes) -> tuple[int, int]:
+    """When a timer message is due, epoch ms, and its physical offset; without `construct`, raises struct.error."""
+    return _NUMBER.unpack_from(key)[0], _TIMER_VALUE.unpack(value)[1]
+
+
+def transaction_row(key: bytes, value: bytes) -> tuple[int, int]:
+    """The physical offset of a half message, and how often its producer was asked; raises struct.error."""
+    return _NUMBER.unpack_from(key)[0], _TRANSACTION_VALUE.unpack(value)[0]
+
+
+def progress_number(value: bytes) -> int:
+    """How far something has come; raises struct.error."""
+    number: int = _NUMBER.unpack(value)[0]
+    return number
 
 
 def transaction_entry(key: bytes, value: bytes) -> Row:

@@ -29,6 +29,7 @@ _REPORT = "please report it with the traceback; what has been said before it is 
 
 _READING = "Look (nothing is changed)"
 _WRITING = "Repair (all but salvage and convert write to the store: stop the broker first)"
+_SENDING = "Send (to live brokers, over the network)"
 _SECTIONS = {
     _READING: {
         "inspect": ("Show what a store holds, or what is at a place in one.", "rmqtool.commands.inspect:inspect"),
@@ -48,7 +49,10 @@ _SECTIONS = {
         "salvage": ("Make a new store of what is sound in damaged ones.", "rmqtool.commands.salvage:salvage"),
         "convert": ("Make an ordinary store of one with DLedger.", "rmqtool.commands.convert:convert"),
         "undo": ("Take back the last repair of a store.", "rmqtool.commands.undo:undo"),
-        "clean": ("Preview or delete expired files.", "rmqtool.commands.clean:clean"),
+        "clean": ("Preview or delete expired files; forecast the disk.", "rmqtool.commands.clean:clean"),
+    },
+    _SENDING: {
+        "replay": ("Send messages of a store to a live cluster.", "rmqtool.commands.replay:replay"),
     },
     "About rmqtool": {
         "help": ("Show the help of a command.", "rmqtool.commands.about:help_command"),

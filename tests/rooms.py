@@ -30,6 +30,7 @@ ROOMS: Mapping[str, str] = {
     "pending": "what a stopped broker still owes",
     "export": "messages to Parquet, CSV and NDJSON",
     "diff": "two stores side by side",
+    "replay": "messages to a live cluster; the only room that knows a network",
     "spark": "only what is Spark",
     "transaction": "the only writer to a store",
     "broker": "what each release does with a store; never writes",

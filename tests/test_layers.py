@@ -17,7 +17,11 @@ pytestmark = pytest.mark.budget(1)  # most tests parse the whole package
 
 ORDER = tuple(ROOMS)
 # Jobs never import jobs.
-JOBS = {"inspect", "verify", "repair", "rebuild", "clean", "query", "pending", "export", "diff"}
+JOBS = {"inspect", "verify", "repair", "rebuild", "clean", "query", "pending", "export", "diff", "replay"}
+NETWORK = "replay"  # the only room that knows one
+NETWORK_IMPORTS = {"asyncio", "ftplib", "http", "smtplib", "socket", "socketserver", "ssl", "xmlrpc"}
+NETWORK_MODULES = ("urllib.request", "pyarrow.flight")
+MAY_IMPORT_NETWORK = re.compile(rf"{PACKAGE}\.(replay|(commands|show)\.replay(_\w+)?)(\..*)?")
 STARTING = {"__main__", "cli", "commands"}  # loaded by every start
 SHOWING = {*STARTING, "show"}  # may print and exit
 FORMATS_IMPORTS = sys.stdlib_module_names | {"construct", "numpy"}
@@ -71,6 +75,18 @@ def showing_problems(modules: Mapping[str, Module]) -> Iterator[str]:
             used = node.func if isinstance(node, ast.Call) else node.exc if isinstance(node, ast.Raise) else None
             if used is not None and ast.unparse(used) in SHOWING_CALLS:
                 yield f"{name}:{used.lineno} has {ast.unparse(used)}"
+
+
+def network_problems(modules: Mapping[str, Module]) -> Iterator[str]:
+    """Networks outside of the room that knows one, and imports of that room by others than its command."""
+    room = f"{PACKAGE}.{NETWORK}"
+    for name, module in modules.items():
+        for imported in imports_of(module):
+            is_network = imported.partition(".")[0] in NETWORK_IMPORTS or imported.startswith(NETWORK_MODULES)
+            if is_network and room_of(name) != NETWORK:
+                yield f"{name} imports {imported}"
+            if f"{imported}.".startswith(f"{room}.") and not MAY_IMPORT_NETWORK.fullmatch(name):
+                yield f"{name} imports {imported}"
 
 
 def cycles_in(graph: Mapping[str, set[str]]) -> list[list[str]]:
@@ -133,6 +149,10 @@ def test_formats_need_only_stdlib_numpy_and_construct(ours: dict[str, Module]) -
 
 def test_nothing_below_the_output_prints_or_exits(ours: dict[str, Module]) -> None:
     assert list(showing_problems(ours)) == []
+
+
+def test_one_room_knows_a_network(ours: dict[str, Module]) -> None:
+    assert list(network_problems(ours)) == []
 
 
 def test_no_import_cycles(ours: dict[str, Module]) -> None:
@@ -231,6 +251,22 @@ def test_a_foreign_import_in_formats_is_found(tmp_path: Path, text: str) -> None
 def test_showing_below_its_room_is_found(tmp_path: Path, text: str) -> None:
     assert len(list(showing_problems(tree(tmp_path, store=text)))) == 1
     assert list(showing_problems(tree(tmp_path, store="", show=text))) == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "problem"),
+    [
+        ({"store__paths": "import socket"}, "rmqtool.store.paths imports socket"),
+        ({"show__html": "from urllib.request import urlopen"}, "rmqtool.show.html imports urllib.request.urlopen"),
+        ({"commands__export": "from rmqtool.replay import run"}, "rmqtool.commands.export imports rmqtool.replay.run"),
+    ],
+)
+def test_a_network_elsewhere_is_found(tmp_path: Path, texts: dict[str, str], problem: str) -> None:
+    assert list(network_problems(tree(tmp_path, **texts))) == [problem]
+    fine = tree(
+        tmp_path / "fine", replay__connection="import ssl", commands__replay="from rmqtool.replay import connection"
+    )
+    assert list(network_problems(fine)) == []
 
 
 def test_a_cycle_is_found(tmp_path: Path) -> None:

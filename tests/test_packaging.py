@@ -21,7 +21,10 @@ from tests.spark.sessions import require_spark
 
 ROOT = Path(__file__).resolve().parent.parent
 STORE = ROOT / "examples" / "store"
-BUILT = ["LICENSE", "MANIFEST.in", "README.md", "docs", "formats", "pyproject.toml", "rmqtool", "tests"]
+BUILT = [
+    *("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in", "PACKAGE.md", "README.md", "docs", "examples"),
+    *("formats", "pyproject.toml", "rmqtool", "tests"),
+]
 OPTIONAL = {"pyspark", "py4j", "rocksdict", "rmqtool"}  # extras, and ourselves
 MESSAGES = 181
 """That consumers of the example store could see."""
@@ -76,6 +79,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=leave_out)
         else:
             shutil.copy(ROOT / name, copy / name)
+    (copy / "tests" / "golden").mkdir()
+    shutil.copy(ROOT / "tests" / "golden" / "README.md", copy / "tests" / "golden")
     run(sys.executable, "-m", "build", "--no-isolation", cwd=copy)
     return copy / "dist"
 
@@ -155,7 +160,11 @@ def test_one_file_that_runs(wheelhouse: Path, tmp_path: Path) -> None:
 
 
 def test_the_sdist_holds_the_modules_of_the_checkout_once(sdist: dict[str, tarfile.TarInfo]) -> None:
-    modules = [re.sub("^formats/", "rmqtool/formats/", name) for name in sdist if name.endswith(".py")]
+    modules = [
+        re.sub("^formats/", "rmqtool/formats/", name)
+        for name in sdist
+        if name.endswith(".py") and not name.startswith("examples/")
+    ]
     assert sorted(modules) == sorted(checkout_modules())
 
 
@@ -179,6 +188,17 @@ def test_the_wheel_requires_what_its_modules_import(wheel: Path) -> None:
     imported = {name.partition(".")[0] for module in modules_under(ROOT).values() for name in imports_of(module)}
     assert {re.split(r"[^\w-]", text)[0] for text in required} == imported - sys.stdlib_module_names - OPTIONAL
     assert [text for text in required if not (">=" in text and "<" in text)] == []
+
+
+def test_links_lead_somewhere(wheel: Path, sdist: dict[str, tarfile.TarInfo]) -> None:
+    """Those of the README into the sdist; what an index shows of the wheel has none that need files beside it."""
+    links = set(re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / "README.md").read_text(encoding="utf-8")))
+    assert {link for link in links if not link.startswith("https://")} - sdist.keys() == set()
+    with zipfile.ZipFile(wheel) as archive:
+        [path] = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        shown = archive.read(path).decode()
+    assert "rmqtool works on the store directory" in shown
+    assert [link for link in re.findall(r"\]\(([^)]+)\)", shown) if not link.startswith("https://")] == []
 
 
 def test_the_installed_package_comes_from_the_wheel(installed: Path, tmp_path: Path) -> None:

@@ -38,7 +38,8 @@ def unchanged(root: Path) -> Iterator[Path]:
     yield root
     after = snapshot(root)
     assert after.keys() == before.keys(), sorted(map(str, after.keys() ^ before.keys()))
-    assert [name for name in before if after[name] != before[name]] == []
+    changed = {name: (before[name], after[name]) for name in before if after[name] != before[name]}
+    assert not changed, changed
 
 
 def _entry_of(path: Path) -> Entry:

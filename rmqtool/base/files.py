@@ -1,4 +1,4 @@
-"""The one door to bytes on disk: files opened read-only, read at a position, never changed.
+"""The one door to bytes: files opened read-only, here or on another machine, read at a position, never changed.
 
 Of files that are read again and again only some are kept open (`OpenFiles`).
 """
@@ -15,9 +15,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError, WrongKindError
 from rmqtool.base.limits import exhausted, open_files_at_once
+from rmqtool.base.paths import DirectoryEntry
+from rmqtool.base.remote_path import RemoteEntry, RemotePath
+
+if TYPE_CHECKING:
+    from rmqtool.base.remote_file import RemoteFile
 
 _NO_WAIT = getattr(os, "RWF_NOWAIT", None)
 _NO_ATIME = getattr(os, "O_NOATIME", 0)
@@ -26,6 +32,7 @@ _FIRST_READ = 4 << 10  # data is mostly near; only where it is not, more is read
 _NAP = 0.25  # Python does not hear a signal that comes just before it sleeps until it wakes, seconds
 _SMALL_END = 16 << 10  # of a file, read at once to find where its data ends, bytes
 _ZEROS = bytes(1 << 20)
+_DIRECTORY = "a directory where a file should be"
 
 
 class RateLimit:
@@ -68,9 +75,15 @@ class InputFile:
     Raises UnreadableError and WrongKindError.
     """
 
+    _fd = -1
+    _remote: RemoteFile | None = None
+
     def __init__(self, path: Path, reading: ReadPolicy = UNLIMITED) -> None:
         self.path = path
         self._reading = reading
+        if isinstance(path, RemotePath):
+            self._open_remote(path)
+            return
         with _reported(path):
             self._fd = _open_read_only(path)
         try:
@@ -92,6 +105,11 @@ class InputFile:
 
     def close(self) -> None:
         """Close the file; closing twice is harmless."""
+        if self._remote is not None:
+            from rmqtool.base.remote_file import put_back
+
+            put_back(self._remote)
+            self._remote = None
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -102,7 +120,7 @@ class InputFile:
 
     def read(self, position: int, size: int) -> bytes:
         """Up to `size` bytes from `position`; fewer only at the end of the file."""
-        if size > _SMALL_READ and self._reading != UNLIMITED:
+        if self._remote is not None or (size > _SMALL_READ and self._reading != UNLIMITED):
             target = memoryview(bytearray(size))
             return bytes(target[: self.read_into(target, position)])
         with _reported(self.path, position):
@@ -117,6 +135,9 @@ class InputFile:
             self._reading.rate_limit.spend(len(target))
         if self._reading.on_read:
             self._reading.on_read(len(target))
+        if self._remote is not None:
+            with _reported(self.path, position):
+                return self._remote.read_into(target, position)
         with _reported(self.path, position):
             done = cached = self._read_cached(target, position) if self._reading.drop_page_cache else 0
             while done < len(target):
@@ -158,10 +179,22 @@ class InputFile:
                 end = middle
         return start + len(self.read(start, max(0, end - start)).rstrip(b"\0"))
 
+    def _open_remote(self, path: RemotePath) -> None:
+        from rmqtool.base.remote_file import open_remote
+
+        try:
+            with _reported(path):
+                self._remote = open_remote(path)
+        except UnreadableError as error:
+            if isinstance(error.__cause__, IsADirectoryError):
+                raise WrongKindError(_DIRECTORY, file=path) from error
+            raise
+        self.size = self._remote.size
+
     def _check_kind(self) -> int:
         status = os.fstat(self._fd)
         if stat.S_ISDIR(status.st_mode):
-            raise WrongKindError("a directory where a file should be", file=self.path)
+            raise WrongKindError(_DIRECTORY, file=self.path)
         if not stat.S_ISREG(status.st_mode):
             raise WrongKindError("not a regular file", file=self.path)
         return status.st_size
@@ -189,7 +222,7 @@ class InputFile:
             os.posix_fadvise(self._fd, position, size, os.POSIX_FADV_DONTNEED)
 
     def _skip_hole(self, position: int, end: int) -> int:
-        if not hasattr(os, "SEEK_DATA"):
+        if self._remote is not None or not hasattr(os, "SEEK_DATA"):
             return position
         try:
             return os.lseek(self._fd, position, os.SEEK_DATA)
@@ -204,8 +237,10 @@ def read_all(path: Path, limit: int) -> bytes:
         return file.read(0, min(limit, file.size))  # memory for what is there, however high the limit
 
 
-def list_directory(path: Path) -> list[os.DirEntry[str]]:
+def list_directory(path: Path) -> list[DirectoryEntry]:
     """Entries of a directory sorted by name; an empty list when it does not exist."""
+    if isinstance(path, RemotePath):
+        return [*_list_remote(path)]
     try:
         with os.scandir(path) as entries:
             return sorted(entries, key=lambda entry: entry.name)
@@ -215,6 +250,25 @@ def list_directory(path: Path) -> list[os.DirEntry[str]]:
         if not os.path.lexists(path):
             return []  # below a file there is nothing
         raise unreadable(path, None, error) from error
+    except OSError as error:
+        raise unreadable(path, None, error) from error
+
+
+def status_now(path: Path) -> os.stat_result | None:
+    """The status of a file as it is now, None when it is gone; raises UnreadableError."""
+    try:
+        return path.stat_now() if isinstance(path, RemotePath) else path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unreadable(path, None, error) from error
+
+
+def _list_remote(path: RemotePath) -> list[RemoteEntry]:
+    try:
+        return path.entries()
+    except FileNotFoundError:
+        return []
     except OSError as error:
         raise unreadable(path, None, error) from error
 

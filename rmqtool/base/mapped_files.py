@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from collections import Counter
 from collections.abc import Iterable
@@ -11,9 +10,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from rmqtool.base.files import list_directory, unreadable
+from rmqtool.base.errors import ChangedError
+from rmqtool.base.files import list_directory, status_now, unreadable
+from rmqtool.base.paths import DirectoryEntry, entry_path, is_remote
 from rmqtool.base.tolerant import ReadScope
 from rmqtool.formats.file_name import MAX_OFFSET, start_offset_of
+
+_SECOND = 10**9  # ns
 
 StrayKind = Literal["directory", "name", "special"]
 
@@ -23,12 +26,14 @@ class MappedFile:
     """One file of a queue of files; `size` as found, bytes.
 
     A header of `header_size` bytes that is not part of it stands before each record, or none.
+    `modified_ns` is given on another machine, where it shows whether the file was replaced, ns since the epoch.
     """
 
     path: Path
     start_offset: int
     size: int
     header_size: int = 0
+    modified_ns: int | None = None
 
     @property
     def end_offset(self) -> int:
@@ -70,6 +75,20 @@ class MappedFiles:
         return sum(file.size for file in self.files)
 
 
+def check_unchanged(mapped: MappedFile) -> None:
+    """Raise ChangedError where a file on another machine was replaced since it was listed; here nobody does that.
+
+    Times are compared in whole seconds, as some of those systems tell them. Raises UnreadableError.
+    """
+    if mapped.modified_ns is None:
+        return
+    status = status_now(mapped.path)
+    before = (mapped.size, mapped.modified_ns // _SECOND)
+    if status is None or (status.st_size, status.st_mtime_ns // _SECOND) != before:
+        hint = "run it again: it begins with what is there now"
+        raise ChangedError("the file was replaced or removed while it was read", file=mapped.path, hint=hint)
+
+
 def file_at(files: Iterable[MappedFile], offset: int) -> MappedFile | None:
     """The file that holds the byte at `offset`, of files that overlap the first (`#findMappedFileByOffset`)."""
     return next((file for file in files if file.holds(offset)), None)
@@ -84,7 +103,7 @@ def list_mapped_files(*directories: Path, scope: ReadScope = nullcontext, header
     files: list[MappedFile] = []
     strays: list[Stray] = []
     for directory in directories:
-        entries: list[os.DirEntry[str]] = []
+        entries: list[DirectoryEntry] = []
         with scope():
             entries = list_directory(directory)
         for entry in entries:
@@ -97,9 +116,9 @@ def list_mapped_files(*directories: Path, scope: ReadScope = nullcontext, header
     return MappedFiles(tuple(sorted(files, key=lambda file: file.start_offset)), tuple(strays))
 
 
-def _classify(entry: os.DirEntry[str]) -> MappedFile | Stray | None:
+def _classify(entry: DirectoryEntry) -> MappedFile | Stray | None:
     """The mapped file or stray that an entry is; None when it has vanished: a running broker deletes files."""
-    path = Path(entry.path)
+    path = entry_path(entry)
     start_offset = start_offset_of(entry.name)
     try:
         status = entry.stat()
@@ -115,4 +134,5 @@ def _classify(entry: os.DirEntry[str]) -> MappedFile | Stray | None:
         return Stray(path, "name")
     if not stat.S_ISREG(status.st_mode):
         return Stray(path, "special")
-    return MappedFile(path, start_offset, status.st_size)
+    modified_ns = status.st_mtime_ns if is_remote(path) else None
+    return MappedFile(path, start_offset, status.st_size, modified_ns=modified_ns)

@@ -32,6 +32,24 @@ def write_all(descriptor: int, data: memoryview | bytes, position: int) -> None:
         view, position = view[done:], position + done
 
 
+def copy_range(source: InputFile, position: int, size: int, descriptor: int, to: int) -> int:
+    """Copy bytes of a file inside the system, which costs a fifth of reading and writing them.
+
+    Returns how many were copied from `position` on: fewer at the end of the source, and 0 where the system cannot do it
+    or an error is met, which reading then shows.
+    """
+    done = 0
+    while done < size and hasattr(os, "copy_file_range"):
+        try:
+            count = os.copy_file_range(source.fileno(), descriptor, size - done, position + done, to + done)
+        except OSError:
+            break
+        if count == 0:
+            break
+        done += count
+    return done
+
+
 def set_time(descriptor: int, timestamp: int) -> None:
     """Set access and modification time, epoch ms."""
     nanoseconds = file_time(timestamp)

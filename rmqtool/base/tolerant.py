@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 
 from rmqtool.base.errors import ExhaustedError, RmqtoolError, UnreadableError, WrongKindError
 from rmqtool.base.files import unreadable
+from rmqtool.base.paths import path_of
 
 ReadScope = Callable[[], AbstractContextManager[object]]
 """Makes the context in which one piece of a store is read; `nullcontext` lets errors through."""
@@ -31,7 +31,7 @@ class ReadErrors:
         except OSError as error:
             if error.filename is None:  # not of a file that is read, which has a name
                 raise
-            self.errors.append(unreadable(Path(error.filename), None, error))
+            self.errors.append(unreadable(path_of(error.filename), None, error))
 
 
 @contextmanager

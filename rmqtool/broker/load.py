@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
+from rmqtool.base.paths import entry_path, has_directory
 from rmqtool.formats import timer_wheel
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE, DEFAULT_QUEUE_FILE_SIZE
@@ -102,7 +102,8 @@ def _kind_refusal(queue: Queue, topics: Topics, rules: RecoveryRules) -> str | N
         return None
     actual = f"topic {queue.topic} has {queue.kind} consume queues"
     if queue.topic not in topics.by_name:
-        why = "is not in topics.json" if topics.is_known else "is not configured, for there is no topics.json"
+        unconfigured = "is not configured, for there is no topics.json that can be read"
+        why = "is not in topics.json" if topics.is_known else unconfigured
         return f"{actual}, but {why}: the broker expects simple ones"
     return f"{actual}, but is configured for {expected} ones"
 
@@ -184,10 +185,10 @@ def _index_refusal(store: Store, rules: RecoveryRules) -> str | None:
 
 def _index_directories(store: Store) -> Iterator[Path]:
     """Directories among the index files whose names are numbers."""
-    if os.path.isdir(store.root / INDEX):
+    if has_directory(store.root / INDEX):
         for entry in list_directory(store.root / INDEX):
             if entry.is_dir() and _NUMBER.fullmatch(entry.name):
-                yield Path(entry.path)
+                yield entry_path(entry)
 
 
 def loaded_index_files(snapshot: Snapshot, rules: RecoveryRules) -> Iterator[IndexFile]:

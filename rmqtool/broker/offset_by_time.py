@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from rmqtool.base.errors import UnreadableError
+from rmqtool.base.errors import UnreadableError, UnsupportedError
+from rmqtool.base.paths import is_remote
 from rmqtool.rules.versions import TIME_BY_RECORDS, TIME_WITHIN_RANGE, Version
 from rmqtool.store.log_reader import LogBytes
 from rmqtool.store.queue_units import LoadedQueue, QueueFile, Unit
@@ -198,6 +199,9 @@ def _offset(file: QueueFile, unit_size: int, unit_index: int) -> int:
 
 def _modified(file: QueueFile) -> int:
     """Modification time, epoch ms, as `File#lastModified` gives it."""
+    if is_remote(file.mapped.path):
+        message = "the broker takes the file by the time when it was written, which does not come along to here"
+        raise UnsupportedError(message, file=file.mapped.path, hint="copy the queue with its times (cp -p, rsync -t)")
     try:
         return file.mapped.path.stat().st_mtime_ns // 1_000_000
     except OSError as error:

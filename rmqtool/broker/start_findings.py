@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from shlex import quote
 
+from rmqtool.base.shell import quote
 from rmqtool.broker.log_walk import NO_FILE_FOLLOWS
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.record_parser import NOTHING_WRITTEN

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
-from shlex import quote
 
+from rmqtool.base.shell import quote
 from rmqtool.base.times import rfc3339
 from rmqtool.broker.cleaner import Rules
 from rmqtool.broker.delete_when import failing_hours, matching_hours

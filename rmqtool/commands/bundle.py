@@ -19,6 +19,7 @@ from rmqtool.base.errors import Exit
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import size_of_at_least
 from rmqtool.commands.reporting import STATUSES, Request, counts_json, look_at, put, report_options, status_of
+from rmqtool.commands.store_path import StorePath
 from rmqtool.findings.finding import Finding
 from rmqtool.show.output import Style, document_text, write_document, write_text
 
@@ -48,7 +49,7 @@ _ABOUT = {
 
 
 @click.command("bundle", cls=HelpPage, epilog=_EPILOG)
-@click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
+@click.argument("path", metavar="STORE", type=StorePath())
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, metavar="FILE",
               help="The file, a .tar.gz; one that exists is replaced.")  # fmt: skip
 @click.option("--max-damaged", callback=size_of_at_least(0), default="16MiB", show_default=True, metavar="SIZE",

@@ -19,6 +19,7 @@ from rmqtool.commands.clean_options import choices, chosen, cleaner_options, nex
 from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, store_options
+from rmqtool.commands.store_path import StorePath
 from rmqtool.commands.writing import (
     confirm,
     dry_run_option,
@@ -64,7 +65,7 @@ _EPILOG = examples_and_statuses(
 
 
 @click.command("clean", cls=HelpPage, epilog=_EPILOG)
-@click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
+@click.argument("path", metavar="STORE", type=StorePath())
 @dry_run_option
 @saved_plan_options
 @click.option("--all-runs", is_flag=True, help="With --dry-run: show all runs until one deletes nothing.")
@@ -95,13 +96,13 @@ def clean(
     filters: Filters,
     **asked: Any,
 ) -> Exit:
-    """Preview or delete expired files.
+    """Preview or delete expired files; forecast the disk.
 
     STORE is the directory that broker.conf calls storePathRootDir. It shows which files the broker's cleaner deletes
-    with its next run, why, when the rest goes, and who loses what. With --dry-run nothing is changed, and a broker
-    may run on it. Without it the files of the next run are deleted for good, after they were shown and you agreed,
-    and only while no broker runs. Where unread messages are among them, a yes is not enough. --topic chooses whose
-    losses are listed; what is deleted stays the same.
+    with its next run, why, when the rest goes, who loses what, and how long the disk lasts. With --dry-run nothing is
+    changed, and a broker may run on it. Without it the files of the next run are deleted for good, after they were
+    shown and you agreed, and only while no broker runs. Where unread messages are among them, a yes is not enough.
+    --topic chooses whose losses are listed; what is deleted stays the same.
     """
     from rmqtool.clean.saved_plan import SavedCleanPlan
     from rmqtool.store.deleted_files import retry_on_deletion

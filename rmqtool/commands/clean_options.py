@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from rmqtool.base.shell import quote
 from rmqtool.base.times import parse_zone, rfc3339
 from rmqtool.broker.delete_when import MAX_TIME
 from rmqtool.commands.options import now_option

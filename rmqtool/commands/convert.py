@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import join
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqtool.base.errors import Exit
 from rmqtool.base.files import RateLimit
+from rmqtool.base.shell import join
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.new_stores import derive, owner_of
 from rmqtool.commands.options import global_options, jobs_option, store_options

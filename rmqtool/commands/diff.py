@@ -12,6 +12,7 @@ from rmqtool.base.files import RateLimit
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, store_options
 from rmqtool.commands.redact_options import redact_options
+from rmqtool.commands.store_path import StorePath
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style
@@ -39,8 +40,8 @@ _EPILOG = examples_and_statuses(
 
 
 @click.command("diff", cls=HelpPage, epilog=_EPILOG)
-@click.argument("a", type=click.Path(path_type=Path))
-@click.argument("b", type=click.Path(path_type=Path))
+@click.argument("a", type=StorePath())
+@click.argument("b", type=StorePath())
 @click.option("--fast", is_flag=True, help="Offsets, epochs and a page of each log file only.")
 @click.option("--only", type=click.Choice(["a", "b"]), help="List the messages that only A, or only B has.")
 @click.option(

@@ -27,7 +27,7 @@ _EPILOG = examples_and_statuses(
         "rmqtool export /data/rocketmq/store --output /lake/all --mode incremental",
         "rmqtool export /data/rocketmq/store --check /lake/all",
         "rmqtool export /data/rocketmq/store --output /lake/day --from -1d -j 2",
-        "rmqtool export /data/rocketmq/store --output /lake/csv --format csv",
+        "rmqtool export /data/rocketmq/store -o /lake/csv --format csv --from yesterday",
         "rmqtool export '/brokers/*/store' --output /lake/b --master yarn",
     ),
     {
@@ -215,6 +215,8 @@ def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, A
         reasons = [why_nothing(snapshot, filters)] if is_empty else [*excludes_nothing(snapshot, filters)]
         for reason in reasons:
             note(f"{named.name}: {reason}")
+    if is_empty and not style.quiet:
+        note(f"{path} holds an export of no message now: --mode overwrite replaces it")
     return status
 
 

@@ -21,6 +21,12 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
         *("group", "kind", "unique-key", "id", "offset", "queue-offset", "time", "where", "body-contains", "include"),
         *("hash-matches",),
     ),
+    "Which messages, by what became of them": ("unconsumed-by", "dead-letters-of", "delays", "include-replays"),
+    "What is sent of them, and where": ("to-topic", "to-retry-topic", "keep-dispatch", "empty-bodies"),
+    "How it is sent": (
+        *("look-up", "send-again", "rate", "batch", "loose-born-time", "keep-going", "timeout", "patience"),
+        *("acl-file", "tls", "tls-ca", "tls-cert", "tls-key", "tls-no-verify"),
+    ),
     "How it is shown": (
         *("limit", "reverse", "follow", "hex", "columns", "format", "count", "slots", "body", "body-format"),
         *("decoder", "max-examples", "only", "skip", "list", "all-runs", "save-body"),

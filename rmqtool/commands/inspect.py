@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqtool.base.errors import Exit, RmqtoolError, UsageError
+from rmqtool.base.paths import is_remote
+from rmqtool.base.shell import quote
 from rmqtool.commands.decoder_options import decoder_option
 from rmqtool.commands.filter_options import filter_options, limit_option
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.inspect_location import FILTERS, ListingRequest, is_given, list_from, option_name
 from rmqtool.commands.options import global_options, store_options
 from rmqtool.commands.redact_options import redact_options
+from rmqtool.commands.store_path import StorePath
 from rmqtool.commands.verifying import scanned_events
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
@@ -58,7 +60,7 @@ _OF_STORES = ("openmetrics", "nagios")  # formats for a whole store
 
 
 @click.command("inspect", cls=HelpPage, epilog=_EPILOG)
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=StorePath(may_be_remote=True))
 @click.option("--scan", is_flag=True, help="Read the whole log: messages and bytes by topic and queue, sizes, damage.")
 @filter_options()
 @limit_option
@@ -134,6 +136,8 @@ def inspect(
     form = listing["output_format"] if listing["output_format"] in _OF_STORES else None
     if form and (style.json or scan):
         raise UsageError(f"--format {form} does not go with {'--json' if style.json else '--scan'}")
+    if listing["follow"] and is_remote(path):
+        raise UsageError("--follow works on stores of this machine only: no broker appends to a copy", file=path)
     target = locate(path, kind, broker_conf)
     if not listing["follow"]:
         begin_paging(style)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.visible import json_text
 from rmqtool.commands.decoder_options import note_failures
-from rmqtool.show.output import Style, flush, note, write_bytes, write_line, write_text
+from rmqtool.show.output import Style, flush, note, terminal_width, write_bytes, write_line, write_text
 
 if TYPE_CHECKING:
     from rmqtool.base.decoding import Decoder
@@ -113,7 +113,7 @@ class ListingOutput:
             self._as_text(rows)
             return
         if self._table is None:
-            self._table = TableWriter(self.columns or self._table_columns(rows))
+            self._table = TableWriter(self.columns or self._table_columns(rows), terminal_width())
         write_bytes(self._table.lines(rows))
 
     def _table_columns(self, rows: Rows) -> list[str]:

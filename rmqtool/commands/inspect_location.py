@@ -8,12 +8,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
 
 from rmqtool.base.errors import Exit, RmqtoolError, UsageError
+from rmqtool.base.shell import quote
 from rmqtool.commands.inspect_listing import Format, ListingOutput, checked_columns, list_at, show_counts
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.show.output import Style, note

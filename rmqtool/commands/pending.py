@@ -14,6 +14,7 @@ from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, now_option, store_options, time_from
 from rmqtool.commands.redact_options import redact_options
+from rmqtool.commands.store_path import StorePath
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, note
@@ -44,7 +45,7 @@ _EPILOG = examples_and_statuses(
 
 
 @click.command("pending", cls=HelpPage, epilog=_EPILOG)
-@click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
+@click.argument("path", metavar="STORE", type=StorePath())
 @click.option("--list", "listed", is_flag=True, help="List the messages too, with their places, the most urgent first.")
 @click.option("--kind", "kinds", type=click.Choice(_KINDS), multiple=True, help="Only this kind. Repeatable.")
 @filter_options("topic", "exclude-topic")

@@ -6,16 +6,17 @@ import base64
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqtool.base.errors import Exit, UsageError
+from rmqtool.base.shell import quote
 from rmqtool.base.visible import visible
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, store_options
 from rmqtool.commands.query_options import Question, one_queue, query_options, question_of
+from rmqtool.commands.store_path import StorePath
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, note, write_line, write_text
@@ -47,7 +48,7 @@ _EPILOG = examples_and_statuses(
 
 
 @click.command("query", cls=HelpPage, epilog=_EPILOG)
-@click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
+@click.argument("path", metavar="STORE", type=StorePath(may_be_remote=True))
 @query_options
 @store_options
 @global_options

@@ -85,7 +85,7 @@ def query_options(command: F) -> F:
                      help="Scan for a property: NAME=TEXT, NAME!=TEXT, NAME~TEXT (holds it). Repeatable."),
         click.option("--body-contains", metavar="TEXT", help="Scan for a text in the decompressed body."),
         click.option("--hash-matches", is_flag=True, help="With a key: one message for each index unit of its hash."),
-        click.option("--trace", is_flag=True, help="Explain where each message stands and what has become of it."),
+        click.option("--trace", is_flag=True, help="Where each message stands, who has read it, what became of it."),
         click.option("--pull", is_flag=True, help="What a consumer gets that pulls from --queue-offset."),
         click.option("--max", "most", type=click.IntRange(1, 1 << 20), default=32, show_default=True, metavar="N",
                      help="Messages that the pull asks for."),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
 
 from rmqtool.base.errors import UsageError
+from rmqtool.base.shell import quote
 from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.options import F, global_options, jobs_option, store_options
+from rmqtool.commands.store_path import StorePath
 from rmqtool.commands.writing import dry_run_option, older_release_option, saved_plan_options, yes_option
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
@@ -28,7 +29,7 @@ def rebuild_options(command: F) -> F:
     path = click.Path(path_type=Path)
     for option in reversed(
         (
-            click.argument("path", type=path, metavar="STORE"),
+            click.argument("path", type=StorePath(), metavar="STORE"),
             filter_options("topic", "exclude-topic", "queue"),
             click.option("--only-damaged", is_flag=True,
                          help="Only what `rmqtool verify` finds wrong: it is run first."),

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
-from shlex import join, quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqtool.base.errors import Exit
+from rmqtool.base.shell import join, quote
 from rmqtool.base.visible import visible
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, jobs_option, store_options
 from rmqtool.commands.repair_request import RepairRequest
+from rmqtool.commands.store_path import StorePath
 from rmqtool.commands.verifying import recorded_options, run_verification
 from rmqtool.commands.writing import (
     confirm,
@@ -61,7 +61,7 @@ _EPILOG = examples_and_statuses(
 
 
 @click.command("repair", cls=HelpPage, epilog=_EPILOG)
-@click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
+@click.argument("path", metavar="STORE", type=StorePath())
 @dry_run_option
 @saved_plan_options
 @click.option("--keep-offsets", is_flag=True, help="Leave committed offsets as they are, also impossible ones.")

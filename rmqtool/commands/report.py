@@ -11,6 +11,7 @@ from rmqtool.base.byte_size import byte_size
 from rmqtool.base.errors import Exit
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.reporting import STATUSES, Request, counts_json, look_at, put, report_options, status_of
+from rmqtool.commands.store_path import StorePath
 from rmqtool.show.output import Style, note, write_document, write_text
 
 _EPILOG = examples_and_statuses(
@@ -24,7 +25,7 @@ _EPILOG = examples_and_statuses(
 
 
 @click.command("report", cls=HelpPage, epilog=_EPILOG)
-@click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
+@click.argument("path", metavar="STORE", type=StorePath())
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, metavar="FILE",
               help="The HTML file; one that exists is replaced.")  # fmt: skip
 @report_options

@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import join
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.base.files import RateLimit
+from rmqtool.base.shell import join
 from rmqtool.commands.filter_options import filter_options, filter_words
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.new_stores import owner_of
 from rmqtool.commands.options import global_options, jobs_option, store_options
+from rmqtool.commands.store_path import StorePath
 from rmqtool.commands.verifying import repeated_options
 from rmqtool.commands.writing import dry_run_option
 from rmqtool.rules.broker_conf import BrokerConf
@@ -85,7 +86,7 @@ class _Request:
 
 
 @click.command("salvage", cls=HelpPage, epilog=_EPILOG)
-@click.argument("sources", metavar="[SOURCE]...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("sources", metavar="[SOURCE]...", nargs=-1, type=StorePath())
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, metavar="NEW",
               help="The new store: a directory that is empty, or does not exist yet.")  # fmt: skip
 @click.option("--raw", type=click.Path(path_type=Path), multiple=True, metavar="FILE",
@@ -126,12 +127,15 @@ def salvage(style: Style, /, **given: Any) -> Exit:
     plan = _plan(style, request, stores)
     main = main_store(stores)
     carried = find_carried(stores, main, only_config=selection is not None)
-    choice = _choose(style, plan, stores, selection) if selection and not plan.is_empty else None
+    choice = _choose(style, plan, stores, selection, request.limit_rate) if selection and not plan.is_empty else None
     found = Salvaged(plan, carried, choice=choice)
     if request.dry_run or found.is_empty:
         return _show(style, request, found, stores)
     with NewStore(request.output).making() as new:
-        options = RebuildOptions(frozenset(["queues", "index"]), version=request.broker_version, jobs=request.jobs)
+        if new.began_anew and not style.quiet:
+            note("an earlier salvage was interrupted: it begins anew, for the sources may have changed since")
+        options = RebuildOptions(frozenset(["queues", "index"]), version=request.broker_version,
+                                 limit=request.limit_rate, jobs=request.jobs)  # fmt: skip
         work = Making(style, plan, Stores(stores, main, carried), new, request.broker_conf, options)
         found = work.make() if choice is None else work.make_chosen(choice)
         new.finish(owner_of(stores))
@@ -149,17 +153,21 @@ def _plan(style: Style, request: _Request, stores: Sequence[Store]) -> SalvagePl
     total = sum(file.size for file in inputs.files)
     with byte_progress("looking for messages", total, style=style) as progress:
         reading = ReadPolicy(request.limit_rate)
-        return make_plan(inputs, request.broker_conf, known_topics(stores), reading, progress.update)
+        topics = known_topics(stores)
+        return make_plan(inputs, request.broker_conf, topics, reading, progress.update, request.jobs)
 
 
-def _choose(style: Style, plan: SalvagePlan, stores: Sequence[Store], selection: Selection) -> Choice:
+def _choose(
+    style: Style, plan: SalvagePlan, stores: Sequence[Store], selection: Selection, limit: RateLimit | None
+) -> Choice:
+    from rmqtool.base.files import ReadPolicy
     from rmqtool.salvage.carry_over import not_carried
     from rmqtool.salvage.selected_log import find_chosen
     from rmqtool.show.progress import byte_progress
     from rmqtool.show.salvage_result import Choice
 
     with byte_progress("choosing messages", plan.size, style=style) as progress:
-        chosen = find_chosen(plan, selection, progress.update)
+        chosen = find_chosen(plan, selection, ReadPolicy(limit), progress.update)
     return Choice(selection, chosen, not_carried(stores))
 
 

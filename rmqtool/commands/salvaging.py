@@ -72,7 +72,7 @@ class Making:
         plan, new, stores = self.plan, self.new, self.stores
         new.require_space(plan.needed + carried_bytes(stores.all, stores.carried))
         with byte_progress("writing the commit log", plan.size, style=self.style) as progress:
-            write_log(plan, new.directory / COMMIT_LOG, progress.update)
+            write_log(plan, new.directory / COMMIT_LOG, self.options.limit, progress.update)
         problems = carry_over(stores.all, stores.carried, new.directory)
         rebuild = self._derive(stores.main, self.options)
         self._keep_losses(loss_of(rebuild, COMMAND), rebuild)
@@ -105,6 +105,7 @@ class Making:
         return [*(each for each in self.stores.carried if not each.problem), *problems]
 
     def _write_chosen(self, choice: Choice) -> SelectedLog:
+        from rmqtool.base.files import ReadPolicy
         from rmqtool.salvage.moved_config import committed_offsets, timer_read_until
         from rmqtool.salvage.selected_log import write_selected
         from rmqtool.show.progress import byte_progress
@@ -122,6 +123,7 @@ class Making:
                 directory / OFFSET_MAP,
                 committed_offsets(config),
                 timer_read_until(config),
+                ReadPolicy(self.options.limit),
                 progress.update,
             )
 

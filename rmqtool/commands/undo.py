@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from shlex import join, quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqtool.base.byte_size import byte_size
 from rmqtool.base.errors import Exit
+from rmqtool.base.shell import join, quote
 from rmqtool.base.visible import visible
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, store_options
+from rmqtool.commands.store_path import StorePath
 from rmqtool.commands.writing import (
     confirm,
     dry_run_option,
@@ -46,7 +47,7 @@ _EPILOG = examples_and_statuses(
 
 
 @click.command("undo", cls=HelpPage, epilog=_EPILOG)
-@click.argument("path", type=click.Path(path_type=Path), metavar="STORE")
+@click.argument("path", type=StorePath(), metavar="STORE")
 @click.option(
     "--discard", is_flag=True, help="Remove the replaced files of all repairs for good, and keep the repairs."
 )

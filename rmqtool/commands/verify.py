@@ -18,6 +18,7 @@ from rmqtool.base.visible import visible
 from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, jobs_option, store_options
+from rmqtool.commands.store_path import StorePath
 from rmqtool.commands.verifying import repeated_options, run_verification
 from rmqtool.commands.writing import check_place
 from rmqtool.findings.catalogue import CATALOGUE, close_matches
@@ -90,7 +91,7 @@ def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
 
 
 @click.command("verify", cls=HelpPage, epilog=_EPILOG)
-@click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
+@click.argument("path", metavar="STORE", type=StorePath(may_be_remote=True))
 @click.option(
     "--only",
     multiple=True,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from shlex import quote
 
+from rmqtool.base.shell import quote
 from rmqtool.diff.comparison import StoreComparison
 from rmqtool.diff.side import SIDES, Name, Side
 

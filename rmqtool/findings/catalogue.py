@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from shlex import quote
 from types import MappingProxyType
 from typing import Any
 
+from rmqtool.base.shell import quote
 from rmqtool.findings.clean import CLEANING, OWN_RUNS
 from rmqtool.findings.commitlog_damage import RECORDS
 from rmqtool.findings.commitlog_files import LOG_FILES

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from rmqtool.base.errors import UnreadableError, UnsupportedError, WrongKindError
 from rmqtool.base.files import InputFile, list_directory
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
+from rmqtool.base.paths import absolute, entry_path, has_directory
 from rmqtool.formats.file_name import is_index_name, start_offset_of
 from rmqtool.formats.message import MAGIC_CODE_V1, MAGIC_CODE_V2, PREFIX_DTYPE
 from rmqtool.inspect.file_kind import as_hint, detect_kind, name_of
@@ -63,7 +63,7 @@ class Location:
 
     def relative(self, path: Path) -> str:
         """`path` as output shows it: relative to the store, absolute when outside."""
-        return relative_to(path if path.is_absolute() else Path(os.path.abspath(path)), self.root)
+        return relative_to(path if path.is_absolute() else absolute(path), self.root)
 
 
 def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | Location:
@@ -97,19 +97,19 @@ def _database(path: Path, *, is_directory: bool) -> Location:
     directory = _own_name(path)
     root = directory.parent.parent if directory.parent.name == CONFIG else directory.parent
     files = [entry for entry in list_directory(path) if entry.is_file()]
-    return Location("rocksdb", root, path, (FileGroup(tuple(_any_file(Path(entry.path)) for entry in files)),))
+    return Location("rocksdb", root, path, (FileGroup(tuple(_any_file(entry_path(entry)) for entry in files)),))
 
 
 def _refuse_folder(path: Path) -> None:
     """Raise UnsupportedError for a directory that is part of a store, but that no command shows."""
-    if path.name == COMPACTION and not os.path.isdir(path / CONSUME_QUEUE):
+    if path.name == COMPACTION and not has_directory(path / CONSUME_QUEUE):
         hint = f"they are listed apart: {path / COMPACTION_LOG}, {path / COMPACTION_QUEUE}"
         raise UnsupportedError("logs and queues of compactions", file=path, hint=hint)
 
 
 def _named(path: Path, *, is_directory: bool, conf: BrokerConf) -> Named | None:
     """What the path's names say; a folder with a commit log in it is a store, whatever it is called."""
-    if is_directory and os.path.isdir(path / COMMIT_LOG):
+    if is_directory and has_directory(path / COMMIT_LOG):
         return None
     if is_directory and path.resolve() in _configured(conf):
         return Named("commitlog", _root_of(_own_name(path)))
@@ -155,7 +155,7 @@ def _groups_in(path: Path, named: Named) -> tuple[FileGroup, ...]:
     if wanted is None:
         raise WrongKindError(f"a directory where {name_of(named.kind)} should be", file=path)
     entries = [entry for entry in list_directory(path) if wanted(entry.name) and entry.is_file()]
-    return (FileGroup(tuple(_any_file(Path(entry.path)) for entry in entries)),)
+    return (FileGroup(tuple(_any_file(entry_path(entry)) for entry in entries)),)
 
 
 def _queue_groups(path: Path, named: Named) -> tuple[FileGroup, ...]:
@@ -171,7 +171,7 @@ def _queue_groups(path: Path, named: Named) -> tuple[FileGroup, ...]:
 
 
 def _folders(path: Path) -> list[tuple[str, Path]]:
-    return [(entry.name, Path(entry.path)) for entry in list_directory(path) if entry.is_dir()]
+    return [(entry.name, entry_path(entry)) for entry in list_directory(path) if entry.is_dir()]
 
 
 def _any_file(path: Path) -> MappedFile:
@@ -201,7 +201,7 @@ def _own_name(directory: Path) -> Path:
 
 def _root_of(directory: Path) -> Path:
     """The store that a directory of commit log files belongs to; itself when it was copied elsewhere."""
-    own = Path(os.path.abspath(directory))
+    own = absolute(directory)
     return own.parent if directory.name == COMMIT_LOG else own
 
 

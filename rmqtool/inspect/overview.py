@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from shlex import quote
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import RateLimit
+from rmqtool.base.shell import quote
 from rmqtool.base.tolerant import ReadErrors, ReadScope
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding

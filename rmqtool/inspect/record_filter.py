@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from rmqtool.base.errors import NotAStoreError, UnreadableError
 from rmqtool.base.files import UNLIMITED, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
+from rmqtool.base.paths import absolute
 from rmqtool.inspect.locate import FileGroup, Location
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.filters import Filters, Mask
@@ -99,7 +99,7 @@ class RecordFilter:
         return files
 
     def _directories(self, group: FileGroup) -> tuple[Path, ...]:
-        folders = sorted({Path(os.path.abspath(file.path.parent)) for file in group.files})
+        folders = sorted({absolute(file.path.parent) for file in group.files})
         if self.location.kind == "compaction-queue":
             return tuple(log for folder in folders for log in _log_beside(folder, self.location.root))
         if self.location.kind == "dledger-index":
@@ -118,5 +118,5 @@ class RecordFilter:
 def _log_beside(queue: Path, root: Path) -> Iterator[Path]:
     """The folder of the compaction's log that belongs to one of its queues."""
     for base in queue.parents:
-        if base.name == COMPACTION_QUEUE and base.parent.parent == Path(os.path.abspath(root)):
+        if base.name == COMPACTION_QUEUE and base.parent.parent == absolute(root):
             yield base.parent / COMPACTION_LOG / queue.relative_to(base)

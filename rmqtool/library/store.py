@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from rmqtool.base.errors import UsageError
+from rmqtool.base.paths import path_of
 from rmqtool.base.times import parse_time
 from rmqtool.clean.plan import CleanPlan, next_deletions
 from rmqtool.library.messages import Message, Messages
@@ -36,14 +37,14 @@ Time = datetime | int | str
 
 
 def open_path(path: str | Path, *, broker_conf: str | Path | None = None, broker_version: str | None = None) -> Store:
-    """Open a store, the directory that broker.conf calls storePathRootDir.
+    """Open a store, the directory that broker.conf calls storePathRootDir, or the URI of one on another machine.
 
     `broker_version` is the release whose rules count, by default the newest that fits. Raises NotAStoreError,
     UnreadableError, and UsageError for a `broker_conf` or version that cannot be understood.
     """
     conf = read_broker_conf(Path(broker_conf)) if broker_conf else BrokerConf()
     version = parse_version(broker_version) if broker_version else None
-    return Store(Snapshot(open_store(Path(path), conf), version))
+    return Store(Snapshot(open_store(path_of(path), conf), version))
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from shlex import quote
 
+from rmqtool.base.shell import quote
 from rmqtool.findings.finding import counted
 from rmqtool.pending.work import PendingWork
 from rmqtool.store.snapshot import Snapshot

@@ -9,22 +9,46 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from rmqtool.base.errors import RmqtoolError
 from rmqtool.broker.half_messages import ended_halves
 from rmqtool.findings.finding import counted
-from rmqtool.formats.properties import CHECK_IMMUNITY, HALF_OFFSET, PRODUCER_GROUP, REAL_QUEUE_ID, REAL_TOPIC
+from rmqtool.formats.properties import (
+    CHECK_IMMUNITY,
+    ENDED_HALF,
+    HALF_OFFSET,
+    PRODUCER_GROUP,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+)
 from rmqtool.pending.messages import View, messages_of, part_from
 from rmqtool.pending.waiting import integers, waiting
-from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, ROCKSDB_HALF_TOPIC, TRANSACTION_GROUP
+from rmqtool.rules.system_topics import (
+    HALF_TOPIC,
+    OP_TOPIC,
+    ROCKSDB_HALF_TOPIC,
+    ROCKSDB_OP_TOPIC,
+    TRANSACTION_GROUP,
+)
 from rmqtool.store.queue_units import LoadedQueue
+from rmqtool.store.side_rows import HalfRows, half_rows
 
 _PROPERTIES = (REAL_TOPIC, REAL_QUEUE_ID, PRODUCER_GROUP, HALF_OFFSET, CHECK_IMMUNITY)
 _TIMEOUT_MS = 6_000  # BrokerConfig#transactionTimeOut
+_CHECK_MAX = 15  # BrokerConfig#transactionCheckMax: what was asked for more often is given up, not asked for again
 
 
 def pending_halves(view: View) -> Iterator[pa.RecordBatch]:
     """The half messages without an answer; due is when the broker asks their producers first."""
-    timeout = view.snapshot.store.conf.size("transactionTimeOut") or _TIMEOUT_MS
     any_half = False
+    for rows in (*_in_files(view), *_in_rocksdb(view)):
+        any_half |= rows.num_rows > 0
+        yield rows
+    if any_half:
+        why = "the broker asks their producers again: what they answer, no file says"
+        view.notes.add_uncertain("whether half messages are committed or rolled back", why)
+
+
+def _in_files(view: View) -> Iterator[pa.RecordBatch]:
     for queue in view.queues(HALF_TOPIC):
         if queue.queue.topic != HALF_TOPIC:
             continue
@@ -32,25 +56,59 @@ def pending_halves(view: View) -> Iterator[pa.RecordBatch]:
         for messages in messages_of(view, part_from(queue, _start(view, queue), _PROPERTIES)):
             own, first = np.asarray(messages.column("queue_offset")), _first_offsets(messages)
             is_done = np.isin(own, ended) | np.isin(first, ended) | np.isin(own, superseded)
-            kept = messages.filter(pa.array(~is_done))
-            any_half |= kept.num_rows > 0
-            seconds = integers(kept.column(CHECK_IMMUNITY)).fill_null(timeout // 1000)
-            yield waiting(
-                "half",
-                kept,
-                due_timestamp=pc.add(kept.column("born_timestamp"), pc.multiply(seconds, 1000)),
-                to_topic=kept.column(REAL_TOPIC),
-                to_queue_id=integers(kept.column(REAL_QUEUE_ID), queue_ids=True),
-                group=kept.column(PRODUCER_GROUP),
-                topic=HALF_TOPIC,
-                queue_id=queue.queue.queue_id,
-            )
-    if any_half:
-        why = "the broker asks their producers again: what they answer, no file says"
-        view.notes.add_uncertain("whether half messages are committed or rolled back", why)
-    if any(queue.queue.topic == ROCKSDB_HALF_TOPIC for queue in view.queues(ROCKSDB_HALF_TOPIC)):
-        why = "transRocksDBEnable keeps them in RocksDB: not looked at"
-        view.notes.add_unread(f"half messages of {ROCKSDB_HALF_TOPIC}", why)
+            yield _rows(view, queue, messages.filter(pa.array(~is_done)))
+
+
+def _in_rocksdb(view: View) -> Iterator[pa.RecordBatch]:
+    """Half messages of a topic of their own, of which RocksDB knows those that wait (`TransMessageRocksDBStore`)."""
+    for queue in view.queues(ROCKSDB_HALF_TOPIC):
+        if queue.queue.topic != ROCKSDB_HALF_TOPIC:
+            continue
+        known = _half_rows(view)
+        if known is None:
+            continue
+        times = view.snapshot.store.conf.size("transactionCheckMax") or _CHECK_MAX
+        waiting_ones, ended = known.physical_offsets[known.check_times <= times], _ended_in_rocksdb(view)
+        for messages in messages_of(view, part_from(queue, 0, _PROPERTIES)):
+            offsets = np.asarray(messages.column("physical_offset"))
+            waits = np.isin(offsets, waiting_ones) | (offsets > known.indexed_to)
+            yield _rows(view, queue, messages.filter(pa.array(waits & ~np.isin(offsets, ended))))
+
+
+def _half_rows(view: View) -> HalfRows | None:
+    why = "no row of them is in RocksDB"
+    try:
+        if known := half_rows(view.snapshot.store):
+            return known
+    except RmqtoolError as error:
+        why = f"they are in RocksDB: {error.message}"
+    view.notes.add_unread(f"half messages of {ROCKSDB_HALF_TOPIC}", why)
+    return None
+
+
+def _ended_in_rocksdb(view: View) -> NDArray[np.int64]:
+    """Physical offsets of half messages that op messages name, whether their rows are gone yet or not."""
+    found = (
+        np.asarray(integers(messages.column(ENDED_HALF)).fill_null(-1))
+        for queue in view.queues(ROCKSDB_OP_TOPIC)
+        for messages in messages_of(view, part_from(queue, 0, (ENDED_HALF,)))
+    )
+    return np.concatenate([np.zeros(0, dtype=np.int64), *found])
+
+
+def _rows(view: View, queue: LoadedQueue, messages: pa.Table) -> pa.RecordBatch:
+    timeout = view.snapshot.store.conf.size("transactionTimeOut") or _TIMEOUT_MS
+    seconds = integers(messages.column(CHECK_IMMUNITY)).fill_null(timeout // 1000)
+    return waiting(
+        "half",
+        messages,
+        due_timestamp=pc.add(messages.column("born_timestamp"), pc.multiply(seconds, 1000)),
+        to_topic=messages.column(REAL_TOPIC),
+        to_queue_id=integers(messages.column(REAL_QUEUE_ID), queue_ids=True),
+        group=messages.column(PRODUCER_GROUP),
+        topic=queue.queue.topic,
+        queue_id=queue.queue.queue_id,
+    )
 
 
 def _start(view: View, queue: LoadedQueue) -> int:

@@ -141,17 +141,21 @@ def messages_of(view: View, part: Part) -> Iterator[pa.Table]:
     _note_missing(view, part.queue, max(0, part.stop - part.start) - found, deleted)
 
 
-def messages_at(view: View, part: Part, numbers: Offsets, physical_offsets: Offsets) -> Iterator[pa.Table]:
-    """The messages of these queue offsets, which begin at these physical offsets; as `messages_of`, without units."""
+def messages_at(view: View, part: Part, numbers: Offsets | None, physical_offsets: Offsets) -> Iterator[pa.Table]:
+    """The messages of these queue offsets, which begin at these physical offsets; as `messages_of`, without units.
+
+    With `numbers` None their queue offsets are those that the records have.
+    """
     found = 0
     with view.errors.scope():
-        for at in range(0, len(numbers), _PIECE):
+        for at in range(0, len(physical_offsets), _PIECE):
             piece = slice(at, at + _PIECE)
-            table = _records(view, part, numbers[piece], physical_offsets[piece])
+            own = None if numbers is None else numbers[piece]
+            table = _records(view, part, own, physical_offsets[piece])
             table = table.filter(table.column("found"))
             found += table.num_rows
             yield table
-    _note_missing(view, part.queue, len(numbers) - found, _deleted(view, physical_offsets))
+    _note_missing(view, part.queue, len(physical_offsets) - found, _deleted(view, physical_offsets))
 
 
 def _deleted(view: View, physical_offsets: Offsets) -> int:
@@ -169,7 +173,7 @@ def _note_missing(view: View, queue: Queue, missing: int, deleted: int) -> None:
         view.notes.add_uncertain(f"{counted(deleted, 'message')} {of_queue}", why)
 
 
-def _records(view: View, part: Part, numbers: Offsets, offsets: Offsets) -> pa.Table:
+def _records(view: View, part: Part, numbers: Offsets | None, offsets: Offsets) -> pa.Table:
     """A row for each of the physical offsets; `found` where a sound message of the queue begins there."""
     distinct, of_row = np.unique(offsets, return_inverse=True)
     files, reading = view.snapshot.log.files, view.snapshot.reading
@@ -187,7 +191,8 @@ def _records(view: View, part: Part, numbers: Offsets, offsets: Offsets) -> pa.T
     table = pa.Table.from_batches(batches, schema=part.schema).take(pa.array(own, mask=own < 0))
     queue_offsets = np.asarray(table.column("queue_offset").fill_null(-1))
     queue_ids = np.asarray(table.column("queue_id").fill_null(-1))
-    is_found = (queue_offsets == numbers) & (queue_ids == part.queue.queue_id)
+    is_own = queue_offsets >= 0 if numbers is None else queue_offsets == numbers
+    is_found = is_own & (queue_ids == part.queue.queue_id)
     return table.append_column("found", pa.array(is_found)).append_column("physical_offset", pa.array(offsets))
 
 

@@ -7,6 +7,7 @@ and before that in the timer's; what is left of a check point at its time is del
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.errors import RmqtoolError, UnreadableError, UnsupportedError
 from rmqtool.base.files import list_directory
 from rmqtool.findings.finding import counted
 from rmqtool.formats.java import decode_text
@@ -26,7 +27,8 @@ from rmqtool.pending.waiting import waiting
 from rmqtool.rules.system_topics import REVIVE_GROUP, REVIVE_PREFIX
 from rmqtool.store.config_json import parse_fastjson
 from rmqtool.store.rocksdb import holds_rows
-from rmqtool.store.store import POP_STORE
+from rmqtool.store.side_rows import POP_STORE, HeldMessage, held_messages
+from rmqtool.store.store import holds_rocksdb
 
 _CHECK_POINT = "ck"
 _ACKNOWLEDGEMENTS = ("ack", "bAck")  # PopAckConstants
@@ -56,7 +58,6 @@ class _Taken:
 
 def popped(view: View, timers: Timers) -> Iterator[pa.RecordBatch]:
     """The messages of all check points that are not acknowledged, queue by queue."""
-    _note_rocksdb(view)
     taken: dict[_Pop, _Taken] = {}
     acknowledged: list[tuple[_Pop, set[int]]] = []
     odd = 0
@@ -74,7 +75,7 @@ def popped(view: View, timers: Timers) -> Iterator[pa.RecordBatch]:
     for pop, offsets in acknowledged:
         if pop in taken:
             taken[pop].offsets -= offsets
-    yield from _rows(view, taken)
+    yield from _rows(view, taken, _held(view))
 
 
 def _decoded(body: bytes) -> dict[str, Any] | None:
@@ -126,12 +127,14 @@ def _tagged(messages: pa.Table) -> Iterable[tuple[str, bytes]]:
     return zip(messages.column(TAGS).to_pylist(), messages.column("stored_body").to_pylist(), strict=True)
 
 
-def _rows(view: View, taken: dict[_Pop, _Taken]) -> Iterator[pa.RecordBatch]:
-    """The messages that are left of check points, by queue and group."""
+def _rows(view: View, taken: dict[_Pop, _Taken], held: Iterable[HeldMessage]) -> Iterator[pa.RecordBatch]:
+    """The messages that are left of check points, and those of RocksDB, by queue and group."""
     by_queue: dict[tuple[str, int, str], dict[int, int]] = {}
     for pop, rest in taken.items():
         dues = by_queue.setdefault((pop.topic, pop.queue_id, pop.group), {})
         dues.update(dict.fromkeys(rest.offsets, rest.due))
+    for each in held:
+        by_queue.setdefault((each.topic, each.queue_id, each.group), {})[each.queue_offset] = each.visible_timestamp
     gone = 0
     for (topic, queue_id, group), dues in sorted(by_queue.items()):
         queue = None
@@ -154,11 +157,23 @@ def _rows(view: View, taken: dict[_Pop, _Taken]) -> Iterator[pa.RecordBatch]:
         view.notes.add_uncertain(what, "the queue does not hold them any more: they are not delivered again")
 
 
-def _note_rocksdb(view: View) -> None:
-    """Since 5.3.2 a broker may keep check points in RocksDB (popConsumerKVServiceEnable)."""
+def _held(view: View) -> list[HeldMessage]:
+    """What is in RocksDB, where brokers since 5.3.2 may keep it (popConsumerKVServiceEnable)."""
+    store = view.snapshot.store
     try:
-        is_used = any(map(holds_rows, list_directory(view.snapshot.store.root / POP_STORE)))
-    except RmqtoolError:
-        return
-    if is_used:
-        view.notes.add_unread("messages that POP consumers took", f"they are in RocksDB, {POP_STORE}/: not looked at")
+        if holds_rocksdb(store.root / POP_STORE):
+            return [*held_messages(store)]
+        problem = "not a whole database"
+    except UnreadableError as error:
+        _note_rocksdb(view, error.message)
+        return []
+    except UnsupportedError as error:
+        problem = error.message
+    with suppress(RmqtoolError):
+        if any(map(holds_rows, list_directory(store.root / POP_STORE))):
+            _note_rocksdb(view, problem)
+    return []
+
+
+def _note_rocksdb(view: View, problem: str) -> None:
+    view.notes.add_unread("messages that POP consumers took", f"they are in RocksDB, {POP_STORE}/: {problem}")

@@ -1,4 +1,4 @@
-"""Timer messages: those that a start delivers, and those that it never would (`TimerMessageStore`)."""
+"""Timer messages: those that a start delivers, and those that it never would (`TimerMessageStore`, `Timeline`)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from rmqtool.base.errors import RmqtoolError, UnsupportedError
 from rmqtool.broker.timer_start import (
     TIMER_LAG,
     NextRead,
@@ -27,9 +28,13 @@ from rmqtool.pending.receivers import RETRY_TOPIC, receivers
 from rmqtool.pending.waiting import Kind, integers, is_true, waiting
 from rmqtool.rules.system_topics import REVIVE_PREFIX, TIMER_TOPIC
 from rmqtool.rules.versions import TIMER_DELETE_KEY_CONFIGURED, TIMER_DELETE_KEY_HAS_TOPIC
+from rmqtool.store.side_rows import TimerRows, timer_rows
 
 _PROPERTIES = (REAL_TOPIC, REAL_QUEUE_ID, RETRY_TOPIC, TIMER_DUE, TIMER_DELETES)
 _ELSEWHERE = "they are in RocksDB, or the broker's timer is turned off: not looked at"
+_NO_TIMELINE_MS = 10_000  # MessageRocksDBStorage#getCheckpointForTimer: how far back a start goes without one
+_SECOND = 1000
+_TOPIC_OF_KEY = r"^[^+]*\+"  # Timeline#extractUniqKey
 
 
 class Timers:
@@ -45,14 +50,43 @@ class Timers:
         latest = snapshot.log_range.last_store_timestamp if snapshot.log.files else None
         return timer_state(snapshot.store, snapshot.reading, latest or 0)
 
+    @property
+    def rows(self) -> TimerRows | None:
+        """What is in RocksDB; None where the timer's files count, or it cannot be read."""
+        return self._in_rocksdb[0]
+
+    @cached_property
+    def _in_rocksdb(self) -> tuple[TimerRows | None, str | None]:
+        """The rows, and why timer messages cannot be looked at."""
+        store, rows = self._view.snapshot.store, None
+        settings = store.conf.text("timerWheelEnable"), store.conf.text("timerRocksDBEnable")
+        if "false" not in [(setting or "").lower() for setting in settings]:
+            try:
+                rows = timer_rows(store)
+            except UnsupportedError:
+                pass
+            except RmqtoolError as error:
+                return None, f"they are in RocksDB: {error.message}"
+        return rows, _ELSEWHERE if rows is None and is_timer_elsewhere(store) else None
+
+    @cached_property
+    def delivered_until(self) -> int:
+        """The time up to which due messages may have been delivered, epoch ms."""
+        if self.rows is None:
+            return self.state.delivered_until
+        if self.rows.timeline is not None:
+            return self.rows.timeline
+        return (self._view.now - _NO_TIMELINE_MS) // _SECOND * _SECOND
+
     @cached_property
     def _queue(self) -> TimerQueue | None:
         snapshot = self._view.snapshot
         queue = None
         with self._view.errors.scope():
             queue = read_timer_queue(self.state, snapshot.log.files, snapshot.database)
-        if queue is not None and is_timer_elsewhere(snapshot.store):
-            self._view.notes.add_unread("timer messages", _ELSEWHERE)
+        problem = self._in_rocksdb[1]
+        if queue is not None and problem:
+            self._view.notes.add_unread("timer messages", problem)
             return None
         return queue
 
@@ -64,14 +98,24 @@ class Timers:
         return None
 
     def delivered(self, properties: Sequence[str], *, bodies: bool = False) -> Iterator[pa.Table]:
-        """The messages that a start reads from its queue, or reaches through the wheel."""
-        if self._next_read is None or self._queue is None:
-            return
-        in_wheel = self._next_read.logged & (self._next_read.slots >= self.state.first_slot(self._view.now))
-        yield from self._read(in_wheel | self._is_read_again, properties, bodies=bodies)
+        """The messages that a start reads from its queue, or reaches through the wheel or RocksDB."""
+        read = np.zeros(0, dtype=np.int64)
+        if self._next_read is not None and self._queue is not None:
+            in_wheel = self._next_read.logged & (self._next_read.slots >= self.state.first_slot(self._view.now))
+            is_reached = in_wheel | self._is_read_again
+            read = self._queue.physical_offsets[is_reached]
+            yield from self._read(is_reached, properties, bodies=bodies)
+        if self.rows is not None:
+            waiting_ones = self.rows.physical_offsets[self.rows.dues >= self.delivered_until]
+            yield from self._read_rows(np.setdiff1d(waiting_ones, read), properties, bodies=bodies)
 
     def missed(self) -> Iterator[pa.Table]:
         """The messages that it neither reads from its queue nor reaches, though they were not due."""
+        if self.rows is not None:
+            if self.rows.timeline is None:  # a start goes on at its own time, and leaves out what was due before
+                skipped = self.rows.physical_offsets[self.rows.dues < self.delivered_until]
+                yield from self._read_rows(np.unique(skipped), _PROPERTIES)
+            return
         if self._next_read is None or self._queue is None:
             return
         slots, read_until = self._next_read.slots, self.state.read_until
@@ -84,6 +128,7 @@ class Timers:
     @property
     def _is_read_again(self) -> NDArray[np.bool_]:
         begin = self._next_read.begin if self._next_read else 0
+        begin = max(begin, self.rows.indexed_to if self.rows else 0)
         offsets = self._queue.queue_offsets if self._queue else np.zeros(0, dtype=np.int64)
         is_read: NDArray[np.bool_] = offsets >= begin
         return is_read
@@ -97,21 +142,34 @@ class Timers:
         part = Part(queue.queue, 0, 0, properties, bodies)
         yield from messages_at(self._view, part, self._queue.queue_offsets[rows], self._queue.physical_offsets[rows])
 
+    def _read_rows(
+        self, offsets: NDArray[np.int64], names: Sequence[str], *, bodies: bool = False
+    ) -> Iterator[pa.Table]:
+        """The messages of rows of RocksDB, which lead to the log whether or not the queue holds their units."""
+        queue = self._view.snapshot.queue(TIMER_TOPIC, 0)
+        if queue is not None:
+            yield from messages_at(self._view, Part(queue.queue, 0, 0, names, bodies), None, offsets)
+        elif len(offsets):
+            what = f"{counted(len(offsets), 'timer message')} in RocksDB"
+            self._view.notes.add_unread(what, f"the queue of {TIMER_TOPIC} is missing")
+
 
 def timed(view: View, timers: Timers) -> Iterator[pa.RecordBatch]:
     """The messages that wait for the timer; not those that were recalled, nor the check points of POP consumers."""
     recalled = _recalled(timers)
+    with_topic = timers.rows is None and _keys_have_topic(view)
+    ways = (with_topic, with_topic if timers.rows else not with_topic)  # RocksDB goes by the unique key alone
     delivered = doubtful = 0
     for messages in timers.delivered(_PROPERTIES):
         due = integers(messages.column(TIMER_DUE))
         is_users = pc.and_(messages.column(TIMER_DELETES).is_null(), pc.invert(_is_revived(messages)))
         own, other = (
             is_true(pc.is_in(_delete_keys(messages, due, timers.state.precision, with_topic=with_topic), recalled))
-            for with_topic in (_keys_have_topic(view), not _keys_have_topic(view))
+            for with_topic in ways
         )
         kept = is_true(is_users) & ~own
         doubtful += int(np.count_nonzero(kept & other))
-        delivered += int(np.count_nonzero(kept & is_true(pc.less(due, timers.state.delivered_until))))
+        delivered += int(np.count_nonzero(kept & is_true(pc.less(due, timers.delivered_until))))
         yield _rows(view, "timer", messages.filter(pa.array(kept)))
     if delivered:
         what = f"a delivery of {counted(delivered, 'timer message')}"
@@ -150,8 +208,10 @@ def _recalled(timers: Timers) -> pa.Array:
     found: list[pa.Array] = [pa.array([], pa.string())]
     for messages in timers.delivered((TIMER_DUE, TIMER_DELETES)):
         recalling = messages.filter(messages.column(TIMER_DELETES).is_valid())
-        due = integers(recalling.column(TIMER_DUE))
-        found.append(_in_slot(due, timers.state.precision, recalling.column(TIMER_DELETES)))
+        due, keys = integers(recalling.column(TIMER_DUE)), recalling.column(TIMER_DELETES)
+        if timers.rows is not None:
+            keys = pc.replace_substring_regex(keys, _TOPIC_OF_KEY, "")
+        found.append(_in_slot(due, timers.state.precision, keys))
     return pa.concat_arrays(found)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from shlex import quote
 from typing import Any
 
 from rmqtool.base.errors import UnsupportedError
 from rmqtool.base.mapped_files import file_at
+from rmqtool.base.shell import quote
 from rmqtool.formats.host import format_host
 from rmqtool.formats.message_id import parse_message_id
 from rmqtool.query.notes import Notes

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rmqtool.base.paths import modified_ms
 from rmqtool.base.times import rfc3339
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rmqtool.store.consumer_offsets import CommittedOffset, load_offsets_of
@@ -125,6 +126,6 @@ def passed_by(snapshot: Snapshot, topic: str, queue_id: int, queue_offset: int) 
 def _modified(path: Path) -> int | None:
     """Modification time, epoch ms."""
     try:
-        return path.stat().st_mtime_ns // 1_000_000
+        return modified_ms(path)
     except OSError:
         return None

@@ -8,6 +8,7 @@ from typing import Any
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.mapped_files import file_at
+from rmqtool.base.paths import modified_ms
 from rmqtool.base.times import rfc3339
 from rmqtool.formats.crc import record_crc, stored_record_crc
 from rmqtool.query.by_place import Message
@@ -30,17 +31,22 @@ _HOUR_MS = 3_600_000
 
 @dataclass(frozen=True)
 class Retention:
-    """When the cleaner may delete the commit log file of a message; None while it is the last file."""
+    """When the cleaner may delete the commit log file of a message; None while it is the last file.
+
+    `modified_timestamp` is when the broker has last written the file, epoch ms; None where that is not known.
+    """
 
     file: str
-    modified_timestamp: int
+    modified_timestamp: int | None
     reserved_hours: int
     is_last: bool
 
     @property
     def expires_timestamp(self) -> int | None:
         """From when on the file is old enough, epoch ms (`MappedFileQueue#deleteExpiredFileByTime`)."""
-        return None if self.is_last else self.modified_timestamp + self.reserved_hours * _HOUR_MS
+        if self.is_last or self.modified_timestamp is None:
+            return None
+        return self.modified_timestamp + self.reserved_hours * _HOUR_MS
 
     def as_json(self) -> dict[str, Any]:
         """The object of the machine interface."""
@@ -123,7 +129,7 @@ def trace_of(snapshot: Snapshot, message: Message) -> MessageTrace:
         retention=_retention(
             snapshot,
             message["file"],
-            mapped.path.stat().st_mtime_ns // 1_000_000,
+            modified_ms(mapped.path),
             is_last=mapped == snapshot.log.files[-1],
         ),
         story=with_reports(
@@ -158,7 +164,7 @@ def _in_log(snapshot: Snapshot, message: Message, frame: RecordRun) -> dict[str,
     }
 
 
-def _retention(snapshot: Snapshot, file: str, modified: int, *, is_last: bool) -> Retention:
+def _retention(snapshot: Snapshot, file: str, modified: int | None, *, is_last: bool) -> Retention:
     hours = snapshot.store.conf.size("fileReservedTime") or _DEFAULT_RESERVED_HOURS
     return Retention(file, modified, hours, is_last)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from shlex import quote
 
+from rmqtool.base.shell import quote
 from rmqtool.broker.recovery import LogCut, Recovery
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding, counted

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from shlex import join
 
+from rmqtool.base.shell import join
 from rmqtool.findings.finding import Finding
 from rmqtool.repair.change import Change
 from rmqtool.repair.config_files import config_changes

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from shlex import quote
-
+from rmqtool.base.shell import quote
 from rmqtool.findings.finding import Finding
 from rmqtool.store.owners import owners_of
 from rmqtool.store.snapshot import Snapshot

@@ -5,4 +5,8 @@ From files to a log, in this order: `inputs.py` (the files), `carve.py` (what pr
 from), `layout.py` (the new log, gaps filled), `left_behind.py` (what is not in it); `plan.py` puts them together.
 `write_log.py` writes the log, `carry_over.py` what is beside it, into the directory of `new_store.py`. The sources are
 only read.
+
+Where only some messages are wanted: `selection.py` (which), `compact_log.py` (the dense log they go into),
+`numbering.py` (queue offsets that are counted anew), `moved_config.py` (config files that fit); `selected_log.py` puts
+them together.
 """

@@ -10,7 +10,7 @@ from math import gcd
 from pathlib import Path
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError
-from rmqtool.base.files import InputFile, OpenFiles, ReadPolicy
+from rmqtool.base.files import UNLIMITED, InputFile, OpenFiles, ReadPolicy
 from rmqtool.base.tolerant import ReadErrors
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE, LOG_FILE_SIZE
@@ -104,14 +104,14 @@ class SalvagedFiles(OpenFiles):
 
     def opened(self, path: Path) -> InputFile:
         """A file, opened."""
-        return SalvagedFile(path, self.unread[path])
+        return SalvagedFile(path, self.unread[path], self._reading)
 
 
 class SalvagedFile(InputFile):
     """A file of a failing disk: pages that cannot be read are zeros, and their positions go to `unread`, bytes."""
 
-    def __init__(self, path: Path, unread: set[int]) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, unread: set[int], reading: ReadPolicy = UNLIMITED) -> None:
+        super().__init__(path, reading)
         self._unread = unread
 
     def read(self, position: int, size: int) -> bytes:

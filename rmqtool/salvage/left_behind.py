@@ -197,10 +197,12 @@ def _unproven(file: Input, extents: Extents, log: _Log, sources: Sources) -> Ite
     sizes = np.where(is_moved & (extents["records"] == BLANK), BLANK_SIZE, extents["size"])
     proven = ranges_of(extents["position"], extents["position"] + sizes)
     unread = sources.unread(file.number)
-    for whole in without(np.array([[0, file.size]], np.int64), proven).tolist():
-        start, end = _trimmed(sources.file(file.number), *whole)
-        pages = [page for page in unread if start - start % _PAGE <= page < end] if unread else []
-        if start == end and not pages:
+    for low, high in without(np.array([[0, file.size]], np.int64), proven).tolist():
+        start, end = _trimmed(sources.file(file.number), low, high)
+        pages = [page for page in unread if low - low % _PAGE <= page < high] if unread else []
+        if pages:  # which count as zeros, and are none
+            start, end = min(start, max(low, min(pages))), max(end, min(high, max(pages) + _PAGE))
+        if start == end:
             continue
         offset = _offset_of(file, extents, start, end)
         if offset is not None and not log.lacks(offset, offset + end - start):

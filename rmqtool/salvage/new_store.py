@@ -46,6 +46,8 @@ class NewStore:
         self._partial = partial_directory(target)
         self.directory = self._partial / _STORE
         self.derived = self._partial / _DERIVED
+        self.began_anew = False
+        """Whether an earlier run was interrupted, and what it had written is removed."""
 
     @contextmanager
     def making(self) -> Iterator[NewStore]:
@@ -100,6 +102,7 @@ class NewStore:
             if os.path.lexists(self._partial):
                 os.close(self._locked(os.O_RDWR))
                 remove_tree(SYSTEM, str(self._partial))
+                self.began_anew = True
             SYSTEM.make_directory(str(self._partial))
             lock = self._locked(os.O_RDWR | os.O_CREAT | os.O_EXCL)
             SYSTEM.make_directory(str(self.directory))

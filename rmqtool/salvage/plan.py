@@ -10,6 +10,7 @@ import numpy as np
 from rmqtool.base.files import UNLIMITED, ReadPolicy
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.salvage.carve import Progress, no_progress
+from rmqtool.salvage.carving import CarvingTask, carve_all
 from rmqtool.salvage.choose import fill
 from rmqtool.salvage.extents import BLANK, NO_EXTENTS, Extents, joined
 from rmqtool.salvage.generations import SourceRecords, classify
@@ -84,10 +85,12 @@ def make_plan(
     topics: frozenset[str] = frozenset(),
     reading: ReadPolicy = UNLIMITED,
     progress: Progress = no_progress,
+    jobs: int = 1,
 ) -> SalvagePlan:
     """Carve all files, and choose what makes the new log; `progress` gets the bytes that are done in all.
 
-    `topics` are those that the sources know: where there are several, records of others come last.
+    `jobs` processes carve. `topics` are those that the sources know: where there are several, records of others come
+    last.
     """
     done = 0
 
@@ -99,7 +102,7 @@ def make_plan(
     file_size, is_known = log_file_size(inputs, conf)
     with Sources(inputs.files, file_size, reading) as sources:
         known = topics if len(inputs.names) > 1 else None
-        found = [sources.carve(file.number, add, known) for file in inputs.files]
+        found = carve_all(CarvingTask(inputs.files, file_size, reading, known), jobs, sources, add)
         taken, refused = _chosen(inputs, found, sources)
         blanks = joined(*(extents[extents["records"] == BLANK] for extents in found))
         layout = lay_out(taken, blanks, file_size, sources)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqtool.base.files import UNLIMITED, ReadPolicy
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.properties import TIMER_DUE
 from rmqtool.rules.system_topics import TIMER_TOPIC
@@ -52,9 +53,11 @@ class SelectedLog:
         return self.numbering.moved(name, offset) if self.numbering else offset
 
 
-def find_chosen(plan: SalvagePlan, selection: Selection, progress: Progress = no_progress) -> Chosen:
+def find_chosen(
+    plan: SalvagePlan, selection: Selection, reading: ReadPolicy = UNLIMITED, progress: Progress = no_progress
+) -> Chosen:
     """Read the saved messages and choose; raises UnreadableError, ChangedError."""
-    with Sources(plan.inputs.files, plan.layout.file_size) as sources:
+    with Sources(plan.inputs.files, plan.layout.file_size, reading) as sources:
         start_offset = begin_of(plan.layout, plan.inputs)
         return choose(plan.layout, start_offset, selection, sources, progress)
 
@@ -73,6 +76,7 @@ def write_selected(
     map_file: Path,
     committed: Mapping[QueueName, Sequence[int]],
     timers_read_until: int | None = None,
+    reading: ReadPolicy = UNLIMITED,
     progress: Progress = no_progress,
 ) -> SelectedLog:
     """Write the log into `directory`, and the map into `map_file` where queue offsets are counted anew.
@@ -81,7 +85,7 @@ def write_selected(
     """
     written, done = SelectedLog(), 0
     with ExitStack() as stack:
-        sources = stack.enter_context(Sources(plan.inputs.files, plan.layout.file_size))
+        sources = stack.enter_context(Sources(plan.inputs.files, plan.layout.file_size, reading))
         log = stack.enter_context(CompactLog(directory, chosen.start_offset, plan.layout.file_size))
         if selection.queue_offsets == "new":
             written.numbering = stack.enter_context(Numbering(committed, OffsetMap(map_file)))

@@ -40,6 +40,10 @@ class Sources:
         """Positions of the pages of a file that could not be read, bytes."""
         return self._open.unread[self.files[number].path]
 
+    def add_unread(self, number: int, positions: set[int]) -> None:
+        """Note pages of a file that another process could not read."""
+        self._open.unread[self.files[number].path] |= positions
+
     def carve(self, number: int, progress: Progress = no_progress, topics: frozenset[str] | None = None) -> Extents:
         """All that proves itself in a file, by position; with `topics` odd records are told apart."""
         return self._carver(number, topics).carve(progress=progress)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import numpy as np
-
 from rmqtool.base.errors import ChangedError
-from rmqtool.base.files import InputFile
-from rmqtool.base.new_files import create_file, set_time, write_all
+from rmqtool.base.files import InputFile, RateLimit
+from rmqtool.base.new_files import copy_range, create_file, set_time, write_all
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.message import build_blank
 from rmqtool.salvage.carve import Progress, no_progress
@@ -22,7 +20,9 @@ _COPY_SIZE = 4 << 20
 _PAGE = 4096
 
 
-def write_log(plan: SalvagePlan, directory: Path, progress: Progress = no_progress) -> None:
+def write_log(
+    plan: SalvagePlan, directory: Path, limit: RateLimit | None = None, progress: Progress = no_progress
+) -> None:
     """Write the files into `directory`; their modification times are the store times of their last messages.
 
     Raises ChangedError where a source has become shorter than it was.
@@ -39,28 +39,32 @@ def write_log(plan: SalvagePlan, directory: Path, progress: Progress = no_progre
         for file in plan.layout.files:
             descriptor = create_file(directory / file_name(file.start_offset), plan.layout.file_size)
             try:
-                _write(file, descriptor, sources, add)
+                _write(file, descriptor, sources, limit, add)
                 _fill(file, descriptor, plan.layout.file_size)
                 set_time(descriptor, file.timestamp)
             finally:
                 os.close(descriptor)
 
 
-def _write(file: LogFile, descriptor: int, sources: Sources, progress: Progress) -> None:
-    buffer = memoryview(bytearray(_COPY_SIZE))
+def _write(file: LogFile, descriptor: int, sources: Sources, limit: RateLimit | None, progress: Progress) -> None:
     for extent in file.copies:
-        to = int(extent["physical_offset"]) - file.start_offset
-        _copy(sources.file(int(extent["input"])), extent, descriptor, to, buffer)
-        progress(int(extent["size"]))
+        source, to = sources.file(int(extent["input"])), int(extent["physical_offset"]) - file.start_offset
+        position, size = int(extent["position"]), int(extent["size"])
+        for done in range(0, size, _COPY_SIZE):
+            count = min(_COPY_SIZE, size - done)
+            if limit:
+                limit.spend(count)
+            _copy(source, position + done, count, descriptor, to + done)
+            progress(count)
 
 
-def _copy(source: InputFile, extent: np.void, descriptor: int, to: int, buffer: memoryview) -> None:
-    position, size = int(extent["position"]), int(extent["size"])
-    for done in range(0, size, len(buffer)):
-        part = buffer[: min(len(buffer), size - done)]
-        if source.read_into(part, position + done) < len(part):
+def _copy(source: InputFile, position: int, size: int, descriptor: int, to: int) -> None:
+    done = copy_range(source, position, size, descriptor, to)
+    if done < size:
+        rest = source.read(position + done, size - done)
+        if len(rest) < size - done:
             raise ChangedError("the file became shorter while it was read", file=source.path)
-        write_all(descriptor, part, to + done)
+        write_all(descriptor, rest, to + done)
 
 
 def _fill(file: LogFile, descriptor: int, file_size: int) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
-from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.mapped_files import MappedFile, check_unchanged
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.scan.block import BLOCK_SIZE, Block
 from rmqtool.scan.chain import chain
@@ -60,6 +60,7 @@ def scan_files(
         with InputFile(mapped.path, reading) as file:
             scan = _FileScan(block, file, mapped, partial(ends.is_behind, file_number), usual_records)
             yield from scan.events(start, stop)
+        check_unchanged(mapped)
 
 
 class _LogEnd:

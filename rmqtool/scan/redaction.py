@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rmqtool.formats.properties import KEY_SEPARATOR, KEYS, TIMER_DELETES, UNIQUE_KEY
 from rmqtool.scan.columns import JSON_COLUMN, PROPERTY_COLUMN
@@ -24,6 +26,7 @@ How = Literal["hide", "hash"]
 REDACTABLE = ("keys", "properties", "bodies", "hosts")
 HIDDEN = "***"
 BODY, BODY_BASE64 = "body", "body_base64"
+SENTENCES = "contradictions"  # of a trace: they quote keys and tags codes that stand beside them
 
 _HASH_BYTES = 8
 _KEY, _ID = frozenset({"keys", "properties"}), frozenset({"keys", "properties", "hosts"})
@@ -41,6 +44,10 @@ _PROPERTIES: Mapping[str, frozenset[str]] = {
     "EXTEND_UNIQ_INFO": _ID, "REPLY_TO_CLIENT": _PROPERTY | _HOST, "__BORNHOST": _PROPERTY | _HOST,
 }  # fmt: skip
 """Properties that hold a key, an id or a host (`MessageConst`); all others are redacted with ``properties``."""
+
+_ID_FORM = r"^(?:[0-9A-F]{32}|[0-9A-F]{56})$"  # of unique keys and message ids: IPv4, IPv6 (`UtilAll#bytes2string`)
+_HOST_FORM = r"^/?\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?$"
+_NO_FORM = r"[^\s\S]"
 
 
 @dataclass(frozen=True)
@@ -74,9 +81,15 @@ class Redaction:
         data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
         return hashlib.blake2b(data, digest_size=_HASH_BYTES, key=hashlib.blake2b(self.salt).digest()).hexdigest()
 
+    @property
+    def _forms(self) -> str:
+        """What values are hidden for their form, whatever property holds them: damage changes names, too."""
+        ids, hosts = [_ID_FORM] * bool(self.what & _ID), [_HOST_FORM] * ("hosts" in self.what)
+        return "|".join([*ids, *hosts]) or _NO_FORM
+
     def property_value(self, name: str, value: str) -> str:
         """A property's value as it is shown; each of several keys has a hash of its own."""
-        if not self.hides_property(name):
+        if not self.hides_property(name) and not re.match(self._forms, value):
             return value
         if name == KEYS and self.how == "hash":
             return KEY_SEPARATOR.join(piece and self.text(piece) for piece in value.split(KEY_SEPARATOR))
@@ -86,6 +99,9 @@ class Redaction:
         """A column of messages or units as it is shown, of the same type."""
         if name == "properties":
             return self._maps(column)
+        if name.startswith(PROPERTY_COLUMN):
+            own, values = name.removeprefix(PROPERTY_COLUMN), column.to_pylist()
+            return pa.array([None if each is None else self.property_value(own, each) for each in values], column.type)
         if not self.hides(name):
             return column
         kind = column.type
@@ -93,10 +109,7 @@ class Redaction:
             return pa.nulls(len(column), kind)
         if pa.types.is_list(kind):
             return pa.array([None if each is None else list(map(self.text, each)) for each in column.to_pylist()], kind)
-        if name == f"{PROPERTY_COLUMN}{KEYS}":
-            values = [value and self.property_value(KEYS, value) for value in column.to_pylist()]
-        else:
-            values = [None if value is None else self.text(value) for value in column.to_pylist()]
+        values = [None if value is None else self.text(value) for value in column.to_pylist()]
         return pa.array([value.encode() for value in values] if pa.types.is_binary(kind) else values, kind)
 
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -134,7 +147,26 @@ class Redaction:
             shown[BODY] = self._body(fields[BODY], shown.pop(BODY_BASE64, None) and fields[BODY_BASE64])
         if "slot" in fields and "key_hash" in fields and self.hides("key_hash"):
             shown["slot"] = None
+        if SENTENCES in fields:
+            shown[SENTENCES] = [self._sentence(each, fields) for each in fields[SENTENCES]]
         return shown
+
+    def _sentence(self, sentence: str, fields: Mapping[str, Any]) -> str:
+        """A sentence about `fields` without the values in them that are redacted."""
+        for value in sorted(set(self._hidden_in(fields)), key=len, reverse=True):
+            sentence = sentence.replace(value, self.text(value))
+        return sentence
+
+    def _hidden_in(self, value: Any, name: str = "") -> Iterator[str]:
+        """The texts and numbers below the field `name` that are redacted."""
+        if isinstance(value, dict):
+            for key, item in value.items():
+                yield from self._hidden_in(item, key)
+        elif isinstance(value, list):
+            for item in value:
+                yield from self._hidden_in(item, name)
+        elif value not in (None, "") and self.hides(name):
+            yield str(value)
 
     def _body(self, text: str | None, in_base64: str | None) -> str | None:
         if text is None and in_base64 is None:
@@ -144,7 +176,9 @@ class Redaction:
     def _maps(self, column: pa.MapArray) -> pa.MapArray:
         """Maps with the values of redacted properties replaced; names stay."""
         names = column.keys.to_pylist()
-        rows = np.flatnonzero([self.hides_property(name) for name in names])
+        is_named = np.array([self.hides_property(name) for name in names], dtype=np.bool_)
+        has_form = pc.match_substring_regex(column.items, self._forms).fill_null(False)
+        rows = np.flatnonzero(is_named | np.asarray(has_form))
         if not len(rows):
             return column
         items = column.items.to_pylist()

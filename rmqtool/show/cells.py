@@ -18,6 +18,19 @@ def display_width(values: pa.StringArray) -> int:
     return max((cell_len(value) for value in values.to_pylist() if value is not None), default=0)
 
 
+def cut(values: pa.StringArray, width: int) -> pa.StringArray:
+    """Values of at most `width` columns; the end of a longer one is ``…``."""
+    if display_width(values) <= width:
+        return values
+    return pa.array([None if value is None else _cut(value, width) for value in values.to_pylist()], pa.string())
+
+
+def _cut(value: str, width: int) -> str:
+    from rich.cells import cell_len, set_cell_size
+
+    return value if cell_len(value) <= width else f"{set_cell_size(value, width - 1).rstrip()}…"
+
+
 def is_ascii(values: pa.StringArray) -> bool:
     """Whether each character takes one byte and one column."""
     data = string_data(values)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from shlex import quote
 
 from rich.console import Console
 from rich.text import Text
 
 from rmqtool.base.byte_size import byte_size
+from rmqtool.base.shell import quote
 from rmqtool.broker.delete_when import local_time
 from rmqtool.clean.forecast import LEVELS, Forecast, Outlook
 from rmqtool.clean.losses import Losses
@@ -168,7 +168,8 @@ def _show_files(console: Console, plan: CleanPlan, *, each: bool) -> None:
     index_files = sum(len(run.index_files) for run in plan.runs)
     if queue_files or index_files:
         freed = byte_size(sum(run.freed_bytes for run in plan.runs))
-        console.print(f"with them {queue_files} queue files and {index_files} index files; {freed} in all")
+        others = f"{counted(queue_files, 'queue file')} and {counted(index_files, 'index file')}"
+        console.print(f"plus {others}; {freed} in all")
 
 
 def _show_runs(console: Console, plan: CleanPlan) -> None:

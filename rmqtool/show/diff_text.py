@@ -16,22 +16,26 @@ from rmqtool.diff.side import Name, Side
 from rmqtool.diff.tails import Tail
 from rmqtool.findings.finding import counted
 from rmqtool.scan.events import REASON_MEANINGS
-from rmqtool.show.output import Style, write_text
+from rmqtool.show.output import Style, terminal_width, write_text
 from rmqtool.show.times import time_text
+from rmqtool.show.wrapping import with_its_indent
 from rmqtool.store.queue_range import QueueRange
 
 _WIDTH = 72  # columns of the picture
+_LABEL = 3  # before it
 _TOPICS = 8  # topics of a count
 
 
 def show_diff(comparison: StoreComparison, style: Style) -> None:
     """Print what was found."""
-    lines = [*_heads(comparison), "", *_picture(comparison), "", _sentence(comparison)]
+    picture = list(_picture(comparison, min(_WIDTH, (terminal_width() or 80) - _LABEL)))
+    lines = [*_heads(comparison), "", *picture, "", _sentence(comparison)]
     for section in (_differences, _epochs, _tails, _listed, _queues, _configs, _left_out):
         lines += section(comparison)
     if not style.quiet and (steps := next_steps(comparison)):
         lines += ["", "What to do", *(f"  {step}" for step in steps)]
-    write_text("".join(f"{visible(line)}\n" for line in lines))
+    shown = (line if line in picture else with_its_indent(visible(line), terminal_width()) for line in lines)
+    write_text("".join(f"{line}\n" for line in shown))
 
 
 def _heads(comparison: StoreComparison) -> Iterator[str]:
@@ -49,15 +53,15 @@ def _heads(comparison: StoreComparison) -> Iterator[str]:
             yield f"   {side.data_end - side.end} bytes behind the last whole record: torn, damaged, or left over"
 
 
-def _picture(comparison: StoreComparison) -> Iterator[str]:
-    """Both logs on one scale: ``=`` the same, ``#`` different, ``>`` only here."""
+def _picture(comparison: StoreComparison, width: int) -> Iterator[str]:
+    """Both logs on one scale of so many columns: ``=`` the same, ``#`` different, ``>`` only here."""
     sides = [side for side in (comparison.a, comparison.b) if not side.is_empty]
     if not sides:
         return
     low, high = min(side.start for side in sides), max(side.end for side in sides)
-    yield f"   {low:<{_WIDTH // 2}}{high:>{_WIDTH - _WIDTH // 2}}"
+    yield f"   {low:<{width // 2}}{high:>{width - width // 2}}"
     for name, side in (("A", comparison.a), ("B", comparison.b)):
-        cells = (_cell(comparison, side, low + number * (high - low) // _WIDTH) for number in range(_WIDTH))
+        cells = (_cell(comparison, side, low + number * (high - low) // width) for number in range(width))
         yield f"{name}  {_marked(comparison, low, high, side, ''.join(cells))}".rstrip()
     yield "   = the same   # different   > only here"
 
@@ -75,7 +79,7 @@ def _marked(comparison: StoreComparison, low: int, high: int, side: Side, cells:
     """Differences are too small for the scale: each gets a cell."""
     marked = list(cells)
     for difference in comparison.parting.differences:
-        number = min(_WIDTH - 1, (difference.offset - low) * _WIDTH // max(1, high - low))
+        number = min(len(cells) - 1, (difference.offset - low) * len(cells) // max(1, high - low))
         if side.start <= difference.offset < side.end:
             marked[number] = "#"
     return "".join(marked)

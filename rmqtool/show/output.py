@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
@@ -17,6 +16,7 @@ from rmqtool.base.int64 import Int64, with_int64
 from rmqtool.base.visible import json_text, visible
 from rmqtool.findings.finding import Finding
 from rmqtool.show.times import sentence
+from rmqtool.show.wrapping import wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,7 +30,6 @@ Columns = list[tuple[str, Literal["left", "right"]]]
 """Names of a table's columns and how they are justified."""
 
 _SEVERITY_STYLES = {"info": "cyan", "warning": "yellow", "error": "bold red"}
-_COMMAND = re.compile(r"rmqtool [a-z-]+ .*")
 _UNFOLDED = 1 << 16  # columns where no terminal reads: each row of a table stays one line
 
 
@@ -123,6 +122,11 @@ def write_text(text: str) -> None:
     sys.stdout.buffer.write(text.encode("utf-8", "replace"))
 
 
+def terminal_width() -> int | None:
+    """Columns of the terminal that reads standard output; None where none does."""
+    return get_terminal_size().columns if sys.stdout.isatty() else None
+
+
 def write_bytes(data: bytes | memoryview) -> None:
     """Print bytes that are complete with their line ends."""
     sys.stdout.buffer.write(data)
@@ -160,8 +164,8 @@ def write_error(style: Style, command: str, error: RmqtoolError) -> None:
 
 
 def note(text: str) -> None:
-    """A sentence beside the data, on stderr."""
-    click.echo(folded(sentence(text)), err=True)
+    """A sentence beside the data, on stderr; names in it do not drive the terminal."""
+    click.echo(folded("\n".join(map(visible, sentence(text).split("\n")))), err=True)
 
 
 def folded(text: str, indent: str = "") -> str:
@@ -169,27 +173,34 @@ def folded(text: str, indent: str = "") -> str:
     columns = os.get_terminal_size(sys.stderr.fileno()).columns if sys.stderr and sys.stderr.isatty() else 0
     if not columns:  # a terminal without a size, too
         return indent + text
-    wrapper = textwrap.TextWrapper(columns, initial_indent=indent, subsequent_indent=indent,
-                                   break_long_words=False, break_on_hyphens=False)  # fmt: skip
-    whole = _COMMAND.sub(lambda found: found[0].replace(" ", "\0"), text)
-    return "\n".join("\n".join(wrapper.wrap(line)) for line in whole.split("\n")).replace("\0", " ")
+    return "\n".join("\n".join(wrapped(line, columns, indent, commands=True)) for line in text.split("\n"))
 
 
 def table(title: str, columns: Columns, rows: Iterable[Sequence[object]]) -> Table:
-    """A table without frame; text columns give way where the terminal is narrow."""
+    """A table without frame; texts are folded where the terminal is narrow, numbers and times are not."""
     from rich.table import Table
     from rich.text import Text
 
+    from rmqtool.show.records import is_time
+
+    cells = [[cell if isinstance(cell, Text) else Text(visible(str(cell))) for cell in row] for row in rows]
     shown = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
-    for name, justify in columns:
-        shown.add_column(name, justify=justify, overflow="fold", no_wrap=justify == "right")
-    for row in rows:
-        shown.add_row(*(cell if isinstance(cell, Text) else Text(visible(str(cell))) for cell in row))
+    for index, (name, justify) in enumerate(columns):
+        is_whole = justify == "right" or is_time([row[index].plain for row in cells])
+        shown.add_column(name, justify=justify, overflow="fold", no_wrap=is_whole)
+    for row in cells:
+        shown.add_row(*row)
     return shown
 
 
 def show_table(console: Console, shown: Table) -> None:
-    """Print a table without the blanks that rich puts behind the last column."""
+    """Print a table without the blanks that rich puts behind the last column; on a narrow terminal row by row."""
+    from rmqtool.show.records import fits, record_lines
+
+    if sys.stdout.isatty() and not fits(shown, console.width):
+        for line in record_lines(shown, console):
+            console.print(line, soft_wrap=True)
+        return
     with console.capture() as captured:
         console.print(shown)
     console.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
@@ -214,7 +225,7 @@ def print_labelled(console: Console, head: Text, text: str, style: str = "") -> 
     lines = [visible(text)]
     if sys.stdout.isatty():
         width = max(1, console.width - head.cell_len)
-        lines = textwrap.wrap(lines[0], width, break_long_words=False, break_on_hyphens=False)
+        lines = wrapped(lines[0], width)
     for line in lines:
         console.print(Text.assemble(head, (line, style)), soft_wrap=True)
         head = Text(" " * head.cell_len)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from shlex import quote
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from rmqtool.base.byte_size import byte_size
+from rmqtool.base.shell import quote
 from rmqtool.inspect.log_statistics import LogStatistics, LogTotals
 from rmqtool.inspect.overview import Overview
 from rmqtool.inspect.summary import bytes_per_hour, group_failures, out_of_range, waiting

@@ -13,8 +13,9 @@ from rmqtool.findings.finding import counted
 from rmqtool.pending.advice import next_steps
 from rmqtool.pending.waiting import OWED, Note
 from rmqtool.pending.work import Count, PendingWork
-from rmqtool.show.output import Columns, Style, show_table, table
+from rmqtool.show.output import Columns, Style, show_table, table, terminal_width
 from rmqtool.show.times import sentence, time_text
+from rmqtool.show.wrapping import with_its_indent
 from rmqtool.store.snapshot import Snapshot
 
 _REASONS: Columns = [
@@ -56,7 +57,7 @@ def show_pending(snapshot: Snapshot, work: PendingWork, style: Style) -> None:
 
 def _show_lines(console: Console, lines: Iterable[str]) -> None:
     for line in lines:
-        console.print(Text(visible(line)), soft_wrap=True)
+        console.print(Text(with_its_indent(visible(line), terminal_width())), soft_wrap=True)
 
 
 def _sentence(work: PendingWork) -> str:

@@ -1,4 +1,7 @@
-"""Rows as a table for people that grows while it is read: columns become wider, never narrower."""
+"""Rows as a table for people that grows while it is read: columns become wider, never narrower.
+
+On a terminal long texts are cut, as far as that makes a row fit.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,20 @@ import pyarrow.compute as pc
 from rmqtool.scan.json_lines import text_of
 from rmqtool.scan.plain_text import plain_text
 from rmqtool.scan.rows import Rows
-from rmqtool.show.cells import display_width, padded
+from rmqtool.show.cells import cut, display_width, padded
 from rmqtool.show.times import TIME, time_column
 
 _GAP = "  "
 _NOTHING = "-"
+_LEAST_WIDTH = 12  # to which a text is cut
 
 
 class TableWriter:
-    """Turns rows into the lines of one table with the columns `names`."""
+    """Turns rows into the lines of one table with the columns `names`, where it can no wider than `width` columns."""
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], width: int | None = None) -> None:
         self.names = list(names)
+        self._limit = width
         self._widths = [len(name) for name in self.names]
         self._right = [False] * len(self.names)
         self._begun = False
@@ -32,7 +37,11 @@ class TableWriter:
         cells = [self._cells(rows, name) for name in self.names]
         for index, column in enumerate(cells):
             self._widths[index] = max(self._widths[index], display_width(column))
-        head = b"" if self._begun else self._header(rows)
+        if not self._begun:
+            schema = rows.batch.schema
+            self._right = [name in rows.names and pa.types.is_integer(schema.field(name).type) for name in self.names]
+        cells = self._fitting(cells)
+        head = b"" if self._begun else self._header()
         self._begun = True
         pieces: list[Any] = []
         for index, column in enumerate(cells):
@@ -43,6 +52,18 @@ class TableWriter:
             pieces.append(column if is_last and not right else padded(column, self._widths[index], right=right))
         return head + bytes(text_of(pc.binary_join_element_wise(*pieces, pa.scalar("\n", pa.string()), "")))
 
+    def _fitting(self, cells: list[pa.StringArray]) -> list[pa.StringArray]:
+        """The cells, with texts cut where the row is too wide for the terminal: the widest first, times never."""
+        over = sum(self._widths) + len(_GAP) * (len(cells) - 1) - (self._limit or 0)
+        if self._limit is None or over <= 0:
+            return cells
+        texts = [each for each, name in enumerate(self.names) if not (self._right[each] or name.endswith(TIME))]
+        for index in sorted(texts, key=lambda each: -self._widths[each]):
+            room = max(0, self._widths[index] - max(_LEAST_WIDTH, len(self.names[index])))
+            self._widths[index] -= min(room, max(over, 0))
+            over -= room
+        return [cut(column, width) for column, width in zip(cells, self._widths, strict=True)]
+
     def _cells(self, rows: Rows, name: str) -> pa.StringArray:
         if name not in rows.names:
             return pa.array([_NOTHING] * len(rows), pa.string())
@@ -52,11 +73,7 @@ class TableWriter:
         text = plain_text(column, visible=True).fill_null(_NOTHING)
         return pc.if_else(pc.equal(pc.binary_length(text), 0), _NOTHING, text)
 
-    def _header(self, rows: Rows) -> bytes:
-        schema = rows.batch.schema
-        self._right = [
-            name in schema.names and bool(pa.types.is_integer(schema.field(name).type)) for name in self.names
-        ]
+    def _header(self) -> bytes:
         cells = [
             name.rjust(width) if right else name.ljust(width)
             for name, width, right in zip(self.names, self._widths, self._right, strict=True)

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from rmqtool.show.output import print_labelled
+from rmqtool.show.output import print_labelled, terminal_width
 from rmqtool.show.story_text import PARTIAL, is_partial, story_lines
 from rmqtool.show.times import time_text
 
@@ -26,23 +26,23 @@ Line = tuple[str, str]
 def show_trace(console: Console, message: dict[str, Any]) -> None:
     """Print the trace of a message, its JSON object `places`."""
     trace = message["places"]
-    for label, text in trace_lines(message):
+    for label, text in trace_lines(message, min(_WIDTH, terminal_width() or _WIDTH)):
         print_labelled(console, Text(f"{label:<{_LABEL_WIDTH}} ", style="dim"), text)
     for contradiction in trace["contradictions"]:
         print_labelled(console, Text(f"{'WRONG':<{_LABEL_WIDTH}} ", style="bold red"), contradiction)
 
 
-def trace_lines(message: dict[str, Any]) -> Iterator[Line]:
-    """The labels and texts of a message with its trace."""
+def trace_lines(message: dict[str, Any], width: int = _WIDTH) -> Iterator[Line]:
+    """The labels and texts of a message with its trace; pictures are `width` columns wide."""
     trace = message["places"]
     for index, (when, told) in enumerate(story_lines(trace["story"], time_text)):
         yield "" if index else "story", f"{when}  {told}"
     if is_partial(trace):
         yield "", PARTIAL
-    yield from _log_lines(trace["commit_log"])
-    yield from _queue_lines("queue", trace["consume_queue"], trace["consumers"], message)
+    yield from _log_lines(trace["commit_log"], width)
+    yield from _queue_lines("queue", trace["consume_queue"], trace["consumers"], message, width)
     for queue in trace["further_queues"]:
-        yield from _queue_lines("light queue", queue, [], message)
+        yield from _queue_lines("light queue", queue, [], message, width)
     yield from _index_lines(trace["index"])
     yield from _transaction_lines(trace["transaction"])
     yield from _delay_lines(trace["delay"])
@@ -51,17 +51,17 @@ def trace_lines(message: dict[str, Any]) -> Iterator[Line]:
     yield from _retention_lines(trace["retention"])
 
 
-def _log_lines(log: dict[str, Any]) -> Iterator[Line]:
+def _log_lines(log: dict[str, Any], width: int) -> Iterator[Line]:
     offset = log["physical_offset"]
-    yield "commit log", _bar(log["min_offset"], log["max_offset"], [(offset, _MARK)])
+    yield "commit log", _bar(log["min_offset"], log["max_offset"], [(offset, _MARK)], width)
     yield "", f"offset {offset}, next {log['next_physical_offset']}; byte {log['position']} of {log['file']}"
     whole = {None: "no checksum of the whole record", True: "record CRC ok", False: "record CRC WRONG"}
     yield "", f"body CRC {'ok' if log['body_crc_ok'] else 'WRONG'}, {whole[log['record_crc_ok']]}"
 
 
-def _bar(low: int, high: int, marks: Sequence[tuple[int, str]]) -> str:
-    """A line from `low` to `high` with its marks; a later mark covers an earlier one."""
-    width = max(_LEAST_BAR, _WIDTH - _LABEL_WIDTH - len(f" {low} ├┤ {high}"))
+def _bar(low: int, high: int, marks: Sequence[tuple[int, str]], width: int) -> str:
+    """A line from `low` to `high` with its marks, `width` columns with its label; later marks cover earlier ones."""
+    width = max(_LEAST_BAR, width - _LABEL_WIDTH - len(f" {low} ├┤ {high}"))
     line = ["─"] * width
     for position, mark in marks:
         share = (position - low) / (high - low) if high > low else 0.0
@@ -70,7 +70,11 @@ def _bar(low: int, high: int, marks: Sequence[tuple[int, str]]) -> str:
 
 
 def _queue_lines(
-    label: str, queue: dict[str, Any] | None, consumers: list[dict[str, Any]], message: dict[str, Any]
+    label: str,
+    queue: dict[str, Any] | None,
+    consumers: list[dict[str, Any]],
+    message: dict[str, Any],
+    width: int,
 ) -> Iterator[Line]:
     if queue is None:
         yield label, f"none: a message of transaction type {message['transaction']} has no unit"
@@ -79,7 +83,7 @@ def _queue_lines(
     if queue["max_offset"] is not None:
         marks = [(item["committed_offset"], letter) for letter, item in groups]
         low = max(queue["min_offset"], 0)
-        yield label, _bar(low, queue["max_offset"], [*marks, (queue["queue_offset"], _MARK)])
+        yield label, _bar(low, queue["max_offset"], [*marks, (queue["queue_offset"], _MARK)], width)
         label = ""
     where = f"{queue['topic']} queue {queue['queue_id']} offset {queue['queue_offset']}"
     yield label, f"{where}: {_STATES[queue['state']]}"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter
-from shlex import quote
 
 from rich.console import Console
 from rich.text import Text
 
 from rmqtool.base.byte_size import byte_size
+from rmqtool.base.shell import quote
 from rmqtool.base.visible import visible
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.starts_by_release import label
@@ -25,7 +25,8 @@ from rmqtool.verify.log_map import State, cells
 from rmqtool.verify.outcome import Outcome
 
 _LABEL_WIDTH = 9
-_CELLS = 60  # of one line of the map: with the offset before it, 80 columns
+_CELLS, _LEAST_CELLS = 60, 20  # of one line of the map
+_OFFSET_WIDTH = 20  # of the offset before it
 _MAX_LINES = 8
 _SMALLEST_CELL = 512  # bytes
 _SIGNS: dict[State | None, tuple[str, str]] = {
@@ -171,16 +172,17 @@ def _show_start(console: Console, start: StartPrediction, findings: Sequence[Fin
 def _show_map(console: Console, outcome: Outcome) -> None:
     begin, end = outcome.log_start, outcome.snapshot.log.files[-1].end_offset
     lines = min(len(outcome.snapshot.log.files), _MAX_LINES)
-    cell = max(_SMALLEST_CELL, -(-(end - begin) // (lines * _CELLS)))
+    width = max(_LEAST_CELLS, min(_CELLS, console.width - _OFFSET_WIDTH))
+    cell = max(_SMALLEST_CELL, -(-(end - begin) // (lines * width)))
     count = -(-(end - begin) // cell)
     states = cells(outcome.log_map, begin, cell, count)
     used = [state for state in _SIGNS if state in states]
     legend = ", ".join(f"{_SIGNS[state][0]} {_MEANINGS[state]}" for state in used)
     console.print()
-    console.print(Text(f"one character is {byte_size(cell)} of the log: {legend}", style="dim"))
-    for first in range(0, count, _CELLS):
+    print_labelled(console, Text(), f"one character is {byte_size(cell)} of the log: {legend}", style="dim")
+    for first in range(0, count, width):
         line = Text(f"{begin + first * cell:>18}  ", style="dim")
-        for state in states[first : first + _CELLS]:
+        for state in states[first : first + width]:
             sign, color = _SIGNS[state]
             line.append(sign, style=color)
         console.print(line)

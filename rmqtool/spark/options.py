@@ -91,7 +91,7 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
     paths = json.loads(options["paths"]) if "paths" in options else [options["path"]] if options.get("path") else []
     if not paths:
         raise UsageError("no store is given", hint='spark.read.format("rocketmq").load("/data/rocketmq/store")')
-    return tuple(path.removeprefix("file://") for path in paths)
+    return tuple(paths)
 
 
 def _filters(options: Mapping[str, str]) -> Filters:

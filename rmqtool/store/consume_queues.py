@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import MappedFiles, list_mapped_files
+from rmqtool.base.paths import DirectoryEntry, entry_path
 from rmqtool.base.tolerant import ReadScope
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.rules.system_topics import LMQ_PREFIX
@@ -82,9 +82,9 @@ def list_queues(store: Store, scope: ReadScope = nullcontext) -> Iterator[Queue]
     """
     for kind, units in UNIT_FORMATS.items():
         for topic in _directories_in(store.root / units.directory, scope):
-            numbered = [entry for entry in _directories_in(Path(topic.path), scope) if _QUEUE_ID.fullmatch(entry.name)]
+            numbered = [entry for entry in _directories_in(entry_path(topic), scope) if _QUEUE_ID.fullmatch(entry.name)]
             for entry in sorted(numbered, key=lambda entry: int(entry.name)):
-                yield Queue(topic.name, int(entry.name), kind, list_mapped_files(Path(entry.path), scope=scope))
+                yield Queue(topic.name, int(entry.name), kind, list_mapped_files(entry_path(entry), scope=scope))
 
 
 def list_rocksdb_queues(database: QueueDatabase, scope: ReadScope = nullcontext) -> Iterator[Queue]:
@@ -97,14 +97,14 @@ def list_rocksdb_queues(database: QueueDatabase, scope: ReadScope = nullcontext)
 
 def has_light_queues(store: Store, scope: ReadScope = nullcontext) -> bool:
     """Whether some topic's directory is one of light queues; the directory of all topics is read in a `scope`."""
-    entries: list[os.DirEntry[str]] = []
+    entries: list[DirectoryEntry] = []
     with scope():
         entries = list_directory(store.root / CONSUME_QUEUE)
     return any(entry.name.startswith(LMQ_PREFIX) for entry in entries)
 
 
-def _directories_in(path: Path, scope: ReadScope) -> list[os.DirEntry[str]]:
-    entries: list[os.DirEntry[str]] = []
+def _directories_in(path: Path, scope: ReadScope) -> list[DirectoryEntry]:
+    entries: list[DirectoryEntry] = []
     with scope():
         entries = list_directory(path)
     directories = []

@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
+from rmqtool.base.paths import entry_path
 from rmqtool.rules.delay_levels import DelayLevels, delay_levels_of
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.record_at import record_at
@@ -60,7 +60,7 @@ def observed_delays(store: Store, database: QueueDatabase | None = None) -> dict
 def _queues(store: Store, database: QueueDatabase | None) -> Iterator[Queue]:
     for entry in list_directory(store.root / CONSUME_QUEUE / SCHEDULE_TOPIC):
         if _QUEUE_ID.fullmatch(entry.name) and entry.is_dir():
-            yield Queue(SCHEDULE_TOPIC, int(entry.name), "simple", list_mapped_files(Path(entry.path)))
+            yield Queue(SCHEDULE_TOPIC, int(entry.name), "simple", list_mapped_files(entry_path(entry)))
     for topic, queue_id in database.lasts if database else ():
         if database and topic == SCHEDULE_TOPIC:
             yield queue_in(database, topic, queue_id)

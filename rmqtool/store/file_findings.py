@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
+from rmqtool.base.paths import has_entry, path_of
+from rmqtool.base.shell import quote
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.rules.empty_files import effect_of_empty_last_file, refuses_empty_last_file, spans_of
@@ -43,7 +42,7 @@ def with_next_command(store: Store, finding: Finding) -> Finding:
     root = quote(str(store.root))
     command = "rmqtool inspect {store} --scan" if is_dledger else "rmqtool verify {store}"
     path = store.root / finding.file if finding.file else store.root
-    if finding.code in _INSPECTED_WITH and os.path.lexists(path):
+    if finding.code in _INSPECTED_WITH and has_entry(path):
         command = _INSPECTED_WITH[finding.code]
     conf = f" --broker-conf {quote(store.conf.path)}" if store.conf.path else ""
     return replace(finding, remedy=command.format(store=root, path=quote(str(path))) + conf)
@@ -53,7 +52,7 @@ def unread_finding(store: Store, error: RmqtoolError) -> Finding:
     """The finding for a file or directory that could not be read, and is therefore not shown."""
     hint = f" ({error.hint})" if error.hint else ""
     message = f"{error.message}: it is missing from what is shown{hint}"
-    file = store.relative(Path(error.file)) if error.file else None
+    file = store.relative(path_of(error.file)) if error.file else None
     return finding("store.unreadable", message, file=file, offset=error.offset)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
@@ -13,6 +12,7 @@ import numpy as np
 
 from rmqtool.base.errors import RmqtoolError, UnsupportedError
 from rmqtool.base.files import InputFile, list_directory
+from rmqtool.base.paths import DirectoryEntry, entry_path
 from rmqtool.base.tolerant import ReadScope
 from rmqtool.formats.index_file import (
     DEFAULT_SLOTS,
@@ -65,19 +65,19 @@ class Geometry:
 def index_paths(store: Store) -> list[Path]:
     """Paths of the index files in name order; names that are no number are skipped, as the broker does."""
     entries = list_directory(store.root / INDEX)
-    return [Path(entry.path) for entry in entries if _NUMERIC_NAME.fullmatch(entry.name) and entry.is_file()]
+    return [entry_path(entry) for entry in entries if _NUMERIC_NAME.fullmatch(entry.name) and entry.is_file()]
 
 
 def list_index_files(store: Store, scope: ReadScope = nullcontext) -> list[IndexFile]:
     """The files of `index_paths` with their headers; each file is read in a `scope`."""
     files: list[IndexFile] = []
-    entries: list[os.DirEntry[str]] = []
+    entries: list[DirectoryEntry] = []
     with scope():
         entries = list_directory(store.root / INDEX)
     for entry in entries:
         with scope():
             if _NUMERIC_NAME.fullmatch(entry.name) and entry.is_file():
-                files.append(read_header(Path(entry.path)))
+                files.append(read_header(entry_path(entry)))
     return files
 
 

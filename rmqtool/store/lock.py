@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rmqtool.base.errors import UnreadableError, WrongKindError
 from rmqtool.base.files import InputFile, read_all
+from rmqtool.base.paths import is_remote
 
 LOCK_FILE = "lock"
 ROCKSDB_LOCK_FILE = "rocksdbstore/LOCK"  # since 5.4.0, held from before the recovery on
@@ -38,8 +39,10 @@ def lock_holder(root: Path) -> Holder | None:
 
     POSIX record locks are queried with F_GETLK, which needs no right to write. Before 5.4.0 a broker that is still
     recovering holds no lock: the process whose id is in `abort` is checked for maps of the store's files.
-    A lock that this process holds itself, see `HELD_HERE`, does not count.
+    A lock that this process holds itself, see `HELD_HERE`, does not count. On another machine no lock can be seen.
     """
+    if is_remote(root):
+        return None
     for name in (LOCK_FILE, ROCKSDB_LOCK_FILE):
         is_locked, pid = _record_lock(root / name)
         if is_locked:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqtool.base.errors import UnreadableError, UsageError
+from rmqtool.base.paths import is_remote, path_of
+from rmqtool.base.remote_path import RemotePath
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.store import Store, open_store
 
@@ -35,17 +37,18 @@ def open_stores(arguments: Sequence[str], conf: BrokerConf, known: Mapping[str, 
 
 def _expand(argument: str) -> list[tuple[str | None, Path]]:
     """The directories of an argument, each with the name that it gives or None."""
-    name, separator, path = argument.partition("=")
-    if Path(argument).exists():
-        return [(None, Path(argument))]
+    name, separator, named = argument.partition("=")
+    path = path_of(argument)
+    if not is_remote(path) and path.exists():
+        return [(None, path)]
     if separator and name and "/" not in name:
-        return [(name, Path(path))]
-    if not glob.has_magic(argument):
-        return [(None, Path(argument))]
-    matches = sorted(glob.glob(argument))
+        return [(name, path_of(named))]
+    if not glob.has_magic(str(path)):
+        return [(None, path)]
+    matches = [*path.matches()] if isinstance(path, RemotePath) else [Path(match) for match in glob.glob(str(path))]
     if not matches:
         raise UnreadableError("no directory fits this pattern", file=argument)
-    return [(None, Path(match)) for match in matches]
+    return [(None, match) for match in sorted(matches)]
 
 
 def _names(named_paths: Sequence[tuple[str | None, Path]], known: Mapping[str, str]) -> list[str]:
@@ -68,5 +71,6 @@ def _names(named_paths: Sequence[tuple[str | None, Path]], known: Mapping[str, s
 
 
 def _short_name(path: Path) -> str:
-    names = [name for name in path.parts[1:] if name != _DEFAULT_DIRECTORY]
+    parts = str(path).split("://")[-1].split("/") if is_remote(path) else path.parts[1:]
+    names = [name for name in parts if name != _DEFAULT_DIRECTORY]
     return names[-1] if names else str(path)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from rmqtool.base.paths import absolute
 from rmqtool.formats.file_name import is_index_name, start_offset_of
 from rmqtool.formats.timer_wheel import is_wheel_name
 from rmqtool.store.store import (
@@ -83,7 +83,7 @@ def named_by(path: Path, *, is_directory: bool) -> Named | None:
 
     A link is resolved only where its own name does not say.
     """
-    for candidate in dict.fromkeys((Path(os.path.abspath(path)), path.resolve())):
+    for candidate in dict.fromkeys((absolute(path), path.resolve())):
         named = _named(candidate, is_directory=is_directory)
         if named:
             return named

@@ -17,6 +17,7 @@ from typing import Any
 
 from rmqtool.base.errors import UnreadableError, UnsupportedError
 from rmqtool.base.files import list_directory
+from rmqtool.base.paths import DirectoryEntry, local_only
 
 _NOT_LINKED = ("LOCK", "rocksdict-config.json")  # which are written, or held by the broker
 _OPTIONS = "OPTIONS-"  # of classes that only the broker has
@@ -41,7 +42,7 @@ def without_library(directory: Path) -> UnsupportedError:
     return UnsupportedError("a RocksDB database, which needs the package rocksdict", file=directory, hint=hint)
 
 
-def holds_rows(entry: os.DirEntry[str]) -> bool:
+def holds_rows(entry: DirectoryEntry) -> bool:
     """Whether a file of a database holds data: a table, or a log of data that is in no table yet."""
     if not entry.name.endswith(".log"):
         return entry.name.endswith(".sst")
@@ -63,7 +64,11 @@ class RocksDb:
         self._shadow = ""
 
     def __enter__(self) -> RocksDb:
-        """Open it; raise UnsupportedError without the library, UnreadableError when the database cannot be opened."""
+        """Open it; raise UnreadableError when it cannot be opened.
+
+        Raises UnsupportedError without the library, and on another machine.
+        """
+        local_only(self.directory, "a RocksDB database")
         for attempt in range(_ATTEMPTS):
             names = self._names()
             try:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.paths import is_remote
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.rocksdb_rows import QUEUE_UNIT_DTYPE, Row, queue_bound, queue_prefix, queue_unit
 from rmqtool.store.rocksdb import RocksDb
@@ -182,7 +183,9 @@ class QueueDatabase:
 
 
 def queue_database(store: Store) -> Path | None:
-    """The database of the consume queues, None without one."""
+    """The database of the consume queues, None without one, and on another machine, where the library reads none."""
+    if is_remote(store.root):
+        return None
     places = (store.root / name for name in (SEPARATE_ROCKSDB_QUEUES, CONSUME_QUEUE))
     return next((path for path in places if is_rocksdb_directory(path)), None)
 

@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 from typing import Literal
 
 from rmqtool.base.errors import NotAStoreError, UnreadableError, UnsupportedError, UsageError
 from rmqtool.base.files import list_directory, unreadable
 from rmqtool.base.mapped_files import MappedFiles, list_mapped_files
+from rmqtool.base.paths import absolute, has_directory, has_file, is_remote, path_of
+from rmqtool.base.remote_path import RemotePath
+from rmqtool.base.shell import quote
 from rmqtool.base.tolerant import ReadScope
 from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.formats.file_name import is_index_name
@@ -34,9 +36,6 @@ ROCKSDB_CONFIGS = (f"{CONFIG}/consumerOffsets", f"{CONFIG}/metadata", f"{CONFIG}
 
 SIDE_STORE = "rocksdbstore"
 """Where brokers since 5.4.0 may keep index, timers and half messages in RocksDB; every one of them makes it."""
-
-POP_STORE = "kvStore"
-"""Where brokers since 5.3.2 may keep what POP consumers hold."""
 
 _CHECKPOINT_SIZE = 4096  # StoreCheckpoint: one page of the system, bytes
 _ROCKSDB_MARK, _ROCKSDB_IDENTITY = "CURRENT", "IDENTITY"
@@ -99,14 +98,14 @@ def open_store(root: Path, conf: BrokerConf | None = None, *, with_dledger: bool
     conf = conf or BrokerConf()
     names = {entry.name for entry in list_directory(_existing_directory(root))}
     dledger = _dledger_directory(root, names, conf)
-    directories = tuple(root / path for path in conf.commit_log_paths) or (root / COMMIT_LOG,)
+    directories = tuple(_log_directory(root, path) for path in conf.commit_log_paths) or (root / COMMIT_LOG,)
     if conf.commit_log_paths and COMMIT_LOG in names and all(map(_is_missing, directories)):
         raise UsageError(
             f"storePathCommitLog: {', '.join(map(str, directories))}: no such directory",
             hint=f"with a broker.conf without that setting {root / COMMIT_LOG} is read",
         )
     if dledger and with_dledger:
-        older = tuple(path for path in directories if os.path.isdir(path))
+        older = tuple(path for path in directories if has_directory(path))
         return Store(root, "dledger", conf, _dledger_log(root, dledger, conf), older, dledger)
     if dledger:
         raise UnsupportedError(
@@ -124,20 +123,22 @@ def open_store(root: Path, conf: BrokerConf | None = None, *, with_dledger: bool
 
 def relative_to(path: Path, root: Path) -> str:
     """`path` relative to `root`, or absolute when it is not below it."""
+    if is_remote(root) and is_remote(path):  # one of them may be as an error names it, without its options
+        return str(path).removeprefix(f"{root}/")
     try:
         return str(path.relative_to(root))
     except ValueError:
-        return os.path.abspath(path)
+        return str(absolute(path))
 
 
 def holds_rocksdb(directory: Path) -> bool:
     """Whether a directory is a RocksDB database."""
-    return os.path.isfile(directory / _ROCKSDB_MARK)
+    return has_file(directory / _ROCKSDB_MARK)
 
 
 def is_rocksdb_directory(directory: Path) -> bool:
     """Whether a directory is a RocksDB database, also one without the file that a broker looks for."""
-    return any(os.path.isfile(directory / mark) for mark in (_ROCKSDB_MARK, _ROCKSDB_IDENTITY))
+    return any(has_file(directory / mark) for mark in (_ROCKSDB_MARK, _ROCKSDB_IDENTITY))
 
 
 def layout_of_queues(root: Path) -> Literal["default", "rocksdb"]:
@@ -156,6 +157,8 @@ def _existing_directory(root: Path) -> Path:
 
     Other errors show when it is listed.
     """
+    if isinstance(root, RemotePath):
+        return _existing_remote(root)
     try:
         os.stat(os.path.join(root, "."))  # a directory that may be listed and not entered shows names only
     except NotADirectoryError as error:
@@ -186,18 +189,37 @@ def _dledger_directory(root: Path, names: set[str], conf: BrokerConf) -> Path | 
 
 
 def _with(directories: Iterable[Path], name: str) -> list[Path]:
-    return [path for path in directories if os.path.isdir(path / name)]
+    return [path for path in directories if has_directory(path / name)]
 
 
 def _dledger_log(root: Path, node: Path, conf: BrokerConf) -> tuple[Path, ...]:
     """The directories of a node's entries; a copy of a store has them beside it, though broker.conf names others."""
-    named = tuple(root / path for path in conf.dledger_log_paths)
+    named = tuple(_log_directory(root, path) for path in conf.dledger_log_paths)
     return named if named and not all(map(_is_missing, named)) else (node / DLEDGER_DATA,)
+
+
+def _existing_remote(root: RemotePath) -> Path:
+    root.list_anew()
+    try:
+        is_directory_there, is_anything_there = root.is_dir(), root.exists()
+    except OSError as error:
+        raise unreadable(root, None, error) from error
+    if is_directory_there:
+        return root
+    if is_anything_there:
+        raise NotAStoreError("not a RocketMQ store: a file, not a directory", file=root, hint=_where_else(root, set()))
+    raise UnreadableError("no such file or directory", file=root)
+
+
+def _log_directory(root: Path, text: str) -> Path:
+    """A directory of broker.conf, which may be relative to the store."""
+    path = path_of(text)
+    return path if is_remote(path) or (is_remote(root) and path.is_absolute()) else root / path
 
 
 def _is_missing(path: Path) -> bool:
     try:
-        os.stat(path)
+        path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return True
     except OSError:
@@ -212,18 +234,18 @@ def _layout(root: Path, conf: BrokerConf) -> Layout:
 
 def _is_begun(root: Path, names: set[str]) -> bool:
     """Whether a broker has started here: before 4.9.2 its store makes nothing else before the first message."""
-    return {CHECKPOINT, LOCK_FILE} <= names and os.path.getsize(root / CHECKPOINT) == _CHECKPOINT_SIZE
+    return {CHECKPOINT, LOCK_FILE} <= names and (root / CHECKPOINT).stat().st_size == _CHECKPOINT_SIZE
 
 
 def _has_index(root: Path) -> bool:
     index = root / INDEX
-    return os.path.isdir(index) and any(is_index_name(entry.name) for entry in list_directory(index))
+    return has_directory(index) and any(is_index_name(entry.name) for entry in list_directory(index))
 
 
 def _where_else(root: Path, names: set[str]) -> str:
     for name in sorted(names):
-        if os.path.isdir(root / name / COMMIT_LOG):
+        if has_directory(root / name / COMMIT_LOG):
             return f"the store seems to be {root / name}"
-    if os.path.isdir(root.resolve().parent / COMMIT_LOG):
+    if has_directory(root.resolve().parent / COMMIT_LOG):
         return f"the store seems to be {root.resolve().parent}"
     return "give the directory that broker.conf calls storePathRootDir"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy, read_all
 from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.paths import has_entry
 from rmqtool.formats.crc import CRC32_PROPERTY, CRC32_PROPERTY_SIZE
 from rmqtool.formats.index_file import UNIT_SIZE, decode_units, key_hash, unit_position
 from rmqtool.formats.java import decode_text
@@ -133,7 +133,7 @@ def index_signs(index_files: Iterable[IndexFile]) -> set[str]:
 
 
 def _path_signs(root: Path) -> Iterator[str]:
-    yield from (sign for path, sign in _BY_PATH.items() if os.path.exists(root / path))
+    yield from (sign for path, sign in _BY_PATH.items() if has_entry(root / path))
     if holds_rocksdb(root / CONSUME_QUEUE):
         yield "rocksdb-queues"
     try:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import list_directory, read_all
+from rmqtool.base.paths import has_entry
 from rmqtool.base.times import rfc3339
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding, counted
@@ -154,7 +155,7 @@ def _record_names(root: Path) -> Iterator[str]:
     kept = f"{HOME}/{LOSSES}"
     yield from (f"{kept}/{entry.name}" for entry in list_directory(root / kept))
     of_transactions = (f"{HOME}/{name}/{LOSS}" for name in transactions(root).values())
-    yield from (name for name in of_transactions if os.path.lexists(root / name))
+    yield from (name for name in of_transactions if has_entry(root / name))
 
 
 def _read(root: Path, name: str) -> list[RecordedLoss]:

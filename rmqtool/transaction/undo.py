@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 from types import TracebackType
 
 from rmqtool.base.errors import ChangedError
+from rmqtool.base.shell import quote
 from rmqtool.base.signals import deferred_signals
 from rmqtool.store.lock import ABORT_FILE, LOCK_FILE
 from rmqtool.transaction.digest import manifest_of, size_of

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.paths import modified_ms
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
@@ -40,8 +41,9 @@ def _check_delays(witnesses: Witnesses, report: Report) -> None:
     offsets = _offsets_of(table)
     report.check("config.delay-offset", len(offsets))
     lost = witnesses.state(DELAYS)
-    written = file.path.stat().st_mtime_ns // 1_000_000 if file.path and table else newest + 1 + _CLOCK_MS
-    if witnesses.is_unclean and (not table or written > newest + _FLUSH_MS):  # the time of a copy, not of a write
+    written = modified_ms(file.path) if file.path and table else newest + 1 + _CLOCK_MS
+    is_copied = written is None or (witnesses.is_unclean and (not table or written > newest + _FLUSH_MS))
+    if written is None or is_copied:  # the time of a copy, not of a write
         written = newest - _FLUSH_MS
     until = chosen_until(witnesses.snapshot.store.root)
     levels = list(Deliveries(witnesses.messages, newest, written - _CLOCK_MS, until).levels(offsets))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError
 from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.paths import is_remote
 from rmqtool.base.times import rfc3339
 from rmqtool.broker.delete_when import failing_hours, matching_hours
 from rmqtool.broker.disks import Disk, disk_of
@@ -67,6 +68,8 @@ def first_records(files: Sequence[MappedFile], lookups: Lookups) -> Iterator[Fir
 
 def check_times(store: Store, firsts: Sequence[FirstRecord], report: Report) -> None:
     """Compare the files' modification times, from which retention counts, with the times of their messages."""
+    if is_remote(store.root):
+        return
     modified_files = [(first, status.st_mtime_ns // 10**6) for first in firsts if (status := _status_of(first.file))]
     times = [modified for _, modified in modified_files]
     report.check("store.modification-times", len(modified_files))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import list_mapped_files
+from rmqtool.base.paths import entry_path
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.findings.report import Report
 from rmqtool.rules.releases import Releases
@@ -19,8 +20,8 @@ def check_ext_files(store: Store, releases: Releases, report: Report) -> None:
         return
     with skip_wrong_type():
         for topic in list_directory(store.root / CONSUME_QUEUE_EXT):
-            for queue in list_directory(Path(topic.path)) if topic.is_dir() else ():
-                _check_queue(store, Path(queue.path), releases, report)
+            for queue in list_directory(entry_path(topic)) if topic.is_dir() else ():
+                _check_queue(store, entry_path(queue), releases, report)
 
 
 def _check_queue(store: Store, directory: Path, releases: Releases, report: Report) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from rmqtool.base.files import list_directory
+from rmqtool.base.paths import DirectoryEntry, entry_path
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.findings.report import Report
 from rmqtool.formats.file_name import is_index_name
@@ -42,7 +42,7 @@ def check_file_types(store: Store, report: Report) -> None:
     for name, effect in (*_DIRECTORIES.items(), *_FILES.items()):
         report.check("store.wrong-kind")
         try:
-            mode = os.stat(store.root / name).st_mode
+            mode = (store.root / name).stat().st_mode
         except OSError:
             continue  # reported by the checks that need it
         expected, fits = ("directory", stat.S_ISDIR(mode)) if name in _DIRECTORIES else ("file", stat.S_ISREG(mode))
@@ -67,10 +67,10 @@ def _check_index_directory(store: Store, report: Report) -> None:
 
 def _check_queue_directories(store: Store, name: str, report: Report) -> None:
     """Report files in place of the directories of topics and queues, where the broker cannot write a queue."""
-    entries: list[os.DirEntry[str]] = []
+    entries: list[DirectoryEntry] = []
     for topic in _entries(store.root / name):
         if topic.is_dir():
-            entries += (entry for entry in _entries(Path(topic.path)) if entry.name.isdecimal())
+            entries += (entry for entry in _entries(entry_path(topic)) if entry.name.isdecimal())
         else:
             entries.append(topic)
     report.check("consumequeue.stray", len(entries))
@@ -79,13 +79,13 @@ def _check_queue_directories(store: Store, name: str, report: Report) -> None:
             message = "no directory of a topic or a queue: move it away"
             effect = "looks past it, and cannot write a queue of that name"
             report.add(
-                "consumequeue.stray", message, severity="info", effect=effect, file=store.relative(Path(entry.path))
+                "consumequeue.stray", message, severity="info", effect=effect, file=store.relative(entry_path(entry))
             )
 
 
-def _entries(directory: Path) -> list[os.DirEntry[str]]:
+def _entries(directory: Path) -> list[DirectoryEntry]:
     """The entries of a directory; empty when it is a file."""
-    entries: list[os.DirEntry[str]] = []
+    entries: list[DirectoryEntry] = []
     with skip_wrong_type():
         entries += list_directory(directory)
     return entries

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.paths import modified_ms
 from rmqtool.base.times import rfc3339
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import counted
@@ -158,10 +159,12 @@ def _origin(retry: Message, messages: SingleMessages) -> Message | None:
 def _check_age(store: Store, path: Path, newest: int, report: Report) -> None:
     report.check("config.older-copy")
     try:
-        written = path.stat().st_mtime_ns // 1_000_000
+        written = modified_ms(path)
     except OSError:
         return
-    if newest - written > _OLD_MS and newest <= time.time() * 1000:  # a time that is still to come proves nothing
+    if written is None or newest > time.time() * 1000:  # a time that is still to come proves nothing
+        return
+    if newest - written > _OLD_MS:
         message = f"written {rfc3339(written)}, and the newest message was stored {rfc3339(newest)}: a running " \
                   "broker writes it every five seconds"  # fmt: skip
         report.add("config.older-copy", message, file=store.relative(path))

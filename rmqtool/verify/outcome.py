@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqtool.base.errors import Exit
+from rmqtool.base.paths import is_remote, path_of
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import Report, Selection, Verdict, verdict_of
@@ -186,10 +187,10 @@ def _gaps(verification: Verification, total: PartResult, report: Report) -> Iter
     elif not verification.complete:
         yield Gap("the rest (interrupted)", "interrupted", "the rest of the store: the verification was interrupted")
     for path in sorted(total.unreadable):
-        file = store.relative(Path(path))
+        file = store.relative(path_of(path))
         yield Gap(file, "unreadable", f"messages in {file}, which cannot be read, and what leads to them")
     for path in sorted(verification.read_errors.errors):
-        file = store.relative(Path(path)) if path else "files"
+        file = store.relative(path_of(path)) if path else "files"
         yield Gap(file, "unreadable", f"{file}, which cannot be read, and what leads to it")
     if total.unread is not None:
         text = f"the rest of the log, for the running broker has deleted meanwhile: {total.unread}"
@@ -217,21 +218,23 @@ def _gap_of_rest(verification: Verification, ended_by: EarlyEnd, total: PartResu
 
 def _unproven(outcome: Outcome) -> Iterator[str]:
     totals, store = outcome.total.totals, outcome.snapshot.store
+    if is_remote(store.root):
+        yield "whether a broker runs on the store, and when it wrote each file: locks and times stay on its machine"
     if totals.without_property_crc:
         messages = counted(totals.without_property_crc, "message")
         yield f"topic, properties and header of {messages}: no __CRC32# covers them"
     if totals.without_body:
         yield f"{counted(totals.without_body, 'message')} without a body, whose body CRC proves nothing"
     if outcome.lost_is_minimum:
-        lost = counted(outcome.lost.total(), "message")
-        yield f"how much the damage held: at least {lost}, for queues that may tell of more are gone or damaged"
+        lost = f"at least {counted(outcome.lost.total(), 'message')}" if outcome.lost else "not known"
+        yield f"how much the damage held: {lost}, for queues that may show more are gone or damaged"
     yield from _unproven_levels(outcome.snapshot)
     yield from _unproven_start(outcome)
     timer_log = store.root / TIMER_LOG
     if next(files_below(timer_log), None) is not None:
         yield "single units of timer wheel and timer log, of which only the newest are looked at"
     if outcome.total.deleted:
-        deleted = ", ".join(store.relative(Path(path)) for path in outcome.total.deleted)
+        deleted = ", ".join(store.relative(path_of(path)) for path in outcome.total.deleted)
         yield f"log files that the running broker has deleted meanwhile: {deleted}"
     if outcome.snapshot.holder is not None:
         missing = (state.missing.get("consumequeue.behind") for state in outcome.total.states.values())

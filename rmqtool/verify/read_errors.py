@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import unreadable
+from rmqtool.base.paths import path_of
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.catalogue import finding
@@ -59,7 +59,7 @@ class UnreadFiles:
 
     def any_in(self, store: Store, *directories: str) -> bool:
         """Whether a file or directory at or below one of these gave an error."""
-        names = [store.relative(Path(file)) for file in self.errors if file]
+        names = [store.relative(path_of(file)) for file in self.errors if file]
         return any(f"{name}/".startswith(f"{directory}/") for name in names for directory in directories)
 
     def index_in(self, store: Store) -> bool:
@@ -71,7 +71,7 @@ class UnreadFiles:
         return [self._finding(store, error) for _, error in sorted(self.errors.items())]
 
     def _finding(self, store: Store, error: UnreadableError) -> Finding:
-        file = store.relative(Path(error.file)) if error.file else None
+        file = store.relative(path_of(error.file)) if error.file else None
         if isinstance(error, DamagedDatabaseError) and file in (CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES):
             names = [f"{name.topic} {name.queue_id}" for name in sorted(self.queues)]
             shown = f"{', '.join(names[:_MAX_NAMED])}{' and others' if len(names) > _MAX_NAMED else ''}"
@@ -84,7 +84,7 @@ class UnreadFiles:
 
 def _finding(store: Store, error: UnreadableError) -> Finding:
     hint = f" ({error.hint})" if error.hint else ""
-    file = store.relative(Path(error.file)) if error.file else None
+    file = store.relative(path_of(error.file)) if error.file else None
     message = f"{error.message}: nothing of it is verified{hint}"
     return finding("store.unreadable", message, store=str(store.root), file=file, offset=error.offset)
 
@@ -97,4 +97,4 @@ def _named() -> Iterator[None]:
     except OSError as error:
         if error.filename is None:
             raise
-        raise unreadable(Path(error.filename), None, error) from error
+        raise unreadable(path_of(error.filename), None, error) from error

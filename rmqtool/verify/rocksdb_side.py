@@ -17,6 +17,8 @@ from rmqtool.formats.properties import TIMER_DELETES, TIMER_DUE
 from rmqtool.formats.rocksdb_rows import (
     INDEX_HOUR,
     INDEXED_TO,
+    TIMELINE,
+    TIMERS_INDEXED_TO,
     Row,
     index_entry,
     index_prefix,
@@ -24,19 +26,19 @@ from rmqtool.formats.rocksdb_rows import (
     timer_entry,
     transaction_entry,
 )
-from rmqtool.rules.system_topics import HALF_TOPIC, TIMER_TOPIC
+from rmqtool.rules.system_topics import HALF_TOPIC, ROCKSDB_HALF_TOPIC, TIMER_TOPIC
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import message_dicts
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.rocksdb import RocksDb, is_readable
+from rmqtool.store.side_rows import POP_STORE
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import POP_STORE, SIDE_STORE
+from rmqtool.store.store import SIDE_STORE
 from rmqtool.transaction import was_killed
 from rmqtool.verify.rocksdb_files import is_database, reported_database
 
 _INDEX, _TIMER, _HALF, _POP = "default", "timer", "trans", "popState"  # column families
-_SCANNED, _DELIVERED = b"sys_topic_scan_offset_checkpoint", b"timeline_checkpoint"
 _ROLLED_MS = 86_400_000  # a timer that waits longer may stand at another time first
 _OFFSET_SIZE = 8
 
@@ -115,11 +117,11 @@ class _Rows:
 
     def timer_problem(self, key: bytes, row: Row) -> str | None:  # noqa: ARG002
         """Why a row of the time line is wrong."""
-        return self._led_to(row, TIMER_TOPIC, row.fields["physical_offset"], unique_key=row.key["unique_key"])
+        return self._led_to(row, (TIMER_TOPIC,), row.fields["physical_offset"], unique_key=row.key["unique_key"])
 
     def half_problem(self, key: bytes, row: Row) -> str | None:  # noqa: ARG002
         """Why a row of a half message is wrong."""
-        return self._led_to(row, HALF_TOPIC, row.key["physical_offset"], unique_key=None)
+        return self._led_to(row, (HALF_TOPIC, ROCKSDB_HALF_TOPIC), row.key["physical_offset"], unique_key=None)
 
     def pop_problem(self, key: bytes, row: Row) -> str | None:  # noqa: ARG002
         """Why a record of a message that a POP consumer holds is wrong."""
@@ -129,12 +131,12 @@ class _Rows:
             return None  # a topic may be deleted before its messages come back
         return f"queue offset {queue_offset} of {topic}, queue {queue_id}, which ends at {queue.range.max_offset}"
 
-    def _led_to(self, row: Row, topic: str, offset: int, *, unique_key: str | None) -> str | None:
+    def _led_to(self, row: Row, topics: tuple[str, ...], offset: int, *, unique_key: str | None) -> str | None:
         if offset < self._snapshot.log_min_offset:
             return None
         message = self._messages.at(offset)
-        if message is None or message["topic"] != topic:
-            return f"no message of {topic} at {offset}"
+        if message is None or message["topic"] not in topics:
+            return f"no message of {topics[0]} at {offset}"
         if message["message_size"] != row.fields["message_size"]:
             return f"{row.fields['message_size']} bytes, the message has {message['message_size']}"
         return None if unique_key in (None, message["unique_key"]) else f"the message has {message['unique_key']!r}"
@@ -142,7 +144,7 @@ class _Rows:
     def check_messages(self, indexed: int) -> None:
         """Report messages whose rows are missing, of those that index and time line have come past."""
         indexed_to = self._progress(_INDEX, INDEXED_TO) if indexed else -1
-        scanned, delivered = self._progress(_TIMER, _SCANNED), self._progress(_TIMER, _DELIVERED)
+        scanned, delivered = self._progress(_TIMER, TIMERS_INDEXED_TO), self._progress(_TIMER, TIMELINE)
         missing: dict[bytes, Message] = {}
         for message in _messages(self._snapshot):
             if self._first <= message["physical_offset"] <= indexed_to:

@@ -36,6 +36,7 @@ _CLASSES = {
     "pathlib._local": ("PosixPath", "Path"),  # of Python 3.13
     "rmqtool.base.errors": ("UnreadableError", "WrongKindError", "ExhaustedError"),
     "rmqtool.base.mapped_files": ("MappedFile",),
+    "rmqtool.base.remote_path": ("RemotePath",),
     "rmqtool.broker.dispatched_units": ("QueueName",),
     "rmqtool.broker.file_walk": ("FileWalk",),
     "rmqtool.findings.finding": ("Finding",),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,6 +9,7 @@ from itertools import product
 from typing import Literal
 
 from rmqtool.base.files import list_directory
+from rmqtool.base.paths import DirectoryEntry
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.rules.config_shapes import main_table
@@ -88,7 +88,7 @@ class Witnesses:
     @cached_property
     def names(self) -> frozenset[str]:
         """Names of the files in `config/`, those included of which only the ``.bak`` is left."""
-        entries: list[os.DirEntry[str]] = []
+        entries: list[DirectoryEntry] = []
         with skip_wrong_type():
             entries += list_directory(self.store.root / CONFIG)
         return frozenset(entry.name.removesuffix(".bak") for entry in entries if entry.is_file())

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from rmqtool.base.parallel import WorkerPool
+from rmqtool.base.paths import is_remote
 from rmqtool.verify.part_result import PartResult
 
 WORTH = 64 << 20
@@ -17,6 +18,8 @@ _BLOCK = 512  # bytes, the unit of st_blocks
 def workers_for(store: Path, jobs: int) -> WorkerPool[PartResult]:
     """As many processes as the size of the log calls for, besides this one."""
     size = 0
+    if is_remote(store):
+        return WorkerPool(may_copy=False)  # threads of its file system would be missing in a copy
     if jobs > 1:
         try:
             with os.scandir(store / "commitlog") as entries:

@@ -329,3 +329,14 @@ def test_the_page_has_each_column() -> None:
     table = (ROOT / "docs" / "export.md").read_text().partition("| column |")[2].partition("\n\n")[0]
     names = [name for row in table.split("\n")[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])]
     assert sorted(names) == sorted([*EXPORT_COLUMNS, STORE_COLUMN])
+
+
+def test_an_export_of_no_message_says_what_it_left(output: Path, golden_store: GoldenStore) -> None:
+    """It is an export, too, which the next one finds there: how to go on is said."""
+    store, options = golden_store("5.3.3-single"), ("--output", output, "--format", "csv", "--engine", "local")
+    found = rmqtool("export", store, *options, "--from", "2030-01-01")
+    assert found.status == Exit.FINDINGS
+    assert f"{output} holds an export of no message now: --mode overwrite replaces it" in found.err
+    again = rmqtool("export", store, *options, "--mode", "overwrite")
+    assert again.status == Exit.OK
+    assert "no message now" not in again.err

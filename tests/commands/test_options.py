@@ -18,6 +18,7 @@ from rmqtool.cli import cli
 from rmqtool.commands import help_page
 from tests.building import LogBuilder
 from tests.commands.running import ROOT, command_named, inspect, rmqtool
+from tests.replay.fake_cluster import FakeCluster
 from tests.unchanged import unchanged
 
 ESCAPE = "\x1b["
@@ -175,18 +176,23 @@ def test_help_has_examples_and_exit_statuses(name: str) -> None:
 def test_examples_in_help_are_command_lines(name: str, store: Path, tmp_path: Path) -> None:
     """What the help shows is accepted when its store is there."""
     epilog = COMMANDS[name].epilog or ""
-    places = {"/data/rocketmq/store": store, "/brokers/*/store": store, "/slave/store": store}
+    places: dict[str, object] = {"/data/rocketmq/store": store, "/brokers/*/store": store, "/slave/store": store}
     places |= {"/lake": tmp_path / "lake", "/data/new": tmp_path / "new", "/tmp/plan.json": tmp_path / "plan"}
     places |= {"/dumps/disk.img": tmp_path / "broker.conf", "report.html": tmp_path / "report.html"}
     places["case.tar.gz"] = tmp_path / "case.tar.gz"
     (conf := tmp_path / "broker.conf").touch()
-    for line in re.findall(r"^  rmqtool (.+)$", epilog, re.MULTILINE):
-        words = line.split("|")[0].split(" > ")[0]
-        for shown, there in places.items():
-            words = words.replace(shown, str(there))
-        more = ["--engine", "local"] if words.startswith("export ") else []  # a Spark starts in tests of its own
-        more = ["--broker-conf", str(conf)] if words.startswith("repair ") else more  # the store has no index
-        assert rmqtool(*shlex.split(words), *more).status in (Exit.OK, Exit.FINDINGS), line
+    with FakeCluster() as cluster:
+        places["localhost:9876"] = cluster.address
+        if name == "replay":
+            rmqtool("export", store, "--output", tmp_path / "lake" / "orders")
+        for line in re.findall(r"^  rmqtool ((?:.*\\\n)*.+)$", epilog, re.MULTILINE):
+            words = line.replace("\\\n", " ").split("|")[0].split(" > ")[0]
+            for shown, there in places.items():
+                words = words.replace(shown, str(there))
+            more = ["--engine", "local"] if words.startswith("export ") else []  # a Spark starts in tests of its own
+            more = ["--broker-conf", str(conf)] if words.startswith("repair ") else more  # the store has no index
+            more += ["--yes"] if "--send" in words else []
+            assert rmqtool(*shlex.split(words), *more).status in (Exit.OK, Exit.FINDINGS), line
 
 
 def long_options(command: click.Command) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ from tests.conftest import GoldenStore
 from tests.rebuild.log_damages import DAMAGE
 from tests.salvage.damaged_logs import checked_log
 from tests.unchanged import unchanged
+from tests.unreadable import bad_sectors
 from tests.verify.small_store import FILE_SIZE, small_store
 
 
@@ -152,6 +154,60 @@ def test_no_space(store: Path, new: Path, monkeypatch: pytest.MonkeyPatch) -> No
     found = salvage(store, new)
     assert found.status == Exit.FAILED
     assert os.listdir(new.parent) == ["store"]
+
+
+@pytest.mark.budget(1)
+def test_begins_anew(store: Path, new: Path) -> None:
+    """What a run that was killed has left is removed, and it is said why nothing of it is used."""
+    partial = partial_directory(new)
+    partial.mkdir()
+    (partial / "salvage.lock").touch()
+    (partial / "store").mkdir()
+    assert "begins anew" in salvage(store, new).err
+    assert not partial.exists()
+    assert "must be an empty directory" in salvage(store, new).err
+
+
+@pytest.mark.budget(1)
+@pytest.mark.parametrize("way", ["all", "some", "none"])
+def test_copies(store: Path, new: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """The log is the same whether the system copies it, a part of what it is asked for, or nothing."""
+    copy = os.copy_file_range
+
+    def copy_some(source: int, target: int, count: int, start: int, to: int) -> int:
+        if way == "none" or count < 200:
+            raise OSError(errno.EXDEV, "between file systems")
+        return copy(source, target, count if way == "all" else count // 2, start, to)
+
+    monkeypatch.setattr(os, "copy_file_range", copy_some)
+    assert salvage(store, new).status == Exit.OK
+    assert tree(new / LOG) == tree(store / LOG)
+
+
+@pytest.mark.budget(1)
+@pytest.mark.parametrize("options", [(), ("--topic", "orders")])
+def test_rate_limit(store: Path, new: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]) -> None:
+    """It counts for all readings: when messages are looked for, copied, and derived from."""
+    spent = []
+    monkeypatch.setattr("rmqtool.base.files.RateLimit.spend", lambda self, size: spent.append(size))
+    assert salvage(store, new, "--limit-rate", "1GiB", *options).status == Exit.OK
+    assert sum(spent) > (3 if options else 2) * sum(len(data) for data in tree(store / LOG).values())
+
+
+@pytest.mark.budget(1)
+def test_jobs(store: Path, new: Path, tmp_path: Path) -> None:
+    """Several processes find the same, pages that cannot be read included."""
+    damage(store)
+    files = sorted((store / LOG).iterdir())
+    found = []
+    for jobs in ("1", "3"):
+        with bad_sectors(files[1], 1000):
+            found.append(salvage(store, new, "--json", "--dry-run", "--jobs", jobs).document)
+    assert found[0] == found[1]
+    assert {left["reason"] for left in found[0]["result"]["left_behind"]} == {"damaged", "unreadable"}
+    assert salvage(store, new, "--jobs", "3").status == Exit.FINDINGS
+    assert salvage(store, tmp_path / "other").status == Exit.FINDINGS
+    assert whole_tree(new) == whole_tree(tmp_path / "other")
 
 
 def test_directory_of_others(store: Path, new: Path) -> None:

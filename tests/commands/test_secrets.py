@@ -31,7 +31,7 @@ def write_users(directory: Path) -> None:
     (directory / "000099.log").write_bytes(USER)
 
 
-def output_of(*words: object) -> str:
+def output_of(*words: str | Path) -> str:
     done = rmqtool(*words)
     return done.out + done.err
 
@@ -68,7 +68,7 @@ def test_a_copy_under_another_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["verify", "pending", "report", "diff", "export", "bundle", "clean"])
 def test_other_commands(store: Path, tmp_path: Path, command: str) -> None:
     """None of them reads it, or packs it."""
-    more = {
+    more: dict[str, list[str | Path]] = {
         "report": ["-o", tmp_path / "page.html"],
         "bundle": ["-o", tmp_path / "bundle.tar.gz"],
         "diff": [store],

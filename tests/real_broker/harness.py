@@ -109,9 +109,9 @@ class Harness:
         """Let a whole broker with clients write a store into `root`, or go on with one; what they say happened."""
         return self._run_whole([], root, settings)
 
-    def pop(self, root: Path) -> dict[str, list[str]]:
+    def pop(self, root: Path, settings: dict[str, str] | None = None) -> dict[str, list[str]]:
         """Let a POP consumer of a whole broker take messages, and those that come again; see Pops.java."""
-        return self._run_whole(["pops"], root)
+        return self._run_whole(["pops"], root, settings)
 
     def write_traced(self, root: Path) -> dict[str, Any]:
         """Let a whole broker and clients with message trace write a store into `root`; see Traced.java."""

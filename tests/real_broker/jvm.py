@@ -9,13 +9,14 @@ from pathlib import Path
 from types import TracebackType
 
 from tests.real_broker.classes import class_path
-from tests.real_broker.loopback import SECOND_ADDRESS, UNAVAILABLE
+from tests.real_broker.loopback import JOIN, SECOND_ADDRESS, UNAVAILABLE
 from tests.real_broker.tools import HarnessError, HarnessUnavailable, tool
 from tests.real_broker.versions import features
 
 TIMEOUT_S = 120
 _WHOLE_TIMEOUT_S = 400  # a whole broker takes one to two minutes, and waits for what its clients do
 _READY = "harness: ready"
+_NO_NETWORK = "a whole broker needs a network namespace of its own (Linux, root)"
 _POLL_S = 0.01
 _LAST_LINES = 40
 _OPENED = ("java.nio", "java.lang", "java.lang.reflect", "java.util", "java.net", "java.util.concurrent")
@@ -32,8 +33,8 @@ _LOOPBACK = Path(__file__).parent / "loopback.py"
 class Jvm:
     """A run of the harness's main class; `scratch` takes its settings, its log and what it thinks is home.
 
-    A `whole` broker runs with a name server and clients, where there is no network but loopback. With `user`, an id of
-    user and group, it runs as that one; this process must be root.
+    A `whole` broker runs with a name server and clients, where there is no network but loopback: that of the process
+    `network`, where one is given. With `user`, an id of user and group, it runs as that one; this process must be root.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Jvm:
         arguments: list[str],
         whole: bool = False,
         user: int | None = None,
+        network: int | None = None,
     ) -> None:
         self._log = scratch / "jvm.log"
         self._timeout_s = _WHOLE_TIMEOUT_S if whole else TIMEOUT_S
@@ -55,7 +57,9 @@ class Jvm:
             _give(scratch, user)
         options = _options(features(version, settings), scratch, settings_file, classes)
         command = [tool("java"), *options, "WholeMain" if whole else "Main", *arguments]
-        if whole:
+        if network is not None:
+            command = [sys.executable, str(_LOOPBACK), JOIN, str(network), *command]
+        elif whole:
             traced = [SECOND_ADDRESS] if settings.get("traceTopicEnable") == "true" else []
             command = [sys.executable, str(_LOOPBACK), *traced, *command]
         with self._log.open("wb") as log:
@@ -85,12 +89,24 @@ class Jvm:
 
     def wait_ready(self) -> None:
         """Return when the store is up."""
+        self._wait_for(_READY, "ready")
+
+    def tell(self, line: str, answer: str) -> None:
+        """Write a line to its input, and return when its log holds the answer."""
+        if self._process.stdin is not None:
+            self._process.stdin.write(f"{line}\n".encode())
+            self._process.stdin.flush()
+        self._wait_for(answer, f"done with {line!r}")
+
+    def _wait_for(self, sign: str, what: str) -> None:
         deadline = time.monotonic() + TIMEOUT_S
-        while _READY not in self._log.read_text(encoding="utf-8", errors="replace"):
+        while sign not in self._log.read_text(encoding="utf-8", errors="replace"):
             if self._process.poll() is not None:
-                raise self._error(f"ended with {self._process.returncode} before it was ready")
+                if self._process.returncode == UNAVAILABLE:
+                    raise HarnessUnavailable(_NO_NETWORK)
+                raise self._error(f"ended with {self._process.returncode} before it was {what}")
             if time.monotonic() > deadline:
-                raise self._error(f"is not ready after {TIMEOUT_S} s")
+                raise self._error(f"is not {what} after {TIMEOUT_S} s")
             time.sleep(_POLL_S)
 
     def finish(self) -> None:
@@ -102,7 +118,7 @@ class Jvm:
         except subprocess.TimeoutExpired:
             raise self._error(f"has not ended after {self._timeout_s} s") from None
         if status == UNAVAILABLE:
-            raise HarnessUnavailable("a whole broker needs a network namespace of its own (Linux, root)")
+            raise HarnessUnavailable(_NO_NETWORK)
         if status != 0:
             raise self._error(f"ended with {status}")
 

@@ -2,7 +2,7 @@
 
 Brokers listen on all interfaces of a machine; in a network namespace of its own there is only one. Clients of 4.x with
 message trace want an address that is not 127.0.0.1: with ``--second-address`` before PROGRAM there is one, which leads
-nowhere else either.
+nowhere else either. With ``--join PID`` before PROGRAM it runs in the network of that process, to talk to its broker.
 """
 
 import ctypes
@@ -21,10 +21,14 @@ _SET_FLAGS, _UP = 0x8914, 1  # SIOCSIFFLAGS and IFF_UP of linux/sockios.h and li
 _SET_ADDRESS = 0x8916  # SIOCSIFADDR of linux/sockios.h
 SECOND_ADDRESS = "--second-address"
 _ADDRESS = "10.0.0.1"  # 4.x takes private ones only
+JOIN = "--join"
 
 
 def main(command: list[str]) -> NoReturn:
     """Become the program."""
+    if command[0] == JOIN:
+        _join(int(command[1]))
+        os.execvp(command[2], command[2:])
     with_second = command[0] == SECOND_ADDRESS
     command = command[with_second:]
     flags = _NEW_NETWORK if os.geteuid() == 0 else _NEW_NETWORK | _NEW_USER
@@ -41,6 +45,15 @@ def main(command: list[str]) -> NoReturn:
         print(f"no network namespace: {error}", file=sys.stderr)
         sys.exit(UNAVAILABLE)
     os.execvp(command[0], command)
+
+
+def _join(process: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    kinds = ("net",) if os.geteuid() == 0 else ("user", "net")
+    for kind in kinds:
+        with open(f"/proc/{process}/ns/{kind}", "rb") as namespace:
+            if libc.setns(namespace.fileno(), 0) != 0:
+                raise OSError(ctypes.get_errno(), "setns")
 
 
 if __name__ == "__main__":

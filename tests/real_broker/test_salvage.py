@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from rmqtool.formats.message import MIN_MESSAGE_SIZE
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.golden import stores
+from tests.real_broker.answers import queue_of, reachable
 from tests.real_broker.harness import GEOMETRY, VERSIONS, Harness
 from tests.rebuild.log_damages import overwrite, zero_the_end
 
@@ -55,11 +55,3 @@ def test_broker_serves_what_was_salvaged(
                 assert after_start["max_offset"] == queue["max_offset"]
             lost += len(reachable(queue) - reachable(after_start))
     assert 0 < lost <= done.document["result"]["gap_bytes"] // MIN_MESSAGE_SIZE
-
-
-def queue_of(queue: dict[str, Any]) -> tuple[str, str, int]:
-    return queue["kind"], queue["topic"], queue["queue_id"]
-
-
-def reachable(queue: dict[str, Any]) -> set[tuple[int, ...]]:
-    return {tuple(pair) for pair in queue["reachable"]}

@@ -16,6 +16,7 @@ from rmqtool.base import mapped_files
 from rmqtool.base.errors import WrongKindError
 from rmqtool.base.files import InputFile, list_directory
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
+from rmqtool.base.paths import DirectoryEntry
 from rmqtool.formats.message import MAGIC_CODE_V1, build_blank
 from rmqtool.scan import reader
 from rmqtool.scan.block import BLOCK_SIZE, Block, Positions
@@ -29,6 +30,7 @@ MAX_MEMORY = 300 << 20
 _MEASURE = """
 import re, resource, sys
 from pathlib import Path
+from rmqtool.base.paths import DirectoryEntry
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.scan.columns import COLUMNS, record_batches
 from rmqtool.scan.frames import RecordRun
@@ -328,7 +330,7 @@ def test_a_file_deleted_while_listing_is_gone(tmp_path: Path, monkeypatch: pytes
     for start in (0, 1024):
         (tmp_path / f"{start:020d}").write_bytes(bytes(1024))
 
-    def list_and_delete(directory: Path) -> list[os.DirEntry[str]]:
+    def list_and_delete(directory: Path) -> list[DirectoryEntry]:
         entries = list_directory(directory)
         (tmp_path / f"{0:020d}").unlink()
         return entries

@@ -13,11 +13,12 @@ import pytest
 
 from rmqtool.base.errors import Exit
 from tests.building import LogBuilder, write_log
-from tests.commands.running import Result, rmqtool
+from tests.commands.running import Result, listing, rmqtool
 from tests.conftest import GoldenStore
 from tests.export.exporting import oracle_row
 from tests.golden import stores
 from tests.unchanged import unchanged
+from tests.verify.small_store import small_store
 
 WHAT = ("keys", "properties", "bodies", "hosts")
 STORE = "5.5.0-clean"
@@ -166,6 +167,52 @@ def test_hiding(store: Path) -> None:
         assert {name for name in before if before[name] != after.get(name)} <= hiding
         assert (after["keys"], after["body"], after["born_host"]) == (["***", "***"], "***", "***")
         assert after["properties"] == dict.fromkeys(before["properties"], "***")
+
+
+ID, LONG_ID, HOST = "7F000001000018B4AAC2000000000001", "0A" * 28, "192.0.2.7:10911"
+
+
+@pytest.mark.parametrize(
+    ("what", "left"),
+    [("keys", {HOST}), ("hosts", set()), ("bodies", {ID, LONG_ID, HOST}), ("properties", set())],
+)
+def test_ids_and_hosts_below_other_names(what: str, left: set[str], tmp_path: Path) -> None:
+    """As a flipped bit in a name leaves them: their form is seen. What has another form stays."""
+    others = {"trace": ID.lower(), "version": "1.2.3", "number": "4" * 31}
+    properties = {"UNIQ_TEY": ID, "id": LONG_ID, "__BORNHOSS": HOST, **others}
+    store = LogBuilder().add_all([{"properties": properties}]).write(tmp_path / "store")
+    chosen = ["--columns", ",".join(["properties", *(f"properties.{name}" for name in properties)])]
+    (line,) = lines(store, "--redact", what)
+    for options in ([], ["--format", "csv", *chosen], ["--format", "csv", *chosen, "--redact-as", "hash"]):
+        out = rmqtool("inspect", store / "commitlog", "--redact", what, *options).out
+        assert {value for value in (ID, LONG_ID, HOST) if value in out} == left
+    if what != "properties":
+        assert {name: line["properties"][name] for name in others} == others
+
+
+@pytest.mark.parametrize("how", ["hide", "hash"])
+def test_what_a_trace_contradicts(how: str, tmp_path: Path) -> None:
+    """Its sentences name keys that the index lacks, and tags codes that are not those of the tag."""
+    store = small_store(tmp_path / "store")
+    (path,) = (store / "index").iterdir()
+    index = bytearray(path.read_bytes())
+    first = 40 + 40 * 4  # the units behind header and slots, of 20 bytes, begin with the hash
+    for at in range(first, first + 4 * 20, 20):
+        index[at] ^= 0x40
+    path.write_bytes(index)
+    (unit,) = [each for each in listing(store).of_kind("message") if each["physical_offset"] == 0]
+    queue = store / "consumequeue" / unit["topic"] / str(unit["queue_id"]) / f"{0:020}"
+    data = queue.read_bytes()
+    queue.write_bytes(data[:12] + (4711).to_bytes(8, "big") + data[20:])
+    ask: list[str | Path] = ["query", store, "--offset", "0", "--trace"]
+    secrets = [*unit["keys"], unit["unique_key"], "4711"]
+    for shown in ([], ["--json"]):
+        plain = rmqtool(*ask, *shown).out
+        assert all(secret in plain for secret in secrets)
+        for what, hidden in (("keys", secrets[:-1]), ("properties", secrets), ("hosts", secrets[-2:-1])):
+            out = rmqtool(*ask, *shown, "--redact", what, "--redact-as", how, "--body", "none").out
+            assert not [secret for secret in hidden if secret in out], (what, out)
+            assert "queries by that key do not find the message" in out
 
 
 def test_hashing(store: Path) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from rmqtool.base.visible import visible
 from rmqtool.show.tables import TableWriter
@@ -34,3 +36,25 @@ def test_columns_of_a_table_stand_below_each_other() -> None:
     ]
     second = writer.lines(rows_of([{**base, "number": 1, "text": "longer", "extra": "x"}]))
     assert second.decode() == "longer          1  x\n"
+
+
+@given(tables, st.integers(1, 200))
+def test_a_terminal_gets_rows_that_fit_where_they_can(values: list[dict[str, Any]], width: int) -> None:
+    """Only texts are cut, and not below what names them; numbers stay whole."""
+    names = ["number", "text", "keys", "missing"]
+    whole = TableWriter(names).lines(rows_of(values)).decode().splitlines()
+    cut = TableWriter(names, width).lines(rows_of(values)).decode().splitlines()
+    if max(map(cell_len, whole)) <= width:
+        assert cut == whole
+    assert len(cut) == len(whole)
+    least = 3 * 2 + max(len(str(value["number"])) for value in [*values, {"number": "number"}]) + 3 * 12
+    assert max(map(cell_len, cut)) <= max(width, least)
+    assert [line.split()[0] for line in cut] == [line.split()[0] for line in whole]
+
+
+def test_long_names_are_cut_on_a_terminal() -> None:
+    """The widest column first, and the end shows it; a time is never cut."""
+    base = {"kind": "k", "small": 1, "flag": True, "keys": [], "properties": [], "extra": None}
+    row = {**base, "number": 7, "text": "orders-" * 10, "extra": "中文" * 5}
+    shown = TableWriter(["text", "number", "extra"], 40).lines(rows_of([row])).decode().splitlines()
+    assert shown == ["text          number  extra", "orders-orde…       7  中文中文中文中文…"]

@@ -18,6 +18,7 @@ from rmqtool.formats.file_name import file_name
 from rmqtool.formats.host import build_host
 from rmqtool.formats.message import MAGIC_CODE_V1
 from rmqtool.formats.timer_check import CHECK_DTYPE
+from rmqtool.transaction.selections import ChoiceRecord, keep_choice
 from rmqtool.verify import disk_and_time_checks
 from tests.building import START_TIME, message
 from tests.store.other_process import JAVA, another_process
@@ -95,6 +96,7 @@ def _surroundings() -> Iterator[Circumstance]:
     yield Circumstance("store.mixed", other_broker)
     yield Circumstance("store.interrupted-run", interrupted_run)
     yield Circumstance("store.recorded-loss", recorded_loss)
+    yield Circumstance("store.selection", recorded_choice)
     for name in ("checkpoint", "lock", "abort"):
         yield Circumstance("store.wrong-kind", directory_in_place_of(name))
     for name in ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "config", "timerlog",
@@ -270,6 +272,12 @@ def file_in_place_of(name: str) -> Apply:
 def interrupted_run(store: Path) -> None:
     """A repair that was cut off."""
     (store / ".rmqtool" / "staging").mkdir(parents=True)
+
+
+def recorded_choice(store: Path) -> None:
+    """The record of a store that was made of chosen messages."""
+    options = ("--topic", "orders")
+    keep_choice(store, ChoiceRecord("salvage", START_TIME, ("/data/store",), options, "keep", 40, 100, FILE_SIZE))
 
 
 def recorded_loss(store: Path) -> None:

@@ -187,7 +187,7 @@ final class Shop {
     }
 
     /** The outcome of a transaction is the first word of its key; a pending one stays so when it is asked for. */
-    private static final class Decisions implements TransactionListener {
+    private final class Decisions implements TransactionListener {
         @Override
         public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
             switch (message.getKeys().split("-")[0]) {
@@ -202,6 +202,7 @@ final class Shop {
 
         @Override
         public LocalTransactionState checkLocalTransaction(MessageExt message) {
+            note("asked", message.getProperty("UNIQ_KEY"));
             return LocalTransactionState.UNKNOW;
         }
     }

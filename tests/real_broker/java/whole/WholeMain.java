@@ -12,6 +12,10 @@ public final class WholeMain {
                 Files.write(Path.of(arguments[2]), Json.bytes(Survey.all(Path.of(arguments[1]))));
             } else if (arguments[0].equals("pops")) {
                 Files.write(Path.of(arguments[2]), Json.bytes(Pops.run(Path.of(arguments[1]))));
+            } else if (arguments[0].equals("serve")) {
+                Serve.run(Path.of(arguments[1]));
+            } else if (arguments[0].equals("frames")) {
+                Files.write(Path.of(arguments[1]), Json.bytes(Frames.all()));
             } else if (arguments[0].equals("traced")) {
                 Files.write(Path.of(arguments[2]), Json.bytes(Traced.run(Path.of(arguments[1]))));
             } else {

@@ -1,0 +1,89 @@
+"""Paths of this machine and of others, as they are written and used alike."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from rmqtool.base.errors import UnsupportedError, UsageError
+from rmqtool.base.filesystems import SCHEMES
+from rmqtool.base.remote_path import NO_AUTHORITY, RemoteEntry, RemotePath
+
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://([^/?]*)(\?[^/]*)?(/.*)?", re.DOTALL)
+
+DirectoryEntry = os.DirEntry[str] | RemoteEntry
+"""An entry of a directory; `entry_path` is its path."""
+
+
+def is_remote(path: Path) -> bool:
+    """Whether a path is on another machine."""
+    return isinstance(path, RemotePath)
+
+
+def path_of(text: str | os.PathLike[str]) -> Path:
+    """The path that a text means: a URI such as ``s3://bucket/store``, or a path of this machine.
+
+    A query behind the URI has options of pyarrow's file system. Nothing in the path itself is decoded: a topic may be
+    called ``%RETRY%group``. Raises UsageError for a scheme that is not known.
+    """
+    if isinstance(text, Path):
+        return text
+    text = os.fspath(text)
+    match = _URI.fullmatch(text)
+    if match is None:
+        return Path(text)
+    scheme, authority, query, path = match[1].lower(), match[2], match[3] or "", match[4] or ""
+    if scheme == "file":
+        if authority not in ("", "localhost"):
+            raise UsageError(f"{text}: the host in a file:// URI can only be this one", hint="file:///path")
+        return Path(path)
+    if scheme not in SCHEMES:
+        raise UsageError(f"{scheme}:// is not read", hint=f"one of file://, {'://, '.join(SCHEMES)}://")
+    if not query:
+        path, _, options = path.partition("?")
+        query = f"?{options}" if options else ""
+    names = [name for name in path.split("/") if name not in ("", ".")]
+    if ".." in names:
+        raise UsageError(f"{text}: '..' has no meaning in a URI")
+    return RemotePath("/", f"{scheme}:", (authority or NO_AUTHORITY) + query.replace("/", "%2F"), *names)
+
+
+def entry_path(entry: DirectoryEntry) -> Path:
+    """The path of an entry, on the machine of its directory."""
+    return entry.path if isinstance(entry, RemoteEntry) else Path(entry.path)
+
+
+def absolute(path: Path) -> Path:
+    """The absolute path without ``..``, by its own names: links are not followed."""
+    return path if is_remote(path) else Path(os.path.abspath(path))
+
+
+def modified_ms(path: Path) -> int | None:
+    """When a broker has last written a file, epoch ms; None on another machine, where it says when it was copied.
+
+    Raises OSError.
+    """
+    return None if is_remote(path) else path.stat().st_mtime_ns // 1_000_000
+
+
+def has_directory(path: Path) -> bool:
+    """Whether a directory is there, and can be seen."""
+    return path.is_dir() if is_remote(path) else os.path.isdir(path)
+
+
+def has_file(path: Path) -> bool:
+    """Whether a file is there, and can be seen."""
+    return path.is_file() if is_remote(path) else os.path.isfile(path)
+
+
+def has_entry(path: Path) -> bool:
+    """Whether anything is there, be it a link that leads nowhere."""
+    return path.exists() if is_remote(path) else os.path.lexists(path)
+
+
+def local_only(path: Path, what: str) -> None:
+    """Raise UnsupportedError for a path on another machine, where `what` is not read."""
+    if is_remote(path):
+        hint = "copy the store to this machine to have that read, too"
+        raise UnsupportedError(f"{what}, which is read on this machine only", file=path, hint=hint)

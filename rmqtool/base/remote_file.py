@@ -1,0 +1,128 @@
+"""A file on another machine, read in ranges: a little at a time where it is read here and there, ahead where in order.
+
+It is never copied as a whole. A range that a connection lost is asked for again. Files of a tree that is listed stay
+open for a while, since each opening is a request.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+from rmqtool.base.filesystems import file_system, patiently
+from rmqtool.base.remote_listing import Status, status_now
+from rmqtool.base.remote_path import RemotePath
+
+_FIRST_RANGE = 64 << 10  # bytes: a request costs as much as reading a few more
+_LARGEST_RANGE = 8 << 20  # bytes, of which two are held: the one that is read, and the next
+_READERS = 4  # threads that read ahead
+_IDLE_FILES = 512
+_IDLE_DATA = 64 << 10  # bytes that a file keeps while nobody reads it
+
+_idle: OrderedDict[tuple[int, RemotePath, Status], RemoteFile] = OrderedDict()
+
+
+def open_remote(path: RemotePath) -> RemoteFile:
+    """A file, open; raises OSError, IsADirectoryError for a directory."""
+    status = path.listed()
+    file = None if status is None else _idle.pop((os.getpid(), path, status), None)
+    return RemoteFile(path, status) if file is None else file
+
+
+def put_back(file: RemoteFile) -> None:
+    """Let go of a file, which may stay open for the next who reads it."""
+    if file.listed is None:
+        file.close()
+        return
+    file.rest()
+    _idle[os.getpid(), file.path, file.listed] = file
+    if len(_idle) > _IDLE_FILES:
+        _idle.popitem(last=False)[1].close()
+
+
+class RemoteFile:
+    """A file that is open, `size` in bytes; `listed` is its status in a listing, None without one."""
+
+    def __init__(self, path: RemotePath, listed: Status | None = None) -> None:
+        self.path = path
+        self.listed = listed
+        self._ahead: Future[bytes] | None = None
+        self._ahead_at = 0
+        self._data = memoryview(b"")
+        self._position = 0  # of the data in the file
+        self._range = _FIRST_RANGE
+        self._file = self._open()
+        self.size: int = patiently(self._file.size)
+
+    def _open(self) -> Any:
+        system, prefix = file_system(self.path.scheme, self.path.authority)
+        name = f"{prefix}{self.path.key}"
+        try:
+            return patiently(lambda: system.open_input_file(name))
+        except OSError:
+            status = status_now(self.path.scheme, self.path.authority, self.path.key)
+            if status is None:
+                raise FileNotFoundError(2, os.strerror(2), str(self.path)) from None
+            if status.is_directory:
+                raise IsADirectoryError(21, os.strerror(21), str(self.path)) from None
+            raise
+
+    def close(self) -> None:
+        """Close it."""
+        self.rest()
+        self._file.close()
+
+    def rest(self) -> None:
+        """Let go of what was read ahead, and of all but a little data; waits for a range that is on its way."""
+        if self._ahead is not None and not self._ahead.cancel():
+            self._ahead.exception()
+        self._ahead = None
+        if len(self._data) > _IDLE_DATA:
+            self._data = memoryview(b"")
+
+    def read_into(self, target: memoryview, position: int) -> int:
+        """Fill `target` from `position`; the bytes read, fewer only at the end of the file."""
+        done, end = 0, min(len(target), self.size - position)
+        while done < end:
+            data = self._data_at(position + done, end - done)
+            count = min(len(data), end - done)
+            target[done : done + count] = data[:count]
+            done += count
+        return max(0, done)
+
+    def _data_at(self, position: int, wanted: int) -> memoryview:
+        """Some bytes from `position` on, at least one."""
+        end = self._position + len(self._data)
+        if self._position <= position < end:
+            return self._data[position - self._position :]
+        in_order = position == end and end > 0
+        self._range = min(max(2 * self._range, wanted), _LARGEST_RANGE) if in_order else _FIRST_RANGE
+        if self._ahead is not None and position == self._ahead_at:
+            data, self._ahead = self._ahead.result(), None
+        else:
+            data = self._read(position, min(max(wanted, self._range), _LARGEST_RANGE))
+        self._data, self._position = memoryview(data), position
+        behind = position + len(data)
+        if in_order and behind < self.size:
+            self._ahead, self._ahead_at = _readers(os.getpid()).submit(self._read, behind, self._range), behind
+        return self._data
+
+    def _read(self, position: int, size: int) -> bytes:
+        size = min(size, self.size - position)
+        data: bytes = patiently(lambda: self._read_once(position, size))
+        return data
+
+    def _read_once(self, position: int, size: int) -> bytes:
+        data: bytes = self._file.read_at(size, position)
+        if len(data) != size:
+            raise OSError(f"{len(data)} bytes where {size} were asked for: the file has become shorter")
+        return data
+
+
+@cache
+def _readers(_process: int) -> ThreadPoolExecutor:
+    """The threads of a process that read ahead."""
+    return ThreadPoolExecutor(_READERS, thread_name_prefix="rmqtool-read-ahead")

@@ -1,0 +1,132 @@
+"""What is there on another machine: types, sizes and times of files, listed with few requests.
+
+A tree that was opened is listed once, each directory below its root as a whole, and answers from that listing. Anything
+else is asked for when it is needed.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from rmqtool.base.filesystems import file_system, patiently
+
+
+class Status(NamedTuple):
+    """Type, size in bytes, and modification time, ns since the epoch, 0 where it is not known."""
+
+    is_directory: bool
+    size: int
+    modified_ns: int
+
+
+Entries = dict[str, Status]
+"""What is in a directory, by name."""
+
+
+@dataclass
+class _Tree:
+    """The listing of one root: `directories` by key, of those folders of the root that are in `whole`."""
+
+    root: str
+    directories: dict[str, Entries] = field(default_factory=dict)
+    whole: set[str] = field(default_factory=set)
+
+
+_trees: dict[tuple[int, str, str], dict[str, _Tree]] = {}
+
+
+def forget(scheme: str, authority: str, key: str) -> None:
+    """Begin a new listing for the tree at `key`."""
+    _trees.setdefault((os.getpid(), scheme, authority), {})[key] = _Tree(key)
+
+
+def entries_of(scheme: str, authority: str, key: str) -> Entries | None:
+    """The entries of a directory, None where there is none; raises OSError."""
+    tree = _tree_of(scheme, authority, key)
+    if tree is None:
+        return _listed(scheme, authority, key).get(key)
+    if key == tree.root:
+        if key not in tree.directories:
+            tree.directories.update(_listed(scheme, authority, key))
+        return tree.directories.get(key)
+    folder = _folder_of(tree, key)
+    if folder not in tree.whole:
+        tree.whole.add(folder)
+        tree.directories.update(_listed(scheme, authority, folder, recursive=True))
+    return tree.directories.get(key)
+
+
+def listed_status(scheme: str, authority: str, key: str) -> Status | None:
+    """The status in the listing of a tree that holds `key`; None without one. Raises OSError."""
+    tree = _tree_of(scheme, authority, key)
+    return None if tree is None or key == tree.root else status_of(scheme, authority, key)
+
+
+def status_of(scheme: str, authority: str, key: str) -> Status | None:
+    """The status of a file or directory, None where there is nothing; raises OSError."""
+    tree = _tree_of(scheme, authority, key)
+    if tree is None or key == tree.root:
+        return status_now(scheme, authority, key)
+    folder, _, name = key.rpartition("/")
+    entries = entries_of(scheme, authority, folder)
+    return None if entries is None else entries.get(name)
+
+
+def status_now(scheme: str, authority: str, key: str) -> Status | None:
+    """The status as it is now, whatever was listed before."""
+    system, prefix = file_system(scheme, authority)
+    info = patiently(lambda: system.get_file_info(_path_of(prefix, key)))
+    return _status(info) if info.type.name in ("File", "Directory") else None
+
+
+def _tree_of(scheme: str, authority: str, key: str) -> _Tree | None:
+    """The tree that holds a key, the innermost of several."""
+    trees = _trees.get((os.getpid(), scheme, authority))
+    if not trees:
+        return None
+    while key not in trees:
+        if not key:
+            return None
+        key = key.rpartition("/")[0]
+    return trees[key]
+
+
+def _folder_of(tree: _Tree, key: str) -> str:
+    """The folder of the tree's root in which a key is."""
+    begin = len(tree.root) + 1 if tree.root else 0
+    name = key[begin:].partition("/")[0]
+    return f"{tree.root}/{name}" if tree.root else name
+
+
+def _listed(scheme: str, authority: str, key: str, *, recursive: bool = False) -> dict[str, Entries]:
+    """The entries of a directory, and where `recursive` of all below; nothing where there is no directory."""
+    from pyarrow.fs import FileSelector
+
+    system, prefix = file_system(scheme, authority)
+    path = _path_of(prefix, key)
+    if not _is_directory(system, path):
+        return {}
+    infos = patiently(lambda: system.get_file_info(FileSelector(path, recursive=recursive)))
+    directories: dict[str, Entries] = {key: {}}
+    for info in infos:
+        own = info.path.removeprefix(prefix).strip("/")
+        folder, _, name = own.rpartition("/")
+        status = _status(info)
+        directories.setdefault(folder, {})[name] = status
+        if status.is_directory:
+            directories.setdefault(own, {})
+    return directories
+
+
+def _is_directory(system: Any, path: str) -> bool:
+    return bool(patiently(lambda: system.get_file_info(path)).type.name == "Directory")
+
+
+def _status(info: Any) -> Status:
+    return Status(info.type.name == "Directory", info.size or 0, info.mtime_ns or 0)
+
+
+def _path_of(prefix: str, key: str) -> str:
+    return f"{prefix}{key}" if key else prefix.rstrip("/") or "/"

@@ -1,0 +1,155 @@
+"""What `rmqtool replay` reads: messages of a store or of an export, and how they are rewritten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmqtool.base.errors import RmqtoolError, UsageError
+from rmqtool.show.output import note
+
+if TYPE_CHECKING:
+    from rmqtool.replay.rewriting import Rewriting
+    from rmqtool.replay.run import Selection
+    from rmqtool.scan.filters import Filters
+    from rmqtool.store.snapshot import Snapshot
+
+_MOST_DELAYED = 1_000_000  # messages that wait, whose times are kept in memory
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the options ask for."""
+
+    path: Path
+    filters: Filters
+    given: dict[str, Any]
+
+    @property
+    def delays(self) -> bool:
+        """Whether messages that wait are sent."""
+        return bool(self.given["delays"] != "leave-out")
+
+
+def selections_of(wanted: Wanted) -> list[Selection]:
+    """The messages; raises UsageError, NotAStoreError or UnreadableError."""
+    from rmqtool.replay.parquet_source import ParquetSource, is_parquet
+    from rmqtool.replay.run import Selection
+    from rmqtool.store.store import COMMIT_LOG
+
+    rewriting = _rewriting(wanted)
+    if not (wanted.path / COMMIT_LOG).exists() and is_parquet(wanted.path):
+        if wanted.given["unconsumed_by"] or wanted.delays:
+            option = "--unconsumed-by" if wanted.given["unconsumed_by"] else "--delays"
+            raise UsageError(f"{option} needs the store: an export does not say it", file=wanted.path)
+        filters, rewriting = _dead_letters(wanted, rewriting)
+        source = ParquetSource(wanted.path, filters)
+        if not source.files:
+            raise UsageError("it holds no Parquet file", file=wanted.path)
+        return [Selection(source, rewriting)]
+    return [*_of_store(wanted, rewriting)]
+
+
+def _of_store(wanted: Wanted, rewriting: Rewriting) -> Iterator[Selection]:
+    from rmqtool.replay.rewriting import DELAYED_TOPICS
+    from rmqtool.replay.run import Selection
+    from rmqtool.replay.sources import StoreSource, Unconsumed
+    from rmqtool.scan.topic_choice import TopicChoice
+    from rmqtool.store.named_stores import NamedStore
+    from rmqtool.store.snapshot import Snapshot
+    from rmqtool.store.splits import find_source
+    from rmqtool.store.store import open_store
+
+    given = wanted.given
+    store = open_store(wanted.path, given["broker_conf"])
+    snapshot = Snapshot(store, given["broker_version"], given["limit_rate"])
+    rate = given["limit_rate"].bytes_per_second if given["limit_rate"] else None
+    filters, unconsumed = wanted.filters, None
+    log = find_source(NamedStore("", store), filters.start, filters.stop)
+    choice = filters.topic_choice
+    if given["unconsumed_by"]:
+        unconsumed = Unconsumed.of_group(snapshot, given["unconsumed_by"])
+        topics = tuple(topic for topic in unconsumed.topics if topic in choice)
+        if not topics:
+            raise _no_group(snapshot, given["unconsumed_by"])
+        _note_without_offset(unconsumed, snapshot)
+        filters = replace(filters, topics=topics, excluded_topics=())
+        rewriting = replace(rewriting, named=TopicChoice(topics))
+    elif given["dead_letters_of"]:
+        filters, rewriting = _dead_letters(wanted, rewriting)
+    if wanted.delays:
+        filters = replace(filters, excluded_topics=(*filters.excluded_topics, *DELAYED_TOPICS))
+    yield Selection(StoreSource(snapshot, log, filters, unconsumed, rate), rewriting)
+    if wanted.delays:
+        due = _due(snapshot)
+        delayed = replace(wanted.filters, topics=DELAYED_TOPICS, excluded_topics=(), queue_ids=())
+        chosen = replace(
+            rewriting,
+            due=due,
+            keeps_due=given["delays"] == "keep",
+            choice=choice,
+            queue_ids=frozenset(wanted.filters.queue_ids),
+        )
+        yield Selection(StoreSource(snapshot, log, delayed, None, rate), chosen)
+
+
+def _rewriting(wanted: Wanted) -> Rewriting:
+    from rmqtool.replay.rewriting import Rewriting
+
+    given, names = wanted.given, dict(wanted.given["to_topics"])
+    return Rewriting(
+        named=wanted.filters.topic_choice,
+        only_topic=names.pop("", None),
+        topics=names,
+        to_group=given["to_retry_topic"],
+        include_replays=given["include_replays"],
+        keep_dispatch=given["keep_dispatch"],
+        blank_for_empty=given["empty_bodies"] == "blank",
+    )
+
+
+def _dead_letters(wanted: Wanted, rewriting: Rewriting) -> tuple[Filters, Rewriting]:
+    """Filters for the dead letters of a group, if they are asked for: topics are then those that they came from."""
+    from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX
+    from rmqtool.scan.topic_choice import TopicChoice
+
+    group = wanted.given["dead_letters_of"]
+    if not group:
+        return wanted.filters, rewriting
+    topics = (f"{DEAD_LETTER_PREFIX}{group}",)
+    filters = replace(wanted.filters, topics=topics, excluded_topics=())
+    return filters, replace(rewriting, named=TopicChoice(topics), choice=wanted.filters.topic_choice)
+
+
+def _due(snapshot: Snapshot) -> dict[int, int]:
+    """When each message that waits for a delay level or the timer is due, epoch ms, by its physical offset."""
+    import time
+
+    from rmqtool.base.tolerant import ReadErrors
+    from rmqtool.pending.work import PendingRequest, pending_work
+
+    now = time.time_ns() // 1_000_000
+    request = PendingRequest(now, kinds=("delay", "timer", "lost-timer"), limit=_MOST_DELAYED)
+    work = pending_work(snapshot, ReadErrors(), request, lambda _: None)
+    for unread in (*work.unread, *work.notes.unread):
+        note(f"delayed messages may be missing: {unread}")
+    rows = zip(*(work.messages.column(name).to_pylist() for name in ("physical_offset", "due_timestamp")), strict=True)
+    due = {offset: time_due or now for offset, time_due in rows}
+    if len(due) >= _MOST_DELAYED:
+        raise UsageError(f"more than {_MOST_DELAYED} messages wait: send those of fewer topics at once")
+    return due
+
+
+def _note_without_offset(unconsumed: Any, snapshot: Snapshot) -> None:
+    queues = unconsumed.queues_without(snapshot)
+    if queues:
+        shown = ", ".join(f"{topic} {queue_id}" for topic, queue_id in queues[:5])
+        note(f"the group has committed no offset of {len(queues)} queues ({shown}): all of them counts as not consumed")
+
+
+def _no_group(snapshot: Snapshot, group: str) -> RmqtoolError:
+    groups = sorted({each.group for each in snapshot.committed.offsets})
+    shown = f"groups that have: {', '.join(groups[:8])}" if groups else None
+    return UsageError(f"the group {group} has committed no offset of such a topic", hint=shown)

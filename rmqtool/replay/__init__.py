@@ -1,0 +1,1 @@
+"""Messages of a store or an export to a live cluster: the only room that knows a network."""

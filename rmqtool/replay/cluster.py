@@ -1,0 +1,274 @@
+"""The cluster that messages are sent to: routes, what its brokers allow, and messages that are there already."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmqtool.base.errors import UsageError
+from rmqtool.formats.layout import FormatError
+from rmqtool.formats.message import parse_message
+from rmqtool.formats.message_id import format_message_id
+from rmqtool.formats.properties import UNIQUE_KEY, decode_properties
+from rmqtool.replay import codes
+from rmqtool.replay.codes import refusal
+from rmqtool.replay.connection import Connection, Security
+from rmqtool.replay.errors import PeerError
+from rmqtool.replay.frames import Request, Response
+from rmqtool.replay.lenient_json import load_json
+from rmqtool.replay.routes import Route, parse_route
+from rmqtool.replay.signing import UNIQUE_KEY_QUERY
+from rmqtool.rules.delay_levels import DEFAULT_LEVELS, DelayLevels, parse_delay_levels
+
+REPLAY_OF = "REPLAY_OF"
+"""The property of a message that was sent by a replay: the host of the broker that had it, its offset, its time."""
+
+MAX_MESSAGE_SIZE = 4 << 20  # MessageStoreConfig.maxMessageSize
+_AT_ONCE = 32  # look-ups that are under way together
+_MOST = 64  # messages that one look-up gives: more are not indexed under one hash in practice
+_EARLIER = 86_400_000  # ms that the clock of the target may be behind
+_MAX_TIME = (1 << 62) - 1
+_POLL_S = 0.2
+_SIZE_WIDTH = 4  # bytes
+_MAX_DIGITS = 10  # of a Java int
+
+
+@dataclass(frozen=True)
+class BrokerFacts:
+    """What a broker says about itself; `unknown` names what it does not say, and what is assumed then.
+
+    `timer_max_ms` is how long it keeps timer messages, None where it does not.
+    """
+
+    release: str | None = None
+    max_message_size: int = MAX_MESSAGE_SIZE
+    delay_levels: DelayLevels = field(default_factory=lambda: parse_delay_levels(DEFAULT_LEVELS))
+    timer_max_ms: int | None = None
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def is_4(self) -> bool:
+        """Whether it is of 4.x: without timer messages, and with clients that decompress zlib only."""
+        return self.release is not None and self.release.startswith("4.")
+
+
+@dataclass(frozen=True)
+class Sought:
+    """A message that is looked for in a topic of the target; before `since`, epoch ms, it was not there.
+
+    It was sent to this broker, if it was sent.
+    """
+
+    topic: str
+    broker: str
+    unique_key: str
+    since: int
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A message that is on the target."""
+
+    broker: str
+    queue_id: int
+    queue_offset: int
+    message_id: str
+    replay_of: str | None
+
+
+class Cluster:
+    """One target cluster; connections are kept, and made anew after they failed."""
+
+    def __init__(self, name_servers: Sequence[str], security: Security) -> None:
+        self.name_servers = tuple(name_servers)
+        self._security = security
+        self._connections: dict[str, Connection] = {}
+        self._routes: dict[str, Route | None] = {}
+        self._facts: dict[str, BrokerFacts] = {}
+
+    def route(self, topic: str) -> Route | None:
+        """The route of a topic, None when the cluster does not have it; asked for once. Raises PeerError."""
+        if topic not in self._routes:
+            self._routes[topic] = self._ask_route(topic)
+        return self._routes[topic]
+
+    def facts(self, broker: str, address: str) -> BrokerFacts:
+        """What the master of a broker says about itself; asked for once. Raises PeerError when it is not there."""
+        if broker not in self._facts:
+            self._facts[broker] = self._ask_facts(address)
+        return self._facts[broker]
+
+    def connection(self, address: str) -> Connection:
+        """The connection to a broker."""
+        if address not in self._connections:
+            self._connections[address] = Connection(address, self._security)
+        return self._connections[address]
+
+    def forget(self) -> None:
+        """Close all connections and ask for routes again: something has failed."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+        self._routes.clear()
+
+    def find(self, sought: Sequence[Sought]) -> list[list[Copy]]:
+        """For each message the copies that are on the target, by its unique key. Raises PeerError.
+
+        A broker that is away might have it: that raises, too.
+        """
+        found: list[list[Copy]] = [[] for _ in sought]
+        by_master: dict[tuple[str, str], list[int]] = {}
+        for number, each in enumerate(sought):
+            route = self.route(each.topic)
+            if route is None or each.broker not in route.masters:
+                raise PeerError(f"{each.broker}: the name server knows no master of it, for {each.topic}")
+            for broker, address in route.masters.items():
+                by_master.setdefault((broker, address), []).append(number)
+        for (broker, address), numbers in by_master.items():
+            for start in range(0, len(numbers), _AT_ONCE):
+                piece = numbers[start : start + _AT_ONCE]
+                answers = self._exchange(address, [_query(sought[number]) for number in piece])
+                for number, answer in zip(piece, answers, strict=True):
+                    found[number] += _copies(broker, address, sought[number], answer)
+        return found
+
+    def wait_until_indexed(self, topics: Iterable[str], patience: float) -> bool:
+        """Return when the masters of topics have put all that they have stored into their indexes.
+
+        False when one does not say so within `patience` seconds. Raises PeerError.
+        """
+        deadline = time.monotonic() + patience
+        routes = [route for topic in topics if (route := self.route(topic)) is not None]
+        for address in dict.fromkeys(address for route in routes for address in route.masters.values()):
+            while (behind := self._bytes_behind(address)) != 0:
+                if behind is None or time.monotonic() > deadline:
+                    return False
+                time.sleep(_POLL_S)
+        return True
+
+    def _bytes_behind(self, address: str) -> int | None:
+        table = self._runtime(address)
+        text = table.get("dispatchBehindBytes")
+        return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() else None
+
+    def _ask_route(self, topic: str) -> Route | None:
+        """The answer of the first name server that has one."""
+        failures: list[PeerError] = []
+        for address in self.name_servers:
+            answer = self._route_from(address, topic)
+            if not isinstance(answer, PeerError):
+                return answer
+            failures.append(answer)
+        raise failures[0] if len(failures) == 1 else PeerError("; ".join(map(str, failures)), hint=failures[0].hint)
+
+    def _route_from(self, address: str, topic: str) -> Route | PeerError | None:
+        fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
+        try:
+            with Connection(address, self._security) as connection:
+                response = connection.call(Request(codes.GET_ROUTEINFO_BY_TOPIC, fields))
+            if response.code == codes.TOPIC_NOT_EXIST:
+                return None
+            if response.code != codes.SUCCESS:
+                return refusal(response, f"name server {address}, asked for {topic}")
+            return parse_route(topic, response.body)
+        except PeerError as error:
+            return error
+        except ValueError as error:
+            return PeerError(f"name server {address}: its answer is no route: {error}")
+
+    def _ask_facts(self, address: str) -> BrokerFacts:
+        unknown: list[str] = []
+        table, settings = self._runtime(address), self._settings(address)
+        release = table.get("brokerVersionDesc")
+        name = release.removeprefix("V").replace("_", ".") if isinstance(release, str) else None
+        if name is None:
+            unknown.append("its release")
+        size = settings.get("maxMessageSize", "")
+        is_size = size.isascii() and size.isdigit() and len(size) < _MAX_DIGITS
+        if not is_size:
+            unknown.append("maxMessageSize (4 MiB is assumed)")
+        try:
+            levels = parse_delay_levels(settings.get("messageDelayLevel", DEFAULT_LEVELS))
+        except UsageError:
+            levels = parse_delay_levels(DEFAULT_LEVELS)
+            unknown.append("messageDelayLevel (the usual levels are assumed)")
+        return BrokerFacts(
+            name,
+            int(size) if is_size else MAX_MESSAGE_SIZE,
+            levels,
+            _timer_max(settings),
+            tuple(unknown),
+        )
+
+    def _runtime(self, address: str) -> dict[str, Any]:
+        response = self._exchange(address, [Request(codes.GET_BROKER_RUNTIME_INFO, {})])[0]
+        if response.code != codes.SUCCESS:
+            return {}
+        try:
+            table = load_json(response.body).get("table")
+        except (ValueError, AttributeError):
+            return {}
+        return table if isinstance(table, dict) else {}
+
+    def _settings(self, address: str) -> dict[str, str]:
+        response = self._exchange(address, [Request(codes.GET_BROKER_CONFIG, {})])[0]
+        if response.code != codes.SUCCESS:
+            return {}
+        lines = (line.partition("=") for line in response.body.decode("utf-8", "replace").splitlines())
+        return {name.strip(): value.strip() for name, separator, value in lines if separator}
+
+    def _exchange(self, address: str, requests: Sequence[Request]) -> list[Response]:
+        try:
+            return self.connection(address).exchange(requests)
+        except PeerError:
+            self._connections.pop(address, None)
+            raise
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.forget()
+
+
+def _timer_max(settings: Mapping[str, str]) -> int | None:
+    """How long a broker of 5.x keeps timer messages, ms (`MessageStoreConfig#timerMaxDelaySec`)."""
+    seconds = settings.get("timerMaxDelaySec", "")
+    is_number = seconds.isascii() and seconds.isdigit() and len(seconds) < _MAX_DIGITS
+    return int(seconds) * 1000 if is_number and settings.get("timerWheelEnable") == "true" else None
+
+
+def _query(sought: Sought) -> Request:
+    fields = {
+        "topic": sought.topic,
+        "key": sought.unique_key,
+        "maxNum": str(_MOST),
+        "beginTimestamp": str(max(0, sought.since - _EARLIER)),
+        "endTimestamp": str(_MAX_TIME),
+        UNIQUE_KEY_QUERY: "true",
+    }
+    return Request(codes.QUERY_MESSAGE, fields)
+
+
+def _copies(broker: str, address: str, sought: Sought, response: Response) -> Iterator[Copy]:
+    if response.code == codes.QUERY_NOT_FOUND:
+        return
+    if response.code != codes.SUCCESS:
+        raise refusal(response, f"{broker}: a look-up in {sought.topic}")
+    data = response.body
+    while data:
+        size = int.from_bytes(data[:_SIZE_WIDTH], "big")
+        try:
+            if not _SIZE_WIDTH < size <= len(data):
+                raise FormatError(f"a message of {size} bytes in {len(data)}")
+            record = parse_message(data[:size])
+            host, position = bytes(record.store_host), int(record.physical_offset)
+            message_id = format_message_id(host, position)
+        except (FormatError, ValueError) as error:
+            raise PeerError(f"{address}: what it gives as messages is none: {error}") from error
+        data = data[size:]
+        properties = decode_properties(bytes(record.properties))
+        if properties.get(UNIQUE_KEY) == sought.unique_key and bytes(record.topic) == sought.topic.encode():
+            yield Copy(broker, record.queue_id, record.queue_offset, message_id, properties.get(REPLAY_OF))

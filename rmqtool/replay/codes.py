@@ -1,0 +1,73 @@
+"""Requests that are sent, and what answers mean (`RequestCode`, `ResponseCode`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rmqtool.replay.errors import RefusedError
+from rmqtool.replay.frames import Response
+
+QUERY_MESSAGE = 12
+GET_BROKER_CONFIG = 26
+GET_BROKER_RUNTIME_INFO = 28
+GET_ROUTEINFO_BY_TOPIC = 105
+SEND_MESSAGE_V2 = 310
+SEND_BATCH_MESSAGE = 320
+
+SUCCESS = 0
+SYSTEM_ERROR = 1
+SYSTEM_BUSY = 2
+MESSAGE_ILLEGAL = 13
+SERVICE_NOT_AVAILABLE = 14
+NO_PERMISSION = 16
+TOPIC_NOT_EXIST = 17
+QUERY_NOT_FOUND = 22
+FLOW_CONTROL = 215
+
+STORED_ALL_THE_SAME: Mapping[int, str] = {
+    10: "flush-disk-timeout",
+    11: "slave-not-available",
+    12: "flush-slave-timeout",
+}
+"""Answers to a send that say that it is stored, but not as safely as the broker is configured (`SendStatus`)."""
+
+_MEANINGS: Mapping[int, str] = {
+    SYSTEM_ERROR: "an error in the broker",
+    SYSTEM_BUSY: "the broker is too busy",
+    3: "the broker does not know this request",
+    MESSAGE_ILLEGAL: "the message is not allowed: too large, or its properties or its topic are",
+    SERVICE_NOT_AVAILABLE: "the broker cannot store messages now",
+    15: "the broker does not support this",
+    NO_PERMISSION: "it is not permitted",
+    TOPIC_NOT_EXIST: "the broker does not have this topic",
+    26: "the broker does not have this consumer group",
+    FLOW_CONTROL: "the broker limits how much may be sent",
+}
+_NOT_SIGNED = ("AclException", "signature", "accessKey", "access key", "whitelist", "SecretKey")
+_SIGN = "name a file with accessKey and secretKey that may write: --acl-file tools.yml"
+_HINTS: Mapping[int, str] = {
+    SYSTEM_BUSY: "send more slowly: --rate 100/s",
+    MESSAGE_ILLEGAL: "raise maxMessageSize of the broker, or leave the message out",
+    NO_PERMISSION: "the topic or the broker may be read only (mqadmin updateTopicPerm), or the key may not write",
+    TOPIC_NOT_EXIST: "make the topic on the target first (mqadmin updateTopic)",
+    26: "make the group on the target first (mqadmin updateSubGroup)",
+}
+_DISK_FULL = "the disk of the broker is full: its cleaner, or you, must make room there"
+_NOT_NOW = "it is a slave, read only, shutting down, or its disk is full: look at its log"
+_LONGEST_REMARK = 300  # characters: remarks of old brokers are whole stack traces
+
+
+def refusal(response: Response, what: str) -> RefusedError:
+    """The error for an answer that is not SUCCESS; `what` was asked of whom, such as ``broker-a: a message``."""
+    remark = " ".join(response.remark.split())
+    remark = remark if len(remark) <= _LONGEST_REMARK else f"{remark[:_LONGEST_REMARK]}..."
+    meaning = _MEANINGS.get(response.code, "it is refused")
+    hint = _HINTS.get(response.code)
+    if any(word in remark for word in _NOT_SIGNED):
+        meaning, hint = "the access key or its signature is not accepted", _SIGN
+    elif "disk" in remark and "full" in remark.lower():
+        meaning, hint = "the broker's disk is full", _DISK_FULL
+    elif response.code == SERVICE_NOT_AVAILABLE:
+        hint = _NOT_NOW
+    said = f": {remark}" if remark else ""
+    return RefusedError(f"{what}: {meaning} (code {response.code}{said})", response.code, response.remark, hint=hint)

@@ -1,0 +1,294 @@
+"""Sends messages: in rounds of one batch for each queue, so that a queue's messages keep their order."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from rmqtool.replay import codes
+from rmqtool.replay.answers import Answered, Busy, Refused, read_answer
+from rmqtool.replay.cluster import Cluster
+from rmqtool.replay.errors import PeerError, RefusedError
+from rmqtool.replay.journal import Journal, Receipt
+from rmqtool.replay.outgoing import LeftOut, Ready
+from rmqtool.replay.planning import ReplayPlan, look_up, other_copy, own_copy
+from rmqtool.replay.requests import MAX_BATCH_BYTES, batch_size, can_share, send_request
+from rmqtool.replay.routes import TargetQueue
+
+SETTLE_S = 3.0
+"""How long a request that had no answer may still wait in a broker: only then it is looked up."""
+
+_INDEX_PATIENCE_S = 30.0
+_MAX_PAUSE_S = 5.0
+_FIRST_PAUSE_S = 0.2
+_BURST_S = 0.1  # at a rate, a batch is not more than what may be sent in that time
+_DIVISIBLE = (codes.MESSAGE_ILLEGAL, codes.SYSTEM_ERROR)
+
+Batch = list[Ready]
+Waiting = dict[tuple[str, TargetQueue], deque[Ready]]
+
+
+@dataclass(frozen=True)
+class SendOptions:
+    """How messages are sent: `rate` is messages a second, `patience` how long a cluster may be away, s."""
+
+    batch: int = 64
+    rate: float | None = None
+    patience: float = 60.0
+    loose_born_time: bool = False
+    looks_up: bool = True
+    send_again: bool = False
+    keeps_going: bool = False
+
+
+@dataclass
+class SendResult:
+    """What became of the messages of this run; `first_refusal` is the sentence about the first that was refused."""
+
+    sent: int = 0
+    found: int = 0
+    there: int = 0
+    refused: int = 0
+    less_safe: dict[str, int] = field(default_factory=dict)
+    first_refusal: PeerError | None = None
+    unproven: int = 0
+
+
+class Stopped(Exception):  # noqa: N818 - an end that was asked for
+    """A message was refused, and the replay ends with it."""
+
+
+class Sender:
+    """Sends the messages of a plan; `plan` takes those that turn out not to be sendable."""
+
+    def __init__(self, cluster: Cluster, journal: Journal, plan: ReplayPlan, options: SendOptions) -> None:
+        self._cluster = cluster
+        self._journal = journal
+        self._plan = plan
+        self._options = options
+        rate = options.rate
+        self._most = options.batch if rate is None else max(1, min(options.batch, int(rate * _BURST_S)))
+        self._unknown = set(journal.before.unknown)
+        self._settled = time.monotonic() + SETTLE_S if self._unknown else 0.0
+        self._next_send = time.monotonic()
+        self._busy_since: float | None = None
+        self._failing_since: float | None = None
+        self.result = SendResult()
+
+    def send(self, ready: Sequence[Ready]) -> None:
+        """Send messages that follow each other in the source; raises Stopped, PeerError or UnwritableError.
+
+        All have an outcome in the journal afterwards, unless it raises.
+        """
+        waiting: Waiting = {}
+        for one in self._patiently(partial(self._not_there, ready)):
+            key = one.message.topic, TargetQueue(one.queue_id, one.broker)
+            waiting.setdefault(key, deque()).append(one)
+        while waiting:
+            batches = [self._next_batch(queue) for queue in waiting.values()]
+            self._round(batches, waiting)
+            waiting = {key: queue for key, queue in waiting.items() if queue}
+
+    def _not_there(self, ready: Sequence[Ready]) -> list[Ready]:
+        """Those that must be sent; receipts for the others."""
+        asked = [*ready] if self._options.looks_up else [one for one in ready if self._is_unknown(one)]
+        if not asked:
+            return [*ready]
+        if any(map(self._is_unknown, asked)):
+            self._settle({one.message.topic for one in asked})
+        copies = {id(one): found for one, found in zip(asked, look_up(self._cluster, asked), strict=True)}
+        missing = []
+        for one in ready:
+            of_this = copies.get(id(one), [])
+            own, other = own_copy(one, of_this), other_copy(one, of_this)
+            if own is not None:
+                found = Ready(one.message, own.broker, own.queue_id)
+                self._journal.sent(found, Receipt(own.message_id, own.queue_offset, how="found"), _now())
+                self.result.found += 1
+            elif other is not None and self._options.looks_up and not self._options.send_again:
+                self._journal.there(one, other.message_id, _now())
+                self._plan.omit(LeftOut(one.message.origin, "already-there"))
+                self.result.there += 1
+            else:
+                missing.append(one)
+                continue
+            self._unknown.discard(one.message.origin.identity)
+        return missing
+
+    def _is_unknown(self, one: Ready) -> bool:
+        return one.message.origin.identity in self._unknown
+
+    def _settle(self, topics: set[str]) -> None:
+        """Wait until what was sent without an answer can be found, if it was stored."""
+        time.sleep(max(0.0, self._settled - time.monotonic()))
+        if not self._cluster.wait_until_indexed(sorted(topics), _INDEX_PATIENCE_S):
+            self.result.unproven += 1
+
+    def _next_batch(self, queue: deque[Ready]) -> Batch:
+        """Take what is sent together from the front of a queue."""
+        batch = [queue.popleft()]
+        size = batch_size(batch[0].message)
+        limit = min(MAX_BATCH_BYTES, self._plan_limit(batch[0]))
+        while queue and len(batch) < self._most:
+            following = queue[0].message
+            size += batch_size(following)
+            if size > limit or not can_share(
+                batch[0].message, following, loose_born_time=self._options.loose_born_time
+            ):
+                break
+            batch.append(queue.popleft())
+        return batch
+
+    def _plan_limit(self, one: Ready) -> int:
+        facts = self._plan.brokers.get(one.broker)
+        return MAX_BATCH_BYTES if facts is None else facts.max_message_size
+
+    def _round(self, batches: list[Batch], waiting: Waiting) -> None:
+        """Send one batch of each queue and wait for all answers; what is not done goes back to its queue's front."""
+        self._pace(sum(map(len, batches)))
+        self._journal.sending(batches, _now())
+        left = self._outcomes(batches)
+        for batch in left:
+            one = batch[0]
+            queue = waiting[one.message.topic, TargetQueue(one.queue_id, one.broker)]
+            queue.extendleft(reversed(batch))
+        if self.result.refused and not self._options.keeps_going:
+            raise Stopped
+
+    def _outcomes(self, batches: list[Batch]) -> list[Batch]:
+        """Send batches until each has an outcome; those that are still to be sent."""
+        try:
+            answers = self._exchange(batches)
+        except PeerError as error:
+            return self._after_failure(batches, error)
+        self._failing_since = None
+        if any(isinstance(answer, Answered) for answer in answers):
+            self._busy_since = None
+        left, busy = [], []
+        for batch, answer in zip(batches, answers, strict=True):
+            if isinstance(answer, Answered):
+                self._note_sent(batch, answer)
+            elif isinstance(answer, Busy):
+                busy.append((batch, answer))
+            elif len(batch) > 1 and answer.error.code in _DIVISIBLE:
+                left += self._one_by_one(batch)
+            else:
+                self._note_refused(batch, answer)
+        return left + self._when_less_busy(busy)
+
+    def _exchange(self, batches: Sequence[Batch]) -> list[Answered | Refused | Busy]:
+        """Send all, and read all answers; raises PeerError, after which the outcome of none is known."""
+        under_way: dict[str, list[tuple[int, int]]] = {}
+        for place, batch in enumerate(batches):
+            route = self._cluster.route(batch[0].message.topic)
+            address = route.masters.get(batch[0].broker) if route else None
+            if address is None:
+                raise PeerError(f"{batch[0].broker}: the name server knows no master of it")
+            request = send_request([one.message for one in batch], batch[0].broker, batch[0].queue_id)
+            (number,) = self._cluster.connection(address).send([request])
+            under_way.setdefault(address, []).append((place, number))
+        answers: dict[int, Answered | Refused | Busy] = {}
+        for address, sent in under_way.items():
+            responses = self._cluster.connection(address).answers([number for _, number in sent])
+            for (place, _), response in zip(sent, responses, strict=True):
+                answers[place] = read_answer(response, batches[place])
+        return [answers[place] for place in range(len(batches))]
+
+    def _one_by_one(self, batch: Batch) -> list[Batch]:
+        """Send a batch that was refused as single messages, so that the others get through."""
+        missing = self._patiently(partial(self._look_for, batch))
+        for number, one in enumerate(missing):
+            left = self._outcomes([[one]])
+            if left:
+                return [[*(each for few in left for each in few), *missing[number + 1 :]]]
+            if self.result.refused and not self._options.keeps_going:
+                break
+        return []
+
+    def _when_less_busy(self, busy: Sequence[tuple[Batch, Busy]]) -> list[Batch]:
+        """Batches that a broker has not taken for now, after a pause; refused where it has not for too long."""
+        if not busy:
+            self._busy_since = None
+            return []
+        now = time.monotonic()
+        self._busy_since = self._busy_since or now
+        waited = now - self._busy_since
+        left = []
+        for batch, answer in busy:
+            if waited > min(self._options.patience, answer.patience):
+                self._note_refused(batch, Refused(answer.error))
+            else:
+                left.append(batch)
+        time.sleep(min(_MAX_PAUSE_S, max(_FIRST_PAUSE_S, waited / 2)) if left else 0.0)
+        return left
+
+    def _after_failure(self, batches: list[Batch], error: PeerError) -> list[Batch]:
+        """Find out which messages are on the target after a connection failed; the others are left."""
+        self._failing_since = self._failing_since or time.monotonic()
+        if time.monotonic() - self._failing_since > self._options.patience:
+            raise error
+        self._cluster.forget()
+        self._unknown.update(one.message.origin.identity for batch in batches for one in batch)
+        self._settled = time.monotonic() + SETTLE_S
+        found = [self._patiently(partial(self._look_for, batch)) for batch in batches]
+        return [missing for missing in found if missing]
+
+    def _look_for(self, batch: Batch) -> Batch:
+        """The messages of a batch that are not on the target; receipts for the others."""
+        self._settle({batch[0].message.topic})
+        missing = []
+        for one, copies in zip(batch, look_up(self._cluster, batch), strict=True):
+            own = own_copy(one, copies)
+            if own is None:
+                missing.append(one)
+                continue
+            found = Ready(one.message, own.broker, own.queue_id)
+            self._journal.sent(found, Receipt(own.message_id, own.queue_offset, how="found"), _now())
+            self._unknown.discard(one.message.origin.identity)
+            self.result.found += 1
+        return missing
+
+    def _patiently(self, ask: Callable[[], Batch]) -> Batch:
+        """The answer of `ask`, which is called again while the cluster is away; raises PeerError after `patience`."""
+        deadline = time.monotonic() + self._options.patience
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                return ask()
+            except PeerError as error:
+                if isinstance(error, RefusedError) or time.monotonic() + pause > deadline:
+                    raise
+            self._cluster.forget()
+            time.sleep(pause)
+            pause = min(_MAX_PAUSE_S, 2 * pause)
+
+    def _note_sent(self, batch: Batch, answer: Answered) -> None:
+        now = _now()
+        for one, receipt in zip(batch, answer.receipts, strict=True):
+            self._journal.sent(one, receipt, now)
+            self._unknown.discard(one.message.origin.identity)
+            self.result.sent += 1
+            if receipt.status is not None:
+                self.result.less_safe[receipt.status] = self.result.less_safe.get(receipt.status, 0) + 1
+
+    def _note_refused(self, batch: Batch, answer: Refused) -> None:
+        now = _now()
+        for one in batch:
+            self._journal.refused(one, answer.error.code, str(answer.error), now)
+        self.result.refused += len(batch)
+        self.result.first_refusal = self.result.first_refusal or answer.error
+
+    def _pace(self, count: int) -> None:
+        """Wait until `count` more messages may be sent."""
+        if self._options.rate is None:
+            return
+        now = time.monotonic()
+        time.sleep(max(0.0, self._next_send - now))
+        self._next_send = max(self._next_send, now) + count / self._options.rate
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,52 @@
+"""Tables that are too wide for their terminal: each row as a few lines, a name and a value on each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from rmqtool.show.wrapping import wrapped
+
+_GAP = 2  # columns between two of a table
+_LEAST = 12  # columns of a terminal to which texts may be folded
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d\S*|-|")
+
+
+def is_time(texts: Sequence[str]) -> bool:
+    """Whether a column holds times, which are not folded."""
+    return any(len(text) > 1 for text in texts) and all(map(_TIME.fullmatch, texts))
+
+
+def fits(shown: Table, width: int) -> bool:
+    """Whether a table can be shown in so many columns without numbers and times being folded."""
+    return sum(map(_least, shown.columns)) + _GAP * (len(shown.columns) - 1) <= width
+
+
+def record_lines(shown: Table, console: Console) -> Iterator[Text]:
+    """The title, and the rows of a table as lines; between two rows is an empty line."""
+    if shown.title:
+        yield Text(str(shown.title), style="bold")
+    names = [_text(column.header).plain for column in shown.columns]
+    label = max(map(len, names), default=0) + _GAP
+    for number, row in enumerate(zip(*(column.cells for column in shown.columns), strict=True)):
+        if number:
+            yield Text()
+        for name, cell in zip(names, map(_text, row), strict=True):
+            head = name
+            for line in wrapped(cell.plain, max(console.width - label, _LEAST)):
+                yield Text.assemble((f"{head:<{label}}", "dim"), (line, cell.style))
+                head = ""
+
+
+def _least(column: Column) -> int:
+    widest = max(cell_len(_text(cell).plain) for cell in (column.header, *column.cells))
+    return widest if column.no_wrap else min(widest, _LEAST)
+
+
+def _text(cell: object) -> Text:
+    return cell if isinstance(cell, Text) else Text(str(cell))

@@ -1,0 +1,68 @@
+"""Places on other machines: a name below one of them, and the copying of a directory to there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from rmqtool.base.filesystems import file_system
+from rmqtool.base.paths import path_of
+from rmqtool.base.remote_path import RemotePath
+from tests.other_machines.servers import hdfs_cluster, s3_server, s3_uri
+from tests.spark.conftest import cluster, spark
+
+
+class Place(NamedTuple):
+    """Where a server keeps things: its kind, and the `uri` of a name."""
+
+    kind: str
+    uri: Callable[[str], str]
+
+    def put(self, directory: Path, name: str) -> str:
+        """Copy a directory, or a file, to a name; its URI."""
+        from pyarrow.fs import copy_files
+
+        path = remote(self.uri(name))
+        system, prefix = file_system(path.scheme, path.authority)
+        if directory.is_dir():
+            system.create_dir(f"{prefix}{path.key}", recursive=True)
+        copy_files(str(directory), f"{prefix}{path.key}", destination_filesystem=system)
+        return self.uri(name)
+
+
+def remote(uri: str) -> RemotePath:
+    """The path of a URI, which is one of another machine."""
+    path = path_of(uri)
+    assert isinstance(path, RemotePath)
+    return path
+
+
+@pytest.fixture(scope="session")
+def s3_place() -> Iterator[str]:
+    """Host and port of an S3 server."""
+    with s3_server() as place:
+        yield place
+
+
+@pytest.fixture(scope="session")
+def s3(s3_place: str) -> Place:
+    return Place("s3", lambda name: s3_uri(s3_place, name))
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with hdfs_cluster(tmp_path_factory.mktemp("hdfs")) as root:
+        yield Place("hdfs", lambda name: f"{root}/{name}")
+
+
+@pytest.fixture(params=["s3", "hdfs"])
+def place(request: pytest.FixtureRequest) -> Place:
+    """Each kind of server."""
+    found: Place = request.getfixturevalue(request.param)
+    return found
+
+
+__all__ = ["cluster", "spark"]  # fixtures

@@ -1,0 +1,114 @@
+"""Commands that read give the same answers where a store lies on another machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.base.errors import Exit
+from tests.commands.running import rmqtool
+from tests.conftest import GoldenStore
+from tests.other_machines.conftest import Place, remote
+
+pytestmark = pytest.mark.slow
+
+OF_THIS_MACHINE = {"commitlog.sparse", "store.modification-times"}
+"""What only the store's own machine shows."""
+
+
+def shown(uri: str) -> str:
+    """The store as output names it: without credentials and options."""
+    return str(remote(uri))
+
+
+def verified(path: Path | str, *options: str) -> dict[str, Any]:
+    """The document of a verification, less what differs between machines."""
+    document: dict[str, Any] = rmqtool("verify", str(path), "--json", *options).document
+    result = document["result"]
+    result["checks"] = [check for check in result["checks"] if check["code"] not in OF_THIS_MACHINE]
+    result["unproven"] = [text for text in result["unproven"] if "whether a broker runs" not in text]
+    return document
+
+
+STORES = {"s3": "4.9.7-trimmed", "hdfs": "4.4.0-killed"}
+"""One store for each kind of server: a whole verification is hundreds of requests."""
+
+
+def test_a_verification_says_the_same(golden_store: GoldenStore, place: Place) -> None:
+    """All of the document, and with two processes; that locks and times stay behind is said."""
+    name = STORES[place.kind]
+    store = golden_store(name)
+    uri = place.put(store, f"verify/{name}")
+    local = verified(store)
+    for options in ((), ("-j", "2")):
+        there = verified(uri, *options)
+        assert str(there).replace(shown(uri), str(store)) == str(local)
+    texts = rmqtool("verify", uri, "--json").document["result"]["unproven"]
+    assert any("whether a broker runs" in text for text in texts)
+
+
+def test_inspect_shows_the_same(golden_store: GoldenStore, place: Place) -> None:
+    """A whole store, with all records too, and each kind of place in it."""
+    store = golden_store(STORES[place.kind])
+    uri = place.put(store, "inspect/store")
+    base, _, query = uri.partition("?")
+    for options in (("--json",), ("--json", "--scan")):
+        here, there = (rmqtool("inspect", str(path), *options) for path in (store, uri))
+        assert there.out.replace(shown(uri), str(store)) == here.out
+    for path in ("commitlog", "consumequeue", "index", "config", "checkpoint"):
+        here = rmqtool("inspect", store / path, "--json", "--limit", "100")
+        there = rmqtool("inspect", f"{base}/{path}?{query}", "--json", "--limit", "100")
+        assert (there.status, there.out) == (here.status, here.out), path
+
+
+def test_a_query_finds_the_same(golden_store: GoldenStore, place: Place) -> None:
+    """By key, by place in a queue with its trace, and what a group has committed."""
+    store = golden_store(STORES[place.kind])
+    uri = place.put(store, "query/store")
+    records = rmqtool("inspect", store / "commitlog", "--json", "--reverse", "--limit", "100").lines
+    record = next(record for record in records if record["kind"] == "message" and record["keys"])
+    key, topic, queue = record["keys"][0], record["topic"], str(record["queue_id"])
+    for arguments in (
+        ("--key", key, "--topic", topic),
+        ("--topic", topic, "--queue", queue, "--queue-offset", str(record["queue_offset"])),
+        ("--offset", str(record["physical_offset"]), "--trace"),
+    ):
+        here, there = (rmqtool("query", str(path), *arguments, "--json") for path in (store, uri))
+        assert here.status == there.status == Exit.OK
+        assert [without_times(line) for line in there.lines] == [without_times(line) for line in here.lines]
+
+
+def without_times(line: dict[str, Any]) -> dict[str, Any]:
+    """A message of a query, its places less those that have times of files."""
+    places = {name: place for name, place in line.get("places", {}).items() if name not in ("consumers", "retention")}
+    return {**line, "places": places}
+
+
+def test_an_empty_place_is_no_store(place: Place) -> None:
+    for name in ("nothing", "nothing/below"):
+        answer = rmqtool("verify", place.uri(name))
+        assert answer.status == Exit.FAILED
+        assert "no such file or directory" in answer.err
+
+
+def test_a_file_is_no_store(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"content")
+    answer = rmqtool("verify", place.put(tmp_path / "file", "file"))
+    assert (answer.status, "a file, not a directory" in answer.err) == (Exit.NOT_A_STORE, True)
+    assert "secret" not in answer.err
+
+
+@pytest.mark.parametrize("command", ["repair", "rebuild-cq", "rebuild-index", "clean", "undo", "pending", "report"])
+def test_other_commands_refuse_a_uri(command: str, place: Place, tmp_path: Path) -> None:
+    """In one sentence, before anything is asked of the server."""
+    options = ("-o", str(tmp_path / "page")) if command == "report" else ()
+    answer = rmqtool(command, place.uri("store"), *options)
+    assert answer.status == Exit.USAGE
+    assert f"{command} works on stores of this machine only" in answer.err
+
+
+def test_a_log_there_is_not_followed(place: Place) -> None:
+    answer = rmqtool("inspect", place.uri("store/commitlog"), "--follow")
+    assert (answer.status, "--follow works on stores of this machine only" in answer.err) == (Exit.USAGE, True)

@@ -1,0 +1,94 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+
+/** A broker that serves clients of other processes, as lines of standard input say, until these end. */
+final class Serve {
+    private static final long QUIET_MS = 1500; // no message came in that time: a consumer has all
+
+    private final WholeBroker broker;
+
+    private Serve(WholeBroker broker) {
+        this.broker = broker;
+    }
+
+    static void run(Path root) throws Exception {
+        WholeBroker broker = WholeBroker.start(root);
+        Serve serve = new Serve(broker);
+        System.out.println("harness: ready");
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        int number = 0;
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            serve.carryOut(line.split("\t"));
+            System.out.println("harness: done " + ++number);
+        }
+        broker.stop();
+    }
+
+    private void carryOut(String[] words) throws Exception {
+        if (words[0].equals("topic")) {
+            broker.declare(words[1], Integer.parseInt(words[2]));
+        } else if (words[0].equals("batch-topic")) {
+            broker.declareBatch(words[1]);
+        } else if (words[0].equals("permission")) {
+            TopicConfig config = broker.controller.getTopicConfigManager().selectTopicConfig(words[1]);
+            config.setPerm(Integer.parseInt(words[2]));
+            broker.controller.getTopicConfigManager().updateTopicConfig(config);
+            broker.controller.registerBrokerAll(false, false, true);
+        } else if (words[0].equals("consume")) {
+            Files.write(Path.of(words[4]), Json.bytes(consume(words[1], words[2], Integer.parseInt(words[3]))));
+        } else {
+            throw new IllegalArgumentException(words[0]);
+        }
+    }
+
+    /** All messages of a topic, at least `count`, as a real consumer gets them. */
+    private static List<Object> consume(String group, String topic, int count) throws Exception {
+        ConcurrentLinkedQueue<Object> taken = new ConcurrentLinkedQueue<>();
+        AtomicLong last = new AtomicLong();
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        consumer.setNamesrvAddr(WholeBroker.NAME_SERVER);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(topic, "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) {
+                taken.add(seen(message));
+            }
+            last.set(System.currentTimeMillis());
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        try {
+            WholeBroker.await("consumed of " + topic, taken::size, count);
+            WholeBroker.await("quiet", () -> System.currentTimeMillis() - Math.max(last.get(), 1), QUIET_MS);
+        } finally {
+            consumer.shutdown();
+        }
+        return new ArrayList<>(taken);
+    }
+
+    private static Map<String, Object> seen(MessageExt message) {
+        Map<String, String> properties = new TreeMap<>(message.getProperties());
+        return Json.object("topic", message.getTopic(), "queue_id", message.getQueueId(),
+            "queue_offset", message.getQueueOffset(), "physical_offset", message.getCommitLogOffset(),
+            "message_id", message.getMsgId(), "born_timestamp", message.getBornTimestamp(),
+            "flag", message.getFlag(), "sys_flag", message.getSysFlag(),
+            "reconsume_times", message.getReconsumeTimes(), "properties", properties,
+            "body", Base64.getEncoder().encodeToString(message.getBody()));
+    }
+}

@@ -1,0 +1,144 @@
+"""A whole broker that serves programs of this machine, in a network of its own: where a replay is sent to."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tests.real_broker.harness import GEOMETRY
+from tests.real_broker.jvm import Jvm
+from tests.real_broker.loopback import JOIN, UNAVAILABLE
+from tests.real_broker.tools import HarnessError, HarnessUnavailable
+
+NAME_SERVER = "127.0.0.1:9876"
+_LOOPBACK = Path(__file__).parent / "loopback.py"
+_SETTINGS = {
+    **GEOMETRY,
+    "mappedFileSizeCommitLog": "1048576",
+    "maxHashSlotNum": "5000",
+    "maxIndexNum": "20000",
+    "deleteWhen": "24",
+    "diskMaxUsedSpaceRatio": "95",
+    "autoCreateTopicEnable": "false",
+    "waitTimeMillsInSendQueue": "1000",
+    "timerWheelEnable": "true",
+    "mappedFileSizeTimerLog": "5200",
+    "flushConsumerOffsetInterval": "500",
+}
+_HOLD = "import sys; print('here', flush=True); sys.stdin.read()"
+
+
+class Served:
+    """A broker with its name server, which can be killed and started again in the same network."""
+
+    def __init__(self, version: str, root: Path, scratch: Path, settings: Mapping[str, str], network: int) -> None:
+        self._version = version
+        self._root = root
+        self._scratch = scratch
+        self._settings = {**_SETTINGS, **settings}
+        self._network = network
+        self._jvm: Jvm | None = None
+        self._starts = 0
+        self._asked = 0
+
+    def start(self) -> None:
+        """Start it, again after `kill` or `stop`."""
+        self._starts += 1
+        self._asked = 0
+        scratch = self._scratch / f"start-{self._starts}"
+        scratch.mkdir()
+        arguments = ["serve", str(self._root)]
+        self._jvm = Jvm(self._version, scratch, self._settings, arguments, whole=True, network=self._network)
+        self._jvm.wait_ready()
+
+    def declare(self, topic: str, queues: int) -> None:
+        """Make a topic, or register it anew after a start."""
+        self._ask("topic", topic, str(queues))
+
+    def declare_batch(self, topic: str) -> None:
+        """Make a topic with a batch consume queue."""
+        self._ask("batch-topic", topic)
+
+    def permit(self, topic: str, permission: int) -> None:
+        """Set the permission of a topic (`PermName`): 4 is to read only."""
+        self._ask("permission", topic, str(permission))
+
+    def consume(self, topic: str, count: int, group: str | None = None) -> list[dict[str, Any]]:
+        """All messages of a topic, at least `count`, as a real consumer gets them, by default of a new group."""
+        file = self._scratch / f"consumed-{self._starts}-{self._asked}.json"
+        self._ask("consume", group or file.stem, topic, str(count), str(file))
+        found: list[dict[str, Any]] = json.loads(file.read_bytes())
+        return found
+
+    def program(self, *words: object) -> list[str]:
+        """A command line in the broker's network."""
+        return [sys.executable, str(_LOOPBACK), JOIN, str(self._network), *map(str, words)]
+
+    def command(self, *arguments: object) -> list[str]:
+        """The command line of rmqtool in the broker's network."""
+        return self.program(sys.executable, "-m", "rmqtool", *arguments)
+
+    def replay(self, source: Path, *options: object, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+        """Run `rmqtool replay` against it."""
+        command = self.command("replay", source, "--nameserver", NAME_SERVER, *options)
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+
+    def kill(self) -> None:
+        """End it as ``kill -9`` does."""
+        if self._jvm is not None:
+            self._jvm.kill()
+
+    def stop(self) -> None:
+        """Let it end cleanly."""
+        if self._jvm is not None:
+            self._jvm.finish()
+
+    def _ask(self, *words: str) -> None:
+        self._asked += 1
+        if self._jvm is None:
+            raise HarnessError("the broker is not started")
+        self._jvm.tell("\t".join(words), f"harness: done {self._asked}\n")
+
+
+@contextmanager
+def served(version: str, root: Path, settings: Mapping[str, str] | None = None) -> Iterator[Served]:
+    """Run a broker of a release on `root`; it is killed at the end, unless it was stopped."""
+    root.mkdir(exist_ok=True)
+    with TemporaryDirectory(prefix="rmqtool-served-") as scratch, _network() as network:
+        broker = Served(version, root, Path(scratch), settings or {}, network)
+        try:
+            broker.start()
+            yield broker
+        finally:
+            broker.kill()
+
+
+@contextmanager
+def _network() -> Iterator[int]:
+    """A process that holds a network with nothing but loopback; its id."""
+    command = [sys.executable, str(_LOOPBACK), sys.executable, "-c", _HOLD]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            if holder.stdout is None or holder.stdout.readline() != "here\n":
+                if holder.wait(10) == UNAVAILABLE:
+                    raise HarnessUnavailable("a broker that serves needs a network namespace of its own (Linux, root)")
+                raise HarnessError("no network for the broker")
+            yield holder.pid
+        finally:
+            holder.kill()
+
+
+def wait_for(what: str, is_so: Any, patience: float = 60) -> None:
+    """Return when `is_so` says so."""
+    deadline = time.monotonic() + patience
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise HarnessError(f"{what}: not within {patience} s")
+        time.sleep(0.01)
