@@ -7,6 +7,7 @@ from typing import Any
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.formats import rocksdb_rows as rows
+from rmqtool.formats.rocksdb_config_rows import config_entry
 from rmqtool.inspect.locate import Location
 from rmqtool.inspect.options import ListingOptions
 from rmqtool.scan.filters import Filters
@@ -19,7 +20,7 @@ _DATABASES: Mapping[str, Mapping[str, rows.Decoder]] = {
     "consumequeue_rocksdb": _QUEUES,
     "rocksdbstore": {"default": rows.index_entry, "timer": rows.timer_entry, "trans": rows.transaction_entry},
     "kvStore": {"popState": rows.pop_entry},
-    "rdb": {"default": rows.config_entry},
+    "rdb": {"default": config_entry},
 }
 """The families of each directory; those of the other ones, in `config/`, hold names with JSON."""
 _SECRET = ("users", "acls")

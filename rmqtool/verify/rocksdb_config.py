@@ -14,7 +14,8 @@ from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.layout import FormatError
-from rmqtool.formats.rocksdb_rows import config_entry, json_entry
+from rmqtool.formats.rocksdb_config_rows import config_entry
+from rmqtool.formats.rocksdb_rows import json_entry
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, load_offsets
 from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.rocksdb_config import FORBIDDEN, SECOND, SINGLE, TABLES, VERSION_FAMILY, load_table

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rocksdict import Options, Rdict
 
+from rmqtool.formats.rocksdb_config_rows import config_offset_row
 from rmqtool.formats.rocksdb_log import crc32c, first_damage
-from rmqtool.formats.rocksdb_rows import config_offset_row
 from rmqtool.rebuild.new_database import write_database
 from rmqtool.store.rocksdb import RocksDb
 from tests.changed_rocksdb import changed
