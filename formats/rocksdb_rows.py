@@ -16,8 +16,6 @@ from construct import (
     Const,
     Construct,
     GreedyBytes,
-    Int8ub,
-    Int16ub,
     Int32sb,
     Int32ub,
     Int64sb,
@@ -28,17 +26,17 @@ from construct import (
 from .java import decode_text
 from .layout import FormatError, build, dtype_of, parse, struct_of
 
-_CONTROL = Const(1, Byte)  # AbstractRocksDBStorage.CTRL_1
+CONTROL = Const(1, Byte)  # AbstractRocksDBStorage.CTRL_1
 CHECKPOINT_TOPIC = b"CHECKPOINT_TOPIC"  # RocksDBConsumeQueueOffsetTable: the end of what was dispatched
 LAST_UNIT = b"max"  # RocksDBConsumeQueueOffsetTable.MAX_BYTES
 
 QueueUnitKey = Struct(
     "topic_length" / Int32ub * "size of the topic, bytes",
-    "control_1" / _CONTROL * "1",
+    "control_1" / CONTROL * "1",
     "topic" / Bytes(this.topic_length) * "the topic in UTF-8",
-    "control_2" / _CONTROL * "1",
+    "control_2" / CONTROL * "1",
     "queue_id" / Int32sb * "the queue's id",
-    "control_3" / _CONTROL * "1",
+    "control_3" / CONTROL * "1",
     "queue_offset" / Int64sb * "the unit's offset in the queue",
 )
 QueueUnitValue = Struct(
@@ -49,11 +47,11 @@ QueueUnitValue = Struct(
 )
 QueueBoundKey = Struct(
     "topic_length" / Int32ub * "size of the topic, bytes",
-    "control_1" / _CONTROL * "1",
+    "control_1" / CONTROL * "1",
     "topic" / Bytes(this.topic_length) * "the topic in UTF-8",
-    "control_2" / _CONTROL * "1",
+    "control_2" / CONTROL * "1",
     "bound" / Bytes(3) * "max or min",
-    "control_3" / _CONTROL * "1",
+    "control_3" / CONTROL * "1",
     "queue_id" / Int32sb * "the queue's id",
 )
 QueueBoundValue = Struct(
@@ -62,27 +60,6 @@ QueueBoundValue = Struct(
 )
 DispatchedValue = Struct("dispatched_end" / Int64sb * "commit log position behind the last dispatched record, bytes")
 
-ConfigKey = Struct(
-    "mark" / Const(1, Byte) * "1",
-    "table" / Int16ub * "TableId: 1 offsets, 2 pull offsets, 3 topics, 4 groups",
-    "record" / Int8ub * "RecordType: 1 data version, 2 data",
-    "rest" / GreedyBytes * "what is named, by table",
-)
-NameRest = Struct("length" / Int16ub * "size of the name, bytes", "name" / Bytes(this.length) * "topic or group")
-OffsetRest = Struct(
-    "group_length" / Int16ub * "size of the group, bytes",
-    "group" / Bytes(this.group_length) * "the consumer group",
-    "control_1" / _CONTROL * "1",
-    "topic_length" / Int16ub * "size of the topic, bytes",
-    "topic" / Bytes(this.topic_length) * "the topic",
-    "control_2" / _CONTROL * "1",
-    "queue_id" / Int32sb * "the queue's id",
-)
-DataVersionValue = Struct(
-    "state_version" / Int64sb * "of the controller",
-    "timestamp" / Int64sb * "last change, epoch ms",
-    "counter" / Int64sb * "number of changes",
-)
 Number = Struct("number" / Int64sb * "a number")
 TimerKey = Struct(
     "delivery_timestamp" / Int64sb * "when the message is due, epoch ms",
@@ -132,10 +109,6 @@ _TRANSACTION_VALUE = struct_of(dtype_of(TransactionValue), "check_times", "messa
 _OFFSET_SIZE, _QUEUE_ID_SIZE = 8, 4
 _SEPARATOR = b"@"
 _PROGRESS = (INDEXED_TO, b"lastStoreTimeStamp", TIMERS_INDEXED_TO, TIMELINE)
-_TABLES = {1: "consumerOffset", 2: "pullOffset", 3: "topic", 4: "subscriptionGroup"}
-_DATA_VERSION, _DATA = 1, 2
-_VERSION_NAME = b"data_version"
-_JSON_MARK = b"\x01"  # SerializationType.JSON
 
 
 class Row(NamedTuple):
@@ -194,7 +167,7 @@ def queue_bound(key: bytes, value: bytes) -> Row:
             raise FormatError(f"{key.hex()} is not a topic, bound and queue")
         names = {"topic": decode_text(key[5:end]), "bound": decode_text(bound), "queue_id": queue_id}
         if key[5:end] == CHECKPOINT_TOPIC:
-            return Row("dispatched-end", names, _fields(DispatchedValue, value))
+            return Row("dispatched-end", names, fields_of(DispatchedValue, value))
         fields = dict(zip(_BOUND_FIELDS, _BOUND_VALUE.unpack(value), strict=True))
     except (struct.error, OverflowError) as error:
         raise FormatError(f"the end of a queue has a key of 14 bytes and the topic, a value of 16: {error}") from error
@@ -204,49 +177,6 @@ def queue_bound(key: bytes, value: bytes) -> Row:
 def json_entry(key: bytes, value: bytes) -> Row:
     """An entry of a table of version 1: a topic, a group, the offsets of ``topic@group``."""
     return Row("config-entry", {"name": decode_text(key)}, json=decode_text(value))
-
-
-def config_entry(key: bytes, value: bytes) -> Row:
-    """A row of `config/rdb`, version 2."""
-    fields = _fields(ConfigKey, key, keep=("rest",))
-    table = _TABLES.get(fields["table"])
-    is_version = fields["record"] == _DATA_VERSION and fields["rest"] == _VERSION_NAME
-    if table is None or not (is_version or fields["record"] == _DATA):
-        raise FormatError(f"table {fields['table']} with record {fields['record']} is not known")
-    named = {"table": table}
-    if is_version:
-        return Row("config-version", named, _fields(DataVersionValue, value))
-    if table in ("consumerOffset", "pullOffset"):
-        rest = _fields(OffsetRest, fields["rest"])
-        return Row("committed-offset", named | rest, {"offset": _fields(Number, value)["number"]})
-    if not value.startswith(_JSON_MARK):
-        raise FormatError(f"a value that begins with {value[:1].hex() or 'nothing'} instead of 01 for JSON")
-    return Row("config-entry", named | _fields(NameRest, fields["rest"]), json=decode_text(value[1:]))
-
-
-def config_version_row(table: str, state_version: int, timestamp: int, counter: int) -> tuple[bytes, bytes]:
-    """The row of `config/rdb` that says how often a table was changed, and when, epoch ms."""
-    fields = {"state_version": state_version, "timestamp": timestamp, "counter": counter}
-    return _config_key(table, _DATA_VERSION, _VERSION_NAME), build(DataVersionValue, fields)
-
-
-def config_json_row(table: str, name: str, text: str) -> tuple[bytes, bytes]:
-    """The row of `config/rdb` of a topic or a group; `text` is its JSON."""
-    data = name.encode()
-    return _config_key(table, _DATA, build(NameRest, {"length": len(data), "name": data})), _JSON_MARK + text.encode()
-
-
-def config_offset_row(group: str, topic: str, queue_id: int, offset: int) -> tuple[bytes, bytes]:
-    """The row of `config/rdb` of a committed offset."""
-    names = {"group": group.encode(), "topic": topic.encode()}
-    lengths = {f"{name}_length": len(data) for name, data in names.items()}
-    rest = build(OffsetRest, {**names, **lengths, "queue_id": queue_id})
-    return _config_key("consumerOffset", _DATA, rest), build(Number, {"number": offset})
-
-
-def _config_key(table: str, record: int, rest: bytes) -> bytes:
-    number = next(number for number, name in _TABLES.items() if name == table)
-    return build(ConfigKey, {"table": number, "record": record, "rest": rest})
 
 
 def index_prefix(hour: int, topic: str | None = None, key_type: str = "", key: str = "") -> bytes:
@@ -269,7 +199,7 @@ def index_entry(key: bytes, value: bytes) -> Row:
     """A key of a message in `rocksdbstore`, or how far the index has come."""
     if key in _PROGRESS:
         return _progress(key, value)
-    fields = _fields(IndexKey, key, keep=("names",))
+    fields = fields_of(IndexKey, key, keep=("names",))
     names, offset = fields.pop("names")[:-_OFFSET_SIZE], key[-_OFFSET_SIZE:]
     topic, kind, *words = _words(names, ends=True)
     if kind not in ("K", "T", "U") or not words:
@@ -278,14 +208,14 @@ def index_entry(key: bytes, value: bytes) -> Row:
     if len(words) > 1:
         fields["key"] = "@".join(words[:-1])
     fields["physical_offset"] = int.from_bytes(offset, "big", signed=True)
-    return Row("index-entry", fields, {"store_timestamp": _fields(Number, value)["number"]})
+    return Row("index-entry", fields, {"store_timestamp": fields_of(Number, value)["number"]})
 
 
 def timer_entry(key: bytes, value: bytes) -> Row:
     """A timer message in `rocksdbstore`, or how far the time line has come."""
     if key in _PROGRESS:
         return _progress(key, value)
-    return Row("timer-entry", _fields(TimerKey, key), _fields(TimerValue, value))
+    return Row("timer-entry", fields_of(TimerKey, key), fields_of(TimerValue, value))
 
 
 def timer_row(key: bytes, value: bytes) -> tuple[int, int]:
@@ -308,15 +238,15 @@ def transaction_entry(key: bytes, value: bytes) -> Row:
     """A half message in `rocksdbstore` that has no answer yet, or how far the scan of them has come."""
     if key in _PROGRESS:
         return _progress(key, value)
-    fields = _fields(TransactionKey, key, keep=("names",))
+    fields = fields_of(TransactionKey, key, keep=("names",))
     topic, *transaction = _words(fields.pop("names"), ends=False)
     fields |= {"topic": topic, "transaction_id": "@".join(transaction)}
-    return Row("half-message", fields, _fields(TransactionValue, value))
+    return Row("half-message", fields, fields_of(TransactionValue, value))
 
 
 def pop_entry(key: bytes, value: bytes) -> Row:
     """A message in `kvStore` that a POP consumer holds."""
-    fields = _fields(PopKey, key, keep=("names",))
+    fields = fields_of(PopKey, key, keep=("names",))
     names = fields.pop("names")
     numbers = names[-(_QUEUE_ID_SIZE + 1 + _OFFSET_SIZE) :]
     group, _, topic = names[: -len(numbers)].rpartition(_SEPARATOR)[0].partition(_SEPARATOR)
@@ -330,7 +260,7 @@ def pop_entry(key: bytes, value: bytes) -> Row:
 
 
 def _progress(key: bytes, value: bytes) -> Row:
-    return Row("progress", {"name": decode_text(key)}, _fields(Number, value))
+    return Row("progress", {"name": decode_text(key)}, fields_of(Number, value))
 
 
 def _words(names: bytes, *, ends: bool) -> list[str]:
@@ -342,7 +272,7 @@ def _words(names: bytes, *, ends: bool) -> list[str]:
     return [decode_text(word) for word in inner]
 
 
-def _fields(layout: Construct, data: bytes, keep: tuple[str, ...] = ()) -> dict[str, Any]:
+def fields_of(layout: Construct, data: bytes, keep: tuple[str, ...] = ()) -> dict[str, Any]:
     """The fields without lengths and marks, names as text but for those to `keep`; raise FormatError for bytes left."""
     parsed = parse(layout, data)
     if build(layout, parsed) != data:

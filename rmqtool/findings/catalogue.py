@@ -23,6 +23,7 @@ from rmqtool.findings.export import EXPORTS
 from rmqtool.findings.finding import Finding, Severity
 from rmqtool.findings.index_and_checkpoint import DERIVED
 from rmqtool.findings.rebuild import REBUILDS
+from rmqtool.findings.rocksdb import ROCKSDB
 from rmqtool.findings.start import STARTS
 from rmqtool.findings.store_and_config import CONFIG, STORE
 from rmqtool.findings.timer import TIMER
@@ -34,7 +35,7 @@ _FAULT = re.compile(r"[fF]0*(\d{1,2})", re.ASCII)
 
 _TABLES = (
     *(STARTS, STORE, OWN_RUNS, LOG_FILES, LOG_LOSSES, RECORDS, MESSAGES),
-    *(CONSUME_QUEUE_FILES, CONSUME_QUEUES, DERIVED, TIMER, CONFIG, CONFIG_LOSSES, UPGRADES),
+    *(CONSUME_QUEUE_FILES, CONSUME_QUEUES, DERIVED, TIMER, CONFIG, CONFIG_LOSSES, ROCKSDB, UPGRADES),
     *(CLEANING, REBUILDS, EXPORTS),
 )
 

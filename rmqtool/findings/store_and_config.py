@@ -133,7 +133,7 @@ STORE = (
         "are not indexed until the log has grown past the old end",
         versions=(("before 5.4.0", "does not know it."), ("5.4.0 and later", "makes it again when it is missing.")),
         repair="None is needed.",
-        not_detected="`inspect` lists its rows; whether they fit the log is not checked.",
+        not_detected="Without the package rocksdict its rows are not read.",
     ),
     Entry(
         code="store.disk-full",
@@ -246,7 +246,8 @@ CONFIG = (
         effect="none: the broker reads them",
         versions=(("before 5.1.4", "reads JSON only."), ("5.1.4 and later", "takes the newer one of the two.")),
         repair="None is needed.",
-        not_detected="Without the package rocksdict the JSON files count, which may be old. Nothing checks the rows.",
+        not_detected="Without the package rocksdict the JSON files count, which may be old, and no row is checked. "
+        "Nothing shows that a single row is gone, unless the store has messages of its topic.",
     ),
     Entry(
         code="config.backup-differs",

@@ -82,4 +82,28 @@ TIMER = (
         repair="Restore config/timercheck as it was when the broker stopped. Without it: " + _RESET_TEXT,
         remedy=_RESET,
     ),
+    Entry(
+        code="timer.row",
+        fault="F59",
+        severity="error",
+        title="A timer in RocksDB leads to no message",
+        what="A row of the family timer of rocksdbstore is of another form, or leads to no message of the timer's "
+        "topic with its unique key and size.",
+        how="The log or the database was restored from another time, or a disk error.",
+        effect="the message is not delivered",
+        versions=(("5.4.0 and later", "keep timers there with timerRocksDBEnable."),),
+        repair="`rmqtool query` finds the message; send it again once the broker runs.",
+    ),
+    Entry(
+        code="timer.row-missing",
+        fault="F59",
+        severity="error",
+        title="A timer message that waits has no row in RocksDB",
+        what="The time line in rocksdbstore has come past the message, its time has not come, and it has no row.",
+        how="A table of the database is lost, or it was restored from another time.",
+        effect="the message is never delivered",
+        versions=(("5.4.0 and later", "keep timers there with timerRocksDBEnable."),),
+        repair="`rmqtool query STORE --offset` shows the message; send it again once the broker runs.",
+        not_detected="Messages that wait longer than a day, which may stand at another time first.",
+    ),
 )

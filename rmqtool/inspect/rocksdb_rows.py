@@ -7,6 +7,7 @@ from typing import Any
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.formats import rocksdb_rows as rows
+from rmqtool.formats.rocksdb_config_rows import config_entry
 from rmqtool.inspect.locate import Location
 from rmqtool.inspect.options import ListingOptions
 from rmqtool.scan.filters import Filters
@@ -19,11 +20,12 @@ _DATABASES: Mapping[str, Mapping[str, rows.Decoder]] = {
     "consumequeue_rocksdb": _QUEUES,
     "rocksdbstore": {"default": rows.index_entry, "timer": rows.timer_entry, "trans": rows.transaction_entry},
     "kvStore": {"popState": rows.pop_entry},
-    "rdb": {"default": rows.config_entry},
+    "rdb": {"default": config_entry},
 }
 """The families of each directory; those of the other ones, in `config/`, hold names with JSON."""
 _SECRET = ("users", "acls")
 """Databases of passwords, and of who may do what."""
+_PASSWORD = b'"password"'
 _HIDDEN = "(not shown)"
 
 
@@ -62,7 +64,12 @@ def _prefixes(decode: rows.Decoder | None, filters: Filters) -> Iterator[bytes]:
 
 
 def _row(decode: rows.Decoder, key: bytes, value: bytes) -> dict[str, Any]:
-    """A row as its JSON object; one that cannot be decoded in hex, with the reason."""
+    """A row as its JSON object; one that cannot be decoded in hex, with the reason.
+
+    A user's row is hidden in a copy under another name, too: its password tells what it is.
+    """
+    if _PASSWORD in value.lower():
+        decode = _secret
     try:
         row = decode(key, value)
         content = row.fields if row.json is None else parse_fastjson(row.json)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rmqtool.formats.rocksdb_rows import config_json_row, config_offset_row, config_version_row
+from rmqtool.formats.rocksdb_config_rows import config_json_row, config_offset_row, config_version_row
 from rmqtool.rebuild.config_tables import LIGHT_OFFSETS, ConfigTable, Form
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import ROCKSDB_CONFIG_VERSIONS, Version

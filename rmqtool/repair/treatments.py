@@ -30,7 +30,10 @@ _BY_CODE: Mapping[Treatment, tuple[str, ...]] = {
         *("commitlog.gap", "commitlog.last-file-missing", "commitlog.missing"),
         *("commitlog.end-missing", "commitlog.head-missing"),
     ),
-    "decide": ("store.mixed", "commitlog.magic-code-v2"),
+    "decide": (
+        *("store.mixed", "commitlog.magic-code-v2", "config.rocksdb-damaged", "config.row", "store.rocksdb-damaged"),
+        *("timer.row", "timer.row-missing"),
+    ),
     "release": ("start.depends-on-release",),
     "whole-log": ("start.rows-lost",),
     "interrupted": ("store.interrupted-run",),
@@ -78,6 +81,7 @@ _BY_CODE: Mapping[Treatment, tuple[str, ...]] = {
     "none": (
         *("commitlog.queue-offset-restart", "commitlog.queue-offset-gap", "consumequeue.shifted"),
         *("commitlog.property-crc", "commitlog.sys-flag", "upgrade.changed"),
+        *("index.row", "index.row-missing", "store.half-row", "store.pop-row"),
     ),
     "refused": ("start.refuses",),
 }

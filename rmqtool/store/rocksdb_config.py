@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.base.errors import RmqtoolError, UnsupportedError
-from rmqtool.formats.rocksdb_rows import Row, config_entry, json_entry
+from rmqtool.formats.rocksdb_config_rows import config_entry
+from rmqtool.formats.rocksdb_rows import Row, json_entry
 from rmqtool.store.config_json import ConfigFile, load_config
 from rmqtool.store.rocksdb import RocksDb
 from rmqtool.store.store import CONFIG, Store, holds_rocksdb

@@ -110,7 +110,7 @@ def _check_side_store(store: Store, report: Report) -> None:
     used = [name for name in _SIDE_SETTINGS if (store.conf.text(name) or "").lower() == "true"]
     tables = [entry for entry in list_directory(store.root / SIDE_STORE) if entry.name.endswith(".sst")]
     if used:
-        message = f"{', '.join(used)}: whether the database fits the log is not known"
+        message = f"{', '.join(used)}: the broker keeps that in it"
         report.add("store.rocksdb-side-store", message, file=SIDE_STORE)
     elif tables:
         message = f"{len(tables)} tables are in it: index, timers or transactions were kept there"

@@ -18,6 +18,7 @@ from rmqtool.store.store import CONFIG
 from rmqtool.transaction.selections import chosen_until
 from rmqtool.verify.config_loss import check_losses, report_loss
 from rmqtool.verify.offset_witnesses import check_offset_witnesses
+from rmqtool.verify.rocksdb_config import check_config_tables
 from rmqtool.verify.topic_checks import check_topic_lines
 from rmqtool.verify.witnesses import DELAYS, Witnesses
 
@@ -28,6 +29,7 @@ _CLOCK_MS = 1_000
 def check_witnesses(witnesses: Witnesses, report: Report) -> None:
     """Report topics, groups and offsets that the configuration has lost."""
     check_losses(witnesses, report)
+    check_config_tables(witnesses, report)
     check_topic_lines(witnesses, report)
     check_offset_witnesses(witnesses, report)
     _check_delays(witnesses, report)

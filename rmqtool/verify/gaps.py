@@ -97,9 +97,9 @@ def gaps_of_store(store: Store, *, has_log: bool) -> Iterator[Gap]:
         text += "(pip install 'rmqtool[rocksdb]')"
         yield Gap("queues in RocksDB", "not-supported", text, NEEDING_QUEUES)
     yield from _side_store(store)
-    for name in ROCKSDB_CONFIGS:
+    for name in () if is_readable() else ROCKSDB_CONFIGS:
         if holds_rocksdb(store.root / name):
-            text = f"topics, groups and offsets in the RocksDB database {name}, which this version does not check"
+            text = f"topics, groups and offsets in the RocksDB database {name}, which needs the package rocksdict"
             yield Gap(f"configuration in RocksDB ({name})", "not-supported", text, ("config.",))
     compacted = (
         path for path in files_below(store.root / _COMPACTION) if not path.name.startswith(_COMPACTION_CHECKPOINT)
@@ -148,7 +148,7 @@ def _has_started(store: Store) -> bool:
 def _side_store(store: Store) -> Iterator[Gap]:
     """The database `rocksdbstore`, which exists in all stores since 5.4.0, and is empty without its features."""
     directory = store.root / SIDE_STORE
-    if not holds_rocksdb(directory):
+    if is_readable() or not holds_rocksdb(directory):
         return
     used = [what for name, what in _IN_SIDE_STORE.items() if (store.conf.text(name) or "").lower() == "true"]
     kept = [entry.name for entry in list_directory(directory) if holds_rows(entry)]
@@ -156,7 +156,7 @@ def _side_store(store: Store) -> Iterator[Gap]:
         what = " and ".join(used) or "index, timers or transactions"
         codes = ("store.rocksdb-side-store", *(f"{name}." for name in ("index", "timer") if name in what))
         yield Gap(f"{what} in {SIDE_STORE}", "not-supported",
-                  f"{what} in the RocksDB database {SIDE_STORE}, which this version does not read", codes)  # fmt: skip
+                  f"{what} in the RocksDB database {SIDE_STORE}, which needs the package rocksdict", codes)  # fmt: skip
 
 
 def files_below(directory: Path) -> Iterator[Path]:

@@ -47,6 +47,8 @@ from rmqtool.verify.read_errors import UnreadFiles
 from rmqtool.verify.record_checks import finish_end, finish_times
 from rmqtool.verify.request import EarlyEnd, VerifyRequest
 from rmqtool.verify.rocksdb_checks import check_copy, check_database
+from rmqtool.verify.rocksdb_config import check_config_databases
+from rmqtool.verify.rocksdb_side import SIDE_CODES, check_side_stores
 from rmqtool.verify.saved_progress import SavedProgress
 from rmqtool.verify.start import Prediction, Predictor, report_starts
 from rmqtool.verify.store_checks import (
@@ -181,6 +183,10 @@ class Verification:
         check(check_environment, snapshot, report)
         check(check_headers, store, self._index, report, live=self.task.live)
         check(check_upgrade, snapshot, report)
+        if self.request.selection.wants_any("config."):
+            check(check_config_databases, snapshot, report)
+        if any(map(self.request.selection.wants_any, SIDE_CODES)):
+            check(check_side_stores, snapshot, report)
         check(check_index_names, store, [file for file, _ in self._index], report)
 
     def _parts_to_check(self, reader: StoreReader) -> list[AnyPart]:

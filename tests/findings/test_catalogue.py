@@ -132,7 +132,10 @@ def name_of(call: ast.Call) -> str | None:
         ("CommitLog.Gap", ["commitlog.gap"]),
         ("f3", ["commitlog.empty-file"]),
         ("F16", ["commitlog.body-crc", "commitlog.property-crc"]),
-        ("timer", ["timer.wheel-size", "timer.log", "timer.lost", "timer.again"]),
+        (
+            "timer",
+            ["timer.wheel-size", "timer.log", "timer.lost", "timer.again", "timer.row", "timer.row-missing"],
+        ),
         ("F60", []),
         ("F0", []),
         ("", []),

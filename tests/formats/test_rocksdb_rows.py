@@ -10,6 +10,12 @@ from hypothesis import strategies as st
 
 from rmqtool.formats import rocksdb_rows as rows
 from rmqtool.formats.layout import FormatError, build
+from rmqtool.formats.rocksdb_config_rows import (
+    config_entry,
+    config_json_row,
+    config_offset_row,
+    config_version_row,
+)
 from tests.formats.samples import int32s, int64s
 
 UNIT_KEY = bytes.fromhex("00000001 01 54 01 00000001 01 0000000000000005")  # of topic T, queue 1, offset 5
@@ -37,16 +43,16 @@ EXAMPLES: dict[str, tuple[rows.Decoder, bytes, bytes, rows.Row]] = {
         rows.Row("config-entry", {"name": "orders@desk"}, json='{"offsetTable":{"0":15}}'),
     ),
     "offset of version 2": (
-        rows.config_entry, b"\x01\0\x01\x02\0\x09group-all\x01\0\x0bTopicNormal\x01\0\0\0\0", NUMBER,
+        config_entry, b"\x01\0\x01\x02\0\x09group-all\x01\0\x0bTopicNormal\x01\0\0\0\0", NUMBER,
         rows.Row("committed-offset", {"table": "consumerOffset", "group": "group-all", "topic": "TopicNormal",
                                       "queue_id": 0}, {"offset": 80}),
     ),
     "topic of version 2": (
-        rows.config_entry, b"\x01\0\x03\x02\0\x01T", b'\x01{"perm":6}',
+        config_entry, b"\x01\0\x03\x02\0\x01T", b'\x01{"perm":6}',
         rows.Row("config-entry", {"table": "topic", "name": "T"}, json='{"perm":6}'),
     ),
     "data version": (
-        rows.config_entry, b"\x01\0\x04\x01data_version", b"".join(n.to_bytes(8, "big") for n in (0, 7, 10)),
+        config_entry, b"\x01\0\x04\x01data_version", b"".join(n.to_bytes(8, "big") for n in (0, 7, 10)),
         rows.Row("config-version", {"table": "subscriptionGroup"}, {"state_version": 0, "timestamp": 7, "counter": 10}),
     ),
     "key": (
@@ -133,3 +139,13 @@ def decoded(decode: Callable[[bytes, bytes], rows.Row], key: bytes, value: bytes
 
 def flipped(data: bytes, position: int) -> bytes:
     return data[:position] + bytes([data[position] ^ 0x55]) + data[position + 1 :]
+
+
+def test_rows_of_version_2_are_written_as_they_are_read() -> None:
+    """The examples of a broker, built from what they mean."""
+    built = {
+        "offset of version 2": config_offset_row("group-all", "TopicNormal", 0, 80),
+        "topic of version 2": config_json_row("topic", "T", '{"perm":6}'),
+        "data version": config_version_row("subscriptionGroup", 0, 7, 10),
+    }
+    assert built == {name: EXAMPLES[name][1:3] for name in built}

@@ -1,0 +1,80 @@
+"""Findings about databases beside the log: configuration, index, timers, half messages and POP records in RocksDB."""
+
+from __future__ import annotations
+
+from rmqtool.findings.entry import Entry
+
+ROCKSDB = (
+    Entry(
+        code="config.rocksdb-damaged",
+        fault="F52",
+        severity="error",
+        title="A database of topics, groups or offsets is damaged",
+        what="A table, the MANIFEST, CURRENT or the write-ahead log of a database in config/ is missing or damaged, or "
+        "tables are there that the MANIFEST does not name.",
+        how="A disk error, a copy of a running store, or a file that was deleted.",
+        effect="the broker does not start on it, or starts without the rows that were lost",
+        versions=(("5.1.4 and later", "keep topics, groups and offsets in RocksDB with storeType=defaultRocksDB."),),
+        repair="Put the whole directory back from a backup or a copy of the same time. Without one move it away: the "
+        "broker starts with empty tables, topics and groups are made anew, and offsets are to be set while clients are "
+        "stopped.",
+    ),
+    Entry(
+        code="config.row",
+        fault="F52",
+        severity="error",
+        title="A row of topics, groups or offsets that no broker writes",
+        what="A key or a value of another form than its table has: no JSON, a name other than its key, no number.",
+        how="An edit by hand, a program other than the broker, or a disk error that no checksum covers.",
+        effect="the broker refuses to start, or takes the row for another one",
+        versions=(("5.1.4 and later", "decode every row at a start."),),
+        repair="`rmqtool inspect STORE/config/NAME` shows the rows. Put the directory back from a backup, or carry the "
+        "others over: `rmqtool rebuild-cq STORE --to files` once the row is mended.",
+    ),
+    Entry(
+        code="config.swapped-offset",
+        fault=None,
+        severity="info",
+        title="A committed offset with topic and group in each other's place",
+        what="config/rdb holds an offset whose group is the name of a topic.",
+        how="mqadmin resetOffsetByTime with configManagerVersion=v2: the broker commits with its arguments swapped.",
+        effect="none: nobody asks for it",
+        versions=(("5.3.2 and later", "do so with version 2."),),
+        repair="None is needed.",
+    ),
+    Entry(
+        code="store.rocksdb-damaged",
+        fault="F59",
+        severity="error",
+        title="The database of index, timers and half messages, or that of POP, is damaged",
+        what="A table, the MANIFEST, CURRENT or the write-ahead log of rocksdbstore or kvStore is missing or damaged, "
+        "or tables are there that the MANIFEST does not name.",
+        how="A disk error, a copy of a running store, or a file that was deleted.",
+        effect="the broker does not start on it, or timers are not delivered and half messages are not checked",
+        versions=(("5.4.0 and later", "open rocksdbstore at every start."), ("5.3.2 and later", "may have kvStore.")),
+        repair="Put the directory back from a backup of the same time. Without one move it away: the broker makes "
+        "it anew, and derives what the last files of the log hold (commitLogRecoverMaxNum).",
+    ),
+    Entry(
+        code="store.half-row",
+        fault="F59",
+        severity="warning",
+        title="A row of a half message leads to none",
+        what="A row in the family trans of rocksdbstore is of another form, or leads to no half message of that size.",
+        how="The log or the database was restored from another time, or a disk error.",
+        effect="the broker asks no producer for it",
+        versions=(("5.4.0 and later", "keep half messages there with transRocksDBEnable."),),
+        repair="`rmqtool pending` lists the half messages that have no answer.",
+    ),
+    Entry(
+        code="store.pop-row",
+        fault="F59",
+        severity="warning",
+        title="A row of what a POP consumer holds leads nowhere",
+        what="A row of kvStore is of another form, or names a queue offset behind the end of its queue.",
+        how="The log or the database was restored from another time, or a disk error.",
+        effect="the broker tries to deliver it again, and drops it",
+        versions=(("5.3.2 and later", "keep them there with popConsumerKVServiceEnable."),),
+        repair="None is needed: the message is delivered by its queue.",
+    ),
+)

@@ -1,0 +1,53 @@
+"""A database of a broker as files: whether RocksDB opens it, and reads all that was written to it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rmqtool.base.files import list_directory, read_all
+from rmqtool.findings.report import Report
+from rmqtool.formats.rocksdb_log import first_damage, goes_on
+from rmqtool.store.rocksdb import DamagedDatabaseError, RocksDb, holds_rows
+from rmqtool.store.store import is_rocksdb_directory
+
+_MAX_LOG = 256 << 20  # bytes of a write-ahead log that are read
+_LOG = ".log"
+
+
+def is_database(directory: Path) -> bool:
+    """Whether a directory is a database, or was one before files of it were lost."""
+    return is_rocksdb_directory(directory) or (
+        directory.is_dir() and any(holds_rows(entry) for entry in list_directory(directory))
+    )
+
+
+@contextmanager
+def reported_database(
+    directory: Path, name: str, code: str, report: Report, *, killed: bool
+) -> Iterator[RocksDb | None]:
+    """The opened database, None where it cannot be opened; damage, then or later, is reported as `code`.
+
+    A broker that was `killed` may leave the end of a log of the database behind that is not whole.
+    """
+    report.check(code)
+    for path in sorted(Path(entry.path) for entry in list_directory(directory) if entry.name.endswith(_LOG)):
+        data = read_all(path, _MAX_LOG) if os.path.getsize(path) else b""
+        damage = first_damage(data)
+        if damage is not None and not (killed and not goes_on(data, damage)):
+            message = f"{path.name} is damaged at byte {damage}: what was written to the database behind it is lost"
+            report.add(code, message, file=f"{name}/{path.name}", offset=damage)
+    database = None
+    try:
+        database = RocksDb(directory).__enter__()
+        yield database
+        database.check_tables()
+    except DamagedDatabaseError as error:
+        report.add(code, error.message, file=name)
+        if database is None:
+            yield None
+    finally:
+        if database is not None:
+            database.close()

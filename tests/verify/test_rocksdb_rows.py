@@ -1,0 +1,259 @@
+"""Topics, groups, offsets, index, timers, half messages and POP records in RocksDB: clean, or each fault is told."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rocksdict import Options, Rdict
+
+from rmqtool.formats.rocksdb_config_rows import config_offset_row
+from rmqtool.formats.rocksdb_log import crc32c, first_damage
+from rmqtool.rebuild.new_database import write_database
+from rmqtool.store.rocksdb import RocksDb
+from tests.changed_rocksdb import changed
+from tests.conftest import GoldenStore
+from tests.golden.rocksdb import ROCKSDB
+from tests.verify.verifying import codes_of, verify
+
+SIDE = "more/5.5.0-rocksdb-side"
+CLEAN = [name for name in ROCKSDB if not name.endswith("-twice")]
+CONFIGS = ("topics", "subscriptionGroups", "consumerOffsets")
+V1 = "more/5.5.0-rocksdb"
+SINGLE, SECOND = "more/5.5.0-rocksdb-single", "more/5.5.0-rocksdb-second-config"
+Damage = Callable[[Path], None]
+
+
+@pytest.fixture
+def copy_of(unpacked: GoldenStore, tmp_path: Path) -> Callable[[str], Path]:
+    """A copy of a golden store, to be damaged."""
+    return lambda name: Path(shutil.copytree(unpacked(name), tmp_path / "store"))
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_sound_stores_are_clean(name: str, golden_store: GoldenStore) -> None:
+    """Nothing is left that this version does not read."""
+    outcome = verify(golden_store(name))
+    assert (outcome.verdict, codes_of(outcome)) == ("clean", set())
+    if name == SIDE:
+        checked = outcome.report.checked
+        assert (checked["index.row"], checked["index.row-missing"], checked["timer.row"]) == (457, 455, 5)
+    else:
+        assert outcome.report.checked["config.row"] > 25
+
+
+def tables(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.sst"))
+
+
+def gone(path: Path) -> None:
+    path.unlink()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def flipped(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[12] ^= 0xFF
+    path.write_bytes(data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", [gone, cut, flipped])
+@pytest.mark.parametrize("place", [f"config/{name}" for name in CONFIGS])
+def test_damaged_tables_of_the_configuration(copy_of: Callable[[str], Path], place: str, damage: Damage) -> None:
+    """Each table, one at a time."""
+    root = copy_of(V1)
+    for number in range(len(tables(root / place))):
+        path = tables(root / place)[number]
+        before = path.read_bytes()
+        damage(path)
+        outcome = verify(root)
+        assert outcome.verdict == "corrupt"
+        told = [finding for finding in outcome.findings if finding.code == "config.rocksdb-damaged"]
+        assert {finding.file for finding in told} == {place}
+        path.write_bytes(before)
+    assert verify(root).verdict == "clean"
+
+
+@pytest.mark.parametrize("name", ["CURRENT", "MANIFEST-000005"])
+@pytest.mark.parametrize("place", ["config/consumerOffsets", "config/topics"])
+def test_what_names_the_tables(copy_of: Callable[[str], Path], place: str, name: str) -> None:
+    """Without it, or with a short one, no row or too few are read."""
+    root = copy_of(V1)
+    path = root / place / name
+    before = path.read_bytes()
+    path.unlink()
+    assert "config.rocksdb-damaged" in codes_of(verify(root))
+    path.write_bytes(before[: len(before) // 2])
+    assert "config.rocksdb-damaged" in codes_of(verify(root))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_whole_table_that_is_gone(copy_of: Callable[[str], Path], name: str) -> None:
+    """The messages, and the other tables, show that there was one."""
+    root = copy_of(V1)
+    shutil.rmtree(root / "config" / name)
+    assert "config.rocksdb-damaged" in codes_of(verify(root))
+
+
+@pytest.mark.parametrize("place", ["rocksdbstore"])
+@pytest.mark.parametrize("damage", [gone, cut, flipped])
+def test_damaged_tables_of_index_and_timers(copy_of: Callable[[str], Path], place: str, damage: Damage) -> None:
+    """Each table, one at a time."""
+    root = copy_of(SIDE)
+    for number in range(len(tables(root / place))):
+        path = tables(root / place)[number]
+        before = path.read_bytes()
+        damage(path)
+        assert "store.rocksdb-damaged" in codes_of(verify(root))
+        path.write_bytes(before)
+
+
+@pytest.mark.parametrize(
+    ("database", "family", "key", "value", "why"),
+    [
+        ("topics", "default", b"orders", b"{", "not JSON"),
+        ("topics", "default", b"other", b'{"topicName":"orders"}', "its topicName is 'orders'"),
+        ("subscriptionGroups", "default", b"desk", b'{"groupName":"x"}', "its groupName is 'x'"),
+        ("consumerOffsets", "default", b"orders@desk", b'{"offsetTable":{"0":"5"}}', "no offset of queue '0'"),
+        ("consumerOffsets", "default", b"orders", b'{"offsetTable":{}}', "no topic and group"),
+        ("topics", "kvDataVersion", b"kvDataVersionKey", b"{}", "a version without a counter"),
+    ],
+)
+def test_rows_of_the_configuration(
+    copy_of: Callable[[str], Path], database: str, family: str, key: bytes, value: bytes, why: str
+) -> None:
+    """A row that no broker writes, of each table."""
+    root = copy_of(V1)
+    with changed(root / "config" / database) as families:
+        families[family][key] = value
+    messages = [finding.message for finding in verify(root).findings if finding.code == "config.row"]
+    assert len(messages) == 1
+    assert why in messages[0]
+
+
+@pytest.mark.parametrize(("name", "database"), [(SINGLE, "metadata"), (SECOND, "rdb")])
+def test_rows_of_other_places(copy_of: Callable[[str], Path], name: str, database: str) -> None:
+    """One database for all, and version 2."""
+    root = copy_of(name)
+    with changed(root / "config" / database) as families:
+        if name == SINGLE:
+            families["consumerOffset"][b"a@b"] = b"[]"
+        else:
+            families["default"][b"\x01\x00\x03\x02\x00\x06orders"] = b"\x02{}"
+    assert "config.row" in codes_of(verify(root))
+
+
+def test_a_swapped_offset(copy_of: Callable[[str], Path]) -> None:
+    """As `assignResetOffset` of version 2 leaves it: no fault of the store."""
+    root = copy_of(SECOND)
+    with changed(root / "config" / "rdb") as families:
+        key, value = config_offset_row("orders", "desk", 0, 3)
+        families["default"][key] = value
+    outcome = verify(root)
+    assert "config.swapped-offset" in codes_of(outcome, info=True)
+    assert outcome.verdict == "clean"
+
+
+@pytest.mark.parametrize(
+    ("place", "family", "key", "value", "code"),
+    [
+        ("rocksdbstore", "default", bytes(8) + b"@orders@U@no@" + (7).to_bytes(8, "big"), bytes(8), "index.row"),
+        ("rocksdbstore", "default", bytes(8) + b"@orders@X@no@" + bytes(8), bytes(8), "index.row"),
+        ("rocksdbstore", "timer", bytes(8) + b"KEY", (9).to_bytes(4, "big") + bytes(8), "timer.row"),
+        ("rocksdbstore", "trans", (25667).to_bytes(8, "big") + b"@a@b", bytes(8), "store.half-row"),
+        (
+            *("kvStore", "popState"),
+            bytes(8) + b"desk@orders@" + bytes(4) + b"@" + (1 << 30).to_bytes(8, "big"),
+            *(b"{}", "store.pop-row"),
+        ),
+    ],
+)
+def test_rows_that_lead_to_no_message(
+    copy_of: Callable[[str], Path], place: str, family: str, key: bytes, value: bytes, code: str
+) -> None:
+    """Of another form, or of a message that is not there."""
+    root = copy_of(SIDE)
+    with changed(root / place) as families:
+        families[family][key] = value
+    assert codes_of(verify(root)) == {code}
+
+
+def test_rows_that_are_missing(copy_of: Callable[[str], Path]) -> None:
+    """Each row of the index behind the first, and each timer that waits."""
+    root = copy_of(SIDE)
+    with RocksDb(root / "rocksdbstore") as database:
+        indexed = [key for key, _ in database.rows("default") if not key.startswith(b"last")]
+        timed = [key for key, _ in database.rows("timer") if not key.startswith((b"sys", b"timeline"))]
+    lost = sorted(indexed, key=lambda key: key[-8:])[-40:]
+    with changed(root / "rocksdbstore") as families:
+        for key in lost:
+            del families["default"][key]
+        for key in timed:
+            del families["timer"][key]
+    outcome = verify(root)
+    counts = {finding.code: 0 for finding in outcome.findings}
+    for finding in outcome.findings:
+        counts[finding.code] += finding.count
+    assert counts["index.row-missing"] == 40
+    assert counts["timer.row-missing"] == len(timed) - 1  # one was delivered before the broker stopped
+
+
+def killed_database(directory: Path, rows: int) -> Path:
+    """A database whose rows are in its write-ahead log alone; the log."""
+    source = directory.with_name("open")
+    opened = Rdict(str(source), Options(raw_mode=True))
+    for number in range(rows):
+        opened[f"topic-{number}".encode()] = b'{"topicName":"topic-%d","x":"%s"}' % (number, b"x" * 100)
+    opened.flush_wal(True)
+    shutil.copytree(source, directory)
+    opened.close()
+    (directory / "LOCK").unlink(missing_ok=True)
+    return max(directory.glob("*.log"), key=lambda path: path.stat().st_size)
+
+
+@pytest.mark.parametrize("at", [30, 2000])
+def test_a_damaged_write_ahead_log(tmp_path: Path, copy_of: Callable[[str], Path], at: int) -> None:
+    """RocksDB reads what is before the damage, and says nothing."""
+    root = copy_of(V1)
+    shutil.rmtree(root / "config" / "topics")
+    path = killed_database(root / "config" / "topics", 600)
+    assert "config.rocksdb-damaged" not in codes_of(verify(root))
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0xFF
+    path.write_bytes(data)
+    told = [finding for finding in verify(root).findings if finding.code == "config.rocksdb-damaged"]
+    assert told[0].offset is not None
+    assert told[0].offset <= at
+    (root / "abort").touch()
+    assert "config.rocksdb-damaged" in codes_of(verify(root))  # records follow: no end that a kill has torn
+
+
+def test_the_end_that_a_kill_tears(copy_of: Callable[[str], Path]) -> None:
+    """The last record of a killed broker's log is not whole: that is normal."""
+    root = copy_of(V1)
+    shutil.rmtree(root / "config" / "topics")
+    path = killed_database(root / "config" / "topics", 20)
+    path.write_bytes(path.read_bytes()[:-10])
+    assert "config.rocksdb-damaged" in codes_of(verify(root))
+    (root / "abort").touch()
+    assert "config.rocksdb-damaged" not in codes_of(verify(root))
+
+
+def test_a_log_by_its_records() -> None:
+    """The checksum of RFC 3720, and a log that is allocated ahead."""
+    assert crc32c(b"123456789") == 0xE3069283
+    assert first_damage(b"") is None
+    assert first_damage(bytes(100)) is None
+    assert first_damage(b"\1" * 100) == 0
+
+
+def test_a_database_of_ours(tmp_path: Path) -> None:
+    """What a conversion writes has whole logs."""
+    write_database(tmp_path / "new", {"default": {b"key": b"value"}, "more": {}})
+    assert {first_damage(path.read_bytes()) for path in (tmp_path / "new").glob("*.log")} == {None}
