@@ -10,8 +10,7 @@ import os
 import stat
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -84,10 +83,10 @@ class InputFile:
         if isinstance(path, RemotePath):
             self._open_remote(path)
             return
-        with _reported(path):
+        with _Reported(path):
             self._fd = _open_read_only(path)
         try:
-            with _reported(path):
+            with _Reported(path):
                 self.size = self._check_kind()
                 if reading.drop_page_cache:
                     self._expect_random_reads()
@@ -123,11 +122,13 @@ class InputFile:
         if self._remote is not None or (size > _SMALL_READ and self._reading != UNLIMITED):
             target = memoryview(bytearray(size))
             return bytes(target[: self.read_into(target, position)])
-        with _reported(self.path, position):
+        try:
             data = os.pread(self._fd, size, position)
             while len(data) < size and (more := os.pread(self._fd, size - len(data), position + len(data))):
                 data += more
-            return data
+        except OSError as error:
+            raise unreadable(self.path, position, error) from error
+        return data
 
     def read_into(self, target: memoryview, position: int) -> int:
         """Fill `target` from `position`; return the bytes read, fewer only at the end of the file."""
@@ -136,9 +137,9 @@ class InputFile:
         if self._reading.on_read:
             self._reading.on_read(len(target))
         if self._remote is not None:
-            with _reported(self.path, position):
+            with _Reported(self.path, position):
                 return self._remote.read_into(target, position)
-        with _reported(self.path, position):
+        with _Reported(self.path, position):
             done = cached = self._read_cached(target, position) if self._reading.drop_page_cache else 0
             while done < len(target):
                 count = os.preadv(self._fd, [target[done:]], position + done)
@@ -170,7 +171,7 @@ class InputFile:
 
         The file is halved rather than read backwards: mapped files are allocated whole, and the rest is mostly a hole.
         """
-        end = self.size
+        end = self._last_data(start)
         while end - start > _SMALL_END:
             middle = (start + end) // 2
             if self.next_data(middle, end) < end:
@@ -183,13 +184,23 @@ class InputFile:
         from rmqtool.base.remote_file import open_remote
 
         try:
-            with _reported(path):
+            with _Reported(path):
                 self._remote = open_remote(path)
         except UnreadableError as error:
             if isinstance(error.__cause__, IsADirectoryError):
                 raise WrongKindError(_DIRECTORY, file=path) from error
             raise
         self.size = self._remote.size
+
+    def _last_data(self, start: int) -> int:
+        """Where the first stretch of data from `start` on ends when only a hole follows it; else the file's size."""
+        if not hasattr(os, "SEEK_HOLE"):
+            return self.size
+        try:
+            hole = os.lseek(self._fd, start, os.SEEK_HOLE)
+        except OSError:
+            return self.size  # behind the end, or the file system knows no holes
+        return hole if hole < self.size and self._skip_hole(hole, self.size) >= self.size else self.size
 
     def _check_kind(self) -> int:
         status = os.fstat(self._fd)
@@ -287,12 +298,23 @@ def _open_read_only(path: Path) -> int:
         return os.open(path, flags)  # O_NOATIME is for the owner only
 
 
-@contextmanager
-def _reported(path: Path, position: int | None = None) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise unreadable(path, position, error) from error
+class _Reported:
+    """Turns errors of the system into UnreadableError; a class, for it is entered several times for each small file."""
+
+    __slots__ = ("_path", "_position")
+
+    def __init__(self, path: Path, position: int | None = None) -> None:
+        self._path = path
+        self._position = position
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            raise unreadable(self._path, self._position, error) from error
 
 
 def unreadable(path: Path, position: int | None, error: OSError) -> RmqtoolError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
 
 from rmqtool.base.errors import ExhaustedError, RmqtoolError, UnreadableError, WrongKindError
 from rmqtool.base.files import unreadable
@@ -34,13 +35,25 @@ class ReadErrors:
             self.errors.append(unreadable(path_of(error.filename), None, error))
 
 
-@contextmanager
-def skip_wrong_type() -> Iterator[None]:
-    """Read a file or directory, or nothing where one is in the other's place, which `verify` reports."""
-    try:
-        yield
-    except WrongKindError:
-        pass
-    except UnreadableError as error:
-        if not isinstance(error.__cause__, NotADirectoryError):
-            raise
+class skip_wrong_type:  # noqa: N801
+    """Read a file or directory, or nothing where one is in the other's place, which `verify` reports.
+
+    A class, for it is entered several times for each of many queues.
+    """
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        return error is not None and is_wrong_type(error)
+
+
+def is_wrong_type(error: BaseException) -> bool:
+    """Whether an error says that a directory stands in the place of a file, or a file in that of a directory."""
+    if isinstance(error, UnreadableError):
+        return isinstance(error.__cause__, NotADirectoryError)
+    return isinstance(error, WrongKindError)

@@ -126,7 +126,6 @@ def _load_files(store: Store, listed: MappedFiles, size: int, rules: RecoveryRul
     files: list[MappedFile] = []
     entries = sorted(_entries(listed), key=lambda entry: entry.path.name)
     for index, entry in enumerate(entries):
-        relative = store.relative(entry.path)
         if entry.is_directory and rules.skips_directories:
             continue
         if entry.size == 0 and index == len(entries) - 1 and rules.deletes_empty_last_file:
@@ -135,10 +134,11 @@ def _load_files(store: Store, listed: MappedFiles, size: int, rules: RecoveryRul
             if rules.ignores_wrong_sizes:
                 break
             what = "a directory" if entry.is_directory else f"{entry.size} bytes instead of {size}"
-            return _LoadedFiles(tuple(files), (), f"{relative}: {what} (length not matched message store config value)")
+            why = f"{what} (length not matched message store config value)"
+            return _LoadedFiles(tuple(files), (), f"{store.relative(entry.path)}: {why}")
         if entry.mapped is None:
             why = "the name is not a start offset (NumberFormatException, load exception)"
-            return _LoadedFiles(tuple(files), (), f"{relative}: {why}")
+            return _LoadedFiles(tuple(files), (), f"{store.relative(entry.path)}: {why}")
         files.append(entry.mapped)
     return _LoadedFiles(tuple(files), (), None)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rmqtool.base.files import UNLIMITED, ReadPolicy
+from rmqtool.base.files import OpenFiles
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.unit_files import RECOVERED_FILES, UnitFiles, count_leading, open_units
@@ -37,13 +37,13 @@ class RecoveredQueue:
         return self.files[-1].size // self.queue.unit_size if self.files else 0
 
 
-def recover_queue(queue: Queue, reading: ReadPolicy = UNLIMITED) -> RecoveredQueue:
-    """Find the end of a queue as the broker does, from its third last file on."""
+def recover_queue(queue: Queue, open_files: OpenFiles | None = None) -> RecoveredQueue:
+    """Find the end of a queue as the broker does, from its third last file on; read in `open_files`, if given."""
     files = queue.files.files
     if not files:
         return RecoveredQueue(queue, (), (), 0, None, -1)
     file_index, last = max(0, len(files) - RECOVERED_FILES), None
-    with open_units(queue, reading) as units:
+    with open_units(queue, open_files=open_files) as units:
         while True:
             written, end, highest = _written_units(units, files[file_index])
             last = end if end is not None else last

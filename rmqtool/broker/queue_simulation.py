@@ -45,7 +45,7 @@ class SimulatedQueue:
         self.deleted: list[Path] = [mapped.path for mapped in start.deleted]
         self.appended = 0  # units
         self.cut = 0  # units that were written and are no more
-        self.max_physical = _max_physical(start.last, self.queue.kind, rules)
+        self.max_physical = max_physical(start.last, self.queue.kind, rules)
         self.max_offset_of_batches = end_of_batch(start.last) if self.kind == "batch" and start.last is not None else 0
         self._first_batch_offset: int | None = None
         self._min_position = 0
@@ -150,7 +150,7 @@ class SimulatedQueue:
             count = count_leading(kept)
             self._wrote = count * self.unit
             if count:
-                self.max_physical = _max_physical(units[count - 1], self.kind, self._rules)
+                self.max_physical = max_physical(units[count - 1], self.kind, self._rules)
                 if self.kind == "batch":
                     self.max_offset_of_batches = self._end_of_batches(self.end - self.unit, units[count - 1])
             break
@@ -300,7 +300,7 @@ def _wrote(recovered: RecoveredQueue) -> int:
     return written if written == last.size else (last.start_offset + written) % last.size
 
 
-def _max_physical(last: np.void | None, kind: Kind, rules: RecoveryRules) -> int:
+def max_physical(last: np.void | None, kind: Kind, rules: RecoveryRules) -> int:
     """The queue's `maxPhysicOffset` after its last unit, -1 without one."""
     if last is None:
         return -1

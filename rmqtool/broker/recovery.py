@@ -12,9 +12,11 @@ is not read again, but for what is derived from it after a crash.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from rmqtool.base.files import OpenFiles
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.load import Loaded, load, loaded_index_files
@@ -22,7 +24,7 @@ from rmqtool.broker.log_walk import LogEnd, LogWalks, end_of, readable_behind
 from rmqtool.broker.prediction import Mode, QueueChange, ScanFrom, StartPrediction
 from rmqtool.broker.queue_dispatch import Dispatching, Queues, QueueSizes
 from rmqtool.broker.queue_recovery import RecoveredQueue, recover_queue
-from rmqtool.broker.queue_simulation import SimulatedQueue
+from rmqtool.broker.queue_simulation import SimulatedQueue, max_physical
 from rmqtool.broker.rocksdb_recovery import RocksDbRecovery
 from rmqtool.broker.start_file import Checkpoint, abnormal_start, normal_start
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
@@ -57,12 +59,22 @@ class LogCut:
 class Recovery:
     """Predicts starts of one broker version on one store, which is read once for all kinds of start."""
 
-    def __init__(self, snapshot: Snapshot, rules: RecoveryRules, walks: LogWalks | None = None) -> None:
-        """`walks` are those that a caller has already made while scanning the log."""
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        rules: RecoveryRules,
+        walks: LogWalks | None = None,
+        known: dict[Queue, RecoveredQueue] | None = None,
+    ) -> None:
+        """`walks` are those that a caller has already made while scanning the log.
+
+        `known` takes the queues as their own recovery leaves them, for the predictions of other releases.
+        """
         self.snapshot = snapshot
         self.rules = rules
         self._reading = snapshot.reading
         self._walks = walks or LogWalks(rules, reading=snapshot.reading)
+        self._known = {} if known is None else known
 
     def predict(
         self, *, unclean: bool | None = None, checkpoint: Checkpoint | None = None, log_only: bool = False
@@ -107,12 +119,19 @@ class Recovery:
     @cached_property
     def recovered_queues(self) -> list[tuple[Queue, RecoveredQueue]]:
         """Pairs of each queue on disk, and after its own recovery."""
-        return [(queue, recover_queue(loaded, self._reading)) for queue, loaded in self.loaded.queues]
+        with closing(OpenFiles(self._reading)) as open_files:
+            for _, loaded in self.loaded.queues:
+                if loaded not in self._known:
+                    self._known[loaded] = recover_queue(loaded, open_files)
+        return [(queue, self._known[loaded]) for queue, loaded in self.loaded.queues]
 
     @cached_property
     def max_physical(self) -> int:
         """`getMaxPhyOffsetInConsumeQueue` before the log is scanned."""
-        return self.in_rocksdb.dispatched_end if self.in_rocksdb else self._queues().max_physical
+        if self.in_rocksdb:
+            return self.in_rocksdb.dispatched_end
+        ends = (max_physical(each.last, each.queue.kind, self.rules) for _, each in self.recovered_queues)
+        return max(ends, default=-1)
 
     @cached_property
     def in_rocksdb(self) -> RocksDbRecovery | None:

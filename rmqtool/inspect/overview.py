@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import RateLimit
+from rmqtool.base.files import UNLIMITED, OpenFiles, RateLimit
 from rmqtool.base.shell import quote
 from rmqtool.base.tolerant import ReadErrors, ReadScope
 from rmqtool.findings.catalogue import finding
@@ -129,9 +130,11 @@ def _with_range(snapshot: Snapshot, scope: ReadScope) -> Iterator[tuple[Queue, Q
     """The queues that can be read, each with its range."""
     log = snapshot.older_log.files or snapshot.log.files
     log_min_offset = log[0].start_offset if log else -1
-    for queue in snapshot.queues:
-        with scope():
-            yield queue, queue_range(queue, log_min_offset, snapshot.version or NEWEST)
+    version = snapshot.version or NEWEST
+    with closing(OpenFiles(UNLIMITED)) as open_files:
+        for queue in snapshot.queues:
+            with scope():
+                yield queue, queue_range(queue, log_min_offset, version, open_files=open_files)
     if snapshot.database:
         with scope():
             snapshot.database.rows.check_tables()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -107,10 +107,17 @@ class UnitFiles:
         return last, self._written_in(self.files[last]) if self.files else 0
 
     def _written_in(self, mapped: MappedFile) -> int:
-        """Count of the units before the first that is not written; a large file is taken to hold no gap."""
+        """Count of the units before the first that is not written.
+
+        A large file is taken to hold no gap before its last unit, or behind its first ones.
+        """
         low, high = 0, self.room_of(mapped)
         if mapped.size > _READ_WHOLE:
-            low = high if self._is_written_in(mapped, high - 1) else low
+            if self._is_written_in(mapped, high - 1):
+                return high
+            low = count_leading(self.is_written(self.units_in(mapped, 0, _READ_UNITS)))
+            if low < _READ_UNITS:
+                return low  # as in most of many queues: one read instead of a search
             while high - low > _READ_UNITS:
                 middle = (low + high) // 2
                 low, high = (middle + 1, high) if self._is_written_in(mapped, middle) else (low, middle)
@@ -181,9 +188,15 @@ class _StoredOffsets:
         return offset
 
 
+def open_units(
+    queue: Queue, reading: ReadPolicy = UNLIMITED, open_files: OpenFiles | None = None
+) -> AbstractContextManager[UnitFiles]:
+    """The units of a queue, whose files are closed in the end; those in `open_files`, where many queues share them."""
+    return _own_units(queue, reading) if open_files is None else nullcontext(UnitFiles(queue, open_files))
+
+
 @contextmanager
-def open_units(queue: Queue, reading: ReadPolicy = UNLIMITED) -> Iterator[UnitFiles]:
-    """The units of a queue, whose files are closed in the end."""
+def _own_units(queue: Queue, reading: ReadPolicy) -> Iterator[UnitFiles]:
     with closing(OpenFiles(reading)) as open_files:
         yield UnitFiles(queue, open_files)
 

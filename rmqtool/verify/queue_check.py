@@ -133,6 +133,9 @@ class QueueCheck:
         reader = self._reader
         if reader.store.reads_only_rocksdb or not is_directory_name(name.topic) or name.queue_id < 0:
             return None
+        known = reader.task.listed.get((kind, name)) if reader.task.listed is not None else None
+        if known is not None:
+            return UnitFiles(known, reader.open_files) if known.files.files else None
         directory = reader.store.root / UNIT_FORMATS[kind].directory / name.topic / str(name.queue_id)
         files = list_mapped_files(directory, scope=skip_wrong_type)  # where no directory stands, units are missing
         queue = Queue(name.topic, name.queue_id, kind, files)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from types import TracebackType
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import unreadable
 from rmqtool.base.paths import path_of
-from rmqtool.base.tolerant import skip_wrong_type
+from rmqtool.base.tolerant import is_wrong_type
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding, counted
@@ -32,24 +32,13 @@ class UnreadFiles:
         """Keep the first error of each file."""
         self.errors.setdefault(error.file or "", error)
 
-    @contextmanager
-    def scope(self) -> Iterator[None]:
+    def scope(self) -> AbstractContextManager[None]:
         """Read a piece of the store, which ends at an error; `check_file_types` reports files of a wrong type."""
-        try:
-            with skip_wrong_type(), _named():
-                yield
-        except UnreadableError as error:
-            self.note(error)
+        return _Scope(self)
 
-    @contextmanager
-    def queue(self, name: QueueName) -> Iterator[None]:
+    def queue(self, name: QueueName) -> AbstractContextManager[None]:
         """Read a queue, of which no findings are reported after an error."""
-        try:
-            with skip_wrong_type(), _named():
-                yield
-        except UnreadableError as error:
-            self.note(error)
-            self.queues.add(name)
+        return _Scope(self, name)
 
     def extend(self, later: UnreadFiles) -> None:
         """Add the errors of another part of the verification."""
@@ -89,12 +78,29 @@ def _finding(store: Store, error: UnreadableError) -> Finding:
     return finding("store.unreadable", message, store=str(store.root), file=file, offset=error.offset)
 
 
-@contextmanager
-def _named() -> Iterator[None]:
-    """Turn errors of the system that name a file into UnreadableError."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None:
-            raise
-        raise unreadable(path_of(error.filename), None, error) from error
+class _Scope(AbstractContextManager[None]):
+    """Notes an error in `unread`, with the queue that was read; a class, for it is entered for each of many queues."""
+
+    __slots__ = ("_name", "_unread")
+
+    def __init__(self, unread: UnreadFiles, name: QueueName | None = None) -> None:
+        self._unread = unread
+        self._name = name
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if isinstance(error, OSError) and error.filename is not None:
+            named = unreadable(path_of(error.filename), None, error)
+            named.__cause__ = error
+            error = named
+            if not isinstance(error, UnreadableError):
+                raise error
+        if error is None or is_wrong_type(error):
+            return error is not None
+        if not isinstance(error, UnreadableError):
+            return False
+        self._unread.note(error)
+        if self._name is not None:
+            self._unread.queues.add(self._name)
+        return True

@@ -9,6 +9,7 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.file_walk import FileWalk
 from rmqtool.broker.log_walk import LogWalks
 from rmqtool.broker.prediction import StartPrediction
+from rmqtool.broker.queue_recovery import RecoveredQueue
 from rmqtool.broker.recovery import Recovery
 from rmqtool.broker.start_findings import start_findings
 from rmqtool.broker.starts_by_release import alike, label
@@ -17,6 +18,7 @@ from rmqtool.findings.finding import Finding, Severity, counted
 from rmqtool.findings.report import Report
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import Version
+from rmqtool.store.consume_queues import Queue
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.verify.queue_progress import QueueProgress
 
@@ -80,18 +82,24 @@ class Predictor:
         log_only = len(older) * size > _MAX_READ
         if log_only:
             older = older[-1:]
+        recovered: dict[Queue, RecoveredQueue] = {}
         undamaged = [walk for walk in self.walks if walk.is_undamaged]  # the same to every release
         each = [
-            self._predict(newest, self.walks),
-            *(self._predict(group, undamaged, log_only=log_only) for group in older),
+            self._predict(newest, self.walks, recovered),
+            *(self._predict(group, undamaged, recovered, log_only=log_only) for group in older),
         ]
         return list(_different(each))
 
     def _predict(
-        self, versions: tuple[Version, ...], walks: Sequence[FileWalk], *, log_only: bool = False
+        self,
+        versions: tuple[Version, ...],
+        walks: Sequence[FileWalk],
+        recovered: dict[Queue, RecoveredQueue],
+        *,
+        log_only: bool = False,
     ) -> Prediction:
         rules = RecoveryRules.of(versions[-1], self.snapshot.store.conf)
-        recovery = Recovery(self.snapshot, rules, LogWalks(rules, walks, self.snapshot.reading))
+        recovery = Recovery(self.snapshot, rules, LogWalks(rules, walks, self.snapshot.reading), recovered)
         start = recovery.predict(log_only=log_only)
         states = self.states.items()
         ends = {(name.topic, name.queue_id): state.next_offset for name, state in states if not state.restarts}

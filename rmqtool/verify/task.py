@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rmqtool.base.files import OpenFiles, RateLimit, ReadPolicy
@@ -14,7 +15,7 @@ from rmqtool.findings.report import Report, Selection
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import Version
 from rmqtool.store.commit_log import log_start
-from rmqtool.store.consume_queues import Kind
+from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.rocksdb_queues import QueueDatabase, queue_database
 from rmqtool.store.store import Store
@@ -43,6 +44,7 @@ class VerifyTask:
     index_duty: IndexDuty = field(default_factory=IndexDuty)
     rate: int | None = None  # bytes per second
     recovery: RecoveryRules | None = None  # of the start that is predicted
+    listed: Mapping[tuple[Kind, QueueName], Queue] | None = None  # the queues in files; None: to be looked for
 
     def reading(self) -> ReadPolicy:
         """How files are read."""

@@ -20,6 +20,7 @@ from rmqtool.findings.report import NEEDING_INDEX, NEEDING_QUEUES, Report, verdi
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.store.commit_log import log_start
+from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.index_files import Geometry, IndexFile
 from rmqtool.store.queue_range import QueueRange, queue_range
 from rmqtool.store.rocksdb import is_readable
@@ -157,6 +158,8 @@ class Verification:
     def _run(self, progress: Callable[[int], None], pool: WorkerPool[PartResult]) -> None:
         request = self.request
         _ = self.snapshot.committed  # read before the queues, which a running broker makes longer
+        if self.task.queues and not self.task.live:
+            self.task = replace(self.task, listed=self._listed_queues())
         self._check_before_scan()
         with closing(StoreReader(self.task, self.snapshot.reading)) as reader:
             self._part_run = PartRun(self.task, self._parts_to_check(reader), request, self.saved)
@@ -168,6 +171,18 @@ class Verification:
         self.complete = True
         if self.saved:
             self.saved.remove()
+
+    def _listed_queues(self) -> dict[tuple[Kind, QueueName], Queue] | None:
+        """The queues in files by their names, None where some of them could not be listed.
+
+        The directory of a queue has its number as a name, without zeros before it.
+        """
+        queues = {
+            (queue.kind, QueueName(queue.topic, queue.queue_id)): queue
+            for queue in self.snapshot.queues
+            if queue.files.files and queue.files.files[0].path.parent.name == str(queue.queue_id)
+        }
+        return None if self.read_errors.errors else queues
 
     def _check(self, check: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> None:
         """Run one check, which ends when a file cannot be read; the others go on."""
@@ -276,7 +291,7 @@ class Verification:
                 if snapshot.database and not queue.database:
                     check_copy(queue, snapshot.database, reader, self._report)
                 head.add_queue(queue, reader.open_files)
-                ranges[name] = queue_range(queue, self.log_start, snapshot.release)
+                ranges[name] = queue_range(queue, self.log_start, snapshot.release, open_files=reader.open_files)
         self.lost = self._lost_by_topic(rest.lost, total.states)
         if rest.beyond_files.total():
             message = f"{counted(rest.beyond_files.total(), 'message')} behind the last file, to which queues lead"

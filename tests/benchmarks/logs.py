@@ -20,7 +20,6 @@ from rmqtool.formats.properties import encode_properties, tags_code
 from tests.benchmarks.messages import (
     BORN_HOST,
     KINDS,
-    QUEUES,
     START_TIME,
     STORE_HOST,
     TAGS,
@@ -129,7 +128,7 @@ def _write_sparse(path: Path, data: bytes, size: int) -> None:
 def _write_files(folder: Path, parameters: LogParameters) -> int:
     """Write all files; return the number of messages."""
     rng = np.random.default_rng(parameters.seed)
-    position = Position(0, 0, np.zeros(QUEUES, np.int64))
+    position = Position(0, 0, np.zeros(KINDS[parameters.kind].queues, np.int64))
     for start in range(0, parameters.size, parameters.file_size):
         position.physical_offset = start
         end = start + parameters.file_size

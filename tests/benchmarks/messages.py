@@ -28,6 +28,17 @@ from rmqtool.formats.message import (
 from rmqtool.formats.sys_flag import COMPRESSED
 from rmqtool.formats.unique_key import UniqueKeyV4
 
+TOPICS = (
+    "payments",
+    "order-event",
+    "Audit_Trail_01",
+    "inventory-updates",
+    "CustomerNotification",
+    "shipping-label-requested",
+    "fulfilment_warehouse_return",
+    "recommendation-click-stream-v2",
+)
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -42,6 +53,13 @@ class Kind:
     more_properties: int = 0  # beside the usual six
     chinese: bool = False  # keys, tags and text bodies
     compressed: bool = False  # bodies, by the client
+    topics: int = len(TOPICS)
+    queues_per_topic: int = 8
+
+    @property
+    def queues(self) -> int:
+        """Queues of all topics."""
+        return self.topics * self.queues_per_topic
 
 
 KINDS = {
@@ -55,6 +73,7 @@ KINDS = {
     "B-keys": Kind((96, 160), keys=4),
     "B-properties": Kind((96, 160), more_properties=34),
     "B-chinese": Kind((96, 160), text=True, chinese=True),
+    "D": Kind((192, 320), topics=10_000, queues_per_topic=4),
     "A-zlib": Kind((4096, 8192), text=True, compressed=True),
 }
 """The logs that can be made."""
@@ -62,22 +81,9 @@ KINDS = {
 FIELDS = ("orderId", "customer", "amount", "currency", "status", "createdAt", "warehouse", "sku", "quantity",
           "discount", "channel", "region", "traceId", "version", "note", "address")  # fmt: skip
 
-TOPICS = (
-    "payments",
-    "order-event",
-    "Audit_Trail_01",
-    "inventory-updates",
-    "CustomerNotification",
-    "shipping-label-requested",
-    "fulfilment_warehouse_return",
-    "recommendation-click-stream-v2",
-)
 TAGS = ("TagA", "TagB", "paid", "created", "shipped", "returned", "cancelled", "refunded", "EU", "US", "retry", "bulk")
 CHINESE_TAGS = ("已支付", "已创建", "已发货", "已退回", "已取消", "已退款", "华东", "华南", "重试", "批量")
 CHINESE_FIELDS = ("订单", "客户", "金额", "币种", "状态", "时间", "仓库", "商品", "数量", "折扣", "渠道", "地区")
-QUEUES_PER_TOPIC = 8
-QUEUES = len(TOPICS) * QUEUES_PER_TOPIC
-
 START_TIME = 1_700_000_000_000
 START_OF_MONTH = 1_698_796_800_000
 MESSAGES_PER_MS = 4
@@ -131,7 +137,7 @@ class Messages:
 
 def draw_messages(rng: np.random.Generator, count: int, kind: Kind, number: int) -> Messages:
     """Draw `count` messages, the first of which is message `number` of the log."""
-    queue = rng.integers(0, QUEUES, count)
+    queue = rng.integers(0, kind.queues, count)
     store_timestamp = START_TIME + np.arange(number, number + count) // MESSAGES_PER_MS
     sizes = rng.integers(kind.body_sizes[0], kind.body_sizes[1] + 1, count)
     return Messages(
@@ -139,7 +145,7 @@ def draw_messages(rng: np.random.Generator, count: int, kind: Kind, number: int)
         queue=queue,
         bodies=_bodies(rng, kind, sizes),
         store_timestamp=store_timestamp,
-        sized_topic=_sized_topics(kind).take(pa.array(queue // QUEUES_PER_TOPIC)),
+        sized_topic=_sized_topics(kind).take(pa.array(queue // kind.queues_per_topic)),
         properties=_join(
             b"TRACE_ON\x01true\x02KEYS\x01",
             *_keys(rng, kind, count),
@@ -161,7 +167,7 @@ def encode(rng: np.random.Generator, messages: Messages, position: Position) -> 
     header["message_size"] = sizes
     header["magic_code"] = MAGIC_CODE_V2 if kind.v2 else MAGIC_CODE_V1
     header["body_crc"] = _crcs(messages.bodies)
-    header["queue_id"] = messages.queue % QUEUES_PER_TOPIC
+    header["queue_id"] = messages.queue % kind.queues_per_topic
     header["queue_offset"] = _queue_offsets(messages.queue, position.queue_offsets)
     header["physical_offset"] = position.physical_offset + sizes.cumsum() - sizes
     header["sys_flag"] = (HOST_BITS if kind.ipv6 else 0) | (COMPRESSED if kind.compressed else 0)
@@ -193,7 +199,8 @@ def _header_dtype(kind: Kind) -> np.dtype[np.void]:
 
 def _sized_topics(kind: Kind) -> Any:
     width = topic_size_width(MAGIC_CODE_V2 if kind.v2 else MAGIC_CODE_V1)
-    return pa.array([len(topic).to_bytes(width, "big") + topic.encode() for topic in TOPICS])
+    names = TOPICS if kind.topics == len(TOPICS) else [f"{TOPICS[n % 8]}-{n}" for n in range(kind.topics)]
+    return pa.array([len(topic).to_bytes(width, "big") + topic.encode() for topic in names])
 
 
 def _tags(rng: np.random.Generator, kind: Kind, count: int) -> Any:
@@ -253,7 +260,7 @@ def _crcs(values: Any) -> NDArray[np.uint32]:
 
 def _queue_offsets(queue: NDArray[np.int64], next_offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     """Count each queue's messages on from `next_offsets`, which moves behind them."""
-    counts = np.bincount(queue, minlength=QUEUES)
+    counts = np.bincount(queue, minlength=len(next_offsets))
     order = np.argsort(queue, kind="stable")
     first_of_queue = counts.cumsum() - counts
     offsets = np.empty_like(queue)

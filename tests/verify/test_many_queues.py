@@ -1,0 +1,106 @@
+"""Many queues: each costs few system calls, and what is listed once is what each part would find."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from rmqtool.base import files as files_module
+from rmqtool.base.files import InputFile
+from rmqtool.findings.finding import Finding
+from rmqtool.verify.verification import Verification
+from tests.verify.small_store import StoreBuilder, finish
+from tests.verify.verifying import verify
+
+TOPICS = tuple(f"topic-{number}" for number in range(40))
+QUEUE = f"consumequeue/{TOPICS[3]}/0"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of 40 queues, of three messages each."""
+    builder = StoreBuilder(file_size=8192)
+    for number in range(3 * len(TOPICS)):
+        builder.put(TOPICS[number % len(TOPICS)], body=b"body")
+    store = builder.write(tmp_path_factory.mktemp("many") / "store")
+    return finish(store, TOPICS)
+
+
+@pytest.fixture
+def store(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "store"))
+
+
+def test_each_queue_is_opened_and_listed_a_few_times(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for its units, once for what is behind them, once for its recovery, however many releases may start."""
+    opened: Counter[str] = Counter()
+    listed: Counter[str] = Counter()
+    open_file, list_directory = InputFile.__init__, files_module.list_directory
+
+    def opening(file: InputFile, path: Path, *rest: object) -> None:
+        opened[path.parent.parent.name] += 1
+        open_file(file, path, *rest)  # type: ignore[arg-type]
+
+    def listing(path: Path) -> object:
+        listed[path.parent.name] += 1
+        return list_directory(path)
+
+    monkeypatch.setattr(InputFile, "__init__", opening)
+    monkeypatch.setattr("rmqtool.base.mapped_files.list_directory", listing)
+    outcome = verify(store)
+    assert outcome.verdict == "clean"
+    assert {opened[topic] for topic in TOPICS} <= {1, 2, 3}
+    assert {listed[topic] for topic in TOPICS} == {1}
+
+
+def put_file(queue: Path) -> None:
+    shutil.rmtree(queue)
+    queue.write_bytes(b"x")
+
+
+def remove_files(queue: Path) -> None:
+    for file in list(queue.iterdir()):
+        file.unlink()
+
+
+def put_directory(queue: Path) -> None:
+    for file in list(queue.iterdir()):
+        file.unlink()
+        file.mkdir()
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "healthy": lambda queue: None,
+    "no directory": shutil.rmtree,
+    "no file": remove_files,
+    "a file in the place of the directory": put_file,
+    "a directory in the place of the file": put_directory,
+    "another number of the same value": lambda queue: queue.rename(queue.with_name("00")),
+    "both numbers": lambda queue: shutil.copytree(queue, queue.with_name("00")),
+    "not to be read": lambda queue: queue.chmod(0),
+    "halved": lambda queue: [file.write_bytes(file.read_bytes()[:30]) for file in queue.iterdir()],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_what_is_listed_once_is_what_each_part_finds(
+    store: Path, damage: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The findings are those of a verification whose parts look for the files of each queue themselves."""
+    queue = store / QUEUE
+    damage(queue)
+    try:
+        found = shown(verify(store).findings)
+        monkeypatch.setattr(Verification, "_listed_queues", lambda verification: None)
+        assert found == shown(verify(store).findings)
+    finally:
+        if queue.is_dir():
+            queue.chmod(0o755)
+
+
+def shown(findings: Sequence[Finding]) -> list[str]:
+    return [repr(each) for each in findings]
