@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.files import RateLimit
+from rmqtool.commands.filter_options import filter_options, filter_words
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, store_options
 from rmqtool.commands.redact_options import redact_options
@@ -18,8 +21,12 @@ from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style
 
 if TYPE_CHECKING:
-    from rmqtool.diff.side import Name
+    from rmqtool.diff.by_message import MessageComparison
+    from rmqtool.diff.side import Name, Side
+    from rmqtool.scan.filters import Filters
     from rmqtool.scan.redaction import Redaction
+
+_SPARK = {"spark.driver.memory": "2g"}  # rows are sorted in the JVM
 
 _EPILOG = examples_and_statuses(
     (
@@ -27,6 +34,7 @@ _EPILOG = examples_and_statuses(
         "rmqtool diff /data/rocketmq/store /slave/store --fast",
         "rmqtool diff /data/rocketmq/store /slave/store --only b --limit 1000",
         "rmqtool diff /data/rocketmq/store /slave/store --json | jq .result",
+        "rmqtool diff /old/store /new/store --by-message --topic 'order*'",
     ),
     {
         Exit.OK: "the same",
@@ -37,6 +45,38 @@ _EPILOG = examples_and_statuses(
         Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What was asked for."""
+
+    a: Path
+    b: Path
+    fast: bool
+    only: Name | None
+    limit: int
+    by_message: bool
+    filters: Filters
+    engine: str
+    master: str | None
+    redaction: Redaction | None
+    broker_version: Version | None
+    broker_conf: BrokerConf
+    limit_rate: RateLimit | None
+
+    def check(self) -> None:
+        """Raise UsageError for options that do not fit each other."""
+        if self.fast and self.only:
+            raise UsageError("--only lists messages, which --fast does not read")
+        if self.by_message and self.fast:
+            raise UsageError("--by-message reads all messages, which --fast does not")
+        given = filter_words(self.filters)
+        given += ["--engine"] if self.engine != "local" else []
+        if given and not self.by_message:
+            raise UsageError(f"{given[0]} needs --by-message: logs are compared whole, byte by byte")
+        if self.master and self.engine != "spark":
+            raise UsageError("--master needs --engine spark")
 
 
 @click.command("diff", cls=HelpPage, epilog=_EPILOG)
@@ -52,53 +92,111 @@ _EPILOG = examples_and_statuses(
     metavar="N",
     help="List at most so many of each kind; all are counted.",
 )
+@click.option(
+    "--by-message",
+    is_flag=True,
+    help="Compare messages by topic, unique key and body, wherever they stand: of different brokers.",
+)
+@filter_options()
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "spark"]),
+    default="local",
+    show_default=True,
+    help="With --by-message: this machine, or Spark for stores of terabytes.",
+)
+@click.option("--master", metavar="URL", help="With --engine spark: where it runs, such as yarn. Default: local[*].")
 @redact_options
 @store_options
 @global_options
 @click.pass_obj
-def diff(
-    style: Style,
-    /,
-    *,
-    a: Path,
-    b: Path,
-    fast: bool,
-    only: Name | None,
-    limit: int,
-    redaction: Redaction | None,
-    broker_version: Version | None,
-    broker_conf: BrokerConf,
-    limit_rate: RateLimit | None,
-) -> Exit:
+def diff(style: Style, /, **given: Any) -> Exit:
     """Compare a store with its replica or its backup.
 
     A and B are directories that broker.conf calls storePathRootDir. The logs of one broker are the same byte by byte
     up to where they part: that place is found, and what only one of them has. A store that a broker runs on is compared
-    up to its end as it is now. Nothing in the stores is changed.
+    up to its end as it is now. Nothing in the stores is changed. With --by-message the stores of different brokers are
+    compared, after a migration or a replay: which messages does one have that the other has not?
     """
-    from rmqtool.diff.comparison import DiffRequest, compare
     from rmqtool.diff.side import side_of
-    from rmqtool.show.diff_json import write_diff
-    from rmqtool.show.diff_text import show_diff
-    from rmqtool.show.progress import byte_progress
     from rmqtool.store.snapshot import Snapshot
     from rmqtool.store.store import open_store
 
-    style.store = str(a)
-    if fast and only:
-        raise UsageError("--only lists messages, which --fast does not read")
-    rates = [RateLimit(max(1, limit_rate.bytes_per_second // 2)) if limit_rate else None for _ in range(2)]
-    snapshots = [
-        Snapshot(open_store(path, broker_conf), broker_version, rate) for path, rate in zip((a, b), rates, strict=True)
-    ]
-    first, second = side_of("a", snapshots[0]), side_of("b", snapshots[1])
-    size = max(0, min(first.end, second.end) - max(first.start, second.start))
+    request = _Request(**given)
+    style.store = str(request.a)
+    request.check()
+    rate = request.limit_rate
+    rates = [RateLimit(max(1, rate.bytes_per_second // 2)) if rate else None for _ in range(2)]
+    snapshots = [Snapshot(open_store(path, request.broker_conf), request.broker_version, rate)
+                 for path, rate in zip((request.a, request.b), rates, strict=True)]  # fmt: skip
+    sides = side_of("a", snapshots[0]), side_of("b", snapshots[1])
+    return _by_message(style, request, *sides) if request.by_message else _by_offset(style, request, *sides)
+
+
+def _by_offset(style: Style, request: _Request, a: Side, b: Side) -> Exit:
+    from rmqtool.diff.comparison import DiffRequest, compare
+    from rmqtool.show.diff_json import write_diff
+    from rmqtool.show.diff_text import show_diff
+    from rmqtool.show.progress import byte_progress
+
+    size = max(0, min(a.end, b.end) - max(a.start, b.start))
     with byte_progress("comparing the logs", size, style=style) as progress:
-        comparison = compare(first, second, DiffRequest(fast, only, limit), progress.update)
-    if redaction is not None:
-        comparison = comparison.redacted(redaction)
+        comparison = compare(a, b, DiffRequest(request.fast, request.only, request.limit), progress.update)
+    if request.redaction is not None:
+        comparison = comparison.redacted(request.redaction)
     if style.json:
         write_diff(comparison, style)
     else:
         show_diff(comparison, style)
     return comparison.status
+
+
+def _by_message(style: Style, request: _Request, a: Side, b: Side) -> Exit:
+    from rmqtool.show.diff_messages import show_messages, write_messages
+
+    compare = _compare_on_spark if request.engine == "spark" else _compare_here
+    comparison = compare(style, request, a, b)
+    if request.redaction is not None:
+        comparison = comparison.redacted(request.redaction)
+    if style.json:
+        write_messages(comparison, request.filters, request.only, style)
+    else:
+        show_messages(comparison, request.only)
+    return comparison.status
+
+
+def _compare_here(style: Style, request: _Request, a: Side, b: Side) -> MessageComparison:
+    from rmqtool.diff.by_message import compare_messages
+    from rmqtool.show.progress import byte_progress
+
+    done = 0
+    with byte_progress("comparing messages", a.end - a.start + b.end - b.start, style=style) as progress:
+
+        def add(size: int) -> None:
+            nonlocal done
+            done += size
+            progress.update(done)
+
+        return compare_messages(a, b, request.filters, request.limit, add)
+
+
+def _compare_on_spark(style: Style, request: _Request, a: Side, b: Side) -> MessageComparison:
+    from rmqtool.diff.by_message import Counts, MessageComparison, Surplus, list_first
+    from rmqtool.show.progress import byte_progress
+    from rmqtool.spark.multisets import compare_multisets
+    from rmqtool.spark.session import spark_context
+
+    with byte_progress("comparing messages", a.end - a.start + b.end - b.start, style=style) as progress:
+        progress.wait_for("comparing with Spark")
+        with spark_context(request.master, _SPARK if request.master is None else {}) as context:
+            paths = os.path.abspath(request.a), os.path.abspath(request.b)
+            conf = request.broker_conf.path
+            found = compare_multisets(context, paths, request.filters, conf, request.limit)
+    only: dict[Name, Surplus] = {}
+    counts: dict[Name, Counts] = {}
+    for side, each in zip((a, b), found, strict=True):
+        only[side.name] = Surplus(each.topics, each.repeated, each.other_body, each.first)
+        list_first(side, only[side.name])
+        counts[side.name] = Counts(each.messages, left_out=None)
+    in_both = found[0].messages - only["a"].messages
+    return MessageComparison(a, b, counts, in_both, only, "spark")

@@ -17,7 +17,8 @@ def next_steps(comparison: StoreComparison) -> list[str]:
 def _steps(comparison: StoreComparison) -> Iterator[str]:
     match comparison.verdict:
         case "no-overlap":
-            yield "the logs have no offset in common: set one up anew from the other, or compare them by their messages"
+            yield "the logs have no offset in common: set one up anew from the other, or compare their messages:"
+            yield f"{_diff(comparison)} --by-message"
         case "diverged":
             yield from _parted(comparison)
         case "damaged":
@@ -37,7 +38,8 @@ def _parted(comparison: StoreComparison) -> Iterator[str]:
     if comparison.request.fast:
         yield f"without --fast it is found where they part: {_diff(comparison)}"
     elif not comparison.shares_beginning:
-        yield "they are not copies of one log: their messages are not compared by offset"
+        yield "they are not copies of one log; their messages are compared, wherever they stand, by:"
+        yield f"{_diff(comparison)} --by-message"
     else:
         yield from _save(comparison, "a")
         yield from _save(comparison, "b")

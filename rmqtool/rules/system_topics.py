@@ -27,6 +27,9 @@ _BROKERS_OWN = (
     *("TRANS_CHECK_MAX_TIME_TOPIC", "CHECKPOINT_TOPIC", "SELF_TEST_TOPIC", "BenchmarkTest", "%RMQTOOL%"),
 )
 
+FILLED_BY_BROKERS = "^(" + "|".join(map(re.escape, (*_BROKERS_OWN, LMQ_PREFIX))) + ")|_REPLY_TOPIC$"
+"""A pattern of topics that brokers fill by themselves, those of groups aside; Java reads it as Python does."""
+
 
 def is_system_topic(topic: str) -> bool:
     """Whether a broker makes this topic by itself, so that topics.json need not name it."""

@@ -10,7 +10,7 @@ from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.salvage.carry_over import Carried
 from rmqtool.salvage.left_behind import Left
 from rmqtool.salvage.plan import MAX_GAPS, SalvagePlan
-from rmqtool.scan.filters import FILTER_NAMES, Filters
+from rmqtool.show.filters_json import filters_json
 from rmqtool.show.output import error_json
 from rmqtool.show.salvage_result import Choice, Salvaged
 from rmqtool.transaction.selections import OFFSET_MAP
@@ -111,7 +111,7 @@ def _chosen_log(plan: SalvagePlan, choice: Choice) -> dict[str, Any]:
 def _choice(plan: SalvagePlan, choice: Choice, output: Path) -> dict[str, Any]:
     chosen, log, selection = choice.chosen, choice.log, choice.selection
     return {
-        "filters": _filters(selection.filters),
+        "filters": filters_json(selection.filters),
         "queue_offsets": selection.queue_offsets,
         "left_out_messages": plan.records - chosen.messages,
         "left_out_bytes": plan.size - chosen.size,
@@ -129,17 +129,6 @@ def _choice(plan: SalvagePlan, choice: Choice, output: Path) -> dict[str, Any]:
             for row in (log.renumbered if log else ())
         ],
     }
-
-
-def _filters(filters: Filters) -> dict[str, Any]:
-    """The filters that were given, by the names of their options."""
-    given = {}
-    for name in sorted(FILTER_NAMES):
-        only = filters.only([name])
-        if only != Filters():
-            [value] = [value for value in vars(only).values() if value not in ((), None, 0)] or [0]
-            given[name] = list(value) if isinstance(value, tuple) else value
-    return given
 
 
 def _left(plan: SalvagePlan, left: Left) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def test_stores_of_two_brokers(golden_store: GoldenStore) -> None:
     found = diff(golden_store("5.3.3-shop"), golden_store("5.5.0-clean"))
     assert found.status == Exit.FINDINGS
     assert "not copies of one log" in found.out
-    assert "not compared by offset" in found.out
+    assert "--by-message" in found.out.splitlines()[-1]
 
 
 def test_the_example_of_the_page(parted: tuple[Path, Path]) -> None:

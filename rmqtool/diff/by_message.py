@@ -1,0 +1,233 @@
+"""Two stores as multisets of messages, wherever these stand: those of different brokers, after a migration or a replay.
+
+Each log is read once, both at the same time. Where both together have more messages than memory has room for, they are
+read several times, each time for another part of the messages, chosen by a hash.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.base.errors import Exit, RmqtoolError
+from rmqtool.base.limits import memory_is_short
+from rmqtool.diff.message_identity import IDENTITY_DTYPE, Identities, IdentityReader
+from rmqtool.diff.side import Name, Side
+from rmqtool.formats.sys_flag import TRANSACTION_PREPARED
+from rmqtool.rules.system_topics import FILLED_BY_BROKERS
+from rmqtool.scan.events import Damage
+from rmqtool.scan.filters import Filters
+from rmqtool.scan.frames import RecordRun, sound_prefix
+from rmqtool.scan.message_rows import message_dicts
+from rmqtool.scan.reader import scan_files
+from rmqtool.scan.record_at import record_at
+from rmqtool.scan.redaction import Redaction
+
+MessageVerdict = Literal["same", "unproven", "a-has-more", "b-has-more", "differs"]
+
+MAX_HELD = 1 << (20 if memory_is_short() else 23)
+"""Messages of each log that are in memory at once, 28 bytes each."""
+
+Progress = Callable[[int], None]
+"""Called with the number of bytes more of either log that are read."""
+
+
+@dataclass
+class Surplus:
+    """The messages that one store has and the other has not, or has fewer times: by topic, and the first as listed.
+
+    `repeated` of them the other has too, but not as often; for `other_body` it has the key with another body.
+    """
+
+    topics: dict[str, int] = field(default_factory=dict)
+    repeated: int = 0
+    other_body: int = 0
+    first: list[int] = field(default_factory=list)  # physical offsets
+    listed: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def messages(self) -> int:
+        """All of them."""
+        return sum(self.topics.values())
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What one log holds: messages that are compared, those left out (None: not counted), bytes that are no record."""
+
+    messages: int = 0
+    left_out: int | None = 0
+    damaged: int = 0
+
+
+@dataclass(frozen=True)
+class MessageComparison:
+    """What was found; `in_both` counts messages that both have."""
+
+    a: Side
+    b: Side
+    counts: dict[Name, Counts]
+    in_both: int
+    only: dict[Name, Surplus]
+    engine: str = "local"
+
+    @property
+    def verdict(self) -> MessageVerdict:
+        """What the stores are to each other."""
+        match bool(self.only["a"].messages), bool(self.only["b"].messages):
+            case True, True:
+                return "differs"
+            case True, False:
+                return "a-has-more"
+            case False, True:
+                return "b-has-more"
+        is_whole = not self.unread and not any(counts.damaged for counts in self.counts.values())
+        return "same" if is_whole else "unproven"
+
+    @property
+    def unread(self) -> list[RmqtoolError]:
+        """The errors of what could not be read."""
+        return [*self.a.unread, *self.b.unread]
+
+    @property
+    def status(self) -> Exit:
+        """The exit status."""
+        return {"same": Exit.OK, "unproven": Exit.LOSSY}.get(self.verdict, Exit.FINDINGS)
+
+    def redacted(self, redaction: Redaction) -> MessageComparison:
+        """The same without what of messages is not to be shown."""
+        for surplus in self.only.values():
+            surplus.listed = [redaction.value(message) for message in surplus.listed]
+        return self
+
+
+def compares_topic(topic: str, filters: Filters) -> bool:
+    """Whether messages of a topic are compared: one that brokers fill themselves only where it is asked for by name."""
+    is_named = topic in filters.topics or not re.search(FILLED_BY_BROKERS, topic)
+    return is_named and topic in filters.topic_choice
+
+
+def compare_messages(a: Side, b: Side, filters: Filters, limit: int, progress: Progress) -> MessageComparison:
+    """Compare the messages that pass `filters`; at most `limit` that only one side has are listed of each.
+
+    Prepared and rolled back messages are left out. Raises UnreadableError.
+    """
+    logs = _Log(a, filters, progress), _Log(b, filters, progress)
+    only: dict[Name, Surplus] = {"a": Surplus(), "b": Surplus()}
+    in_both = part = 0
+    with ThreadPoolExecutor(1) as pool:
+        while part < max(log.parts for log in logs):
+            other = pool.submit(logs[1].read, part)
+            found, others = logs[0].read(part), other.result()
+            parts = max(log.parts for log in logs)
+            in_both += _compare_part(_of_part(found, part, parts), _of_part(others, part, parts), logs, only, limit)
+            part += 1
+    list_first(a, only["a"])
+    list_first(b, only["b"])
+    counts: dict[Name, Counts] = {"a": logs[0].counts, "b": logs[1].counts}
+    return MessageComparison(a, b, counts, in_both, only)
+
+
+class _Log:
+    """Reads the identities of one log, of one of `parts` at a time."""
+
+    def __init__(self, side: Side, filters: Filters, progress: Progress) -> None:
+        self.parts = 1
+        self.counts = Counts()
+        self.reader = IdentityReader()
+        self._side = side
+        self._filters = filters
+        self._progress = progress
+
+    def read(self, part: int) -> Identities:
+        """The identities of a part. The first reading counts, and makes more parts where memory has room for fewer."""
+        chunks: list[Identities] = []
+        messages = left_out = damaged = held = 0
+        for event in scan_files(self._side.files, self._side.start, self._side.end, self._side.snapshot.reading):
+            self._progress(event.size)
+            if isinstance(event, Damage):
+                damaged += 0 if event.tail else event.size
+            if not isinstance(event, RecordRun):
+                continue
+            frames = self._compared(event)
+            left_out += len(event) - (len(frames) if frames else 0)
+            if frames is None:
+                continue
+            messages += len(frames)
+            chunks.append(_of_part(self.reader.read(frames), part, self.parts))
+            held += len(chunks[-1])
+            while part == 0 and held > MAX_HELD:
+                self.parts *= 2
+                chunks = [_of_part(np.concatenate(chunks), 0, self.parts)]
+                held = len(chunks[0])
+        if part == 0:
+            self.counts = Counts(messages, left_out, damaged)
+        return np.concatenate(chunks) if chunks else np.empty(0, IDENTITY_DTYPE)
+
+    def _compared(self, frames: RecordRun) -> RecordRun | None:
+        """The records of a run that are compared."""
+        low, high = np.searchsorted(frames.physical_offsets, (self._filters.start, self._filters.stop))
+        chosen = self._filters.select(frames[int(low) : int(high)]) if high > low else None
+        if chosen is None:
+            return None
+        numbers = self.reader.topic_numbers(chosen)
+        takes = np.array([compares_topic(topic, self._filters) for topic in self.reader.topics])
+        kept = takes[numbers] & ((chosen.headers.field("sys_flag") & TRANSACTION_PREPARED) == 0)
+        if kept.all():
+            return chosen
+        return sound_prefix(chosen.block, chosen.positions[kept]) if kept.any() else None
+
+
+def _of_part(identities: Identities, part: int, parts: int) -> Identities:
+    """Those of one part, of a power of two of them."""
+    if parts == 1:
+        return identities
+    kept: Identities = identities[(identities["key"] & np.uint64(parts - 1)) == part]
+    return kept
+
+
+def _compare_part(a: Identities, b: Identities, logs: tuple[_Log, _Log], only: dict[Name, Surplus], limit: int) -> int:
+    """Add what only one side has to `only`; the number of messages that both have."""
+    groups = [_grouped(each) for each in (a, b)]
+    sides: tuple[tuple[Name, int], ...] = (("a", 0), ("b", 1))
+    surplus: dict[Name, Identities] = {}
+    for name, number in sides:
+        rows, keys, nth = groups[number]
+        _, other_keys, _ = groups[1 - number]
+        low = np.searchsorted(other_keys, keys, "left")
+        in_other = np.searchsorted(other_keys, keys, "right") - low
+        is_more = nth >= in_other
+        surplus[name] = rows[is_more]
+        only[name].repeated += int((is_more & (in_other > 0)).sum())
+    for name, number in sides:
+        mine, others = surplus[name], surplus["b" if name == "a" else "a"]
+        only[name].other_body += int(np.isin(mine["key"], others["key"]).sum())
+        numbers, counts = np.unique(mine["topic"], return_counts=True)
+        for topic, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            text = logs[number].reader.topics[topic]
+            only[name].topics[text] = only[name].topics.get(text, 0) + count
+        offsets = np.sort(mine["physical_offset"])[:limit].tolist()
+        only[name].first = sorted([*only[name].first, *offsets])[:limit]
+    return len(a) - len(surplus["a"])
+
+
+def _grouped(identities: Identities) -> tuple[Identities, NDArray[Any], NDArray[np.intp]]:
+    """The messages sorted by what they are, that as a column, and how many equal ones stand before each in the log."""
+    rows = identities[np.argsort(identities["whole"], kind="stable")]
+    keys = np.ascontiguousarray(rows["whole"])
+    starts = np.append(True, keys[1:] != keys[:-1])[: len(rows)]
+    firsts = np.flatnonzero(starts)
+    nth = np.arange(len(rows)) - np.repeat(firsts, np.diff(np.append(firsts, len(rows))))
+    return rows, keys, nth
+
+
+def list_first(side: Side, surplus: Surplus) -> None:
+    """Read the first messages of a surplus; raises UnreadableError."""
+    runs = (record_at(side.files, offset) for offset in surplus.first)
+    surplus.listed = [next(message_dicts(run, "")) for run in runs if run is not None]
