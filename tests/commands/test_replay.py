@@ -185,7 +185,7 @@ def test_an_export_out_of_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--columns", "topic,body"], "it lacks columns that a message is made of"),
+        (["--columns", "topic,body"], "columns that a message is made of are missing"),
         (["--redact", "keys"], "values were hidden"),
         (["--store-column"], "several stores"),
         (["--format", "ndjson"], "neither"),

@@ -131,7 +131,7 @@ class Served:
         self._asked += 1
         if self._jvm is None:
             raise HarnessError("the broker is not started")
-        self._jvm.tell("\t".join(words), f"harness: done {self._asked}\n")
+        self._jvm.ask("\t".join(words), f"harness: done {self._asked}\n")
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from tests.conftest import GoldenStore
 from tests.real_broker.harness import Harness
 from tests.real_broker.replays import QUEUES, TOPIC, VERSIONS, killed_replay, write_source
 from tests.real_broker.served import NAME_SERVER, Served, served, wait_for
+from tests.replay.captured import CERTIFICATE
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -160,7 +161,7 @@ def test_a_broker_that_stands_still_meanwhile(broker: Served, tmp_path: Path) ->
 
     def stand_still() -> None:
         broker.pause()
-        time.sleep(4)
+        time.sleep(7)
         broker.resume()
 
     _interrupted(broker, tmp_path, stand_still)
@@ -170,11 +171,15 @@ def _interrupted(broker: Served, tmp_path: Path, interrupt: Callable[[], None]) 
     source = write_source(tmp_path / "source", 600, random.Random(5))
     broker.declare(TOPIC, QUEUES)
     journal = tmp_path / "journal"
-    options = ["--send", "--yes", "--json", "--journal", journal, "--rate", "200/s", "--timeout", "1s"]
+    options = ["--send", "--yes", "--json", "--journal", journal, "--rate", "200/s", "--timeout", "3s"]
     command = broker.command("replay", source, "--nameserver", NAME_SERVER, *options)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
         try:
-            wait_for("messages that are sent", lambda: journal.exists() and journal.stat().st_size > 20_000)
+            wait_for(
+                "messages that are sent",
+                lambda: program.poll() is not None or (journal.exists() and journal.stat().st_size > 20_000),
+            )
+            assert program.poll() is None, program.communicate()
             interrupt()
             out, _ = program.communicate(timeout=120)
         finally:
@@ -262,6 +267,25 @@ def test_access_keys(harness: Callable[[str], Harness], tmp_path: Path, version:
         assert send(broker, source, "--acl-file", keys)["sent"]["messages"] == 20
         counted = broker.replay(source, "--acl-file", keys, "--journal", tmp_path / "other", "--json")
         assert json.loads(counted.stdout)["result"]["left_out"][0]["reason"] == "already-there"
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
+def test_tls(harness: Callable[[str], Harness], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    """A broker takes TLS and plain connections on one port; its certificate must be signed by who is named."""
+    harness(version)
+    text = CERTIFICATE.read_text()
+    border = text.index("-----BEGIN CERTIFICATE")
+    (tmp_path / "key.pem").write_text(text[:border])
+    (tmp_path / "certificate.pem").write_text(text[border:])
+    files = f"-Dtls.server.keyPath={tmp_path / 'key.pem'} -Dtls.server.certPath={tmp_path / 'certificate.pem'}"
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Dtls.test.mode.enable=false {files}")
+    source = write_source(tmp_path / "source", 20, random.Random(8))
+    with served(version, tmp_path / "target") as broker:
+        broker.declare(TOPIC, QUEUES)
+        unknown = broker.replay(source, "--tls")
+        assert unknown.returncode == 4
+        assert "no TLS connection" in unknown.stderr
+        assert send(broker, source, "--tls-ca", CERTIFICATE)["sent"]["messages"] == 20
 
 
 @pytest.mark.parametrize("version", VERSIONS)
