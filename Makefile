@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo quick test lint pages site flips golden starts losses repairs table rebuilds faults cleaner settings everything matrix bench clean
+.PHONY: help demo quick test lint pages site flips golden starts losses repairs table rebuilds replays faults cleaner settings everything matrix bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -87,6 +87,10 @@ table: $(VENV)/.test ## ask RocketMQ itself what each kind of loss costs, and wr
 rebuilds: $(VENV)/.test ## compare rebuilds of 200 random logs with RocketMQ's own
 	@tests/setup-java.sh
 	$(BIN)/python -m tests.real_broker.rebuilds
+
+replays: $(VENV)/.test ## send a store to RocketMQ itself, kill rmqtool 210 times meanwhile, and count what a consumer gets
+	@tests/setup-java.sh
+	$(BIN)/python -m tests.real_broker.replays
 
 faults: $(VENV)/.test ## let every system call of a rebuild, a repair and their undo fail in seven ways, and power fail
 	$(BIN)/python -m tests.rebuild.faults

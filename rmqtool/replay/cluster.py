@@ -142,16 +142,24 @@ class Cluster:
         deadline = time.monotonic() + patience
         routes = [route for topic in topics if (route := self.route(topic)) is not None]
         for address in dict.fromkeys(address for route in routes for address in route.masters.values()):
-            while (behind := self._bytes_behind(address)) != 0:
-                if behind is None or time.monotonic() > deadline:
+            wanted, _ = self._positions(address)
+            while True:
+                end, behind = self._positions(address)
+                if end is None or behind is None or wanted is None:
+                    return False
+                if end - behind >= wanted:
+                    break
+                if time.monotonic() > deadline:
                     return False
                 time.sleep(_POLL_S)
         return True
 
-    def _bytes_behind(self, address: str) -> int | None:
+    def _positions(self, address: str) -> tuple[int | None, int | None]:
+        """Where the log of a broker ends, and how much of it is not in queues and index yet, bytes."""
         table = self._runtime(address)
-        text = table.get("dispatchBehindBytes")
-        return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() else None
+        texts = (table.get("commitLogMaxOffset"), table.get("dispatchBehindBytes"))
+        end, behind = (_whole_number(text) for text in texts)
+        return end, behind
 
     def _ask_route(self, topic: str) -> Route | None:
         """The answer of the first name server that has one."""
@@ -231,6 +239,10 @@ class Cluster:
 
     def __exit__(self, *error: object) -> None:
         self.forget()
+
+
+def _whole_number(text: object) -> int | None:
+    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 20 else None
 
 
 def _timer_max(settings: Mapping[str, str]) -> int | None:

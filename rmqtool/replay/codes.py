@@ -48,12 +48,11 @@ _SIGN = "name a file with accessKey and secretKey that may write: --acl-file too
 _HINTS: Mapping[int, str] = {
     SYSTEM_BUSY: "send more slowly: --rate 100/s",
     MESSAGE_ILLEGAL: "raise maxMessageSize of the broker, or leave the message out",
+    SERVICE_NOT_AVAILABLE: "its disk is full (CL, CQ: how full), or it is a slave or shuts down: see its store.log",
     NO_PERMISSION: "the topic or the broker may be read only (mqadmin updateTopicPerm), or the key may not write",
     TOPIC_NOT_EXIST: "make the topic on the target first (mqadmin updateTopic)",
     26: "make the group on the target first (mqadmin updateSubGroup)",
 }
-_DISK_FULL = "the disk of the broker is full: its cleaner, or you, must make room there"
-_NOT_NOW = "it is a slave, read only, shutting down, or its disk is full: look at its log"
 _LONGEST_REMARK = 300  # characters: remarks of old brokers are whole stack traces
 
 
@@ -65,9 +64,5 @@ def refusal(response: Response, what: str) -> RefusedError:
     hint = _HINTS.get(response.code)
     if any(word in remark for word in _NOT_SIGNED):
         meaning, hint = "the access key or its signature is not accepted", _SIGN
-    elif "disk" in remark and "full" in remark.lower():
-        meaning, hint = "the broker's disk is full", _DISK_FULL
-    elif response.code == SERVICE_NOT_AVAILABLE:
-        hint = _NOT_NOW
     said = f": {remark}" if remark else ""
     return RefusedError(f"{what}: {meaning} (code {response.code}{said})", response.code, response.remark, hint=hint)

@@ -104,7 +104,7 @@ class ParquetSource:
         missing = [name for name in COLUMNS if name not in schema.names and name not in _NOT_NEEDED]
         if missing:
             raise UsageError(
-                f"it lacks columns that a message is made of: {', '.join(missing)}",
+                f"columns that a message is made of are missing: {', '.join(missing)}",
                 file=path,
                 hint="export with the usual columns: rmqtool export STORE --output DIR",
             )

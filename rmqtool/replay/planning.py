@@ -97,7 +97,7 @@ class ReplayPlan:
 class Preparation:
     """Makes messages of rows, each with its queue on the target; raises PeerError.
 
-    A topic's route is asked for once: while a broker is away, its topics must not look as if they did not exist.
+    A topic's route is asked for once: while a broker is away its queues are missing, and others must not be chosen.
     """
 
     def __init__(self, cluster: Cluster, rewriting: Rewriting, targets: Targets, now: Callable[[], int]) -> None:

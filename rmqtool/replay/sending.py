@@ -19,7 +19,7 @@ from rmqtool.replay.requests import MAX_BATCH_BYTES, batch_size, can_share, send
 from rmqtool.replay.routes import TargetQueue
 
 SETTLE_S = 3.0
-"""How long a request that had no answer may still wait in a broker: only then it is looked up."""
+"""How long a request that had no answer may still wait in a broker that answers again: only then it is looked up."""
 
 _INDEX_PATIENCE_S = 30.0
 _MAX_PAUSE_S = 5.0
@@ -72,7 +72,7 @@ class Sender:
         rate = options.rate
         self._most = options.batch if rate is None else max(1, min(options.batch, int(rate * _BURST_S)))
         self._unknown = set(journal.before.unknown)
-        self._settled = time.monotonic() + SETTLE_S if self._unknown else 0.0
+        self._is_settled = False
         self._next_send = time.monotonic()
         self._busy_since: float | None = None
         self._failing_since: float | None = None
@@ -122,10 +122,17 @@ class Sender:
         return one.message.origin.identity in self._unknown
 
     def _settle(self, topics: set[str]) -> None:
-        """Wait until what was sent without an answer can be found, if it was stored."""
-        time.sleep(max(0.0, self._settled - time.monotonic()))
-        if not self._cluster.wait_until_indexed(sorted(topics), _INDEX_PATIENCE_S):
-            self.result.unproven += 1
+        """Wait until what was sent without an answer can be found, if it was stored.
+
+        A broker that was away, or stood still, first answers; what was waiting for it is carried out at that moment.
+        """
+        names = sorted(topics)
+        is_complete = self._cluster.wait_until_indexed(names, _INDEX_PATIENCE_S)
+        if not self._is_settled:
+            time.sleep(SETTLE_S)
+            is_complete = self._cluster.wait_until_indexed(names, _INDEX_PATIENCE_S)
+            self._is_settled = True
+        self.result.unproven += not is_complete
 
     def _next_batch(self, queue: deque[Ready]) -> Batch:
         """Take what is sent together from the front of a queue."""
@@ -232,7 +239,7 @@ class Sender:
             raise error
         self._cluster.forget()
         self._unknown.update(one.message.origin.identity for batch in batches for one in batch)
-        self._settled = time.monotonic() + SETTLE_S
+        self._is_settled = False
         found = [self._patiently(partial(self._look_for, batch)) for batch in batches]
         return [missing for missing in found if missing]
 

@@ -131,13 +131,19 @@ def test_what_a_group_has_not_consumed(golden_store: GoldenStore, fake: FakeClus
 
 
 def test_messages_that_wait(golden_store: GoldenStore, fake: FakeCluster, journal: Path) -> None:
-    """Five on delay levels, two in the timer; the target's levels are too short for those of the timer."""
-    options = ("--topic", "reminders", "--journal", journal, "--send", "--yes")
-    found = replay(golden_store(SHOP), fake, *options, "--delays", "now", "--tag", "delay")
+    """Five on delay levels that have not been delivered, beside those that have."""
+    options = ("--topic", "reminders", "--journal", journal, "--tag", "delay", "--send", "--yes", "--json")
+    found = replay(golden_store(SHOP), fake, *options, "--delays", "now")
     assert found.status == Exit.OK
     keys = [each.properties["KEYS"] for each in fake.stored]
     assert sum(key.startswith("LATER") for key in keys) == 5
     assert all("DELAY" not in each.properties for each in fake.stored)
+    assert replay(golden_store(SHOP), fake, *options, "--delays", "now").document["result"]["sent"]["messages"] == 0
+    every = replay(golden_store(SHOP), fake, "--json", "--delays", "now").document["result"]
+    delayed = next(each for each in every["left_out"] if each["reason"] == "delayed")
+    assert delayed["topics"] == [
+        {"topic": "SCHEDULE_TOPIC_XXXX", "messages": 10}, {"topic": "rmq_sys_wheel_timer", "messages": 1},
+    ]  # fmt: skip
 
 
 @pytest.mark.budget(1)
@@ -179,7 +185,7 @@ def test_an_export_out_of_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--columns", "topic,body"], "it lacks columns that a message is made of"),
+        (["--columns", "topic,body"], "columns that a message is made of are missing"),
         (["--redact", "keys"], "values were hidden"),
         (["--store-column"], "several stores"),
         (["--format", "ndjson"], "neither"),
@@ -239,6 +245,7 @@ def test_a_target_that_is_not_there(tmp_path: Path, fake: FakeCluster, journal: 
     assert gone.document["error"]["hint"] == "the same command goes on where it ended"
 
 
+@pytest.mark.budget(2)
 def test_the_question(tmp_path: Path, fake: FakeCluster) -> None:
     """Nobody is asked without a terminal; and no is no."""
     store = write_store(tmp_path / "store")

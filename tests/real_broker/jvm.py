@@ -91,7 +91,7 @@ class Jvm:
         """Return when the store is up."""
         self._wait_for(_READY, "ready")
 
-    def tell(self, line: str, answer: str) -> None:
+    def ask(self, line: str, answer: str) -> None:
         """Write a line to its input, and return when its log holds the answer."""
         if self._process.stdin is not None:
             self._process.stdin.write(f"{line}\n".encode())

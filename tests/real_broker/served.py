@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -38,11 +40,20 @@ _HOLD = "import sys; print('here', flush=True); sys.stdin.read()"
 class Served:
     """A broker with its name server, which can be killed and started again in the same network."""
 
-    def __init__(self, version: str, root: Path, scratch: Path, settings: Mapping[str, str], network: int) -> None:
-        self._version = version
+    def __init__(
+        self,
+        version: str,
+        root: Path,
+        scratch: Path,
+        settings: Mapping[str, str],
+        files: Mapping[str, str],
+        network: int,
+    ) -> None:
+        self.version = version
         self._root = root
         self._scratch = scratch
         self._settings = {**_SETTINGS, **settings}
+        self._files = files
         self._network = network
         self._jvm: Jvm | None = None
         self._starts = 0
@@ -53,9 +64,11 @@ class Served:
         self._starts += 1
         self._asked = 0
         scratch = self._scratch / f"start-{self._starts}"
-        scratch.mkdir()
+        (scratch / "conf").mkdir(parents=True)
+        for name, text in self._files.items():
+            (scratch / "conf" / name).write_text(text, encoding="utf-8")
         arguments = ["serve", str(self._root)]
-        self._jvm = Jvm(self._version, scratch, self._settings, arguments, whole=True, network=self._network)
+        self._jvm = Jvm(self.version, scratch, self._settings, arguments, whole=True, network=self._network)
         self._jvm.wait_ready()
 
     def declare(self, topic: str, queues: int) -> None:
@@ -69,6 +82,20 @@ class Served:
     def permit(self, topic: str, permission: int) -> None:
         """Set the permission of a topic (`PermName`): 4 is to read only."""
         self._ask("permission", topic, str(permission))
+
+    def fill_disk(self, *, full: bool) -> None:
+        """Let it find its disk full, or no longer full."""
+        self._ask("disk", "full" if full else "ok")
+
+    def pause(self) -> None:
+        """Let it stand still, as in a long collection of garbage."""
+        if self._jvm is not None:
+            os.kill(self._jvm.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on after `pause`."""
+        if self._jvm is not None:
+            os.kill(self._jvm.pid, signal.SIGCONT)
 
     def consume(self, topic: str, count: int, group: str | None = None) -> list[dict[str, Any]]:
         """All messages of a topic, at least `count`, as a real consumer gets them, by default of a new group."""
@@ -104,15 +131,17 @@ class Served:
         self._asked += 1
         if self._jvm is None:
             raise HarnessError("the broker is not started")
-        self._jvm.tell("\t".join(words), f"harness: done {self._asked}\n")
+        self._jvm.ask("\t".join(words), f"harness: done {self._asked}\n")
 
 
 @contextmanager
-def served(version: str, root: Path, settings: Mapping[str, str] | None = None) -> Iterator[Served]:
-    """Run a broker of a release on `root`; it is killed at the end, unless it was stopped."""
+def served(
+    version: str, root: Path, settings: Mapping[str, str] | None = None, files: Mapping[str, str] | None = None
+) -> Iterator[Served]:
+    """Run a broker of a release on `root`, with `files` in its directory conf; it is killed at the end."""
     root.mkdir(exist_ok=True)
     with TemporaryDirectory(prefix="rmqtool-served-") as scratch, _network() as network:
-        broker = Served(version, root, Path(scratch), settings or {}, network)
+        broker = Served(version, root, Path(scratch), settings or {}, files or {}, network)
         try:
             broker.start()
             yield broker

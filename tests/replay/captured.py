@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 VERSIONS = ("4.9.7", "5.5.0")
+CERTIFICATE = Path(__file__).with_name("certificate.pem")
+"""A key and its self-signed certificate, for a hundred years, by openssl."""
 
 
 @cache

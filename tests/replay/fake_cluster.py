@@ -47,7 +47,11 @@ class Stored:
 
 @dataclass
 class FakeCluster:
-    """`topics` are queues by topic; those of `read_only` may not be written."""
+    """`topics` are queues by topic; those of `read_only` may not be written.
+
+    `positions` are what the broker says about its log in turn, the last one from then on: its end, and how far its
+    index is behind.
+    """
 
     topics: dict[str, int] = field(default_factory=lambda: {"orders": 4})
     read_only: set[str] = field(default_factory=set)
@@ -55,6 +59,7 @@ class FakeCluster:
     release: str = "V4_9_7"
     settings: dict[str, str] = field(default_factory=lambda: {"maxMessageSize": "4194304"})
     tls: ssl.SSLContext | None = None
+    positions: list[tuple[str, str]] = field(default_factory=lambda: [("100", "0")])
     stored: list[Stored] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
 
@@ -123,12 +128,9 @@ class FakeCluster:
         if asked.code == 105:
             return self._route(asked.fields["topic"])
         if asked.code == 28:
-            return (
-                0,
-                "",
-                {},
-                json.dumps({"table": {"brokerVersionDesc": self.release, "dispatchBehindBytes": "0"}}).encode(),
-            )
+            end, behind = self.positions.pop(0) if len(self.positions) > 1 else self.positions[0]
+            table = {"brokerVersionDesc": self.release, "commitLogMaxOffset": end, "dispatchBehindBytes": behind}
+            return 0, "", {}, json.dumps({"table": table}).encode()
         if asked.code == 26:
             return 0, "", {}, "".join(f"{name}={value}\n" for name, value in self.settings.items()).encode()
         if asked.code == 12:

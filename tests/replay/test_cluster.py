@@ -7,6 +7,7 @@ import struct
 
 import pytest
 
+from rmqtool.replay import cluster as cluster_module
 from rmqtool.replay.cluster import BrokerFacts, Cluster, Copy, Sought
 from rmqtool.replay.connection import Security
 from rmqtool.replay.errors import PeerError, RefusedError
@@ -176,8 +177,16 @@ def test_a_broker_that_is_away_may_have_it() -> None:
             cluster.find([Sought("orders", BROKER, "A", 0)])
 
 
-def test_an_index_that_is_behind() -> None:
+def test_an_index_that_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It must reach what was the log's end, while the log may grow."""
+    monkeypatch.setattr(cluster_module, "_POLL_S", 0.01)
     with FakeCluster() as fake, Cluster([fake.address], SECURITY) as cluster:
         assert cluster.wait_until_indexed(["orders"], 0.1)
-        fake.fault = lambda asked: (0, "") if asked.code == 28 else None  # it does not say
+        fake.positions = [("100", "50"), ("150", "60"), ("200", "99"), ("300", "200"), ("400", "390")]
+        assert cluster.wait_until_indexed(["orders"], 5.0)
+        assert fake.positions == [("300", "200"), ("400", "390")]
+        fake.positions = [("100", "50"), ("200", "101")]
         assert not cluster.wait_until_indexed(["orders"], 0.1)
+        for nothing in ([("100", "")], [("-1", "0")], [("9" * 40, "0")]):
+            fake.positions = nothing
+            assert not cluster.wait_until_indexed(["orders"], 5.0)

@@ -18,9 +18,9 @@ from rmqtool.replay.connection import Connection, Security, parse_address, tls_c
 from rmqtool.replay.errors import PeerError
 from rmqtool.replay.frames import Request
 from rmqtool.replay.signing import Credentials, read_credentials
+from tests.replay.captured import CERTIFICATE
 from tests.replay.fake_cluster import FakeCluster
 
-CERTIFICATE = Path(__file__).with_name("certificate.pem")
 SHORT = Security(timeout=0.3)
 ROUTE = Request(105, {"topic": "orders"})
 

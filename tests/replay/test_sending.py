@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.replay import cluster, sending
+from rmqtool.replay import cluster, sending, sources
 from rmqtool.replay.cluster import Cluster
 from rmqtool.replay.connection import Security
 from rmqtool.replay.journal import Done, Journal
@@ -154,6 +154,23 @@ def test_a_topic_that_vanishes_meanwhile(tmp_path: Path) -> None:
     with FakeCluster(fault=fault) as fake:
         sent = send(store, fake)
         assert (sent.error, sent.outcome.left_out) == (None, {})
+        require_each_once(fake, tmp_path / "journal")
+
+
+def test_queues_that_vanish_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A route that becomes shorter changes no choice: messages of a queue would get out of order."""
+    monkeypatch.setattr(sources, "_ROWS", 10)
+    store = write_store(tmp_path / "store")
+
+    def fault(asked: Asked) -> str | None:
+        if asked.code in SENDS and asked.number == 2:
+            fake.topics["orders"] = 2
+            return "cut-after"
+        return None
+
+    with FakeCluster(fault=fault) as fake:
+        assert send(store, fake).error is None
+        assert all(each.queue_id == int(each.properties["UNIQ_KEY"], 16) % 3 for each in fake.stored)
         require_each_once(fake, tmp_path / "journal")
 
 

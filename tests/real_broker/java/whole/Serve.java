@@ -1,5 +1,6 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -22,6 +23,7 @@ final class Serve {
     private static final long QUIET_MS = 1500; // no message came in that time: a consumer has all
 
     private final WholeBroker broker;
+    private volatile boolean isDiskFull;
 
     private Serve(WholeBroker broker) {
         this.broker = broker;
@@ -50,11 +52,36 @@ final class Serve {
             config.setPerm(Integer.parseInt(words[2]));
             broker.controller.getTopicConfigManager().updateTopicConfig(config);
             broker.controller.registerBrokerAll(false, false, true);
+        } else if (words[0].equals("disk")) {
+            isDiskFull = words[1].equals("full");
+            if (isDiskFull) {
+                keepDiskFull();
+            }
         } else if (words[0].equals("consume")) {
             Files.write(Path.of(words[4]), Json.bytes(consume(words[1], words[2], Integer.parseInt(words[3]))));
         } else {
             throw new IllegalArgumentException(words[0]);
         }
+    }
+
+    /** The check finds room every ten seconds: what it says is taken back at once. */
+    private void keepDiskFull() throws Exception {
+        Object flags = Reflection.inherited(broker.controller.getMessageStore(), "runningFlags");
+        Method full = flags.getClass().getMethod("getAndMakeDiskFull");
+        full.invoke(flags);
+        Thread keeper = new Thread(() -> {
+            try {
+                while (isDiskFull) {
+                    full.invoke(flags);
+                    Thread.sleep(1);
+                }
+                flags.getClass().getMethod("getAndMakeDiskOK").invoke(flags);
+            } catch (ReflectiveOperationException | InterruptedException impossible) {
+                throw new IllegalStateException(impossible);
+            }
+        });
+        keeper.setDaemon(true);
+        keeper.start();
     }
 
     /** All messages of a topic, at least `count`, as a real consumer gets them. */

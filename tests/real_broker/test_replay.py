@@ -1,0 +1,296 @@
+"""Replays to a real broker: what a real consumer gets, a broker that is killed or stands still, and what it refuses."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import subprocess
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import rmqtool
+from rmqtool.formats.sys_flag import COMPRESSED
+from tests.building import LogBuilder
+from tests.conftest import GoldenStore
+from tests.real_broker.harness import Harness
+from tests.real_broker.replays import QUEUES, TOPIC, VERSIONS, killed_replay, write_source
+from tests.real_broker.served import NAME_SERVER, Served, served, wait_for
+from tests.replay.captured import CERTIFICATE
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+OWN = {"CLUSTER", "MSG_REGION", "TRACE_ON", "MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "REPLAY_OF", "WAIT"}
+"""Properties that the broker, the consumer and the replay add; brokers of 4.9 drop WAIT."""
+DROPPED = {"PGROUP", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "TRAN_PREPARED_QUEUE_OFFSET", "DELAY", "TIMER_OUT_MS"}
+DROPPED |= {
+    "TIMER_DELIVER_MS",
+    "INNER_MULTI_DISPATCH",
+    "INNER_MULTI_QUEUE_OFFSET",
+    "TRANSACTION_CHECK_TIMES",
+    "__transactionId__",
+}
+
+
+@pytest.fixture(params=VERSIONS)
+def broker(request: pytest.FixtureRequest, harness: Callable[[str], Harness], tmp_path: Path) -> Iterator[Served]:
+    harness(request.param)
+    with served(request.param, tmp_path / "target") as running:
+        yield running
+
+
+def send(broker: Served, source: Path, *options: object) -> dict[str, Any]:
+    """Replay a source, which succeeds; the result."""
+    found = broker.replay(source, "--send", "--yes", "--json", *options)
+    assert found.returncode == 0, found.stdout + found.stderr
+    result: dict[str, Any] = json.loads(found.stdout)["result"]
+    return result
+
+
+def kept(properties: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in properties.items() if name not in OWN | DROPPED}
+
+
+def test_a_consumer_gets_what_was_stored(broker: Served, golden_store: GoldenStore, tmp_path: Path) -> None:
+    """A shop of the same release: bodies, properties, times, flags, queues and their order."""
+    store = golden_store(f"{broker.version}-shop")
+    for topic, queues in (("orders", 4), ("payments", 2), ("vouchers", 1)):
+        broker.declare(topic, queues)
+    options = ("--topic", "orders", "--topic", "payments", "--topic", "vouchers", "--journal", tmp_path / "journal")
+    result = send(broker, store, *options)
+    assert result["sent"]["messages"] == 102
+    for topic in ("orders", "payments", "vouchers"):
+        stored = {each.unique_key: each for each in rmqtool.open(store).messages(topic=topic)}
+        consumed = broker.consume(topic, len(stored))
+        assert Counter(each["message_id"] for each in consumed) == Counter(stored.keys())
+        for each in consumed:
+            message = stored[each["message_id"]]
+            assert base64.b64decode(each["body"]) == message.body
+            assert kept(each["properties"]) == kept(dict(message.properties))
+            assert each["properties"]["REPLAY_OF"].split()[1] == str(message.physical_offset)
+            assert each["born_timestamp"] == round(message.born_timestamp.timestamp() * 1000)
+            assert (each["queue_id"], each["queue_offset"]) == (message.queue_id, message.queue_offset)
+            assert (each["flag"], each["reconsume_times"]) == (message.flag, message.reconsume_times)
+
+
+def test_all_sorts_of_messages(broker: Served, tmp_path: Path) -> None:
+    """Compressed bodies, other characters, flags, no unique key; singly and in batches."""
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(b"zstd" * 1000)
+    log = LogBuilder(file_size=1 << 20)
+    plain: dict[str, bytes] = {}
+    for number in range(40):
+        body, sys_flag = f"body {number} {'ü' * number}".encode(), 0
+        stored = body
+        if number % 4 == 1:
+            stored, sys_flag = zlib.compress(body), COMPRESSED
+        elif number % 4 == 2:
+            body, stored, sys_flag = b"zstd" * 1000, sink.getvalue().to_pybytes(), COMPRESSED | 0x200
+        properties = {"KEYS": f"K-{number} schlüssel", "TAGS": "tag", "名": "值", "number": str(number)}
+        if number % 5:
+            properties["UNIQ_KEY"] = f"{number:032X}"
+        plain[str(number)] = body
+        log.add(topic=TOPIC, queue_offset=number, body=stored, sys_flag=sys_flag | (0x30 if number % 3 == 0 else 0),
+                flag=number, reconsume_times=number % 2, properties=properties)  # fmt: skip
+    source = log.write(tmp_path / "source")
+    broker.declare(TOPIC, 1)
+    assert send(broker, source)["sent"]["messages"] == 40
+    consumed = broker.consume(TOPIC, 40)
+    assert len(consumed) == 40
+    for each in consumed:
+        number = int(each["properties"]["number"])
+        assert base64.b64decode(each["body"]) == plain[str(number)]
+        assert (each["flag"], each["reconsume_times"], each["queue_offset"]) == (number, number % 2, number)
+        assert each["properties"]["KEYS"] == f"K-{number} schlüssel"
+        assert each["properties"]["名"] == "值"
+    assert (
+        json.loads(broker.replay(source, "--json", "--journal", tmp_path / "other").stdout)["result"]["messages"] == 0
+    )
+
+
+def test_a_dead_letter_comes_again_to_its_group(broker: Served, golden_store: GoldenStore, tmp_path: Path) -> None:
+    """By the retry topic only its group gets it, under the topic that it came from."""
+    store = golden_store(f"{broker.version}-shop")
+    broker.declare("payments", 2)
+    assert broker.consume("payments", 0, "billing") == []
+    options = ("--dead-letters-of", "billing", "--to-retry-topic", "--journal", tmp_path / "journal")
+    wait_for("the group's retry topic", lambda: broker.replay(store, *options).returncode == 0)
+    assert send(broker, store, *options)["sent"]["messages"] == 3
+    letters = broker.consume("payments", 3, "billing")
+    assert {each["topic"] for each in letters} == {"payments"}
+    assert sorted(each["properties"]["KEYS"] for each in letters) == ["FAIL-0", "FAIL-1", "FAIL-2"]
+    assert broker.consume("payments", 0) == []
+
+
+def test_messages_that_wait(broker: Served, tmp_path: Path, golden_store: GoldenStore) -> None:
+    """Those that are due come at once; the broker keeps the others, and takes their times."""
+    store = golden_store(f"{broker.version}-shop")
+    broker.declare("reminders", 1)
+    options = ("--topic", "reminders", "--delays", "keep", "--journal", tmp_path / "journal")
+    found = broker.replay(store, "--send", "--yes", "--json", *options)
+    result = json.loads(found.stdout)["result"]
+    assert found.returncode == 0, found.stdout
+    waiting = 5 if broker.version.startswith("4") else 7
+    assert result["sent"]["messages"] == len(rmqtool.open(store).messages(topic="reminders").to_arrow()) + waiting
+    keys = [each["properties"]["KEYS"] for each in broker.consume("reminders", result["sent"]["messages"])]
+    assert sum(key.startswith("LATER") for key in keys) == 5  # they have been due since the store was written
+
+
+def test_a_broker_that_is_killed_meanwhile(broker: Served, tmp_path: Path) -> None:
+    """The replay waits for it, and goes on."""
+
+    def restart() -> None:
+        broker.kill()
+        time.sleep(1)
+        broker.start()
+        broker.declare(TOPIC, QUEUES)
+
+    _interrupted(broker, tmp_path, restart)
+
+
+def test_a_broker_that_stands_still_meanwhile(broker: Served, tmp_path: Path) -> None:
+    """Longer than its answers are waited for; what had no answer is carried out when it goes on."""
+
+    def stand_still() -> None:
+        broker.pause()
+        time.sleep(7)
+        broker.resume()
+
+    _interrupted(broker, tmp_path, stand_still)
+
+
+def _interrupted(broker: Served, tmp_path: Path, interrupt: Callable[[], None]) -> None:
+    source = write_source(tmp_path / "source", 600, random.Random(5))
+    broker.declare(TOPIC, QUEUES)
+    journal = tmp_path / "journal"
+    options = ["--send", "--yes", "--json", "--journal", journal, "--rate", "200/s", "--timeout", "3s"]
+    command = broker.command("replay", source, "--nameserver", NAME_SERVER, *options)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        try:
+            wait_for(
+                "messages that are sent",
+                lambda: program.poll() is not None or (journal.exists() and journal.stat().st_size > 20_000),
+            )
+            assert program.poll() is None, program.communicate()
+            interrupt()
+            out, _ = program.communicate(timeout=120)
+        finally:
+            program.kill()
+    assert program.returncode == 0, out
+    sent = json.loads(out)["result"]["sent"]
+    assert sent["messages"] + sent["found"] == 600
+    consumed = broker.consume(TOPIC, 600)
+    assert Counter(each["message_id"] for each in consumed) == {f"{number:032X}": 1 for number in range(600)}
+    in_queues = sorted((each["queue_id"], each["queue_offset"], each["message_id"]) for each in consumed)
+    for queue in range(QUEUES):
+        ids = [message_id for queue_id, _, message_id in in_queues if queue_id == queue]
+        assert ids == sorted(ids)
+
+
+def test_what_is_refused(broker: Served, tmp_path: Path) -> None:
+    """No topic, a topic that is read only, a disk that is full: each in a sentence, and nothing is there afterwards."""
+    source = write_source(tmp_path / "source", 20, random.Random(6))
+    options = ("--send", "--yes", "--journal", tmp_path / "journal")
+    missing = broker.replay(source, *options)
+    assert missing.returncode == 3
+    assert f"{TOPIC}: cannot be sent to: the target does not have it" in missing.stdout
+    broker.declare(TOPIC, QUEUES)
+    broker.permit(TOPIC, 4)
+    wait_for("the permission", lambda: "read only" in broker.replay(source, "--no-look-up").stdout)
+    assert broker.replay(source, *options).returncode == 3
+    broker.permit(TOPIC, 6)
+    wait_for("the permission", lambda: "read only" not in broker.replay(source, "--no-look-up").stdout)
+    broker.fill_disk(full=True)
+    full = broker.replay(source, *options)
+    assert full.returncode == 3
+    assert "the broker cannot store messages now (code 14" in full.stdout
+    assert "its disk is full" in full.stdout
+    broker.fill_disk(full=False)
+    assert send(broker, source, "--journal", tmp_path / "journal")["sent"]["messages"] == 20
+    assert len(broker.consume(TOPIC, 20)) == 20
+
+
+def test_a_batch_topic_and_messages_that_are_too_large(
+    harness: Callable[[str], Harness], golden_store: GoldenStore, tmp_path: Path
+) -> None:
+    """Inner batches are taken apart and put together again by the new broker; a small maxMessageSize is seen."""
+    harness("5.5.0")
+    with served("5.5.0", tmp_path / "target", {"maxMessageSize": "4096"}) as broker:
+        broker.declare_batch("bulk")
+        assert (
+            send(broker, golden_store("5.3.3-shop"), "--topic", "bulk", "--journal", tmp_path / "one")["sent"][
+                "messages"
+            ]
+            == 20
+        )
+        keys = [each["properties"]["KEYS"] for each in broker.consume("bulk", 20)]
+        assert sorted(keys) == sorted(f"BULK-{batch}-{number}" for batch in range(5) for number in range(4))
+        broker.declare(TOPIC, 1)
+        log = LogBuilder(file_size=1 << 20).add_all([{"body": bytes(5000)}, {"body": b"small"}])
+        found = broker.replay(log.write(tmp_path / "source"), "--send", "--yes", "--json", "--topic", TOPIC)
+        result = json.loads(found.stdout)["result"]
+        assert found.returncode == 3
+        assert [(each["reason"], each["messages"]) for each in result["left_out"]] == [("too-large", 1)]
+        assert result["sent"]["messages"] == 1
+
+
+ACL = """
+accounts:
+  - {accessKey: rmqtool-key, secretKey: rmqtool-secret, admin: true}
+"""
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.1.4"])
+def test_access_keys(harness: Callable[[str], Harness], tmp_path: Path, version: str) -> None:
+    """Without them, or with a wrong one, the broker refuses; that is said. With them all goes well."""
+    harness(version)
+    source = write_source(tmp_path / "source", 20, random.Random(7))
+    keys = tmp_path / "tools.yml"
+    with served(version, tmp_path / "target", {"aclEnable": "true"}, {"plain_acl.yml": ACL}) as broker:
+        broker.declare(TOPIC, QUEUES)
+        for secret in (None, "wrong-secret"):
+            keys.write_text(f"accessKey: rmqtool-key\nsecretKey: {secret}\n")
+            options = () if secret is None else ("--acl-file", keys)
+            found = broker.replay(source, *options)
+            assert found.returncode == 4, found.stdout
+            assert "the access key or its signature is not accepted" in found.stderr
+            assert "--acl-file" in found.stderr
+        keys.write_text("accessKey: rmqtool-key\nsecretKey: rmqtool-secret\n")
+        assert send(broker, source, "--acl-file", keys)["sent"]["messages"] == 20
+        counted = broker.replay(source, "--acl-file", keys, "--journal", tmp_path / "other", "--json")
+        assert json.loads(counted.stdout)["result"]["left_out"][0]["reason"] == "already-there"
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
+def test_tls(harness: Callable[[str], Harness], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    """A broker takes TLS and plain connections on one port; its certificate must be signed by who is named."""
+    harness(version)
+    text = CERTIFICATE.read_text()
+    border = text.index("-----BEGIN CERTIFICATE")
+    (tmp_path / "key.pem").write_text(text[:border])
+    (tmp_path / "certificate.pem").write_text(text[border:])
+    files = f"-Dtls.server.keyPath={tmp_path / 'key.pem'} -Dtls.server.certPath={tmp_path / 'certificate.pem'}"
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Dtls.test.mode.enable=false {files}")
+    source = write_source(tmp_path / "source", 20, random.Random(8))
+    with served(version, tmp_path / "target") as broker:
+        broker.declare(TOPIC, QUEUES)
+        unknown = broker.replay(source, "--tls")
+        assert unknown.returncode == 4
+        assert "no TLS connection" in unknown.stderr
+        assert send(broker, source, "--tls-ca", CERTIFICATE)["sent"]["messages"] == 20
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_killed(harness: Callable[[str], Harness], tmp_path: Path, version: str) -> None:
+    """A few of the kills of ``make replays``."""
+    harness(version)
+    outcome = killed_replay(version, 3, 11, tmp_path)
+    assert outcome.is_right, outcome
