@@ -69,6 +69,11 @@ class MappedFiles:
         """All files' sizes together, bytes."""
         return sum(file.size for file in self.files)
 
+    def followed_by(self, later: MappedFiles) -> MappedFiles:
+        """These files and those of another queue, in offset order."""
+        files = sorted((*self.files, *later.files), key=lambda file: file.start_offset)
+        return MappedFiles(tuple(files), (*self.strays, *later.strays))
+
 
 def file_at(files: Iterable[MappedFile], offset: int) -> MappedFile | None:
     """The file that holds the byte at `offset`, of files that overlap the first (`#findMappedFileByOffset`)."""
@@ -78,7 +83,8 @@ def file_at(files: Iterable[MappedFile], offset: int) -> MappedFile | None:
 def list_mapped_files(*directories: Path, scope: ReadScope = nullcontext, header_size: int = 0) -> MappedFiles:
     """List the mapped files of one queue, which may be spread over several directories; a missing one is empty.
 
-    `header_size` is what stands before each record in them, bytes. Each directory and each entry is read in a `scope` of its own.
+    `header_size` is what stands before each record in them, bytes. Each directory and each entry is read in a `scope`
+    of its own.
     """
     files: list[MappedFile] = []
     strays: list[Stray] = []

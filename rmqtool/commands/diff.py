@@ -81,15 +81,16 @@ def diff(
     from rmqtool.show.diff_text import show_diff
     from rmqtool.show.progress import byte_progress
     from rmqtool.store.snapshot import Snapshot
-    from rmqtool.store.store import open_store
+    from rmqtool.store.store import open_store, require_plain_log
 
     style.store = str(a)
     if fast and only:
         raise UsageError("--only lists messages, which --fast does not read")
     rates = [RateLimit(max(1, limit_rate.bytes_per_second // 2)) if limit_rate else None for _ in range(2)]
-    snapshots = [
-        Snapshot(open_store(path, broker_conf), broker_version, rate) for path, rate in zip((a, b), rates, strict=True)
-    ]
+    stores = [open_store(path, broker_conf) for path in (a, b)]
+    for store in stores:
+        require_plain_log(store, "diff")
+    snapshots = [Snapshot(store, broker_version, rate) for store, rate in zip(stores, rates, strict=True)]
     first, second = side_of("a", snapshots[0]), side_of("b", snapshots[1])
     size = max(0, min(first.end, second.end) - max(first.start, second.start))
     with byte_progress("comparing the logs", size, style=style) as progress:

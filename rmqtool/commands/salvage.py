@@ -88,7 +88,7 @@ def salvage(style: Style, /, **given: Any) -> Exit:
     from rmqtool.salvage.carry_over import find_carried
     from rmqtool.salvage.for_rebuild import main_store
     from rmqtool.salvage.new_store import NewStore, require_free_name
-    from rmqtool.store.store import open_store
+    from rmqtool.store.store import open_store, require_plain_log
 
     request = _Request(**given)
     if not (request.sources or request.raw):
@@ -96,6 +96,8 @@ def salvage(style: Style, /, **given: Any) -> Exit:
     style.store = str((*request.sources, *request.raw)[0])
     require_free_name(request.output, request.sources)
     stores = [open_store(path, request.broker_conf) for path in request.sources]
+    for store in stores:
+        require_plain_log(store, "salvage")
     plan = _plan(style, request, stores)
     main = main_store(stores)
     carried = find_carried(stores, main)

@@ -85,9 +85,7 @@ def _lane_starts(block: Block, start: int, stride: int) -> Positions:
     return np.array(starts, dtype=np.intp)
 
 
-def _step(
-    block: Block, starts: Positions, ends: Positions, max_steps: int, header_size: int
-) -> Positions | None:
+def _step(block: Block, starts: Positions, ends: Positions, max_steps: int, header_size: int) -> Positions | None:
     """All lanes' positions, shape (lanes, steps); None when some lane is not through after `max_steps`.
 
     A size that leads out of the block ends its lane one byte behind the block, however large it is.
