@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,21 +15,14 @@ from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
 from rmqtool.formats.checkpoint import FILE_SIZE as CHECKPOINT_FILE_SIZE
 from rmqtool.formats.file_name import file_name
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.reader import Event, scan_files
-from rmqtool.store.dledger_log import scan_entries
-from rmqtool.store.store import Store, open_store
+from rmqtool.scan.reader import scan_files
+from rmqtool.store.store import open_store
 from rmqtool.verify.index_chains import previous_units
 
 QUEUE_FILE_SIZE = 6_000_000
 GEOMETRY = (index_file.DEFAULT_SLOTS, index_file.DEFAULT_UNITS)
 INDEX_NAME = "20231114221320001"
 _FLUSH = 1 << 20  # units
-
-
-def events_of(store: Store) -> Iterator[Event]:
-    """The scan of all of a log."""
-    scan = scan_entries if store.dledger_directory else scan_files
-    return scan(store.commit_log().files)
 
 
 def derive(
@@ -47,7 +39,7 @@ def derive(
     waiting: list[QueueUnits] = []
     index = _IndexWriter(store / "index" / INDEX_NAME, geometry) if geometry else None
     times = [0]
-    for event in events_of(open_store(store, with_dledger=True)):
+    for event in scan_files(open_store(store).commit_log().files):
         if isinstance(event, RecordRun):
             dispatched = dispatcher.dispatch(event)
             waiting.append(dispatched.units)

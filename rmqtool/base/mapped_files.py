@@ -74,6 +74,11 @@ class MappedFiles:
         """All files' sizes together, bytes."""
         return sum(file.size for file in self.files)
 
+    def followed_by(self, later: MappedFiles) -> MappedFiles:
+        """These files and those of another queue, in offset order."""
+        files = sorted((*self.files, *later.files), key=lambda file: file.start_offset)
+        return MappedFiles(tuple(files), (*self.strays, *later.strays))
+
 
 def check_unchanged(mapped: MappedFile) -> None:
     """Raise ChangedError where a file on another machine was replaced since it was listed; here nobody does that.

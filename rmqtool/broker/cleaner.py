@@ -13,7 +13,7 @@ from rmqtool.broker.queue_cleaner import QueueCleaner
 from rmqtool.broker.queue_deletion import expired_index_files
 from rmqtool.broker.trigger import Disks, Trigger, trigger_at
 from rmqtool.rules.retention import RetentionSettings
-from rmqtool.rules.versions import Version
+from rmqtool.rules.versions import NEWEST, Version
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.index_files import IndexFile
 
@@ -25,6 +25,7 @@ class Rules:
     """What the cleaner's decisions follow; `zone` None is this machine's time zone.
 
     `manual` is set after ``mqadmin deleteExpiredCommitLog``, `first_in_use` while a reader holds the first log file.
+    `is_node` stands for a DLedger node, which has a cleaner of its own.
     """
 
     settings: RetentionSettings
@@ -32,6 +33,12 @@ class Rules:
     zone: tzinfo | None = None
     manual: bool = False
     first_in_use: bool = False
+    is_node: bool = False
+
+    @property
+    def trigger_version(self) -> Version:
+        """The release whose rules decide whether a run deletes: a node's are the same in all."""
+        return NEWEST if self.is_node else self.version
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,7 @@ class Cleaner:
     manual_runs: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.manual_runs = _MANUAL_RUNS if self.rules.manual else 0
+        self.manual_runs = _MANUAL_RUNS if self.rules.manual and not self.rules.is_node else 0
 
     def runs(self, now: int) -> Iterator[CleanerRun]:
         """The runs from `now` on, epoch ms, one every `cleanResourceInterval`; the last deletes nothing."""
@@ -84,7 +91,7 @@ class Cleaner:
         """One run at `now`, epoch ms; the next one no longer sees the files that it deletes."""
         rules = self.rules
         disks, freed = self._disks_now(), sum(self.freed.values())
-        trigger = trigger_at(rules.settings, disks, now, rules.zone, rules.version, manual=self.manual_runs > 0)
+        trigger = trigger_at(rules.settings, disks, now, rules.zone, rules.trigger_version, manual=self.manual_runs > 0)
         if trigger.manual and trigger.runs:
             self.manual_runs -= 1
         log = run_over(self.log_files, self.max_offset, trigger, rules.settings, now, first_in_use=rules.first_in_use)

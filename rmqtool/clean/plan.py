@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from itertools import islice
 
+from rmqtool.base.errors import UnsupportedError
 from rmqtool.base.files import RateLimit
 from rmqtool.broker.cleaner import Cleaner, CleanerRun, Rules
 from rmqtool.broker.delete_when import next_start
@@ -15,7 +16,7 @@ from rmqtool.broker.queue_cleaner import QueueCleaner
 from rmqtool.broker.queue_deletion import QueueAfterRun
 from rmqtool.broker.trigger import Trigger
 from rmqtool.clean.snapshot import Facts, take_snapshot
-from rmqtool.rules.retention import settings_of
+from rmqtool.rules.retention import settings_of, settings_of_node
 from rmqtool.rules.versions import Version
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store
@@ -91,9 +92,19 @@ def next_deletions(
     as_if = as_if or AsIf()
     facts = take_snapshot(store, version, as_if.used_ratio, limit)
     release = facts.snapshot.release
-    settings = settings_of(store.conf.settings, as_if.options, release)
-    rules = Rules(settings, release, as_if.zone, as_if.is_manual, as_if.is_first_file_in_use)
+    settings, is_node = settings_of(store.conf.settings, as_if.options, release), store.dledger_directory is not None
+    if is_node:
+        _require_entries_only(facts.snapshot)
+        settings = settings_of_node(settings)
+    rules = Rules(settings, release, as_if.zone, as_if.is_manual, as_if.is_first_file_in_use, is_node)
     return plan(facts, rules, now, all_runs=all_runs)
+
+
+def _require_entries_only(snapshot: Snapshot) -> None:
+    """Raise UnsupportedError where plain files stand before the entries: two cleaners then depend on each other."""
+    if snapshot.older_log.files:
+        message = "plain log files from before DLedger are still there: what goes while they are is not predicted"
+        raise UnsupportedError(message, file=snapshot.store.root)
 
 
 def plan(facts: Facts, rules: Rules, now: int, *, all_runs: bool = False) -> CleanPlan:

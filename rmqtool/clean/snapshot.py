@@ -62,7 +62,7 @@ def take_snapshot(
 def _measured_paths(store: Store, version: Version) -> Sequence[Path]:
     """The paths whose disks count: those that are written to; before 4.9.2 several are one that does not exist."""
     text = store.conf.text("storePathCommitLog")
-    if text is None:
+    if text is None or store.dledger_directory:
         return store.commit_log_directories
     if version < SEVERAL_LOG_PATHS:
         return [store.root / text]
@@ -73,7 +73,7 @@ def _first_timestamp(file: MappedFile, reading: ReadPolicy) -> int | None:
     """Store timestamp of a file's first message, with which each file begins."""
     if reading.rate_limit:
         reading.rate_limit.spend(os.sysconf("SC_PAGESIZE"))
-    record = record_at([file], file.start_offset)
+    record = record_at([file], file.start_offset + file.header_size)
     return int(record.headers.field("store_timestamp")[0]) if record is not None else None
 
 

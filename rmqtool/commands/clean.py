@@ -106,7 +106,7 @@ def clean(
     """
     from rmqtool.clean.saved_plan import SavedCleanPlan
     from rmqtool.store.deleted_files import retry_on_deletion
-    from rmqtool.store.store import open_store
+    from rmqtool.store.store import open_store, require_plain_log
 
     style.store = str(path)
     _require_consistent(asked, is_saved=plan is not None, dry_run=dry_run, save_plan=save_plan)
@@ -115,7 +115,10 @@ def clean(
     if saved:
         asked |= _saved_choices(saved, asked["zone"])
     moment = time.time_ns() // 1_000_000 if asked["now"] is None else asked["now"]
-    make_plan = partial(_make_plan, open_store(path, asked["broker_conf"]), moment, asked)
+    store = open_store(path, asked["broker_conf"])
+    if not dry_run:
+        require_plain_log(store, "clean without --dry-run")
+    make_plan = partial(_make_plan, store, moment, asked)
     following = next_options(asked, save_plan)
     shown = retry_on_deletion(lambda: _explained(style, make_plan(), following, filters))
     if save_plan:

@@ -101,8 +101,8 @@ def convert(style: Style, /, **given: Any) -> Exit:
 
     request = _Request(**given)
     style.store = str(request.path)
-    require_free_name(request.output, [request.path])
-    store = open_store(request.path, request.broker_conf, with_dledger=True)
+    store = open_store(request.path, request.broker_conf)
+    require_free_name(request.output, [request.path, *store.log_directories])
     require_stopped(store)
     conversion = conversion_of(store, with_uncommitted=request.uncommitted)
     with byte_progress("reading the entries", sum(file.size for file in conversion.entries), style=style) as progress:

@@ -120,15 +120,17 @@ def diff(style: Style, /, **given: Any) -> Exit:
     """
     from rmqtool.diff.side import side_of
     from rmqtool.store.snapshot import Snapshot
-    from rmqtool.store.store import open_store
+    from rmqtool.store.store import open_store, require_plain_log
 
     request = _Request(**given)
     style.store = str(request.a)
     request.check()
     rate = request.limit_rate
     rates = [RateLimit(max(1, rate.bytes_per_second // 2)) if rate else None for _ in range(2)]
-    snapshots = [Snapshot(open_store(path, request.broker_conf), request.broker_version, rate)
-                 for path, rate in zip((request.a, request.b), rates, strict=True)]  # fmt: skip
+    stores = [open_store(path, request.broker_conf) for path in (request.a, request.b)]
+    for store in stores:
+        require_plain_log(store, "diff")
+    snapshots = [Snapshot(store, request.broker_version, rate) for store, rate in zip(stores, rates, strict=True)]
     sides = side_of("a", snapshots[0]), side_of("b", snapshots[1])
     return _by_message(style, request, *sides) if request.by_message else _by_offset(style, request, *sides)
 

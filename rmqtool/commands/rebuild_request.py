@@ -82,10 +82,12 @@ class RebuildRequest:
         from rmqtool.rebuild.options import RebuildOptions
         from rmqtool.rebuild.saved_plan import SavedPlan
         from rmqtool.rebuild.selection import QueueSelection
-        from rmqtool.store.store import open_store
+        from rmqtool.store.store import open_store, require_plain_log
 
         self._require_consistent()
         self.store = open_store(self.path, self.broker_conf)
+        if self.neutralise:
+            require_plain_log(self.store, "--neutralise")
         self.options = RebuildOptions(
             parts=frozenset([self.part]),
             selection=QueueSelection(self.filters.topic_choice, frozenset(self.filters.queue_ids)),

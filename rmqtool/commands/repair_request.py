@@ -39,13 +39,14 @@ class RepairRequest:
 
     def __post_init__(self) -> None:
         from rmqtool.repair.saved_plan import RepairOptions, SavedRepairPlan
-        from rmqtool.store.store import open_store
+        from rmqtool.store.store import open_store, require_plain_log
 
         if self.acknowledge and (self.plan or self.keep_offsets or self.save_plan):
             raise UsageError("--acknowledge repairs nothing: no other choice may be made beside it")
         if self.plan and (self.only_shows or self.keep_offsets or self.broker_version):
             raise UsageError("--plan carries out what was saved: it cannot be combined with other choices")
         self.store = open_store(self.path, self.broker_conf)
+        require_plain_log(self.store, "repair")
         self.options = RepairOptions(self.broker_version, self.keep_offsets)
         if self.plan:
             self.saved = SavedRepairPlan(self.plan)

@@ -120,7 +120,7 @@ def _scanned(style: Style, request: Request, store: Store) -> tuple[Overview, Ti
 
     overview = overview_of(store, request.broker_version, request.limit_rate)
     snapshot, log, unread = overview.snapshot, overview.log_range, list[RmqtoolError]()
-    files = (*snapshot.older_log.files, *snapshot.log.files)
+    files = snapshot.log.files
     start, end = (files[0].start_offset, files[-1].end_offset) if files else (0, 0)
     first, last = (log.first_store_timestamp, log.last_store_timestamp) if log else (None, None)
     timeline = Timeline.of_range(first, last, start, log.max_offset if log and files else end)

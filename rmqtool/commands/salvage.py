@@ -114,7 +114,7 @@ def salvage(style: Style, /, **given: Any) -> Exit:
     from rmqtool.salvage.for_rebuild import main_store
     from rmqtool.salvage.new_store import NewStore, require_free_name
     from rmqtool.show.salvage_result import Salvaged
-    from rmqtool.store.store import open_store
+    from rmqtool.store.store import open_store, require_plain_log
 
     request = _Request(**given)
     if not (request.sources or request.raw):
@@ -122,6 +122,8 @@ def salvage(style: Style, /, **given: Any) -> Exit:
     style.store = str((*request.sources, *request.raw)[0])
     require_free_name(request.output, request.sources)
     stores = [open_store(path, request.broker_conf) for path in request.sources]
+    for store in stores:
+        require_plain_log(store, "salvage")
     selection = request.selection
     require_movable(stores, is_numbered_anew=selection is not None and selection.queue_offsets == "new")
     plan = _plan(style, request, stores)

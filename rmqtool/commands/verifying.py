@@ -42,10 +42,10 @@ def scanned_events(style: Style, snapshot: Snapshot, unread: list[RmqtoolError])
     """All events of the log under a progress bar; files that cannot be read are added to `unread`."""
     from rmqtool.inspect.log_events import events_of
     from rmqtool.show.progress import byte_progress
+    from rmqtool.store.commit_log import log_start
 
-    older, log = snapshot.older_log, snapshot.log
-    first = next((file.start_offset for file in (*older.files, *log.files)), 0)
-    with byte_progress("reading the commit log", older.size + log.size, style=style) as progress:
+    first = log_start(snapshot.log.files)
+    with byte_progress("reading the commit log", snapshot.log.size, style=style) as progress:
         for event in events_of(snapshot, unread):
             yield event
             progress.update(event.physical_offset + event.size - first)

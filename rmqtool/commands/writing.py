@@ -62,7 +62,7 @@ def check_place(output: Path, store: Store) -> None:
     conf = store.conf.path
     if conf is not None and path == Path(conf).resolve():
         raise UsageError("it would replace the file of --broker-conf", file=output)
-    if any(path.is_relative_to(each.resolve()) for each in (store.root, *store.commit_log_directories)):
+    if any(path.is_relative_to(each.resolve()) for each in (store.root, *store.log_directories)):
         raise UsageError("it would be a file of the store: give a path outside of it", file=output)
     is_stream = str(output).startswith(("/dev/std", "/dev/fd/", "/proc/"))
     if is_stream or (output.exists() and not output.is_file()):

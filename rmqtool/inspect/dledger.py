@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +13,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats import dledger
+from rmqtool.inspect.commit_log import log_rows
 from rmqtool.inspect.file_kind import require_kind
 from rmqtool.inspect.locate import Location
 from rmqtool.inspect.options import ListingOptions
 from rmqtool.inspect.unit_blocks import all_of, hex_of, read_units
 from rmqtool.scan.block import Block, Positions
 from rmqtool.scan.filters import Mask
-from rmqtool.scan.frames import RecordRun, sound_prefix
-from rmqtool.scan.message_rows import extent_row, message_rows
-from rmqtool.scan.reader import Event
+from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.message_rows import MessageShape, message_rows
 from rmqtool.scan.rows import Rows, make_rows, names_taken
 from rmqtool.scan.text import constant_strings
-from rmqtool.store.dledger_log import committed_index, scan_backwards, scan_entries
+from rmqtool.store.dledger_node import committed_index
 from rmqtool.store.store import DLEDGER_DATA
 
 _INDEX_KINDS = ("empty", "dledger_index_unit")
@@ -34,13 +34,8 @@ RAFT_COLUMNS = ("dledger_index", "dledger_term", "dledger_committed")
 
 def list_entries(location: Location, options: ListingOptions) -> Iterator[Rows]:
     """The messages of all entries, with blanks and damage between them; offsets are those of the messages."""
-    for mapped in reversed(location.files) if options.reverse else location.files:
-        listing = _FileListing(location, mapped, options)
-        if not options.reverse:
-            yield from listing.rows(scan_entries([mapped], reading=options.reading))
-            continue
-        for events in scan_backwards(mapped, options.reading):
-            yield from (rows.reversed() for rows in reversed(list(listing.rows(events))))
+    committed = _committed(location.files[0].path) if location.files else None
+    yield from log_rows(location.files, location, options, partial(_entry_rows, committed))
 
 
 def list_dledger_index(location: Location, options: ListingOptions) -> Iterator[Rows]:
@@ -75,43 +70,19 @@ def _committed(data_file: Path) -> int | None:
     return committed_index(data_file.parent.parent) if data_file.parent.name == DLEDGER_DATA else None
 
 
-class _FileListing:
-    """The rows of one file."""
+def _entry_rows(committed: int | None, frames: RecordRun, file: str, shape: MessageShape) -> Iterator[Rows]:
+    """Rows of messages with Raft index and term from the entries' headers."""
+    done = 0
+    for rows in message_rows(frames, file, shape):
+        yield _with_raft(rows, frames.block, frames.positions[done : done + len(rows)], committed)
+        done += len(rows)
 
-    def __init__(self, location: Location, mapped: MappedFile, options: ListingOptions) -> None:
-        self._name = location.relative(mapped.path)
-        self._options = options
-        self._committed = _committed(mapped.path)
 
-    def rows(self, events: Iterator[Event]) -> Iterator[Rows]:
-        """Rows of the events that pass the filters, messages with Raft index and term from the entries' headers."""
-        filters = self._options.filters
-        for event in events:
-            if isinstance(event, RecordRun):
-                offsets = event.physical_offsets
-                inside = (offsets >= filters.start) & (offsets < filters.stop)
-                if inside.any():
-                    yield from self._messages(
-                        event if inside.all() else sound_prefix(event.block, event.positions[inside])
-                    )
-            elif filters.start <= event.physical_offset < filters.stop:
-                yield extent_row(event)
-
-    def _messages(self, frames: RecordRun) -> Iterator[Rows]:
-        kept, done = self._options.filters.select(frames), 0
-        if kept is None:
-            return
-        for rows in message_rows(kept, self._name, self._options.shape):
-            yield self._with_raft(rows, kept.block, kept.positions[done : done + len(rows)])
-            done += len(rows)
-
-    def _with_raft(self, rows: Rows, block: Block, positions: Positions) -> Rows:
-        headers = block.gather(dledger.ENTRY_DTYPE, positions - dledger.ENTRY_HEADER_SIZE)
-        indices, terms = (pa.array(headers[name].astype(np.int64)) for name in ("index", "term"))
-        committed = pa.nulls(len(rows), pa.bool_())
-        if self._committed is not None:
-            committed = pc.less_equal(indices, self._committed)
-        batch = rows.batch
-        for name, column in zip(RAFT_COLUMNS, (indices, terms, committed), strict=True):
-            batch = batch.append_column(name, column)
-        return replace(rows, batch=batch)
+def _with_raft(rows: Rows, block: Block, positions: Positions, committed: int | None) -> Rows:
+    headers = block.gather(dledger.ENTRY_DTYPE, positions - dledger.ENTRY_HEADER_SIZE)
+    indices, terms = (pa.array(headers[name].astype(np.int64)) for name in ("index", "term"))
+    is_committed = pa.nulls(len(rows), pa.bool_()) if committed is None else pc.less_equal(indices, committed)
+    batch = rows.batch
+    for name, column in zip(RAFT_COLUMNS, (indices, terms, is_committed), strict=True):
+        batch = batch.append_column(name, column)
+    return replace(rows, batch=batch)

@@ -26,6 +26,7 @@ def follow_log(location: Location, options: ListingOptions, *, from_end: bool) -
     """
     directories = tuple(dict.fromkeys(file.path.parent for file in location.files)) or (location.path,)
     files = location.files
+    header_size = files[0].header_size if files else 0
     position = log_range(files, reading=options.reading).max_offset if from_end else options.filters.start
     while True:
         if files:
@@ -40,7 +41,7 @@ def follow_log(location: Location, options: ListingOptions, *, from_end: bool) -
             return
         yield None
         time.sleep(_PAUSE)
-        files = list_mapped_files(*directories).files
+        files = list_mapped_files(*directories, header_size=header_size).files
 
 
 def _has_begun(files: tuple[MappedFile, ...], position: int) -> bool:

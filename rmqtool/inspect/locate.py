@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rmqtool.base.errors import UnreadableError, UnsupportedError, WrongKindError
 from rmqtool.base.files import InputFile, list_directory
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.base.paths import absolute, entry_path, has_directory
+from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.formats.file_name import is_index_name, start_offset_of
 from rmqtool.formats.message import MAGIC_CODE_V1, MAGIC_CODE_V2, PREFIX_DTYPE
 from rmqtool.inspect.file_kind import as_hint, detect_kind, name_of
@@ -82,7 +83,7 @@ def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | Location:
             raise WrongKindError("a file where a store directory should be", file=path)
         if kind is None:
             _refuse_folder(path)
-        return open_store(path, conf, with_dledger=True)
+        return open_store(path, conf)
     if kind is not None and (named is None or named.kind != kind):
         named = Named(kind, _own_name(path if is_directory else path.parent))
     if named is None:
@@ -135,7 +136,13 @@ def _location(path: Path, named: Named, *, is_directory: bool, conf: BrokerConf)
         if not any(group.files for group in groups) and not _may_be_empty(path, named):
             raise WrongKindError(f"nothing of {name_of(named.kind)} is in this directory", file=path)
         return Location(named.kind, named.root, path, groups)
-    return Location(named.kind, named.root, path, (FileGroup((_any_file(path),), named.topic, named.queue_id),))
+    file = replace(_any_file(path), header_size=_header_size(named))
+    return Location(named.kind, named.root, path, (FileGroup((file,), named.topic, named.queue_id),))
+
+
+def _header_size(named: Named) -> int:
+    """What stands before each record in files of this kind, bytes."""
+    return ENTRY_HEADER_SIZE if named.kind == "dledger" else 0
 
 
 def _may_be_empty(path: Path, named: Named) -> bool:
@@ -148,7 +155,8 @@ def _groups_in(path: Path, named: Named) -> tuple[FileGroup, ...]:
         return _queue_groups(path, named)
     if named.kind in ("dledger", "dledger-index"):
         below = path / (DLEDGER_DATA if named.kind == "dledger" else DLEDGER_INDEX)
-        return (FileGroup(list_mapped_files(below if below.is_dir() else path).files),)
+        listed = list_mapped_files(below if below.is_dir() else path, header_size=_header_size(named))
+        return (FileGroup(listed.files),)
     if named.kind == "timerlog":
         return (FileGroup(list_mapped_files(path).files),)
     wanted = {"index": is_index_name, "config": is_config_name}.get(named.kind)

@@ -18,7 +18,6 @@ from rmqtool.rules.versions import EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, Sign, Versi
 from rmqtool.store.commit_log import LogRange, log_range
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.consumer_offsets import CommittedOffset
-from rmqtool.store.dledger_log import dledger_range
 from rmqtool.store.file_findings import (
     index_finding,
     layout_findings,
@@ -110,9 +109,7 @@ def overview_of(store: Store, version: Version | None = None, limit: RateLimit |
 
 def _log_range(snapshot: Snapshot, queues: Iterable[tuple[Queue, QueueRange]]) -> LogRange:
     """The range of the log, whose end is near where the queues' last units point."""
-    files, reading = snapshot.log.files, snapshot.reading
-    if snapshot.store.layout == "dledger":
-        return dledger_range(files, reading)
+    files, reading = snapshot.current_log.files, snapshot.reading
     ends = (reported.last_physical_offset for _, reported in queues if reported.last_physical_offset is not None)
     return log_range(files, max(ends, default=None), reading)
 
@@ -128,13 +125,11 @@ def _last_exit(store: Store, holder: Holder | None) -> str:
 
 def _with_range(snapshot: Snapshot, scope: ReadScope) -> Iterator[tuple[Queue, QueueRange]]:
     """The queues that can be read, each with its range."""
-    log = snapshot.older_log.files or snapshot.log.files
-    log_min_offset = log[0].start_offset if log else -1
     version = snapshot.version or NEWEST
     with closing(OpenFiles(UNLIMITED)) as open_files:
         for queue in snapshot.queues:
             with scope():
-                yield queue, queue_range(queue, log_min_offset, version, open_files=open_files)
+                yield queue, queue_range(queue, snapshot.log_min_offset, version, open_files=open_files)
     if snapshot.database:
         with scope():
             snapshot.database.rows.check_tables()
@@ -151,7 +146,6 @@ def _findings(overview: Overview, unread: ReadErrors) -> Iterator[Finding]:
         message = "the last broker was killed or crashed: the file abort is there and no broker runs"
         yield finding("store.unclean-stop", message, store=store.root, file=ABORT_FILE)
     releases = Releases.named(snapshot.version) if snapshot.version else ANY_RELEASE
-    yield from log_findings(store, snapshot.older_log, releases)
     yield from log_findings(store, snapshot.log, releases, live=is_live)
     if not is_live:  # a file that a broker has just created gets its size a moment later
         yield from one_of_each(each for queue, _ in overview.queues for each in queue_findings(store, queue, releases))

@@ -109,10 +109,10 @@ class RecordFilter:
     @cached_property
     def _log_of_store(self) -> tuple[Path, ...]:
         try:
-            store = open_store(self.location.root, self.conf, with_dledger=True)
+            store = open_store(self.location.root, self.conf)
         except NotAStoreError:
             return ()
-        return (*store.older_log_directories, *store.commit_log_directories)
+        return store.log_directories
 
 
 def _log_beside(queue: Path, root: Path) -> Iterator[Path]:

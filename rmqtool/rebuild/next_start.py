@@ -16,6 +16,8 @@ from rmqtool.rules.recovery import RecoveryRules
 def start_findings(source: RebuildSource, derivation: Derivation) -> Iterator[Finding]:
     """The finding that a start would end the log before readable messages; the log is read again for that."""
     damaged = derivation.lost.is_lossy or derivation.wrong_bodies
+    if source.snapshot.store.dledger_directory:
+        return  # a node recovers by Raft
     if not damaged or not source.snapshot.log.files or "queues" not in source.options.parts:
         return
     now = _cut(source, None)

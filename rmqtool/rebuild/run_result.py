@@ -61,7 +61,10 @@ class RunKeys:
 
 @dataclass(frozen=True)
 class RunResult:
-    """Units, keys and damage of one run of records; units hold numbers of queues."""
+    """Units, keys and damage of one run of records; units hold numbers of queues.
+
+    It is in the log from `physical_offset` on, `size` bytes with the headers of DLedger entries.
+    """
 
     physical_offset: int
     size: int
@@ -123,8 +126,8 @@ class RunReader:
         else:
             batch_units = None
         return RunResult(
-            physical_offset=frames.physical_offset,
-            size=frames.size,
+            physical_offset=frames.begin,
+            size=frames.header_size + frames.size,
             physical_offsets=frames.physical_offsets,
             store_timestamps=frames.headers.field("store_timestamp"),
             units=None if units is None else StoredUnits.of(units),

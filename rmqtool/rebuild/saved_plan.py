@@ -93,7 +93,7 @@ class SavedPlan(PlanFile):
 
 
 def _files(store: Store) -> Iterator[Path]:
-    for path in store.commit_log_directories:
+    for path in store.log_directories:
         yield from files_below(path)
     for name in (CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, BATCH_CONSUME_QUEUE, INDEX):
         yield from files_below(store.root / name)

@@ -85,6 +85,8 @@ def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = Fals
         if found.keys() - {"interrupted", "acknowledge", "running", "settings", "ignored"}:
             steps.append(PlanStep("Start the broker: its start mends this, and no message is lost by it."))
         return Plan((*steps, *_ignored(found), *_acknowledgement(diagnosis)), len(first) or None)
+    if diagnosis.snapshot.store.dledger_directory:
+        return _plan_of_node(diagnosis, found)
     notes = notes_on_the_rest(diagnosis, repairs, keep_offsets=keep_offsets)
     found = by_treatment(judged_now(diagnosis, repairs))
     steps = [*_steps_before(diagnosis, found, notes)]
@@ -95,6 +97,24 @@ def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = Fals
     last = len(steps) or None
     steps += _steps_after(diagnosis, found, is_repaired=bool(repairs))
     return Plan(tuple(steps), last, tuple(_remaining(diagnosis, found, repairs, notes)))
+
+
+def _plan_of_node(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]]) -> Plan:
+    """The plan for a DLedger store, whose log only the node's group can mend."""
+    of_log = [finding.code for finding in diagnosis.findings if finding.code.startswith("commitlog.")]
+    steps = []
+    if of_log:
+        text = "Give the node its log anew from the leader of its group; where no other node has it, make an ordinary "
+        steps.append(PlanStep(f"{text}store of what is sound:", f"{diagnosis.command('convert')} --output NEW"))
+    elif "queues" in found:
+        steps.append(
+            PlanStep("Rebuild the consume queues (rmqtool undo takes it back):", diagnosis.command("rebuild-cq"))
+        )
+    if "index" in found and not of_log:
+        steps.append(PlanStep("Rebuild the index (rmqtool undo takes it back):", diagnosis.command("rebuild-index")))
+    rest = {finding.code for name, findings in found.items() if name not in ("queues", "index") for finding in findings}
+    remaining = tuple(f"{code}: {CATALOGUE[code].repair}" for code in sorted(rest - set(of_log)))
+    return Plan(tuple(steps), len(steps) or None, remaining)
 
 
 def _steps_before(

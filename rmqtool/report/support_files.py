@@ -91,7 +91,7 @@ def _config_file(store: Store, path: Path) -> Member | LeftOut:
 def file_list(store: Store) -> Member:
     """Path, size, bytes on the disk, time of modification (UTC) and mode of each file, tabs between."""
     lines = ["path\tsize\tallocated\tmodified\tmode"]
-    for root in dict.fromkeys((store.root, *store.commit_log_directories)):
+    for root in dict.fromkeys((store.root, *store.log_directories)):
         lines += _lines_below(root, store)
     return Member("files.tsv", "\n".join([*dict.fromkeys(lines), ""]).encode("utf-8", "surrogateescape"))
 

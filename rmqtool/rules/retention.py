@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from rmqtool.rules.versions import BATCH_MAX_CONFIGURED, DISK_LEVELS_CONFIGURED, TEXT_SETTINGS_TRIMMED, Version
@@ -18,6 +18,10 @@ _BLANKS = " \t\n\r\f\v"
 _DISK_MAX = (10, 95)  # MessageStoreConfig#getDiskMaxUsedSpaceRatio
 _WARNING = (0.35, 0.90)  # CleanCommitLogService#getDiskSpaceWarningLevelRatio, since 5.0.0
 _FORCIBLY = (0.30, 0.85)  # CleanCommitLogService#getDiskSpaceCleanForciblyRatio, since 5.0.0
+_NODE_FULL, _NODE_FORCIBLY = 0.90, 0.85  # DLedgerConfig: dledger.disk.ratio.clean, and 0.05 more
+_NODE_BATCH = 10  # MmapFileList.DELETE_FILES_BATCH_MAX
+_WHY_OF_NODE = {"fileReservedTime": "a DLedger node keeps the files of its log one hour longer"}
+_WHY_NOT_OF_NODE = "the cleaner of a DLedger node does not read it"
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,36 @@ def settings_of(conf: Mapping[str, str], options: Mapping[str, str], version: Ve
         reader.double("logicalDiskSpaceCleanForciblyThreshold", 0.8, since=DISK_LEVELS_CONFIGURED),
     )
     return RetentionSettings(*values, shown=tuple(reader.shown))
+
+
+def settings_of_node(settings: RetentionSettings) -> RetentionSettings:
+    """The settings by which a DLedger node deletes files of its log (`DLedgerCommitLog#refreshConfig`).
+
+    It has a cleaner of its own (`DLedgerMmapFileStore.CleanSpaceService`), the same since DLedger 0.3.1 (4.9.7).
+    """
+    hours = max(settings.file_reserved_time + 1, 1)
+    own: dict[str, float] = {
+        "fileReservedTime": hours,
+        "diskSpaceWarningLevelRatio": _NODE_FULL * 100,
+        "diskSpaceCleanForciblyRatio": _NODE_FORCIBLY * 100,
+        "deleteFileBatchMax": _NODE_BATCH,
+        "replicasPerDiskPartition": 1,
+    }
+    shown = (
+        replace(each, effective=own[each.name], why=_WHY_OF_NODE.get(each.name, _WHY_NOT_OF_NODE))
+        if each.name in own and each.effective != own[each.name]
+        else each
+        for each in settings.shown
+    )
+    return replace(
+        settings,
+        file_reserved_time=hours,
+        warning_level=_NODE_FULL,
+        forcibly_level=_NODE_FORCIBLY,
+        delete_file_batch_max=_NODE_BATCH,
+        replicas_per_disk_partition=1,
+        shown=tuple(shown),
+    )
 
 
 class _Reader:

@@ -12,7 +12,7 @@ from rmqtool.base.files import UNLIMITED, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.salvage.carve import Progress, no_progress
 from rmqtool.salvage.entry_walk import EntryWalk, Filling, LeftOut, LeftReason
-from rmqtool.store.dledger_log import committed_index
+from rmqtool.store.dledger_node import committed_index
 from rmqtool.store.store import Store
 
 MAX_LISTED = 1000
@@ -112,17 +112,19 @@ class ConversionPlan:
 
 def conversion_of(store: Store, *, with_uncommitted: bool) -> Conversion:
     """What is to be converted; raises UnsupportedError for a store that is an ordinary one."""
-    committed, entries, plain = None, MappedFiles(), store.commit_log()
+    committed, log = None, store.commit_log()
     if store.dledger_directory:
-        entries, plain = plain, store.older_log()
         committed = None if with_uncommitted else committed_index(store.dledger_directory)
     elif len(store.commit_log_directories) <= 1:
         raise UnsupportedError("an ordinary store already: there is nothing to convert", file=store.root)
-    if not (plain.files or entries.files):
+    if not log.files:
         raise UnsupportedError("the log has no file: there is nothing to convert", file=store.root)
-    file_size = plain.file_size or store.conf.size("mappedFileSizeCommitLog") or entries.file_size
-    _require_whole((*plain.files, *entries.files[:1]), file_size)
-    return Conversion(store, plain.files, entries.files, file_size, committed)
+    plain = [file for file in log.files if not file.header_size]
+    entries = [file for file in log.files if file.header_size]
+    of_plain = MappedFiles(tuple(plain)).file_size
+    file_size = of_plain or store.conf.size("mappedFileSizeCommitLog") or log.file_size
+    _require_whole((*plain, *entries[:1]), file_size)
+    return Conversion(store, plain, entries, file_size, committed)
 
 
 def _require_whole(files: Sequence[MappedFile], file_size: int) -> None:

@@ -21,7 +21,7 @@ from rmqtool.formats.message import BLANK_SIZE
 from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.inert_records import SMALLEST_INERT
-from rmqtool.store.dledger_log import scan_entries
+from rmqtool.scan.reader import scan_files
 
 LeftReason = Literal["uncommitted", "stale", "damaged"]
 LEFT_MEANINGS: dict[LeftReason, str] = {
@@ -78,7 +78,7 @@ class EntryWalk:
     def pieces(self, reading: ReadPolicy = UNLIMITED) -> Iterator[Piece]:
         """What is taken, what fills the room of lost entries, and what is left out, in the order of the log."""
         order, lost, timestamp = _RaftOrder(self._committed), 0, 0
-        for event in scan_entries(self._files, reading=reading):
+        for event in scan_files(self._files, reading=reading):
             if isinstance(event, Blank):
                 continue
             if not isinstance(event, RecordRun):

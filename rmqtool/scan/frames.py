@@ -89,9 +89,14 @@ class Headers:
 
 
 class RecordRun:
-    """A run of sound records, one behind the other; columns are read from the block before it is filled again."""
+    """A run of sound records, one behind the other; columns are read from the block before it is filled again.
 
-    def __init__(self, block: Block, positions: Positions, headers: Headers, sizes: dict[str, Positions]) -> None:
+    Before each record stands a header of `header_size` bytes, or none.
+    """
+
+    def __init__(
+        self, block: Block, positions: Positions, headers: Headers, sizes: dict[str, Positions], header_size: int = 0
+    ) -> None:
         self.block = block
         self.positions = positions
         self.headers = headers
@@ -100,6 +105,7 @@ class RecordRun:
         self.topic_sizes = sizes["topic"]
         self.properties_sizes = sizes["properties"]
         self._topic_widths = sizes["topic_width"]
+        self.header_size = header_size
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -110,9 +116,19 @@ class RecordRun:
         return self.block.start_offset + int(self.positions[0])
 
     @property
+    def begin(self) -> int:
+        """Where the first record, or the header before it, begins in the commit log, bytes."""
+        return self.physical_offset - self.header_size
+
+    @property
     def size(self) -> int:
-        """Size of the run, bytes."""
+        """Size of the run from its first record on, bytes."""
         return int(self.positions[-1] + self.message_sizes[-1] - self.positions[0])
+
+    @property
+    def record_bytes(self) -> int:
+        """Sizes of the records, without headers before them."""
+        return int(self.message_sizes.sum())
 
     @cached_property
     def physical_offsets(self) -> NDArray[np.int64]:
@@ -139,7 +155,7 @@ class RecordRun:
         sizes = {name: getattr(self, f"{name}_sizes")[rows] for name in names}
         widths = self._topic_widths
         sizes["topic_width"] = widths if widths.ndim == 0 else widths[rows]
-        return RecordRun(self.block, self.positions[rows], self.headers[rows], sizes)
+        return RecordRun(self.block, self.positions[rows], self.headers[rows], sizes, self.header_size)
 
 
 def sound_prefix(block: Block, positions: Positions) -> RecordRun:
@@ -184,6 +200,7 @@ def in_whole_entries(frames: RecordRun) -> RecordRun:
     """The records at the head of a run that are all of an entry of DLedger each, with its header before them."""
     headers = frames.block.gather(ENTRY_DTYPE, frames.positions - ENTRY_HEADER_SIZE)
     whole = (headers["magic"] == MAGIC_ENTRY) & (headers["size"] == frames.message_sizes + ENTRY_HEADER_SIZE)
+    frames.header_size = ENTRY_HEADER_SIZE
     return frames if whole.all() else frames[: int(np.argmin(whole))]
 
 

@@ -15,7 +15,7 @@ from rmqtool.show.output import Columns, Style, show_table, table
 from rmqtool.show.salvage_text import show_derived
 
 _MAX_ROWS = 20
-_LEFT = "a broker makes them anew from the timer's queue, and delivers once more what was due already"
+_LEFT = "physical offsets of the old log; a broker sets up its timers anew, and delivers once more what was due already"
 
 
 def show_conversion(

@@ -61,13 +61,13 @@ def _broker(overview: Overview) -> dict[str, Any]:
 
 
 def _commit_log(overview: Overview, statistics: LogStatistics | None) -> dict[str, Any]:
-    files, log_range = overview.snapshot.log.files, overview.log_range
+    log, log_range = overview.snapshot.current_log, overview.log_range
     first, last = (log_range.first_store_timestamp, log_range.last_store_timestamp) if log_range else (None, None)
     return {
-        "files": len(files),
-        "bytes": overview.snapshot.log.size,
-        "file_size": overview.snapshot.log.file_size,
-        "min_offset": log_range.min_offset if log_range else files[0].start_offset,
+        "files": len(log.files),
+        "bytes": log.size,
+        "file_size": log.file_size,
+        "min_offset": log_range.min_offset if log_range else log.files[0].start_offset,
         "max_offset": log_range.max_offset if log_range else None,
         "first_store_timestamp": first,
         "first_store_time": rfc3339(first),

@@ -85,7 +85,7 @@ def _broker(overview: Overview) -> str:
 
 
 def _log_facts(overview: Overview) -> Iterator[tuple[str, str]]:
-    log, log_range = overview.snapshot.log, overview.log_range
+    log, log_range = overview.snapshot.current_log, overview.log_range
     if not log.files:
         yield "commit log", "no file"
         return
@@ -319,7 +319,7 @@ def _next_commands(overview: Overview) -> Iterator[tuple[str, str]]:
     """Problems in the tables, each with the command that shows more about the first one."""
     store = overview.snapshot.store
     outside = [item.group for item in overview.snapshot.committed.offsets if out_of_range(overview, item)]
-    if outside and store.layout != "dledger":
+    if outside:
         yield (
             f"offsets of {_groups(outside)} out of range",
             f"rmqtool query {quote(str(store.root))} --group {quote(outside[0])}",

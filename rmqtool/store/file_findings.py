@@ -31,16 +31,14 @@ _INSPECTED_WITH: Mapping[str, str] = {
 }
 """The next command for findings of an overview whose page names none, by code; `rmqtool verify` for all others."""
 
-_READS_DLEDGER = ("rmqtool inspect", "rmqtool undo")  # the other commands refuse a DLedger store
-
 
 def with_next_command(store: Store, finding: Finding) -> Finding:
     """The finding with a remedy: the page's, or the command that shows more."""
-    is_dledger = store.layout == "dledger"
-    if finding.remedy and (not is_dledger or finding.remedy.startswith(_READS_DLEDGER)):
+    is_refused = store.dledger_directory is not None and (finding.remedy or "").startswith("rmqtool repair")
+    if finding.remedy and not is_refused:
         return finding
     root = quote(str(store.root))
-    command = "rmqtool inspect {store} --scan" if is_dledger else "rmqtool verify {store}"
+    command = "rmqtool verify {store}"
     path = store.root / finding.file if finding.file else store.root
     if finding.code in _INSPECTED_WITH and has_entry(path):
         command = _INSPECTED_WITH[finding.code]

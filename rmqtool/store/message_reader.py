@@ -195,7 +195,7 @@ class SplitReader:
 
     def _count(self, frames: RecordRun) -> None:
         self.messages += len(frames)
-        self.bytes += frames.size
+        self.bytes += frames.record_bytes
         names = ("physical_offset", "message_size", "store_timestamp", "body_crc")
         last = frames[len(frames) - 1 :].headers
         self.last_record = LastRecord(*(int(last.field(name)[0]) for name in names))

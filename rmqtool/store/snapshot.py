@@ -82,8 +82,17 @@ class Snapshot:
 
     @cached_property
     def older_log(self) -> MappedFiles:
-        """The plain log of a broker that was converted to DLedger."""
-        return self.store.older_log(self._scope)
+        """The plain part of the log of a broker that was converted to DLedger."""
+        if not self.store.dledger_directory:
+            return MappedFiles()
+        return MappedFiles(tuple(file for file in self.log.files if not file.header_size))
+
+    @cached_property
+    def current_log(self) -> MappedFiles:
+        """The log without `older_log`."""
+        if not self.older_log.files:
+            return self.log
+        return MappedFiles(tuple(file for file in self.log.files if file.header_size), self.log.strays)
 
     @property
     def log_min_offset(self) -> int:

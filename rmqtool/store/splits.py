@@ -133,7 +133,7 @@ def split_source(source: Source, size: int = SPLIT_SIZE) -> Iterator[Split]:
         begin = file.start_offset if previous is None else previous.end_offset
         before = () if previous is None else (previous,)
         known = (*before, file, *(one for one in last if one.start_offset > file.start_offset))
-        previous = MappedFile(file.path, file.start_offset, end - file.start_offset)
+        previous = replace(file, size=end - file.start_offset)
         borders = (begin, *range(file.start_offset + size, end, size), end)
         for low, high in pairwise(borders):
             start, stop = max(low, source.start), min(high, source.stop)

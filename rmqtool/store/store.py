@@ -60,13 +60,19 @@ class Store:
     dledger_directory: Path | None = None
 
     def commit_log(self, scope: ReadScope = nullcontext) -> MappedFiles:
-        """The commit log files of all its directories, listed now; each is read in a `scope`."""
-        header_size = ENTRY_HEADER_SIZE if self.dledger_directory else 0
-        return list_mapped_files(*self.commit_log_directories, scope=scope, header_size=header_size)
+        """The commit log files of all its directories, listed now; each is read in a `scope`.
 
-    def older_log(self, scope: ReadScope = nullcontext) -> MappedFiles:
-        """The plain log files from before a conversion to DLedger."""
-        return list_mapped_files(*self.older_log_directories, scope=scope)
+        Those of DLedger entries have a `header_size`; plain ones from before a conversion to DLedger come first.
+        """
+        if not self.dledger_directory:
+            return list_mapped_files(*self.commit_log_directories, scope=scope)
+        entries = list_mapped_files(*self.commit_log_directories, scope=scope, header_size=ENTRY_HEADER_SIZE)
+        return list_mapped_files(*self.older_log_directories, scope=scope).followed_by(entries)
+
+    @property
+    def log_directories(self) -> tuple[Path, ...]:
+        """All directories with files of the log."""
+        return (*self.older_log_directories, *self.commit_log_directories)
 
     @property
     def has_ext_units(self) -> bool:
@@ -88,12 +94,10 @@ class Store:
         return relative_to(path, self.root)
 
 
-def open_store(root: Path, conf: BrokerConf | None = None, *, with_dledger: bool = False) -> Store:
+def open_store(root: Path, conf: BrokerConf | None = None) -> Store:
     """Open the store at `root`; raise NotAStoreError, UnsupportedError, UnreadableError or UsageError.
 
     A copy of a store has its log beside it, though broker.conf names a directory of another machine.
-
-    A DLedger store is unsupported unless `with_dledger`: its commit log is no plain one, see `Layout`.
     """
     conf = conf or BrokerConf()
     names = {entry.name for entry in list_directory(_existing_directory(root))}
@@ -104,21 +108,26 @@ def open_store(root: Path, conf: BrokerConf | None = None, *, with_dledger: bool
             f"storePathCommitLog: {', '.join(map(str, directories))}: no such directory",
             hint=f"with a broker.conf without that setting {root / COMMIT_LOG} is read",
         )
-    if dledger and with_dledger:
-        older = tuple(path for path in directories if has_directory(path))
-        return Store(root, "dledger", conf, _dledger_log(root, dledger, conf), older, dledger)
     if dledger:
-        raise UnsupportedError(
-            f"a DLedger store ({dledger.name}/): its log is wrapped in Raft entries, which only inspect reads",
-            file=root,
-            hint=f"rmqtool inspect {quote(str(dledger))} shows its messages",
-        )
+        older = tuple(path for path in directories if has_directory(path))
+        layout: Layout = "rocksdb" if layout_of_queues(root) == "rocksdb" else "dledger"
+        return Store(root, layout, conf, _dledger_log(root, dledger, conf), older, dledger)
     without_log = {CHECKPOINT, CONFIG} <= names  # the log of such a store is in another place, or lost
     store_folders = names & {COMMIT_LOG, CONSUME_QUEUE, BATCH_CONSUME_QUEUE}
     if not (store_folders or _is_begun(root, names) or conf.commit_log_paths or without_log or _has_index(root)):
         message = "not a RocketMQ store: neither commitlog/ nor consumequeue/ is here"
         raise NotAStoreError(message, file=root, hint=_where_else(root, names))
     return Store(root, _layout(root, conf), conf, directories)
+
+
+def require_plain_log(store: Store, command: str) -> None:
+    """Raise UnsupportedError for a DLedger store."""
+    if store.dledger_directory:
+        raise UnsupportedError(
+            f"a DLedger store ({store.dledger_directory.name}/), which {command} does not take",
+            file=store.root,
+            hint=f"rmqtool convert {quote(str(store.root))} --output NEW makes an ordinary store of it",
+        )
 
 
 def relative_to(path: Path, root: Path) -> str:

@@ -11,6 +11,7 @@ from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, file_at
 from rmqtool.findings.report import Report
+from rmqtool.formats.dledger import MAGIC_BLANK, MAGIC_ENTRY, DLedgerBlank
 from rmqtool.formats.layout import parse
 from rmqtool.formats.message import BLANK_SIZE, HEADER_DTYPES, MAGIC_CODE_BLANK, MAGIC_CODE_V1, MIN_MESSAGE_SIZE
 from rmqtool.formats.message import Blank as BlankUnit
@@ -23,6 +24,7 @@ from rmqtool.verify.bad_extents import Extents
 _HEADER = HEADER_DTYPES[0]  # the fields that are read precede all hosts, and are the same in all formats
 _MAGIC_CODE = MAGIC_CODE_V1.to_bytes(4, "big", signed=True)
 _PAGE_SIZE = 4096
+_MAGIC_CODE_OF = {MAGIC_BLANK: MAGIC_CODE_BLANK, MAGIC_ENTRY: MAGIC_CODE_V1}  # of entries that of their messages
 
 
 class DamageChecks:
@@ -147,6 +149,10 @@ class DamageChecks:
         data = self._read(physical_offset, BLANK_SIZE)
         if len(data) < BLANK_SIZE:
             return 0, 0
+        file = file_at(self._files, physical_offset)
+        if file is not None and file.header_size:
+            head = parse(DLedgerBlank, data)
+            return int(head.size), _MAGIC_CODE_OF.get(head.magic, 0)
         unit = parse(BlankUnit, data)
         return int(unit.size), int(unit.magic_code)
 

@@ -59,7 +59,7 @@ def first_records(files: Sequence[MappedFile], lookups: Lookups) -> Iterator[Fir
     """The first records of the files; files that cannot be read or begin with none are left out."""
     for file in files:
         try:
-            time_and_host = lookups.time_and_host_at(file.start_offset)
+            time_and_host = lookups.time_and_host_at(file.start_offset + file.header_size)
         except UnreadableError:
             continue
         if time_and_host is not None:

@@ -29,6 +29,11 @@ _CHOSEN = ("only", "skip", "topic", "fast", "sample")
 _OF_OTHER_COMMANDS = ("clean.", "rebuild.", "export.")
 _IN_SIDE_STORE = {"indexRocksDBEnable": "index", "timerRocksDBEnable": "timers", "transRocksDBEnable": "transactions"}
 _COMPACTION = "compaction"
+NODE_IS_NOT_PREDICTED = (
+    "a node of a DLedger group recovers by Raft, and its leader may cut or replace the end of its log"
+)
+"""Why there is no prediction of a start of a DLedger store."""
+
 _COMPACTION_CHECKPOINT = "position-checkpoint"  # every broker since 5.1.0 writes it, without any compacted log too
 
 
@@ -96,6 +101,13 @@ def gaps_of_store(store: Store, *, has_log: bool) -> Iterator[Gap]:
         text = "consume queues: they are kept in RocksDB, which needs the package rocksdict "
         text += "(pip install 'rmqtool[rocksdb]')"
         yield Gap("queues in RocksDB", "not-supported", text, NEEDING_QUEUES)
+    if store.dledger_directory:
+        yield Gap(
+            "the start of a DLedger node",
+            "not-supported",
+            f"what a start would do: {NODE_IS_NOT_PREDICTED}",
+            ("start.",),
+        )
     yield from _side_store(store)
     for name in () if is_readable() else ROCKSDB_CONFIGS:
         if holds_rocksdb(store.root / name):

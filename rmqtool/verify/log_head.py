@@ -76,7 +76,7 @@ def _deleted_early(reader: StoreReader) -> str | None:
     """
     first = reader.files[0]
     try:
-        stored = reader.lookups.store_timestamp_at(first.start_offset)
+        stored = reader.lookups.store_timestamp_at(first.start_offset + first.header_size)
         changed = first.path.parent.stat().st_mtime_ns // 10**6
         disk = shutil.disk_usage(first.path.parent)
     except (RmqtoolError, OSError):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 from rmqtool.base.errors import Exit
@@ -14,10 +15,11 @@ from rmqtool.broker.prediction import StartPrediction
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import Report, Selection, Verdict, verdict_of
 from rmqtool.rules.delay_levels import delay_levels_of
+from rmqtool.store.commit_log import log_start
 from rmqtool.store.paths import TIMER_LOG
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.verify.bad_extents import UNREAD
-from rmqtool.verify.gaps import Gap, files_below, gaps_of_selection, gaps_of_store, wanted
+from rmqtool.verify.gaps import NODE_IS_NOT_PREDICTED, Gap, files_below, gaps_of_selection, gaps_of_store, wanted
 from rmqtool.verify.log_map import MapExtent, log_map, unreached
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.request import EarlyEnd
@@ -44,11 +46,24 @@ _EARLY_ENDS: dict[EarlyEnd, _End] = {
 }
 
 
+def for_node(snapshot: Snapshot, finding: Finding) -> Finding:
+    """A finding with a remedy that works where a DLedger node has the log, too."""
+    node, remedy, root = snapshot.store.dledger_directory, finding.remedy, quote(str(snapshot.store.root))
+    if node is None or remedy is None:
+        return finding
+    if remedy.startswith("rmqtool repair "):
+        return replace(finding, remedy=f"rmqtool convert {root} --output NEW")
+    plain = f"{root}/commitlog "
+    if finding.offset is not None and finding.offset >= log_start(snapshot.current_log.files):
+        return replace(finding, remedy=remedy.replace(plain, f"{quote(str(node))} ", 1))
+    return finding
+
+
 def outcome_of(verification: Verification) -> Outcome:
     """The outcome so far, or in the end."""
     total = verification.merged()
     report = verification.report_with(total.report)
-    findings = report.findings()
+    findings = [for_node(verification.snapshot, each) for each in report.findings()]
     gaps = wanted([*_gaps(verification, total, report)], verification.request.selection)
     topics = verification.request.selection.topics
     verdict = verdict_of(findings, is_proven=not gaps, in_doubt=any(gap.is_doubt for gap in gaps))
@@ -165,6 +180,8 @@ class Outcome:
             return "a broker runs on this store"
         if self.snapshot.leaves_queues_out:
             return "queues are in RocksDB, which needs the package rocksdict"
+        if self.snapshot.store.dledger_directory:
+            return NODE_IS_NOT_PREDICTED
         return self.not_predicted or (_EARLY_ENDS[self.ended_by].reason if self.ended_by else "interrupted")
 
     @property

@@ -116,7 +116,7 @@ class _LogCheck:
 
     def _check_event(self, event: Event | UnreadExtent) -> bool:
         if self._boundary.first is None:
-            self._boundary.first = event.physical_offset
+            self._boundary.first = event.begin if isinstance(event, RecordRun) else event.physical_offset
         if isinstance(event, RecordRun):
             if self._damage.are_stale_records(event, self._result.totals.last_timestamp):
                 self._result.stale_from = self._damage.report_stale_records(event.physical_offset)

@@ -96,7 +96,7 @@ class RecordChecks:
     def add(self, frames: RecordRun, dispatched: Dispatched) -> Positions:
         """Check a run; returns the rows that a broker takes for damaged, because of their body or properties."""
         self.totals.messages += len(frames)
-        self.totals.bytes += frames.size
+        self.totals.bytes += frames.record_bytes
         settle_held(self.totals, self.report, self.extents)
         self.totals.unwritten_end = _unwritten_end(frames)
         bad = self._check_bodies(frames) if self.bodies else {}

@@ -158,7 +158,7 @@ def _reason(error: OSError) -> str:
 
 def _fingerprint(store: Store) -> str:
     """A checksum of the names, sizes and modification times of all files of a store."""
-    places = {store.root, *store.commit_log_directories}
+    places = {store.root, *store.log_directories}
     return _checksum(sorted({line for place in places for line in _files(place)}))
 
 

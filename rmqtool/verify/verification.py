@@ -130,8 +130,13 @@ class Verification:
         """The rules of the predicted start; None when none is predicted, as for a store in use."""
         snapshot = self.snapshot
         is_asked = self.request.selection.wants_any("start.")
-        if snapshot.holder is not None or snapshot.leaves_queues_out or not is_asked:
-            return None
+        if (
+            snapshot.holder is not None
+            or snapshot.leaves_queues_out
+            or not is_asked
+            or snapshot.store.dledger_directory
+        ):
+            return None  # a node of a DLedger group is left to `gaps_of_store`
         if snapshot.database and any(queue.files.files for queue in snapshot.queues):
             self.not_predicted = "queues are in files and in RocksDB"
             return None

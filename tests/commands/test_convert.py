@@ -15,9 +15,9 @@ import pytest
 from rmqtool.base.errors import Exit
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.formats.consume_queue import UNIT_DTYPE, is_written
+from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
-from rmqtool.store.dledger_log import scan_entries
 from tests.building import LOG
 from tests.commands.running import KILLED_AT_A_CALL, ROOT, Result, rmqtool
 from tests.commands.test_salvage import tree
@@ -48,9 +48,9 @@ def convert(store: Path, new: Path, *options: str | Path) -> Result:
 
 def messages(directory: Path) -> list[bytes]:
     """The messages of a log, without their physical offsets, in order."""
-    scan = scan_entries if directory.name == "data" else scan_files
+    header_size = ENTRY_HEADER_SIZE if directory.name == "data" else 0
     found = []
-    for event in scan(list_mapped_files(directory).files):
+    for event in scan_files(list_mapped_files(directory, header_size=header_size).files):
         if isinstance(event, RecordRun):
             rows = zip(event.positions.tolist(), event.message_sizes.tolist(), strict=True)
             records = [bytes(event.block.view[position : position + size]) for position, size in rows]

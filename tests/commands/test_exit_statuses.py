@@ -12,8 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from rmqtool.base.errors import Exit, UnsupportedError
-from rmqtool.store.store import open_store as open_store_at
+from rmqtool.base.errors import Exit
 from tests.building import LogBuilder
 from tests.commands.running import ROOT, Result, check_json, environment, inspect, listing, rmqtool
 from tests.conftest import GoldenStore
@@ -118,14 +117,23 @@ def test_not_a_store(tmp_path: Path) -> None:
 
 
 def test_dledger(tmp_path: Path) -> None:
-    """A DLedger store is named as such; other commands refuse it and name what reads it."""
+    """A DLedger store is named as such; commands that do not take it name the one that makes another of it."""
     store = tmp_path / "store"
     (store / "dledger-n0" / "data").mkdir(parents=True)
     (store / "commitlog").mkdir()
     assert inspect(store, "--json").document["result"]["broker"]["layout"] == "dledger"
-    with pytest.raises(UnsupportedError, match="a DLedger store") as caught:
-        open_store_at(store)
-    assert caught.value.hint == f"rmqtool inspect {store}/dledger-n0 shows its messages"
+    refused: tuple[tuple[str | Path, ...], ...] = (
+        ("repair", store),
+        ("rebuild-cq", store, "--neutralise"),
+        ("salvage", store, "--output", tmp_path / "new"),
+        ("diff", store, store),
+        ("clean", store, "--yes"),
+    )
+    for command in refused:
+        result = rmqtool(*command)
+        assert result.status == Exit.FAILED, command
+        assert "a DLedger store (dledger-n0/), which " in result.err
+        assert f"rmqtool convert {store} --output NEW" in result.err
 
 
 @pytest.mark.parametrize("part", ["nowhere", "commitlog/00000000000000004096"])

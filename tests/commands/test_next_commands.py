@@ -101,12 +101,12 @@ def test_a_finding_names_the_next_command(store: Path, code: str) -> None:
 
 
 def test_a_dledger_store_names_what_reads_it(unpacked: GoldenStore) -> None:
-    """Verify and the rebuilds refuse such a store."""
+    """Verify says what it finds in such a store, whose start it does not predict."""
     store = unpacked("more/5.3.3-dledger")
     write(store / "abort")
     [found] = inspect(store, "--json").document["findings"]
     assert found["code"] == "store.unclean-stop"
-    assert rmqtool(*shlex.split(found["remedy"])[1:]).status == Exit.OK
+    assert rmqtool(*shlex.split(found["remedy"])[1:]).status == Exit.FINDINGS
 
 
 def test_tables_name_the_next_command(golden_store: GoldenStore) -> None:

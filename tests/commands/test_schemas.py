@@ -13,7 +13,7 @@ from tests.commands.running import SCHEMAS, errors_of, inspect, listing, rmqtool
 from tests.conftest import GoldenStore
 from tests.golden import stores
 
-SCHEMA_NAMES = ("inspect-store", "listing", "bundle", "clean", "pending", "report", "salvage")
+SCHEMA_NAMES = ("inspect-store", "listing", "bundle", "clean", "pending", "report", "salvage", "convert")
 
 
 @pytest.fixture(params=stores.samples())

@@ -33,7 +33,7 @@ def converted(
 ) -> tuple[ConversionPlan, list[bytes]]:
     """Convert the log of a store, and read the new one as a broker does; the source stays as it is."""
     with unchanged(store):
-        conversion = conversion_of(open_store(store, conf, with_dledger=True), with_uncommitted=uncommitted)
+        conversion = conversion_of(open_store(store, conf), with_uncommitted=uncommitted)
         plan = plan_conversion(conversion)
         write_conversion(plan, new)
     return plan, [moved(record) for _, record in sorted(walked(new).items())]

@@ -123,8 +123,8 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
         done.calls, done.size = done.calls + 1, done.size + len(target)
         return read_into(self, target, position)
 
-    def counting_chain(block: Block, start: int, most: int | None = None) -> Positions:
-        found = chain(block, start, most)
+    def counting_chain(block: Block, start: int, most: int | None = None, header_size: int = 0) -> Positions:
+        found = chain(block, start, most, header_size)
         done.steps += len(found)
         return found
 

@@ -53,6 +53,16 @@ def test_rows_are_the_messages_of_the_broker(name: str, spark: Session, golden_s
     assert comparable(found) == comparable(oracle_rows(name))
 
 
+@pytest.mark.parametrize("name", ["more/4.9.7-dledger", "more/5.3.3-converted"])
+def test_logs_of_dledger(name: str, spark: Session, golden_store: GoldenStore, tmp_path: Path) -> None:
+    """The messages in the entries, and those of a plain log before them, as an export has them."""
+    export(golden_store(name), tmp_path / "out")
+    found = spark.run(jobs.read, str(golden_store(name)), {"splitSize": "20000"})
+    found.sort(key=lambda row: int(row["physical_offset"]))
+    assert comparable(found) == comparable(rows_of(tmp_path / "out"))
+    assert len(found) == (401 if "converted" in name else 400)
+
+
 def test_by_default_what_consumers_see(spark: Session, golden_store: GoldenStore) -> None:
     """As an export does."""
     found = spark.run(jobs.read, str(golden_store(STORE)), {})

@@ -12,7 +12,7 @@ import pytest
 from rmqtool.base.errors import NotAStoreError, UnreadableError, UnsupportedError, UsageError
 from rmqtool.formats.file_name import file_name
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.store.store import Store, holds_rocksdb, open_store, relative_to
+from rmqtool.store.store import Store, holds_rocksdb, open_store, relative_to, require_plain_log
 from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.rights import NOBODY, needs_root
@@ -150,12 +150,19 @@ def test_rocksdb_queues(tmp_path: Path, directory: str) -> None:
     assert not holds_rocksdb(root / "missing")
 
 
-def test_dledger_is_refused_by_name(tmp_path: Path) -> None:
-    """A Raft log is not read as if it were a plain one."""
-    root = make(tmp_path / "store", "dledger-n1/", "dledger-n0/data/", "commitlog/")
-    with pytest.raises(UnsupportedError, match=r"DLedger store \(dledger-n0/\)") as caught:
-        opened(root)
+def test_entries_of_dledger(tmp_path: Path) -> None:
+    """A Raft log is not read as if it were a plain one: headers stand before its records; plain files come first."""
+    root = make(tmp_path / "store", "dledger-n1/", f"commitlog/{file_name(0)}", f"dledger-n0/data/{file_name(0)}")
+    for directory, start in (("commitlog", 0), ("dledger-n0/data", 4096)):
+        (root / directory / file_name(start)).write_bytes(bytes(4096))
+    (root / "dledger-n0/data" / file_name(0)).unlink()
+    store = opened(root)
+    assert (store.layout, store.dledger_directory) == ("dledger", root / "dledger-n0")
+    assert [(file.start_offset, file.header_size) for file in store.commit_log().files] == [(0, 0), (4096, 48)]
+    with pytest.raises(UnsupportedError, match=r"DLedger store \(dledger-n0/\), which salvage does not take") as caught:
+        require_plain_log(store, "salvage")
     assert caught.value.file == str(root)
+    require_plain_log(opened(make(tmp_path / "plain", "commitlog/")), "salvage")
 
 
 @pytest.mark.parametrize("path", ["dledger-n0/", "dledger-n0", "dledger-n0/data", "xdledger-n0/data/"])

@@ -1,0 +1,100 @@
+"""Real DLedger nodes on the stores that commands read as they are: the same answers, and the same files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.base.errors import Exit
+from tests.commands.running import rmqtool
+from tests.conftest import GoldenStore
+from tests.dledger_building import NODE
+from tests.real_broker.harness import Harness, dledger_settings
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+Factory = Callable[[str], Harness]
+
+INDEX_FILE = 5 * 1024 * 1024 * 32  # DLedgerConfig.mappedFileSizeForEntryIndex, bytes
+STORES = [("4.9.7", "more/4.9.7-dledger"), ("5.3.3", "more/5.3.3-dledger"), ("5.3.3", "more/5.3.3-converted")]
+EVERY_HOUR = ";".join(map(str, range(24)))
+HOUR = 3600
+DELETING_AT_MOST_S = 30
+KEPT_FOR_S = 3
+
+
+def node(golden: Path, tmp_path: Path) -> Path:
+    """A copy on which a node starts: in golden ones the index of entries is cut behind its units."""
+    root = Path(shutil.copytree(golden, tmp_path / "store", copy_function=shutil.copy2))
+    for index in root.glob("dledger-*/index/*"):
+        os.truncate(index, INDEX_FILE)
+    return root
+
+
+@pytest.mark.parametrize(("version", "name"), STORES)
+def test_pulls_and_queries(
+    harness: Factory, golden_store: GoldenStore, tmp_path: Path, version: str, name: str
+) -> None:
+    """What a consumer gets, and what a key finds."""
+    root = golden_store(name)
+    pulls: list[list[Any]] = [
+        ["orders", queue, offset, 32, None] for queue in (0, 1) for offset in (0, 5, 150, 198, 199, 200, 201, 500)
+    ]
+    keys: list[list[Any]] = [["orders", f"key{number}", 1000, 0, 1 << 60] for number in range(5)]
+    asked: dict[str, Any] = {"pull": pulls, "query": keys}
+    answers = harness(version).ask(node(root, tmp_path), asked, dledger_settings())
+    for (topic, queue, offset, most, _), expected in zip(pulls, answers["pull"], strict=True):
+        options = ("--topic", topic, "--queue", str(queue), "--queue-offset", str(offset), "--max", str(most))
+        [found] = rmqtool("query", root, "--pull", *options, "--json", "--broker-version", version).lines
+        offsets = [message["physical_offset"] for message in found["messages"]]
+        assert {**{key: found[key] for key in expected if key in found}, "physical_offsets": offsets} == expected
+    for (topic, key, *_), expected in zip(keys, answers["query"], strict=True):
+        rows = rmqtool("query", root, "--topic", topic, "--key", key, "--limit", "1000", "--json").lines
+        assert {row["physical_offset"] for row in rows} == set(expected)
+
+
+@pytest.mark.parametrize(("version", "name"), STORES)
+def test_a_node_serves_rebuilt_queues(
+    harness: Factory, golden_store: GoldenStore, tmp_path: Path, version: str, name: str
+) -> None:
+    """Queues that were lost and rebuilt lead it to all messages."""
+    questions = {"read": [["orders", 0], ["orders", 1]]}
+    (tmp_path / "healthy").mkdir()
+    expected = harness(version).ask(node(golden_store(name), tmp_path / "healthy"), questions, dledger_settings())
+    root = node(golden_store(name), tmp_path)
+    shutil.rmtree(root / "consumequeue" / "orders" / "1")
+    assert rmqtool("rebuild-cq", root, "--yes", "--broker-version", version).status == Exit.OK
+    found = harness(version).ask(root, questions, dledger_settings())
+    assert found["read"] == expected["read"]
+    assert sum(map(len, found["read"])) >= 400
+
+
+@pytest.mark.parametrize(("ages", "gone"), [((80, 74), 2), ((80, 72.5), 1), ((72.5, 80), 0)])
+@pytest.mark.parametrize(("version", "name"), STORES[:2])
+def test_a_node_deletes_what_clean_says(
+    harness: Factory, golden_store: GoldenStore, tmp_path: Path, version: str, name: str, ages: tuple[float, ...],
+    gone: int,
+) -> None:  # fmt: skip
+    """An hour later than an ordinary broker: the first younger file ends it, and the last one stays."""
+    root = node(golden_store(name), tmp_path)
+    files = sorted((root / NODE / "data").iterdir())
+    for file, hours in zip(files, ages, strict=False):
+        moment = time.time() - hours * HOUR
+        os.utime(file, (moment, moment))
+    options = ("--delete-when", EVERY_HOUR, "--broker-version", version)
+    document = rmqtool("clean", root, "--dry-run", "--json", *options).document["result"]
+    assert [each["file"] for each in document["passes"][0]["commit_log"]] == [
+        str(file.relative_to(root)) for file in files[:gone]
+    ]
+    settings = {**dledger_settings(), "deleteWhen": EVERY_HOUR}
+    with harness(version).hold(root, 0, settings):
+        until = time.monotonic() + DELETING_AT_MOST_S
+        while files[gone - 1].exists() and gone and time.monotonic() < until:
+            time.sleep(0.1)
+        time.sleep(KEPT_FOR_S)  # it looks ten times a second
+        assert sorted((root / NODE / "data").iterdir())[: 3 - gone] == files[gone:]

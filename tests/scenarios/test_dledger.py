@@ -1,0 +1,214 @@
+"""Stores of DLedger nodes as they are: every command reads their log as it reads a plain one."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import rmqtool as library
+from rmqtool.base.errors import Exit
+from rmqtool.store.index_files import list_index_files
+from rmqtool.store.store import open_store
+from tests.commands.running import inspect, rmqtool
+from tests.conftest import GoldenStore
+from tests.dledger_building import NODE, entry_log
+from tests.unchanged import unchanged
+from tests.verify.damages import overwrite
+from tests.verify.small_store import FILE_SIZE, finish
+from tests.verify.test_parts import facts
+from tests.verify.verifying import verify
+
+STORES = ["more/4.9.7-dledger", "more/5.3.3-dledger", "more/5.3.3-converted"]
+WHOLE = 1 << 40
+
+pytestmark = pytest.mark.budget(1)
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, golden_store: GoldenStore) -> Path:
+    return golden_store(request.param)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A node with 120 messages, their queues and their index."""
+    return finish(entry_log(120).write(tmp_path / "store"))
+
+
+def listed(store: Path) -> list[dict[str, Any]]:
+    """All messages of both logs, as inspect lists them."""
+    parts = [part for part in ("commitlog", NODE) if (store / part).is_dir()]
+    return [row for part in parts for row in inspect(store, "--json", part=part).of_kind("message")]
+
+
+def queue_files(root: Path) -> dict[str, bytes]:
+    folder = root / "consumequeue"
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_verify(store: Path) -> None:
+    """Nothing is wrong with what a real node wrote; only its start is not predicted, in one sentence."""
+    with unchanged(store):
+        document = rmqtool("verify", store, "--json").document
+    result = document["result"]
+    assert [each for each in document["findings"] if each["severity"] != "info"] == []
+    assert {each["code"] for each in document["findings"]} == {"config.missing"}
+    assert (result["verdict"], result["start"]) == ("unproven", None)
+    assert [each["what"] for each in result["not_checked"]] == ["the start of a DLedger node"]
+    assert result["start_not_predicted"].startswith("a node of a DLedger group recovers by Raft")
+    assert result["messages"] == len(listed(store))
+    assert rmqtool("verify", store, "--skip", "start").status == Exit.OK
+
+
+def test_rebuilds(store: Path, tmp_path: Path) -> None:
+    """Queues are those of the broker, byte for byte, and the index has all of its units: nothing is to be changed."""
+    with unchanged(store):
+        assert rmqtool("rebuild-cq", store, "--output", tmp_path / "queues").status == Exit.OK
+        for command in ("rebuild-cq", "rebuild-index"):
+            done = rmqtool(command, store, "--dry-run", "--json").document
+            assert done["result"]["state"] == "nothing", command
+    assert queue_files(tmp_path / "queues") == queue_files(store) != {}
+    index = list_index_files(open_store(store))
+    assert sum(file.keys for file in index) > 700
+
+
+def test_rebuilds_of_what_is_lost(store: Path, tmp_path: Path) -> None:
+    """Queues and index that are gone are made anew in the store itself; undo takes it back."""
+    root = Path(shutil.copytree(store, tmp_path / "store", copy_function=shutil.copy2))
+    log = {path: path.read_bytes() for path in (root / NODE).rglob("*") if path.is_file()}
+    shutil.rmtree(root / "consumequeue" / "orders" / "1")
+    assert rmqtool("rebuild-cq", root, "--yes").status == Exit.OK
+    assert queue_files(root) == queue_files(store)
+    for path in (root / "index").iterdir():
+        path.unlink()
+    (conf := tmp_path / "broker.conf").write_text("maxHashSlotNum=50\nmaxIndexNum=1000\n")
+    options = ("--broker-conf", conf, "--broker-version", re.findall(r"[\d.]+", store.name)[0])
+    assert rmqtool("rebuild-index", root, "--yes", *options).status == Exit.OK
+    units = [sum(file.keys for file in list_index_files(open_store(each))) for each in (root, store)]
+    assert units[0] == units[1]
+    assert {path: path.read_bytes() for path in log} == log
+    assert rmqtool("undo", root, "--yes").status == Exit.OK
+
+
+def test_query(store: Path) -> None:
+    """By unique key, key, physical offset, queue offset and time, and by pulling as a consumer does."""
+    messages = listed(store)
+    for wanted in (messages[2], messages[217], messages[-1]):
+        offset = wanted["physical_offset"]
+        at = ("--topic", wanted["topic"], "--queue", str(wanted["queue_id"]))
+        moment = str(wanted["store_timestamp"])
+        for options in (
+            ("--unique-key", wanted["unique_key"]),
+            ("--key", wanted["keys"][0], *at[:2], "--limit", "1000"),
+            ("--offset", str(offset)),
+            ("--msg-id", wanted["message_id"]),
+            ("--queue-offset", str(wanted["queue_offset"]), *at),
+            ("--scan", "--from", moment, "--to", str(wanted["store_timestamp"] + 1)),
+            ("--pull", "--queue-offset", str(wanted["queue_offset"]), *at),
+        ):
+            found = rmqtool("query", store, *options, "--json")
+            assert found.status == Exit.OK, (options, found.err)
+            rows = found.lines[0].get("messages", found.lines)
+            assert offset in [row["physical_offset"] for row in rows], options
+    traced = rmqtool("query", store, "--offset", str(messages[-1]["physical_offset"]), "--trace", "--json")
+    assert traced.status == Exit.OK
+
+
+def test_export(store: Path, tmp_path: Path) -> None:
+    """Every message once, as inspect lists it; the check of what was exported agrees."""
+    with unchanged(store):
+        assert rmqtool("export", store, "--output", tmp_path / "out").status == Exit.OK
+    rows = pq.read_table(tmp_path / "out").select(["physical_offset", "queue_offset", "unique_key"]).to_pylist()
+    rows.sort(key=lambda row: row["physical_offset"])
+    assert rows == [{name: message[name] for name in rows[0]} for message in listed(store)]
+    assert rmqtool("export", store, "--check", tmp_path / "out").status == Exit.OK
+
+
+def test_library(store: Path) -> None:
+    """Messages, units, and what verify says."""
+    opened = library.open(store)
+    found = [(message.physical_offset, message.queue_offset) for message in opened.messages()]
+    assert found == [(message["physical_offset"], message["queue_offset"]) for message in listed(store)]
+    assert opened.verify().verdict == "unproven"
+    assert not opened.verify().plan
+
+
+def test_pending_and_report(store: Path, tmp_path: Path) -> None:
+    """Nothing is owed; the page has all messages."""
+    with unchanged(store):
+        assert rmqtool("pending", store, "--json").status == Exit.OK
+        assert rmqtool("report", store, "-o", tmp_path / "page.html").status in (Exit.OK, Exit.LOSSY)
+        assert rmqtool("bundle", store, "-o", tmp_path / "bundle.tar.gz").status in (Exit.OK, Exit.LOSSY)
+    assert (tmp_path / "page.html").stat().st_size > 10_000
+
+
+def test_clean(store: Path) -> None:
+    """A node keeps its files an hour longer; with plain files before it, what goes is not predicted."""
+    last = listed(store)[-1]["store_timestamp"]
+    options = ("--dry-run", "--json", "--now", str(last + 72 * 3_600_000 + 1_800_000), "--time-zone", "UTC",
+               "--delete-when", ";".join(map(str, range(24))))  # fmt: skip
+    with unchanged(store):
+        found = rmqtool("clean", store, *options)
+    if (store / "commitlog").is_dir():
+        assert found.status == Exit.FAILED
+        assert "what goes while they are is not predicted" in found.document["error"]["message"]
+        return
+    assert found.document["result"]["passes"][0]["commit_log"] == []
+    later = (*options[:3], str(last + 73 * 3_600_000 + 1_800_000), *options[4:])
+    files = rmqtool("clean", store, *later).document["result"]["passes"][0]["commit_log"]
+    assert [each["reason"] for each in files] == ["expired", "expired"]
+
+
+@pytest.mark.parametrize("start", [0, 500, 48, FILE_SIZE])
+def test_damage(small: Path, start: int, tmp_path: Path) -> None:
+    """It is found at its physical offset, and the plan does not name what would be refused."""
+    overwrite(small, f"{NODE}/data/{start // FILE_SIZE * FILE_SIZE:020d}", start % FILE_SIZE, b"\xa5" * 300)
+    document = rmqtool("verify", small, "--json").document
+    assert document["result"]["verdict"] == "corrupt"
+    damage = [each for each in document["findings"] if each["code"].startswith("commitlog.")]
+    assert any(start - 600 < each["offset"] <= start + 48 for each in damage if each["severity"] == "error")
+    [step] = document["result"]["plan"]["steps"]
+    assert step["command"] == f"rmqtool convert {small} --output NEW"
+    remedies = [each["remedy"] for each in document["findings"] if each["remedy"]]
+    assert not [remedy for remedy in remedies if remedy.startswith("rmqtool repair")]
+    for remedy in remedies:
+        if not remedy.startswith("rmqtool convert"):
+            assert rmqtool(*remedy.split()[1:]).status in (Exit.OK, Exit.FINDINGS, Exit.LOSSY), remedy
+
+
+def test_damage_of_queues(small: Path) -> None:
+    """The plan rebuilds them."""
+    overwrite(small, f"consumequeue/orders/0/{0:020d}", 40, bytes(10))
+    document = rmqtool("verify", small, "--json").document
+    assert document["result"]["verdict"] == "corrupt"
+    commands = [step["command"] for step in document["result"]["plan"]["steps"]]
+    assert commands == [f"rmqtool rebuild-cq {small}"]
+    assert rmqtool("rebuild-cq", small, "--yes").status == Exit.OK
+    assert rmqtool("verify", small, "--json").document["result"]["verdict"] == "unproven"
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_parts_give_the_same(small: Path, is_damaged: bool, tmp_path: Path) -> None:
+    """The log in parts, and several processes: what one pass gives."""
+    if is_damaged:
+        overwrite(small, f"{NODE}/data/{FILE_SIZE:020d}", 700, b"\xa5" * 300)
+    assert facts(verify(small, part_size=700)) == facts(verify(small, part_size=WHOLE))
+    trees = []
+    for jobs in ("1", "3"):
+        output = tmp_path / jobs
+        assert rmqtool("rebuild-cq", small, "--output", output, "--jobs", jobs).status in (Exit.OK, Exit.LOSSY)
+        trees.append(queue_files(output))
+    assert trees[0] == trees[1] != {}
+
+
+def test_json_of_an_overview_is_as_before(store: Path) -> None:
+    """The log's own numbers are those of the entries; what was before DLedger is named apart."""
+    log = json.loads(inspect(store, "--json").out)["result"]["commit_log"]
+    assert (log["before_dledger"] is not None) == (store / "commitlog").is_dir()
+    assert log["files"] == 3
