@@ -21,7 +21,7 @@ from rmqtool.base.worker import keep_arrow_to_one_thread
 from rmqtool.export.options import BodyFormat, ExportOptions, Format
 from rmqtool.export.output import MANIFEST
 from rmqtool.export.results import SUMMED_COLUMNS, QueueSums, Summing, Sums, merge_sums
-from rmqtool.export.sink import file_crc32
+from rmqtool.export.stored_files import size_and_crc32, stored_names
 from rmqtool.export.stored_rows import OFFSET, count_rows, expected_rows, rows_schema, stored_rows
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
@@ -210,10 +210,10 @@ def check_files(output: Path, manifest: dict[str, Any], results: Sequence[CheckR
         for path, message in zip(known, messages, strict=True):
             if message:
                 yield _finding("export.file", message, file=path)
-    for file in sorted(output.rglob(f"*.{options.format}*")):
-        name = file.relative_to(output)
-        if str(name) not in known and not any(folder.startswith(("_", ".")) for folder in name.parts):
-            yield _finding("export.file", "not in the manifest: readers of the directory read it too", file=str(name))
+    for name in stored_names(output):
+        is_hidden = any(part.startswith(("_", ".")) for part in name.split("/"))
+        if f".{options.format}" in name and name not in known and not is_hidden:
+            yield _finding("export.file", "not in the manifest: readers of the directory read it too", file=name)
 
 
 def _file_message(output: Path, file: dict[str, Any], unreadable: str | None, options: ExportOptions) -> str | None:
@@ -221,7 +221,7 @@ def _file_message(output: Path, file: dict[str, Any], unreadable: str | None, op
     path = output / file["path"]
     try:
         form = options if "physical_offset_first" in file else _DAMAGED
-        rows, size, crc = count_rows(path, form), path.stat().st_size, file_crc32(path)
+        rows, (size, crc) = count_rows(path, form), size_and_crc32(path)
     except _UNREADABLE as error:
         unreadable = _reason(error)
     if unreadable:

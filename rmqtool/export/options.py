@@ -78,10 +78,19 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class Target:
-    """Where workers write their hidden files: `folder`, which all workers must reach; `run` is the run's name."""
+    """Where workers write: below `folder`, which all workers must reach; `run` is the run's name.
+
+    On this machine files are hidden until a commit renames them. On another machine they have their final names from
+    the beginning, each attempt its own, and `is_direct` is set.
+    """
 
     folder: Path
     run: str
+    is_direct: bool = False
+
+    def file(self, hidden: str, final: str) -> Path:
+        """Where a file is written that has these names below the output."""
+        return self.folder / (final if self.is_direct else hidden)
 
 
 def parse_compression(text: str | None, form: Format = "parquet") -> tuple[str, int | None]:
