@@ -30,7 +30,7 @@ _EPILOG = examples_and_statuses(
         "rmqtool export /data/rocketmq/store --output /lake/day --from -1d -j 2",
         "rmqtool export /data/rocketmq/store --output /lake/csv --format csv",
         "rmqtool export '/brokers/*/store' --output /lake/b --master yarn",
-        "rmqtool export s3://backups/store --output s3://lake/all",
+        "rmqtool export s3://backups/store --output s3://lake/all --table delta",
     ),
     {
         Exit.OK: "done",
@@ -123,6 +123,11 @@ def _choices(*allowed: str) -> Any:
     metavar="CODEC[:LEVEL]",
     help="zstd (default of Parquet), gzip, none (default of CSV and NDJSON); Parquet also brotli, snappy, lz4.",
 )
+@click.option(
+    "--table",
+    type=click.Choice(["delta"]),
+    help="Make DIR a table too, whose versions are the runs: delta (package deltalake).",
+)
 @click.option("--store-column", is_flag=True, help="A column with the store's name for a single store too.")
 @click.option(
     "--engine",
@@ -175,6 +180,10 @@ def export(
 def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, Any]) -> Exit:
     from rmqtool.store.named_stores import open_stores
 
+    if options["table"]:
+        from rmqtool.export.delta_table import check_possible
+
+        check_possible(path)
     # A directory that is no store is reported before the output is made, and before Spark is started.
     opened = open_stores(given, options["broker_conf"])
     size = sum(named.store.commit_log().size for named in opened)
@@ -217,6 +226,8 @@ def _form_of(style: Style, options: dict[str, Any]) -> dict[str, Any]:
     name, body_format = options["format"], options["body_format"]
     if name == "parquet" and body_format is not None:
         raise UsageError("--body-format is for CSV and NDJSON: Parquet holds the bytes", hint="add --format ndjson")
+    if options["table"] and name != "parquet":
+        raise UsageError(f"--table {options['table']} is for Parquet", hint="leave out --format")
     codec, level = parse_compression(options["compression"], name)
     _check_redaction(options)
     return {
@@ -225,6 +236,7 @@ def _form_of(style: Style, options: dict[str, Any]) -> dict[str, Any]:
         "int64": style.int64,
         "codec": codec,
         "level": level,
+        "table": options["table"],
     }
 
 

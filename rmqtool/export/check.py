@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from rmqtool.base.decoding import Decoder
 from rmqtool.base.errors import UsageError
-from rmqtool.base.int64 import Int64
 from rmqtool.base.worker import keep_arrow_to_one_thread
-from rmqtool.export.options import BodyFormat, ExportOptions, Format
+from rmqtool.export.manifest_options import options_of
+from rmqtool.export.options import ExportOptions
 from rmqtool.export.output import MANIFEST
 from rmqtool.export.results import SUMMED_COLUMNS, QueueSums, Summing, Sums, merge_sums
 from rmqtool.export.stored_files import size_and_crc32, stored_names
@@ -26,9 +26,7 @@ from rmqtool.export.stored_rows import OFFSET, count_rows, expected_rows, rows_s
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.scan.events import Damage
-from rmqtool.scan.filters import Filters
 from rmqtool.scan.redaction import Redaction
-from rmqtool.store.message_query import Query
 from rmqtool.store.message_reader import SplitReader
 from rmqtool.store.named_stores import NamedStore
 from rmqtool.store.splits import Split, find_source, split_source
@@ -150,32 +148,6 @@ def _redaction_of(manifest: dict[str, Any], given: Redaction | None) -> tuple[Re
             raise UsageError("the export was made with another --redact, --redact-as or --redact-salt")
         return given, True
     return (Redaction(frozenset(stored["what"])), stored["how"] == "hide") if stored else (None, True)
-
-
-def options_of(manifest: dict[str, Any]) -> ExportOptions:
-    """What an output was exported with, as far as it says what stands in its files."""
-    form: Format = manifest.get("format", "parquet")  # manifests of before have none
-    body_format: BodyFormat = manifest.get("body_format") or "base64"
-    query = replace(query_of(manifest), epoch_ms=form != "parquet")
-    int64: Int64 = manifest.get("int64") or "number"
-    return ExportOptions(query, format=form, body_format=body_format, int64=int64)
-
-
-def query_of(manifest: dict[str, Any]) -> Query:
-    """The query that an output was exported with."""
-    given = manifest["filters"]
-    filters = Filters(
-        topics=tuple(given["topic"]),
-        queue_ids=tuple(given["queue"]),
-        tags=tuple(given["tag"]),
-        keys=tuple(given["key"]),
-        from_timestamp=given["from_timestamp"],
-        to_timestamp=given["to_timestamp"],
-        from_offset=given["from_offset"],
-        to_offset=given["to_offset"],
-    )
-    columns = tuple(column["name"] for column in manifest["columns"])
-    return Query(columns, manifest["body"], filters, tuple(manifest["include"]))
 
 
 def check_split(task: CheckTask) -> CheckResult:

@@ -15,6 +15,7 @@ from rmqtool.store.splits import SPLIT_SIZE
 Mode = Literal["error", "append", "overwrite", "incremental"]
 PartitionKey = Literal["topic", "date", "hour", "queue"]
 Format = Literal["parquet", "csv", "ndjson"]
+Table = Literal["delta"]
 BodyFormat = Literal["base64", "hex", "text", "json"]
 
 CODECS = {"zstd": (1, 22), "gzip": (1, 9), "brotli": (0, 11), "snappy": None, "lz4": None, "none": None}
@@ -38,6 +39,7 @@ class ExportOptions:
     format: Format = "parquet"
     body_format: BodyFormat = "base64"
     int64: Int64 = "number"
+    table: Table | None = None
 
     @property
     def suffix(self) -> str:
@@ -73,6 +75,7 @@ class ExportOptions:
             "compression": {"codec": self.codec, "level": self.level},
             "body_format": None if self.format == "parquet" else self.body_format,
             "int64": self.int64 if self.format == "ndjson" else None,
+            **({"table": self.table} if self.table else {}),
         }
 
 

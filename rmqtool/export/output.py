@@ -47,6 +47,15 @@ def read_manifest(output: Path) -> dict[str, Any] | None:
         raise UnreadableError(f"cannot read the manifest: {error}", file=path) from error
 
 
+def follow_table(path: Path, manifest: dict[str, Any]) -> None:
+    """Make the table of an output, if it has one, hold what the manifest names; doing it again changes nothing."""
+    if manifest.get("table") == "delta":
+        from rmqtool.export.delta_table import follow_manifest
+        from rmqtool.export.manifest_options import options_of
+
+        follow_manifest(path, manifest, options_of(manifest).query.schema)
+
+
 def parse_manifest(data: bytes, path: Path) -> dict[str, Any]:
     """The manifest in a file's content; raises UnreadableError."""
     try:
@@ -152,6 +161,7 @@ class Output:
         for folder in folders:
             sync(folder)
         _write_json(self.path / MANIFEST, journal["manifest"])
+        follow_table(self.path, journal["manifest"])
         for name in journal["removed"]:
             (self.path / name).unlink(missing_ok=True)
             _remove_empty((self.path / name).parent, self.path)

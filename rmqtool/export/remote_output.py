@@ -18,7 +18,7 @@ from typing import Any
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.export.options import Mode, Target
-from rmqtool.export.output import MANIFEST, SUCCESS, Commit, check_mode, parse_manifest
+from rmqtool.export.output import MANIFEST, SUCCESS, Commit, check_mode, follow_table, parse_manifest
 from rmqtool.export.remote_files import files_in, read_remote, remove_remote, write_remote
 from rmqtool.export.sink import unwritable
 
@@ -90,6 +90,7 @@ class RemoteOutput:
         """Carry out a journal; doing it again changes nothing."""
         remove_remote(self._file(SUCCESS))
         write_remote(self._file(MANIFEST), _as_json(journal["manifest"]))
+        follow_table(self.path, journal["manifest"])
         self._remove(journal["removed"])
         write_remote(self._file(SUCCESS), b"")
         remove_remote(self._file(_JOURNAL))
