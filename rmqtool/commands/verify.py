@@ -43,7 +43,6 @@ _EPILOG = examples_and_statuses(
         "rmqtool verify /data/rocketmq/store --time-limit 1h --resume verify.progress",
         "rmqtool verify /data/rocketmq/store --json | jq .result.verdict",
         "rmqtool verify s3://backups/broker-a/store",
-        "rmqtool verify s3://backups/broker-a/store --engine spark --master yarn",
     ),
     {
         Exit.OK: "no findings above info in what was asked for",
