@@ -125,8 +125,8 @@ def _choices(*allowed: str) -> Any:
 )
 @click.option(
     "--table",
-    type=click.Choice(["delta"]),
-    help="Make DIR a table too, whose versions are the runs: delta (package deltalake).",
+    metavar="KIND",
+    help="Make DIR a table too, whose versions are the runs: delta, or iceberg:NAMESPACE.TABLE.",
 )
 @click.option("--store-column", is_flag=True, help="A column with the store's name for a single store too.")
 @click.option(
@@ -181,9 +181,9 @@ def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, A
     from rmqtool.store.named_stores import open_stores
 
     if options["table"]:
-        from rmqtool.export.delta_table import check_possible
+        from rmqtool.export.output import check_table
 
-        check_possible(path)
+        check_table(path, options["table"])
     # A directory that is no store is reported before the output is made, and before Spark is started.
     opened = open_stores(given, options["broker_conf"])
     size = sum(named.store.commit_log().size for named in opened)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from rmqtool.base.errors import RmqtoolError, UnsupportedError, UsageError
 from rmqtool.base.remote_path import RemotePath
+from rmqtool.export.options import watermarks
 
 _SCHEMES = ("s3", "s3a")
 _STATISTICS = "physical_offset"
@@ -52,7 +53,7 @@ def _follow(output: Path, manifest: dict[str, Any], schema: pa.Schema) -> None:
     uri, options = _place(output)
     wanted = {file["path"]: file for file in manifest["files"]}
     columns: Any = Schema.from_arrow(schema)
-    properties = CommitProperties(custom_metadata={"rmqtool": json.dumps(_watermarks(manifest))})
+    properties = CommitProperties(custom_metadata={"rmqtool": json.dumps(watermarks(manifest))})
     if not DeltaTable.is_deltatable(uri, storage_options=options):
         added = [_added(file, schema) for file in wanted.values()]
         create_table_with_add_actions(
@@ -89,11 +90,6 @@ def _added(file: dict[str, Any], schema: pa.Schema) -> Any:
         statistics["maxValues"] = {_STATISTICS: file["physical_offset_last"]}
         statistics["nullCount"] = {_STATISTICS: 0}
     return AddAction(file["path"], file["bytes"], {}, int(time.time() * 1000), True, json.dumps(statistics))
-
-
-def _watermarks(manifest: dict[str, Any]) -> dict[str, int]:
-    """How far each store is exported, a physical offset."""
-    return {source["store"]: source["next_physical_offset"] for source in manifest["source"]}
 
 
 def _place(output: Path) -> tuple[str, dict[str, str] | None]:

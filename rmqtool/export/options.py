@@ -15,8 +15,10 @@ from rmqtool.store.splits import SPLIT_SIZE
 Mode = Literal["error", "append", "overwrite", "incremental"]
 PartitionKey = Literal["topic", "date", "hour", "queue"]
 Format = Literal["parquet", "csv", "ndjson"]
-Table = Literal["delta"]
 BodyFormat = Literal["base64", "hex", "text", "json"]
+
+DELTA, ICEBERG = "delta", "iceberg:"
+"""Tables that an output may be, too; the name of an Iceberg table follows."""
 
 CODECS = {"zstd": (1, 22), "gzip": (1, 9), "brotli": (0, 11), "snappy": None, "lz4": None, "none": None}
 """Compressions of Parquet that Spark reads too, with the levels that they have."""
@@ -39,7 +41,7 @@ class ExportOptions:
     format: Format = "parquet"
     body_format: BodyFormat = "base64"
     int64: Int64 = "number"
-    table: Table | None = None
+    table: str | None = None
 
     @property
     def suffix(self) -> str:
@@ -94,6 +96,11 @@ class Target:
     def file(self, hidden: str, final: str) -> Path:
         """Where a file is written that has these names below the output."""
         return self.folder / (final if self.is_direct else hidden)
+
+
+def watermarks(manifest: dict[str, Any]) -> dict[str, int]:
+    """How far each store of a manifest is exported, a physical offset."""
+    return {source["store"]: source["next_physical_offset"] for source in manifest["source"]}
 
 
 def parse_compression(text: str | None, form: Format = "parquet") -> tuple[str, int | None]:

@@ -21,7 +21,7 @@ from typing import Any
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError, UsageError
 from rmqtool.base.remote_path import RemotePath
-from rmqtool.export.options import Mode, Target
+from rmqtool.export.options import DELTA, ICEBERG, Mode, Target
 from rmqtool.export.sink import DataFile, sync, unwritable
 
 MANIFEST = "_manifest.json"
@@ -49,11 +49,29 @@ def read_manifest(output: Path) -> dict[str, Any] | None:
 
 def follow_table(path: Path, manifest: dict[str, Any]) -> None:
     """Make the table of an output, if it has one, hold what the manifest names; doing it again changes nothing."""
-    if manifest.get("table") == "delta":
-        from rmqtool.export.delta_table import follow_manifest
-        from rmqtool.export.manifest_options import options_of
+    table = manifest.get("table")
+    if table is None:
+        return
+    from rmqtool.export import delta_table, iceberg_table
+    from rmqtool.export.manifest_options import options_of
 
-        follow_manifest(path, manifest, options_of(manifest).query.schema)
+    schema = options_of(manifest).query.schema
+    if table == DELTA:
+        delta_table.follow_manifest(path, manifest, schema)
+    else:
+        iceberg_table.follow_manifest(path, table.removeprefix(ICEBERG), manifest, schema)
+
+
+def check_table(path: Path, table: str | None) -> None:
+    """Raise RmqtoolError where an output cannot be this table."""
+    from rmqtool.export import delta_table, iceberg_table
+
+    if table == DELTA:
+        delta_table.check_possible(path)
+    elif table is not None and table.startswith(ICEBERG):
+        iceberg_table.check_possible(path, table.removeprefix(ICEBERG))
+    elif table is not None:
+        raise UsageError(f"no table is called {table!r}", hint=f"{DELTA} or {ICEBERG}NAMESPACE.TABLE")
 
 
 def parse_manifest(data: bytes, path: Path) -> dict[str, Any]:

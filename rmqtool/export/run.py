@@ -13,7 +13,7 @@ from rmqtool.base.remote_path import RemotePath
 from rmqtool.export.data_file import open_data_file
 from rmqtool.export.manifest import build_manifest, remaining_damaged
 from rmqtool.export.options import ExportOptions, Mode
-from rmqtool.export.output import Commit, Output
+from rmqtool.export.output import Commit, Output, check_table
 from rmqtool.export.plan import ExportPlan, plan_export
 from rmqtool.export.remote_output import RemoteOutput
 from rmqtool.export.results import ExportTotals, SplitResult
@@ -55,6 +55,7 @@ def run_export(
     engine: Callable[[ExportPlan], list[SplitResult]],
 ) -> Exported:
     """Plan, write with `engine`, commit. An error before the commit leaves the output as it was."""
+    check_table(output.path, options.table)
     plan = plan_export(stores, output.manifest, mode, options, output.target)
     results = sorted(engine(plan), key=lambda result: result.split_number)
     files = [file for result in results for file in result.files]
