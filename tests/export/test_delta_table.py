@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,15 @@ from tests.building import LogBuilder
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.export.exporting import check, export, rows_of
+from tests.export.killing import KilledError, killed_at
 from tests.other_machines.conftest import Place, s3, s3_place
 
 pytestmark = pytest.mark.slow
 
 deltalake = pytest.importorskip("deltalake")
 
-
-class KilledError(BaseException):
-    """Stands for a crash."""
+STEPS = ("_write_json", "follow_table", "sync", "_remove_empty")
+"""Of a commit: before each of them it is killed."""
 
 
 def table_rows(output: Path | str, **options: Any) -> list[int]:
@@ -96,7 +95,7 @@ def test_a_run_that_is_killed_anywhere(
         before = list(builder.offsets)
         builder.add_all([{"queue_offset": len(builder.offsets)}]).write(store)
         with monkeypatch.context() as patched:
-            left = killed_at(step, patched)
+            left = killed_at(step, output_module, STEPS, patched)
             try:
                 export(store, output, mode, table="delta", split_size=1000)
             except KilledError:
@@ -107,24 +106,6 @@ def test_a_run_that_is_killed_anywhere(
         assert table_rows(output) == builder.offsets
         assert check(store, output) == []
     assert step >= 4
-
-
-def killed_at(number: int, patched: pytest.MonkeyPatch) -> Callable[[], int]:
-    """Kill the run at a step of its commit; gives how many are left until then."""
-    left = [number]
-
-    def counted(operation: Callable[..., Any]) -> Callable[..., Any]:
-        def do(*arguments: Any) -> Any:
-            left[0] -= 1
-            if left[0] < 0:
-                raise KilledError
-            return operation(*arguments)
-
-        return do
-
-    for name in ("_write_json", "follow_table", "sync", "_remove_empty"):
-        patched.setattr(output_module, name, counted(getattr(output_module, name)))
-    return lambda: left[0]
 
 
 def test_a_table_stays_one(builder: LogBuilder, tmp_path: Path) -> None:

@@ -10,16 +10,20 @@ from typing import Any
 import pytest
 
 from rmqtool.base.errors import Exit, UsageError
+from rmqtool.export import output as output_module
 from rmqtool.export.options import Mode
 from tests.building import LogBuilder
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.export.exporting import check, export, rows_of
-from tests.export.test_delta_table import KilledError, killed_at
+from tests.export.killing import KilledError, killed_at
 
 pytestmark = pytest.mark.slow
 
 pytest.importorskip("pyiceberg")
+
+STEPS = ("_write_json", "follow_table", "sync", "_remove_empty")
+"""Of a commit: before each of them it is killed."""
 
 
 @pytest.fixture
@@ -107,7 +111,7 @@ def test_a_run_that_is_killed_anywhere(
         before = list(builder.offsets)
         builder.add_all([{"queue_offset": len(builder.offsets)}]).write(store)
         with monkeypatch.context() as patched:
-            left = killed_at(step, patched)
+            left = killed_at(step, output_module, STEPS, patched)
             try:
                 export(store, output, mode, split_size=2000, **TABLE)
             except KilledError:

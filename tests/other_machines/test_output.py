@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -26,13 +25,10 @@ from tests.building import LogBuilder
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.export.exporting import run_here
+from tests.export.killing import KilledError, killed_at
 from tests.other_machines.conftest import Place, remote
 
 pytestmark = pytest.mark.slow
-
-
-class KilledError(BaseException):
-    """Stands for a crash: no `except Exception` sees it."""
 
 
 def export_to(uri: str, store: Path, mode: Mode = "incremental", engine: Any = run_here) -> Exported:
@@ -96,7 +92,7 @@ def test_a_run_that_is_killed_anywhere(mode: Mode, s3: Place, tmp_path: Path, mo
     for operation in count():
         builder.add_all([{"queue_offset": len(builder.offsets)}]).write(store)
         with monkeypatch.context() as patched:
-            left = killed_at(operation, patched)
+            left = killed_at(operation, remote_output, ("write_remote", "remove_remote"), patched)
             try:
                 export_to(uri, store, mode)
             except KilledError:
@@ -108,24 +104,6 @@ def test_a_run_that_is_killed_anywhere(mode: Mode, s3: Place, tmp_path: Path, mo
         check_nothing_else(uri)
         before = list(builder.offsets)
     assert operation >= 5
-
-
-def killed_at(number: int, patched: pytest.MonkeyPatch) -> Callable[[], int]:
-    """Kill the run at a change of the output, by its number; gives how many are left until then."""
-    left = [number]
-
-    def counted(operation: Callable[..., None]) -> Callable[..., None]:
-        def do(*arguments: Any) -> None:
-            left[0] -= 1
-            if left[0] < 0:  # and all that comes behind, as the run is dead by then
-                raise KilledError
-            operation(*arguments)
-
-        return do
-
-    for name in ("write_remote", "remove_remote"):
-        patched.setattr(remote_output, name, counted(getattr(remote_output, name)))
-    return lambda: left[0]
 
 
 def check_nothing_else(uri: str) -> None:
