@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from rmqtool.base.filesystems import file_system, patiently
-from rmqtool.base.remote_listing import Status, status_now
+from rmqtool.base.remote_listing import status_now
 from rmqtool.base.remote_path import RemotePath
 
 _FIRST_RANGE = 64 << 10  # bytes: a request costs as much as reading a few more
@@ -22,33 +22,33 @@ _READERS = 4  # threads that read ahead
 _IDLE_FILES = 512
 _IDLE_DATA = 64 << 10  # bytes that a file keeps while nobody reads it
 
-_idle: OrderedDict[tuple[int, RemotePath, Status], RemoteFile] = OrderedDict()
+_idle: OrderedDict[tuple[int, RemotePath, int], RemoteFile] = OrderedDict()
 
 
 def open_remote(path: RemotePath) -> RemoteFile:
     """A file, open; raises OSError, IsADirectoryError for a directory."""
-    status = path.listed()
-    file = None if status is None else _idle.pop((os.getpid(), path, status), None)
-    return RemoteFile(path, status) if file is None else file
+    listing = path.listing()
+    file = None if listing is None else _idle.pop((os.getpid(), path, listing), None)
+    return RemoteFile(path, listing) if file is None else file
 
 
 def put_back(file: RemoteFile) -> None:
     """Let go of a file, which may stay open for the next who reads it."""
-    if file.listed is None:
+    if file.listing is None:
         file.close()
         return
     file.rest()
-    _idle[os.getpid(), file.path, file.listed] = file
+    _idle[os.getpid(), file.path, file.listing] = file
     if len(_idle) > _IDLE_FILES:
         _idle.popitem(last=False)[1].close()
 
 
 class RemoteFile:
-    """A file that is open, `size` in bytes; `listed` is its status in a listing, None without one."""
+    """A file that is open, `size` in bytes; `listing` is the listing of its tree, None without one."""
 
-    def __init__(self, path: RemotePath, listed: Status | None = None) -> None:
+    def __init__(self, path: RemotePath, listing: int | None = None) -> None:
         self.path = path
-        self.listed = listed
+        self.listing = listing
         self._ahead: Future[bytes] | None = None
         self._ahead_at = 0
         self._data = memoryview(b"")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, NamedTuple
 
 from rmqtool.base.filesystems import file_system, patiently
@@ -27,19 +28,24 @@ Entries = dict[str, Status]
 
 @dataclass
 class _Tree:
-    """The listing of one root: `directories` by key, of those folders of the root that are in `whole`."""
+    """A listing of one root: `directories` by key, of those folders of the root that are in `whole`.
+
+    `number` tells it from other listings of the same root, made before or later.
+    """
 
     root: str
+    number: int
     directories: dict[str, Entries] = field(default_factory=dict)
     whole: set[str] = field(default_factory=set)
 
 
+_numbers = count()
 _trees: dict[tuple[int, str, str], dict[str, _Tree]] = {}
 
 
 def forget(scheme: str, authority: str, key: str) -> None:
     """Begin a new listing for the tree at `key`."""
-    _trees.setdefault((os.getpid(), scheme, authority), {})[key] = _Tree(key)
+    _trees.setdefault((os.getpid(), scheme, authority), {})[key] = _Tree(key, next(_numbers))
 
 
 def entries_of(scheme: str, authority: str, key: str) -> Entries | None:
@@ -58,10 +64,10 @@ def entries_of(scheme: str, authority: str, key: str) -> Entries | None:
     return tree.directories.get(key)
 
 
-def listed_status(scheme: str, authority: str, key: str) -> Status | None:
-    """The status in the listing of a tree that holds `key`; None without one. Raises OSError."""
+def listing_of(scheme: str, authority: str, key: str) -> int | None:
+    """The number of the listing that answers for `key`; None without one."""
     tree = _tree_of(scheme, authority, key)
-    return None if tree is None or key == tree.root else status_of(scheme, authority, key)
+    return None if tree is None else tree.number
 
 
 def status_of(scheme: str, authority: str, key: str) -> Status | None:

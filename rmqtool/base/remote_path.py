@@ -14,7 +14,7 @@ from pathlib import PosixPath
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rmqtool.base.errors import UnsupportedError
-from rmqtool.base.remote_listing import Status, entries_of, forget, listed_status, status_now, status_of
+from rmqtool.base.remote_listing import Status, entries_of, forget, listing_of, status_now, status_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -93,9 +93,9 @@ class RemotePath(PosixPath):
         """Type, size and the modification time there, which is not that of the broker's file."""
         return self._status_result(status_of(self.scheme, self.authority, self.key))
 
-    def listed(self) -> Status | None:
-        """The status in the listing of a tree that holds it, None without one; raises OSError."""
-        return listed_status(self.scheme, self.authority, self.key)
+    def listing(self) -> int | None:
+        """The number of the listing of a tree that answers for it, None without one."""
+        return listing_of(self.scheme, self.authority, self.key)
 
     def stat_now(self) -> os.stat_result:
         """As `stat`, whatever was listed before."""

@@ -14,8 +14,9 @@ from rmqtool.commands.decoder_options import decoder_option, note_failures
 from rmqtool.commands.export_engines import export_engine, patience_for
 from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.options import global_options, jobs_option, size_of_at_least, store_options
+from rmqtool.commands.options import global_options, jobs_option, size_of_at_least, spark_options, store_options
 from rmqtool.commands.redact_options import redact_options
+from rmqtool.commands.store_path import StorePath
 from rmqtool.show.output import Style, note, write_document
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ _EPILOG = examples_and_statuses(
         "rmqtool export /data/rocketmq/store --output /lake/day --from -1d -j 2",
         "rmqtool export /data/rocketmq/store -o /lake/csv --format csv --from yesterday",
         "rmqtool export '/brokers/*/store' --output /lake/b --master yarn",
+        "rmqtool export s3://backups/store --output s3://lake/all --table delta",
     ),
     {
         Exit.OK: "done",
@@ -59,19 +61,11 @@ def _choices(*allowed: str) -> Any:
     return callback
 
 
-def _conf(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    settings = {}
-    for value in values:
-        name, separator, setting = value.partition("=")
-        if not separator or not name.strip():
-            raise click.BadParameter(f"{value!r} is no NAME=VALUE", ctx, param)
-        settings[name.strip()] = setting
-    return settings
-
-
 @click.command("export", cls=HelpPage, epilog=_EPILOG)
 @click.argument("stores", nargs=-1, required=True, metavar="STORE...")
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="Directory of the files.")
+@click.option(
+    "-o", "--output", type=StorePath(may_be_remote=True), metavar="DIR", help="Directory of the files, or its URI."
+)
 @click.option(
     "--format",
     type=click.Choice(["parquet", "csv", "ndjson"]),
@@ -81,7 +75,7 @@ def _conf(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
 )
 @click.option(
     "--check",
-    type=click.Path(path_type=Path),
+    type=StorePath(may_be_remote=True),
     metavar="DIR",
     help="Compare an export with the log again, row by row, instead.",
 )
@@ -131,6 +125,11 @@ def _conf(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
     metavar="CODEC[:LEVEL]",
     help="zstd (default of Parquet), gzip, none (default of CSV and NDJSON); Parquet also brotli, snappy, lz4.",
 )
+@click.option(
+    "--table",
+    metavar="KIND",
+    help="Make DIR a table too, whose versions are the runs: delta, or iceberg:NAMESPACE.TABLE.",
+)
 @click.option("--store-column", is_flag=True, help="A column with the store's name for a single store too.")
 @click.option(
     "--engine",
@@ -139,8 +138,7 @@ def _conf(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
     show_default=True,
     help="Spark, or processes of this machine; auto: Spark from 1 GiB of log on, and where Spark is asked for.",
 )
-@click.option("--master", metavar="URL", help="Spark's master. Default: local[*], all cores of this machine.")
-@click.option("--conf", multiple=True, callback=_conf, metavar="NAME=VALUE", help="A setting of Spark. Repeatable.")
+@spark_options
 @jobs_option(default=None)
 @click.option(
     "--split-size",
@@ -167,8 +165,8 @@ def export(
 ) -> Exit:
     """Write messages to Parquet, CSV or NDJSON files.
 
-    STORE is a directory that broker.conf calls storePathRootDir, NAME=STORE, or a pattern of such directories in
-    quotes. A store that a broker runs on may be exported too; nothing in it is changed.
+    STORE is a directory that broker.conf calls storePathRootDir, or its URI (s3://, hdfs://, ...), NAME=STORE, or a
+    pattern of such directories in quotes. A store that a broker runs on may be exported too; nothing in it is changed.
     """
     style.store = stores[0] if len(stores) == 1 else None
     if (output is None) == (check is None):
@@ -184,14 +182,17 @@ def export(
 def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, Any]) -> Exit:
     from rmqtool.store.named_stores import open_stores
 
+    if options["table"]:
+        from rmqtool.export.output import check_table
+
+        check_table(path, options["table"])
     # A directory that is no store is reported before the output is made, and before Spark is started.
     opened = open_stores(given, options["broker_conf"])
     size = sum(named.store.commit_log().size for named in opened)
     with export_engine(style, options, size) as engine:
         from rmqtool.export.manifest import summary
-        from rmqtool.export.output import Output
         from rmqtool.export.plan import has_store_column, names_in
-        from rmqtool.export.run import check_output, run_export
+        from rmqtool.export.run import check_output, open_output, run_export
         from rmqtool.scan.filters import Filters
         from rmqtool.show.export_text import show_export
         from rmqtool.store.snapshot import Snapshot
@@ -199,7 +200,7 @@ def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, A
 
         check_output(path, [named.store.root for named in opened])
         mode: Mode = options["mode"]
-        with Output(path, mode) as output:
+        with open_output(path, mode) as output:
             before = output.manifest if mode in ("append", "incremental") else None
             stores = open_stores(given, options["broker_conf"], names_in(before))
             with_store = options["store_column"] or len(stores) > 1 or has_store_column(before)
@@ -229,6 +230,8 @@ def _form_of(style: Style, options: dict[str, Any]) -> dict[str, Any]:
     name, body_format = options["format"], options["body_format"]
     if name == "parquet" and body_format is not None:
         raise UsageError("--body-format is for CSV and NDJSON: Parquet holds the bytes", hint="add --format ndjson")
+    if options["table"] and name != "parquet":
+        raise UsageError(f"--table {options['table']} is for Parquet", hint="leave out --format")
     codec, level = parse_compression(options["compression"], name)
     _check_redaction(options)
     return {
@@ -237,6 +240,7 @@ def _form_of(style: Style, options: dict[str, Any]) -> dict[str, Any]:
         "int64": style.int64,
         "codec": codec,
         "level": level,
+        "table": options["table"],
     }
 
 

@@ -42,6 +42,7 @@ _EPILOG = examples_and_statuses(
         "rmqtool inspect /data/rocketmq/store/commitlog --json | jq .topic",
         "rmqtool inspect /data/rocketmq/store/commitlog --limit 5 --format csv",
         "rmqtool inspect /data/rocketmq/store/consumequeue/orders/0 --reverse",
+        "rmqtool inspect hdfs://namenode:8020/backups/store",
     ),
     {
         Exit.OK: "done",

@@ -41,6 +41,29 @@ def size_of_at_least(least: int) -> Callable[[click.Context, click.Parameter, st
     return callback
 
 
+def _spark_conf(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """The callback of an option for settings of Spark, ``NAME=VALUE``."""
+    settings = {}
+    for value in values:
+        name, separator, setting = value.partition("=")
+        if not separator or not name.strip():
+            raise click.BadParameter(f"{value!r} is no NAME=VALUE", ctx, param)
+        settings[name.strip()] = setting
+    return settings
+
+
+def spark_options(command: F) -> F:
+    """``--master`` and ``--conf``, for commands that Spark may do."""
+    for option in (
+        click.option("--conf", multiple=True, callback=_spark_conf, metavar="NAME=VALUE",
+                     help="A setting of Spark. Repeatable."),
+        click.option("--master", metavar="URL",
+                     help="Spark's master. Default: local[*], all cores of this machine."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
 def time_of(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
     """The callback of an option for a time, epoch ms; in the zone of ``--time-zone``, wherever that stands."""
     try:

@@ -36,6 +36,7 @@ _EPILOG = examples_and_statuses(
         "rmqtool query /data/rocketmq/store --offset 42594 --decoder zcat",
         "rmqtool query /data/rocketmq/store --at -2h --topic orders",
         "rmqtool query /data/rocketmq/store --group billing --json",
+        "rmqtool query s3://backups/store --key ORD-1010 --topic payments",
     ),
     {
         Exit.OK: "found",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
@@ -18,7 +18,7 @@ from rmqtool.base.visible import visible
 from rmqtool.commands.completion import codes, complete_from
 from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.options import global_options, jobs_option, store_options
+from rmqtool.commands.options import global_options, jobs_option, spark_options, store_options
 from rmqtool.commands.store_path import StorePath
 from rmqtool.commands.verifying import repeated_options, run_verification
 from rmqtool.commands.writing import check_place
@@ -28,10 +28,12 @@ from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, note, write_document, write_text
 
 if TYPE_CHECKING:
+    from rmqtool.base.parallel import WorkerPool
     from rmqtool.repair.plan import Plan
     from rmqtool.scan.filters import Filters
     from rmqtool.store.store import Store
     from rmqtool.verify.outcome import Outcome
+    from rmqtool.verify.part_result import PartResult
     from rmqtool.verify.request import VerifyRequest
     from rmqtool.verify.saved_progress import SavedProgress
     from rmqtool.verify.verification import Verification
@@ -44,6 +46,7 @@ _EPILOG = examples_and_statuses(
         "rmqtool verify /data/rocketmq/store --format junit | tee verify.xml",
         "rmqtool verify /data/rocketmq/store --time-limit 1h --resume verify.progress",
         "rmqtool verify /data/rocketmq/store --json | jq .result.verdict",
+        "rmqtool verify s3://backups/broker-a/store",
     ),
     {
         Exit.OK: "no findings above info in what was asked for",
@@ -146,6 +149,14 @@ def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
     show_default=True,
     help="Text for people; reports for continuous integration; figures for Prometheus; a monitoring plug-in's answer.",
 )
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "spark"]),
+    default="local",
+    show_default=True,
+    help="Processes of this machine, or Spark, for copies that are too large for one machine.",
+)
+@spark_options
 @store_options
 @global_options
 @click.pass_obj
@@ -163,6 +174,9 @@ def verify(
     resume: Path | None,
     fast: bool,
     form: Form,
+    engine: Literal["local", "spark"],
+    master: str | None,
+    conf: dict[str, str],
     broker_version: Version | None,
     broker_conf: BrokerConf,
     limit_rate: RateLimit | None,
@@ -181,12 +195,14 @@ def verify(
     from rmqtool.verify.outcome import outcome_of
     from rmqtool.verify.request import VerifyRequest
     from rmqtool.verify.verification import Verification
-    from rmqtool.verify.workers import workers_for
 
     style.store = str(path)
+    spark = {"master": master, "conf": conf}
     if style.json and form != "text":
         raise UsageError(f"--format {form} does not go with --json")
-    with workers_for(path, jobs) as pool:  # before there is a progress bar, which has a thread
+    with ExitStack() as stack:
+        pool = _pool(stack, path, jobs, engine, limit_rate, spark)  # before a progress bar, which has a thread
+        path = path.absolute() if engine == "spark" else path  # workers have directories of their own
         request = VerifyRequest(
             version=broker_version,
             selection=Selection(only, skip, filters.topic_choice or None),
@@ -220,6 +236,25 @@ def _missing_topics(verification: Verification, filters: Filters) -> set[str]:
     for told in missing.values():
         note(f"WARNING: {told}")
     return set(missing)
+
+
+def _pool(
+    stack: ExitStack, path: Path, jobs: int, engine: str, limit_rate: RateLimit | None, spark: dict[str, Any]
+) -> WorkerPool[PartResult]:
+    """The processes that check parts: of this machine, or Spark's; they end with `stack`."""
+    if engine == "local":
+        if spark["master"] or spark["conf"]:
+            raise UsageError("--master and --conf are for --engine spark")
+        from rmqtool.verify.workers import workers_for
+
+        return stack.enter_context(workers_for(path, jobs))
+    if limit_rate is not None or jobs > 1:
+        raise UsageError("--limit-rate and --jobs are for --engine local: Spark has as many workers as it is given")
+    from rmqtool.spark.pool import SparkPool
+    from rmqtool.spark.session import starting_spark
+
+    start = stack.enter_context(starting_spark(spark["master"], spark["conf"]))
+    return stack.enter_context(SparkPool[Any](start))
 
 
 def _saved(resume: Path | None, store: Store, request: VerifyRequest) -> SavedProgress | None:

@@ -16,19 +16,17 @@ import pyarrow as pa
 
 from rmqtool.base.decoding import Decoder
 from rmqtool.base.errors import UsageError
-from rmqtool.base.int64 import Int64
 from rmqtool.base.worker import keep_arrow_to_one_thread
-from rmqtool.export.options import BodyFormat, ExportOptions, Format
+from rmqtool.export.manifest_options import options_of
+from rmqtool.export.options import ExportOptions
 from rmqtool.export.output import MANIFEST
 from rmqtool.export.results import SUMMED_COLUMNS, QueueSums, Summing, Sums, merge_sums
-from rmqtool.export.sink import file_crc32
+from rmqtool.export.stored_files import size_and_crc32, stored_names
 from rmqtool.export.stored_rows import OFFSET, count_rows, expected_rows, rows_schema, stored_rows
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.scan.events import Damage
-from rmqtool.scan.filters import Filters
 from rmqtool.scan.redaction import Redaction
-from rmqtool.store.message_query import Query
 from rmqtool.store.message_reader import SplitReader
 from rmqtool.store.named_stores import NamedStore
 from rmqtool.store.splits import Split, find_source, split_source
@@ -152,34 +150,6 @@ def _redaction_of(manifest: dict[str, Any], given: Redaction | None) -> tuple[Re
     return (Redaction(frozenset(stored["what"])), stored["how"] == "hide") if stored else (None, True)
 
 
-def options_of(manifest: dict[str, Any]) -> ExportOptions:
-    """What an output was exported with, as far as it says what stands in its files."""
-    form: Format = manifest.get("format", "parquet")  # manifests of before have none
-    body_format: BodyFormat = manifest.get("body_format") or "base64"
-    query = replace(query_of(manifest), epoch_ms=form != "parquet")
-    int64: Int64 = manifest.get("int64") or "number"
-    return ExportOptions(query, format=form, body_format=body_format, int64=int64)
-
-
-def query_of(manifest: dict[str, Any]) -> Query:
-    """The query that an output was exported with."""
-    given = manifest["filters"]
-    filters = Filters(
-        topics=tuple(given["topic"]),
-        queue_ids=tuple(given["queue"]),
-        tags=tuple(given["tag"]),
-        keys=tuple(given["key"]),
-        from_timestamp=given["from_timestamp"],
-        to_timestamp=given["to_timestamp"],
-        from_offset=given["from_offset"],
-        to_offset=given["to_offset"],
-        excluded_topics=tuple(given.get("exclude_topic", ())),
-        transactions=tuple(given.get("transaction", ())),
-    )
-    columns = tuple(column["name"] for column in manifest["columns"])
-    return Query(columns, manifest["body"], filters, tuple(manifest["include"]))
-
-
 def check_split(task: CheckTask) -> CheckResult:
     """Compare one split with the rows that were exported of it; raises UnreadableError."""
     keep_arrow_to_one_thread()
@@ -212,10 +182,10 @@ def check_files(output: Path, manifest: dict[str, Any], results: Sequence[CheckR
         for path, message in zip(known, messages, strict=True):
             if message:
                 yield _finding("export.file", message, file=path)
-    for file in sorted(output.rglob(f"*.{options.format}*")):
-        name = file.relative_to(output)
-        if str(name) not in known and not any(folder.startswith(("_", ".")) for folder in name.parts):
-            yield _finding("export.file", "not in the manifest: readers of the directory read it too", file=str(name))
+    for name in stored_names(output):
+        is_hidden = any(part.startswith(("_", ".")) for part in name.split("/"))
+        if f".{options.format}" in name and name not in known and not is_hidden:
+            yield _finding("export.file", "not in the manifest: readers of the directory read it too", file=name)
 
 
 def _file_message(output: Path, file: dict[str, Any], unreadable: str | None, options: ExportOptions) -> str | None:
@@ -223,7 +193,7 @@ def _file_message(output: Path, file: dict[str, Any], unreadable: str | None, op
     path = output / file["path"]
     try:
         form = options if "physical_offset_first" in file else _DAMAGED
-        rows, size, crc = count_rows(path, form), path.stat().st_size, file_crc32(path)
+        rows, (size, crc) = count_rows(path, form), size_and_crc32(path)
     except _UNREADABLE as error:
         unreadable = _reason(error)
     if unreadable:

@@ -7,8 +7,9 @@ import pyarrow.parquet as pq
 
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import file_at
+from rmqtool.export.file_sink import LocalSink, RemoteSink, new_sink
 from rmqtool.export.options import Target
-from rmqtool.export.sink import DataFile, abandon, file_crc32, output_errors, sync
+from rmqtool.export.sink import DataFile, abandon, output_errors
 from rmqtool.scan.events import Damage
 from rmqtool.store.splits import Split
 
@@ -37,13 +38,16 @@ _SCHEMA = pa.schema(
 class DamagedTable:
     """One file of the side table, made when the first extent comes."""
 
-    def __init__(self, split: Split, target: Target, temporary: str, final: str, *, tail: bool, raw: bool) -> None:
+    def __init__(self, split: Split, target: Target, names: tuple[str, str, str], *, tail: bool, raw: bool) -> None:
+        """`names` are how hidden and final names begin, and how final names end."""
+        hidden, final, run = names
         self._split = split
         self._raw = raw
         suffix = f"-{TAIL_MARK}" if tail else ""
-        self._temporary = f"{temporary}-damaged{suffix}.parquet"
-        self._path = f"{DAMAGED_FOLDER}/{final}{suffix}-{target.run}.parquet"
-        self._folder = target.folder
+        self._temporary = f"{hidden}-damaged{suffix}.parquet"
+        self._path = f"{DAMAGED_FOLDER}/{final}{suffix}-{run}.parquet"
+        self._file = target.file(self._temporary, self._path)
+        self._sink: LocalSink | RemoteSink | None = None
         self._writer: pq.ParquetWriter | None = None
         self._rows: list[dict[str, object]] = []
         self._bytes = 0
@@ -70,17 +74,17 @@ class DamagedTable:
     def close(self) -> list[DataFile]:
         """Write the remaining rows; returns the file, or nothing when there was no damage."""
         self._flush()
-        if self._writer is None:
+        if self._writer is None or self._sink is None:
             return []
-        path = self._folder / self._temporary
-        with output_errors(path):
+        with output_errors(self._file):
             self._writer.close()
-            size, crc = sync(path), file_crc32(path)
+            size, crc = self._sink.finish()
         return [DataFile(self._temporary, self._path, self._count, size, crc, self._split.store)]
 
     def abandon(self) -> None:
         """Let go of the file after an error."""
-        if self._writer is not None:
+        if self._writer is not None and self._sink is not None:
+            self._sink.abandon()
             abandon(self._writer)
 
     def _read(self, start: int, size: int) -> bytes:
@@ -93,10 +97,13 @@ class DamagedTable:
     def _flush(self) -> None:
         if not self._rows:
             return
-        path = self._folder / self._temporary
-        with output_errors(path):
+        with output_errors(self._file):
             if self._writer is None:
-                self._writer = pq.ParquetWriter(path, _SCHEMA, compression="zstd", use_dictionary=["store", "reason"])
+                self._sink = new_sink(self._file)
+                dictionary = ["store", "reason"]
+                self._writer = pq.ParquetWriter(
+                    self._sink.target, _SCHEMA, compression="zstd", use_dictionary=dictionary
+                )
             self._writer.write_table(pa.Table.from_pylist(self._rows, _SCHEMA))
         self._count += len(self._rows)
         self._rows, self._bytes = [], 0

@@ -17,6 +17,9 @@ PartitionKey = Literal["topic", "date", "hour", "queue"]
 Format = Literal["parquet", "csv", "ndjson"]
 BodyFormat = Literal["base64", "hex", "text", "json"]
 
+DELTA, ICEBERG = "delta", "iceberg:"
+"""Tables that an output may be, too; the name of an Iceberg table follows."""
+
 CODECS = {"zstd": (1, 22), "gzip": (1, 9), "brotli": (0, 11), "snappy": None, "lz4": None, "none": None}
 """Compressions of Parquet that Spark reads too, with the levels that they have."""
 
@@ -38,6 +41,7 @@ class ExportOptions:
     format: Format = "parquet"
     body_format: BodyFormat = "base64"
     int64: Int64 = "number"
+    table: str | None = None
 
     @property
     def suffix(self) -> str:
@@ -74,15 +78,30 @@ class ExportOptions:
             "compression": {"codec": self.codec, "level": self.level},
             "body_format": None if self.format == "parquet" else self.body_format,
             "int64": self.int64 if self.format == "ndjson" else None,
+            **({"table": self.table} if self.table else {}),
         }
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where workers write their hidden files: `folder`, which all workers must reach; `run` is the run's name."""
+    """Where workers write: below `folder`, which all workers must reach; `run` is the run's name.
+
+    On this machine files are hidden until a commit renames them. On another machine they have their final names from
+    the beginning, each attempt its own, and `is_direct` is set.
+    """
 
     folder: Path
     run: str
+    is_direct: bool = False
+
+    def file(self, hidden: str, final: str) -> Path:
+        """Where a file is written that has these names below the output."""
+        return self.folder / (final if self.is_direct else hidden)
+
+
+def watermarks(manifest: dict[str, Any]) -> dict[str, int]:
+    """How far each store of a manifest is exported, a physical offset."""
+    return {source["store"]: source["next_physical_offset"] for source in manifest["source"]}
 
 
 def parse_compression(text: str | None, form: Format = "parquet") -> tuple[str, int | None]:

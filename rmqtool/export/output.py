@@ -20,7 +20,8 @@ from types import TracebackType
 from typing import Any
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError, UsageError
-from rmqtool.export.options import Mode, Target
+from rmqtool.base.remote_path import RemotePath
+from rmqtool.export.options import DELTA, ICEBERG, Mode, Target
 from rmqtool.export.sink import DataFile, sync, unwritable
 
 MANIFEST = "_manifest.json"
@@ -35,15 +36,64 @@ def read_manifest(output: Path) -> dict[str, Any] | None:
     """The manifest of what was exported to `output`; None without one. Raises UnreadableError."""
     path = output / MANIFEST
     try:
-        manifest: Any = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(path, RemotePath):
+            from rmqtool.export.remote_files import read_remote
+
+            return parse_manifest(read_remote(path), path)
+        return parse_manifest(path.read_bytes(), path)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise UnreadableError(f"cannot read the manifest: {error}", file=path) from error
+
+
+def follow_table(path: Path, manifest: dict[str, Any]) -> None:
+    """Make the table of an output, if it has one, hold what the manifest names; doing it again changes nothing."""
+    table = manifest.get("table")
+    if table is None:
+        return
+    from rmqtool.export import delta_table, iceberg_table
+    from rmqtool.export.manifest_options import options_of
+
+    schema = options_of(manifest).query.schema
+    if table == DELTA:
+        delta_table.follow_manifest(path, manifest, schema)
+    else:
+        iceberg_table.follow_manifest(path, table.removeprefix(ICEBERG), manifest, schema)
+
+
+def check_table(path: Path, table: str | None) -> None:
+    """Raise RmqtoolError where an output cannot be this table."""
+    from rmqtool.export import delta_table, iceberg_table
+
+    if table == DELTA:
+        delta_table.check_possible(path)
+    elif table is not None and table.startswith(ICEBERG):
+        iceberg_table.check_possible(path, table.removeprefix(ICEBERG))
+    elif table is not None:
+        raise UsageError(f"no table is called {table!r}", hint=f"{DELTA} or {ICEBERG}NAMESPACE.TABLE")
+
+
+def parse_manifest(data: bytes, path: Path) -> dict[str, Any]:
+    """The manifest in a file's content; raises UnreadableError."""
+    try:
+        manifest: Any = json.loads(data.decode("utf-8"))
+    except ValueError as error:
         raise UnreadableError(f"cannot read the manifest: {error}", file=path) from error
     if not isinstance(manifest, dict) or manifest.get("schema") != MANIFEST_SCHEMA:
         raise UnreadableError(f"not a manifest of {MANIFEST_SCHEMA}", file=path)
     known: dict[str, Any] = manifest
     return known
+
+
+def check_mode(path: Path, manifest: dict[str, Any] | None, mode: Mode, *, is_empty: bool) -> None:
+    """Raise UsageError where a run of this mode may not write to an output."""
+    if manifest is None and not is_empty:
+        message = "the output directory is not empty, and no export wrote what is in it"
+        raise UsageError(message, file=path, hint="give a directory that is new or empty")
+    if manifest is not None and mode == "error":
+        hint = "--mode incremental adds what is new, --mode overwrite replaces it, --mode append adds other stores"
+        raise UsageError("the output already holds an export", file=path, hint=hint)
 
 
 @dataclass(frozen=True)
@@ -88,7 +138,7 @@ class Output:
         try:
             self._recover()
             self.manifest = read_manifest(self.path)
-            self._check(mode)
+            check_mode(self.path, self.manifest, mode, is_empty=not os.listdir(self.path))
             run = uuid.uuid4().hex[:12]
             self.target = Target(self._folder.resolve() / run, run)
             self.target.folder.mkdir(parents=True)
@@ -101,14 +151,6 @@ class Output:
             self._apply(json.loads((self.path / _JOURNAL).read_text(encoding="utf-8")))
         if self._folder.is_dir():
             shutil.rmtree(self._folder)
-
-    def _check(self, mode: Mode) -> None:
-        if self.manifest is None and os.listdir(self.path):
-            message = "the output directory is not empty, and no export wrote what is in it"
-            raise UsageError(message, file=self.path, hint="give a directory that is new or empty")
-        if self.manifest is not None and mode == "error":
-            hint = "--mode incremental adds what is new, --mode overwrite replaces it, --mode append adds other stores"
-            raise UsageError("the output already holds an export", file=self.path, hint=hint)
 
     def commit(self, commit: Commit) -> None:
         """Make all files of a run visible."""
@@ -137,6 +179,7 @@ class Output:
         for folder in folders:
             sync(folder)
         _write_json(self.path / MANIFEST, journal["manifest"])
+        follow_table(self.path, journal["manifest"])
         for name in journal["removed"]:
             (self.path / name).unlink(missing_ok=True)
             _remove_empty((self.path / name).parent, self.path)

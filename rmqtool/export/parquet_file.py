@@ -7,8 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rmqtool.export.file_sink import new_sink
 from rmqtool.export.options import ExportOptions
-from rmqtool.export.sink import abandon, begin_sync, file_crc32, output_errors, sync
+from rmqtool.export.sink import abandon, output_errors
 
 ROW_GROUP_BYTES = 64 << 20
 """A row group is written when its columns reach this in memory, bytes."""
@@ -33,11 +34,11 @@ class ParquetFile:
         self.rows = 0
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
-        self._begun = 0  # size of what is on its way to the disk, bytes
         self._schema = schema
         with output_errors(path):
+            self._sink = new_sink(path)
             self._writer = pq.ParquetWriter(
-                path,
+                self._sink.target,
                 schema,
                 compression=options.codec,
                 compression_level=options.level,
@@ -61,13 +62,12 @@ class ParquetFile:
         self._flush()
         with output_errors(self.path):
             self._writer.close()
-            begin_sync(self.path, self._begun)
-            crc = file_crc32(self.path)  # while the disk is at work
-            return sync(self.path), crc
+            return self._sink.finish()
 
     def abandon(self) -> None:
         """Let go of the file after an error."""
         self._batches.clear()
+        self._sink.abandon()
         abandon(self._writer)
 
     def _flush(self) -> None:
@@ -77,4 +77,4 @@ class ParquetFile:
         if table.num_rows:
             with output_errors(self.path):
                 self._writer.write_table(table, row_group_size=table.num_rows)
-                self._begun = begin_sync(self.path, self._begun)
+                self._sink.begin_sync()

@@ -19,7 +19,7 @@ from rmqtool.store.message_reader import LastRecord
 from rmqtool.store.named_stores import NamedStore
 from rmqtool.store.splits import Source, find_sources, split_source
 
-_BEFORE = {"format": "parquet", "body_format": None, "int64": None, "redact": None, "decoder": None}
+_BEFORE = {"format": "parquet", "body_format": None, "int64": None, "redact": None, "decoder": None, "table": None}
 """Options of outputs from before there was a choice."""
 
 
@@ -81,7 +81,8 @@ def plan_export(
 
 def _check_same(base: dict[str, Any], options: ExportOptions) -> None:
     """Raise UsageError for other options than the output was exported with: it holds one selection in one form."""
-    for name, value in options.as_json().items():
+    given = options.as_json()
+    for name, value in {"table": None, **given}.items():
         before = base[name] if name in base else _BEFORE[name]
         if name != "compression" and before != value:
             raise UsageError(

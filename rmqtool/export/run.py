@@ -8,14 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.base.errors import UsageError
+from rmqtool.base.paths import is_remote
+from rmqtool.base.remote_path import RemotePath
 from rmqtool.export.data_file import open_data_file
 from rmqtool.export.manifest import build_manifest, remaining_damaged
 from rmqtool.export.options import ExportOptions, Mode
-from rmqtool.export.output import Commit, Output
+from rmqtool.export.output import Commit, Output, check_table
 from rmqtool.export.plan import ExportPlan, plan_export
+from rmqtool.export.remote_output import RemoteOutput
 from rmqtool.export.results import ExportTotals, SplitResult
 from rmqtool.export.sink import DataFile
 from rmqtool.store.named_stores import NamedStore
+
+AnyOutput = Output | RemoteOutput
+"""An output, here or on another machine."""
 
 
 @dataclass(frozen=True)
@@ -27,22 +33,29 @@ class Exported:
     files: int
 
 
+def open_output(path: Path, mode: Mode) -> AnyOutput:
+    """Open an output for a run; raises as `Output` does."""
+    return RemoteOutput(path, mode) if isinstance(path, RemotePath) else Output(path, mode)
+
+
 def check_output(output: Path, stores: Sequence[Path]) -> None:
     """Refuse an output inside a store: reading a store adds nothing to it."""
     resolved = output.resolve()
-    for store in stores:
-        if resolved.is_relative_to(store.resolve()):
+    for store in [each.resolve() for each in stores]:
+        is_inside = f"{resolved}/".startswith(f"{store}/") if is_remote(output) else resolved.is_relative_to(store)
+        if is_inside:
             raise UsageError("the output must not be inside of a store", file=output, hint="take a directory elsewhere")
 
 
 def run_export(
     stores: Sequence[NamedStore],
-    output: Output,
+    output: AnyOutput,
     mode: Mode,
     options: ExportOptions,
     engine: Callable[[ExportPlan], list[SplitResult]],
 ) -> Exported:
     """Plan, write with `engine`, commit. An error before the commit leaves the output as it was."""
+    check_table(output.path, options.table)
     plan = plan_export(stores, output.manifest, mode, options, output.target)
     results = sorted(engine(plan), key=lambda result: result.split_number)
     files = [file for result in results for file in result.files]
@@ -57,22 +70,22 @@ def run_export(
     return Exported(manifest, totals, len(files))
 
 
-def _replaced(plan: ExportPlan, output: Output) -> list[str]:
+def _replaced(plan: ExportPlan, output: AnyOutput) -> list[str]:
     """Paths of files that the run replaces."""
     if plan.base is None and output.manifest is not None:
         return [file["path"] for name in ("files", "damaged") for file in output.manifest[name]]
     return [file["path"] for file in remaining_damaged(plan)[1]]
 
 
-def _empty_file(options: ExportOptions, output: Output) -> list[DataFile]:
+def _empty_file(options: ExportOptions, output: AnyOutput) -> list[DataFile]:
     """A file without rows, so that readers find the columns; not among partitions, where it has no place."""
     if options.partition_by:
         return []
-    name = f"empty{options.suffix}"
-    file = open_data_file(output.target.folder / name, options.query.dictionary_schema, options)
+    name, final = f"empty{options.suffix}", f"part-empty-{output.target.run}{options.suffix}"
+    file = open_data_file(output.target.file(name, final), options.query.dictionary_schema, options)
     try:
         size, crc = file.close()
     except BaseException:
         file.abandon()
         raise
-    return [DataFile(name, f"part-empty-{output.target.run}{options.suffix}", 0, size, crc, None)]
+    return [DataFile(name, final, 0, size, crc, None)]

@@ -15,7 +15,10 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from rmqtool.base.filesystems import file_system
+from rmqtool.base.remote_path import RemotePath
 from rmqtool.export.options import TEXT_SUFFIXES, ExportOptions
+from rmqtool.export.stored_files import open_stored
 from rmqtool.export.text_rows import TextRows
 from rmqtool.store.message_query import STORE_COLUMN
 from rmqtool.store.message_reader import SplitReader
@@ -54,7 +57,8 @@ def stored_rows(path: Path, split: Split, options: ExportOptions) -> pa.Table:
 def count_rows(path: Path, options: ExportOptions) -> int:
     """Rows in a file; raises as `stored_rows`."""
     if options.format == "parquet":
-        return int(pq.read_metadata(path).num_rows)
+        with open_stored(path) as file:
+            return int(pq.read_metadata(file).num_rows)
     return sum(len(ends) for _, ends in _records(path, options))
 
 
@@ -63,7 +67,11 @@ def _parquet_rows(path: Path, split: Split, options: ExportOptions) -> pa.Table:
     wanted = (ds.field(OFFSET) >= split.start) & (ds.field(OFFSET) < split.stop)
     if STORE_COLUMN in schema.names:
         wanted &= ds.field(STORE_COLUMN) == split.store
-    source = ds.dataset([str(path)], schema=schema, format="parquet", partitioning=None)
+    system, name = None, str(path)
+    if isinstance(path, RemotePath):
+        system, prefix = file_system(path.scheme, path.authority)
+        name = f"{prefix}{path.key}"
+    source = ds.dataset([name], schema=schema, format="parquet", partitioning=None, filesystem=system)
     return source.to_table(columns=list(schema.names), filter=wanted, use_threads=False)
 
 
@@ -103,7 +111,7 @@ def _records(path: Path, options: ExportOptions) -> Iterator[tuple[bytes, NDArra
 
 def _opened(path: Path) -> pa.NativeFile:
     """The text of a file; runs into one output may compress in several ways."""
-    file = pa.OSFile(str(path))
+    file = open_stored(path)
     codec = next(codec for codec, suffix in TEXT_SUFFIXES.items() if path.name.endswith(suffix))
     return file if codec == "none" else pa.CompressedInputStream(file, codec)
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from rmqtool.export.file_sink import new_sink
 from rmqtool.export.options import ExportOptions
-from rmqtool.export.sink import begin_sync, file_crc32, output_errors, sync
+from rmqtool.export.sink import output_errors
 from rmqtool.export.text_rows import TextRows
 from rmqtool.scan.json_lines import text_of
 
@@ -25,9 +26,9 @@ class TextFile:
         self._codec = None if options.codec == "none" else pa.Codec(options.codec, compression_level=options.level)
         self._pieces: list[bytes | memoryview] = [self._text.header]
         self._bytes = 0
-        self._begun = 0  # size of what is on its way to the disk, bytes
         with output_errors(path):
-            self._file = path.open("wb", buffering=0)
+            self._sink = new_sink(path)
+            self._file = self._sink.open()
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add rows; they may be written later."""
@@ -43,12 +44,12 @@ class TextFile:
         self._flush()
         with output_errors(self.path):
             self._file.close()
-            crc = file_crc32(self.path)  # while the disk is at work
-            return sync(self.path), crc
+            return self._sink.finish()
 
     def abandon(self) -> None:
         """Let go of the file after an error."""
         self._pieces.clear()
+        self._sink.abandon()
         self._file.close()
 
     def _flush(self) -> None:
@@ -58,4 +59,4 @@ class TextFile:
             rest = memoryview(self._codec.compress(data, asbytes=True) if self._codec and data else data)
             while rest:
                 rest = rest[self._file.write(rest) :]
-            self._begun = begin_sync(self.path, self._begun)
+            self._sink.begin_sync()

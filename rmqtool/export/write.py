@@ -25,6 +25,8 @@ from rmqtool.scan.events import Damage
 from rmqtool.store.message_reader import SplitReader
 from rmqtool.store.splits import Split
 
+_ATTEMPT = 8  # characters that tell an attempt from others
+
 
 @dataclass(frozen=True)
 class SplitTask:
@@ -39,7 +41,7 @@ class SplitTask:
 
 def write_split(task: SplitTask) -> SplitResult:
     """Write one split; raises UnreadableError, and RmqtoolError when the output cannot be written."""
-    if not os.path.isdir(task.target.folder):
+    if not task.target.is_direct and not os.path.isdir(task.target.folder):
         raise RmqtoolError(
             "the output is not to be seen here",
             file=task.target.folder,
@@ -58,7 +60,9 @@ class _SplitWriter:
         is_parquet = self._options.format == "parquet"
         self._reader = SplitReader(task.split, self._options.query, extra, dictionary_encoded=is_parquet)
         # Another attempt at the same split must not meet this one's files.
-        self._name = f"{task.split_number:08d}-{uuid.uuid4().hex}"
+        attempt = uuid.uuid4().hex
+        self._name = f"{task.split_number:08d}-{attempt}"
+        self._run = task.target.run + (f"-{attempt[:_ATTEMPT]}" if task.target.is_direct else "")
         self._final = f"part-{task.store_number:05d}-{task.split.start:020d}"
         self._file_numbers = itertools.count()
         self._result = SplitResult(task.split_number, task.split.store)
@@ -68,7 +72,7 @@ class _SplitWriter:
         self._rows = PartitionedRows()
         raw = self._options.query.redaction is None  # bytes that are no message may hold anything
         self._damaged = {
-            tail: DamagedTable(task.split, task.target, self._name, self._final, tail=tail, raw=raw)
+            tail: DamagedTable(task.split, task.target, (self._name, self._final, self._run), tail=tail, raw=raw)
             for tail in (False, True)
         }
 
@@ -104,7 +108,7 @@ class _SplitWriter:
 
     def _add_plain(self, messages: pa.RecordBatch, first: int, last: int) -> None:
         if self._file is None:
-            self._file = self._open(f"{self._name}{self._options.suffix}")
+            self._file = self._open(self._name, self._path())
             self._span = (first, last)
         self._span = (self._span[0], last)
         self._file.add(messages)
@@ -112,19 +116,24 @@ class _SplitWriter:
     def _write_partitions(self) -> None:
         for directory, partition in sorted(self._rows.take().items()):
             file_number = next(self._file_numbers)
-            self._file = self._open(f"{self._name}-{file_number}{self._options.suffix}")
+            self._file = self._open(f"{self._name}-{file_number}", self._path(directory, file_number))
             for batch in partition.batches:
                 self._file.add(batch)
             self._span = (partition.physical_offset_first, partition.physical_offset_last)
             self._close_file(directory, file_number)
 
-    def _open(self, name: str) -> ParquetFile | TextFile:
-        return open_data_file(self._task.target.folder / name, self._reader.schema, self._options)
+    def _open(self, hidden: str, final: str) -> ParquetFile | TextFile:
+        path = self._task.target.file(f"{hidden}{self._options.suffix}", final)
+        return open_data_file(path, self._reader.schema, self._options)
+
+    def _path(self, directory: str = "", file_number: int = 0) -> str:
+        """The path of a file below the output."""
+        return f"{directory}{self._final}-{file_number:05d}-{self._run}{self._options.suffix}"
 
     def _close_file(self, directory: str = "", file_number: int = 0) -> None:
         if self._file is None:
             return
-        path = f"{directory}{self._final}-{file_number:05d}-{self._task.target.run}{self._options.suffix}"
+        path = self._path(directory, file_number)
         size, crc = self._file.close()
         store = self._task.split.store
         self._result.files.append(DataFile(self._file.path.name, path, self._file.rows, size, crc, store, *self._span))

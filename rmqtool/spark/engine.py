@@ -38,12 +38,22 @@ def run_on_spark(
     as a lost executor, is tried again by Spark; an RmqtoolError of `work` would come again, and ends the job. Raises
     that error, and errors of pyspark.
     """
+    size = sum(task.split.size for task in tasks)
+    return run_tasks(context, work, join, tasks, lambda share: done(int(size * share)))
+
+
+def run_tasks(
+    context: Any,
+    work: Callable[[Any], R],
+    join: Callable[[list[R]], list[R]],
+    tasks: Sequence[Any],
+    done: Callable[[float], None] = lambda _: None,
+) -> list[R]:
+    """As `run_on_spark`, for tasks of any kind; `done` is called with the share that is finished, from 0 to 1."""
     if not tasks:
         return []
     groups = [pickle.dumps(group) for group in _groups(tasks)]
-    size = sum(task.split.size for task in tasks)
-    results = _Job(context, groups, _Work(work, join)).wait(lambda share: done(int(size * share)))
-    return _checked(results)
+    return _checked(_Job(context, groups, _Work(work, join)).wait(done))
 
 
 class _Job:
@@ -87,7 +97,7 @@ class _Job:
 
     def _run(self) -> None:
         try:
-            self._context.setJobGroup(_GROUP, "rmqtool export", interruptOnCancel=True)
+            self._context.setJobGroup(_GROUP, "rmqtool", interruptOnCancel=True)
             self._results = self._context.parallelize(self._groups, len(self._groups)).map(self._work).collect()
         except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
             self._failed = error

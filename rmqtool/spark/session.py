@@ -35,7 +35,7 @@ _LOCAL = {
     "spark.python.daemon.module": "rmqtool.spark.daemon",  # starts in half the time
 }
 _ALWAYS = {
-    "spark.app.name": "rmqtool export",
+    "spark.app.name": "rmqtool",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # A context that lives for seconds: it starts a third sooner with a small compiler and one collector thread.

@@ -178,6 +178,8 @@ def test_examples_in_help_are_command_lines(name: str, store: Path, tmp_path: Pa
     """What the help shows is accepted when its store is there."""
     epilog = COMMANDS[name].epilog or ""
     places: dict[str, object] = {"/data/rocketmq/store": store, "/brokers/*/store": store, "/slave/store": store}
+    places |= {"s3://backups/broker-a/store": store, "s3://backups/store": store, "s3://lake/all": tmp_path / "table"}
+    places |= {"hdfs://namenode:8020/backups/store": store}
     places |= {"/lake": tmp_path / "lake", "/data/new": tmp_path / "new", "/tmp/plan.json": tmp_path / "plan"}
     places |= {"/dumps/disk.img": tmp_path / "broker.conf", "report.html": tmp_path / "report.html"}
     places["case.tar.gz"] = tmp_path / "case.tar.gz"
@@ -281,6 +283,7 @@ def test_an_unknown_command_gets_the_nearest_names(word: str, said: str) -> None
 OTHER_MEANINGS = {
     "--body-format": "a file keeps what is not text as base64, text output shows it as hex",
     "--columns": "export has columns that no listing shows",
+    "--engine": "an export takes Spark where it is worth it, verify where it is asked for",
     "--fast": "diff leaves out other reading than verify",
     "--format": "what can be made of a listing, of a verdict, and of an export",
     "--group": "query answers about one group, pending filters by some",

@@ -1,4 +1,4 @@
-"""Servers that the tests start: S3 as the package moto has it, HDFS as Hadoop's own jar for tests has it, and a proxy.
+"""Servers that the tests start: S3 by the package moto, HDFS as Hadoop's own jar for tests has it, and a proxy.
 
 All listen on 127.0.0.1 only, each on a port that the system gives.
 """

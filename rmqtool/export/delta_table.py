@@ -1,0 +1,111 @@
+"""The files of an export as a Delta table, by the package deltalake: the table follows the manifest.
+
+A commit of the table adds the files that only the manifest names, and removes those that only the table has: done
+again it changes nothing. It is a step of the commit of the export, which an interruption leaves to the next run.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote
+
+import pyarrow as pa
+
+from rmqtool.base.errors import RmqtoolError, UnsupportedError, UsageError
+from rmqtool.base.remote_path import RemotePath
+from rmqtool.export.options import watermarks
+
+_SCHEMES = ("s3", "s3a")
+_STATISTICS = "physical_offset"
+
+
+def check_possible(output: Path) -> None:
+    """Raise UnsupportedError without the package, UsageError for a place that it does not know."""
+    if find_spec("deltalake") is None:
+        hint = "pip install 'rmqtool[delta]'"
+        raise UnsupportedError("--table delta needs the package deltalake", hint=hint)
+    if isinstance(output, RemotePath) and output.scheme not in _SCHEMES:
+        message = "a Delta table is written on this machine and on s3:// only"
+        raise UsageError(message, file=output, hint="export without --table, and register the files there")
+
+
+def follow_manifest(output: Path, manifest: dict[str, Any], schema: pa.Schema) -> None:
+    """Make the table at `output` hold the files of a manifest, whose columns are `schema`; raises RmqtoolError."""
+    from deltalake.exceptions import DeltaError
+
+    check_possible(output)
+    try:
+        _follow(output, manifest, schema)
+    except (DeltaError, OSError) as error:
+        message = f"the Delta table cannot be written: {' '.join(str(error).split())}"
+        hint = "the export is whole; the next run into it brings the table up to date"
+        raise RmqtoolError(message, file=output, hint=hint) from error
+
+
+def _follow(output: Path, manifest: dict[str, Any], schema: pa.Schema) -> None:
+    from deltalake import CommitProperties, DeltaTable, Schema
+    from deltalake.transaction import RemoveAction, create_table_with_add_actions
+
+    uri, options = _place(output)
+    wanted = {file["path"]: file for file in manifest["files"]}
+    columns: Any = Schema.from_arrow(schema)
+    properties = CommitProperties(custom_metadata={"rmqtool": json.dumps(watermarks(manifest))})
+    if not DeltaTable.is_deltatable(uri, storage_options=options):
+        added = [_added(file, schema) for file in wanted.values()]
+        create_table_with_add_actions(
+            uri, columns, added, mode="error", storage_options=options, commit_properties=properties
+        )
+        return
+    table = DeltaTable(uri, storage_options=options)
+    there = _files_of(table)
+    added = [_added(file, schema) for path, file in wanted.items() if path not in there]
+    if table.schema() != columns:  # of an export that replaces one with other columns
+        every = [_added(file, schema) for file in wanted.values()]
+        table.create_write_transaction(every, "overwrite", columns, commit_properties=properties)
+        return
+    now = int(time.time() * 1000)
+    gone = [RemoveAction(path, True, now, size, {}) for path, size in there.items() if path not in wanted]
+    if added or gone:
+        table.create_write_transaction([*added, *gone], "append", columns, commit_properties=properties)
+
+
+def _files_of(table: Any) -> dict[str, int]:
+    """The files of a table, with their sizes in bytes, by paths below it."""
+    actions = pa.table(table.get_add_actions())
+    return dict(
+        zip(map(unquote, actions.column("path").to_pylist()), actions.column("size_bytes").to_pylist(), strict=True)
+    )
+
+
+def _added(file: dict[str, Any], schema: pa.Schema) -> Any:
+    from deltalake.transaction import AddAction
+
+    statistics: dict[str, Any] = {"numRecords": file["rows"]}
+    if _STATISTICS in schema.names and file["rows"]:
+        statistics["minValues"] = {_STATISTICS: file["physical_offset_first"]}
+        statistics["maxValues"] = {_STATISTICS: file["physical_offset_last"]}
+        statistics["nullCount"] = {_STATISTICS: 0}
+    return AddAction(file["path"], file["bytes"], {}, int(time.time() * 1000), True, json.dumps(statistics))
+
+
+def _place(output: Path) -> tuple[str, dict[str, str] | None]:
+    """The URI of an output, and the options that deltalake needs beside its environment."""
+    if not isinstance(output, RemotePath):
+        return str(output.absolute()), None
+    place, _, query = output.authority.partition("?")
+    user, _, bucket = place.rpartition("@")
+    given = {name: values[-1] for name, values in parse_qs(query).items()}
+    options = {}
+    if user:
+        options["AWS_ACCESS_KEY_ID"], _, options["AWS_SECRET_ACCESS_KEY"] = user.partition(":")
+    if "region" in given:
+        options["AWS_REGION"] = given["region"]
+    if "endpoint_override" in given:
+        scheme = given.get("scheme", "https")
+        options["AWS_ENDPOINT_URL"] = f"{scheme}://{given['endpoint_override'].rpartition('://')[2]}"
+        options["AWS_ALLOW_HTTP"] = str(scheme == "http").lower()
+    return f"s3://{bucket}/{output.key}", options

@@ -1,0 +1,102 @@
+"""Files of an export on another machine: written from beginning to end, never renamed."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+from isal import isal_zlib
+
+from rmqtool.base.filesystems import file_system, patiently
+from rmqtool.base.remote_path import RemotePath
+
+_WITH_DIRECTORIES = ("hdfs", "viewfs")  # elsewhere a directory is the beginning of a name
+
+
+class RemoteWriter(io.RawIOBase):
+    """A new file; it is there when it is closed. `size`, bytes, and `crc32` are those of what is written so far."""
+
+    def __init__(self, path: RemotePath) -> None:
+        super().__init__()
+        self.size = 0
+        self.crc32 = 0
+        self._is_abandoned = False
+        system, prefix = file_system(path.scheme, path.authority)
+        name = f"{prefix}{path.key}"
+        if path.scheme in _WITH_DIRECTORIES:
+            patiently(lambda: system.create_dir(name.rpartition("/")[0], recursive=True))
+        self._file: Any = patiently(lambda: system.open_output_stream(name, compression=None))
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Append bytes; raises OSError."""
+        view = memoryview(data)
+        self._file.write(view)
+        self.size += view.nbytes
+        self.crc32 = isal_zlib.crc32(view, self.crc32)
+        return view.nbytes
+
+    def close(self) -> None:
+        """Finish it; raises OSError. Nothing after `abandon`."""
+        if not self.closed:
+            super().close()
+            if not self._is_abandoned:
+                self._file.close()
+
+    def abandon(self) -> None:
+        """Leave it unfinished, as far as the file system allows."""
+        self._is_abandoned = True
+
+
+def write_remote(path: RemotePath, data: bytes) -> None:
+    """Write a small file, over the one that is there; raises OSError."""
+
+    def write() -> None:
+        with RemoteWriter(path) as file:
+            file.write(data)
+
+    patiently(write)
+
+
+def read_remote(path: RemotePath) -> bytes:
+    """The content of a small file as it is now; raises FileNotFoundError and other OSError."""
+    system, prefix = file_system(path.scheme, path.authority)
+
+    def read() -> bytes:
+        with system.open_input_stream(f"{prefix}{path.key}", compression=None) as file:
+            data: bytes = file.read()
+            return data
+
+    try:
+        return patiently(read, ())
+    except OSError:
+        path.stat_now()  # FileNotFoundError, however the file system says it
+    return patiently(read)
+
+
+def remove_remote(path: RemotePath) -> None:
+    """Remove a file that may be gone already; raises OSError."""
+    system, prefix = file_system(path.scheme, path.authority)
+    try:
+        patiently(lambda: system.delete_file(f"{prefix}{path.key}"), ())
+    except OSError:
+        try:
+            path.stat_now()
+        except FileNotFoundError:
+            return
+        patiently(lambda: system.delete_file(f"{prefix}{path.key}"))
+
+
+def files_in(path: RemotePath) -> Iterator[tuple[str, int]]:
+    """Names below `path`, and sizes in bytes, of all files there now; none where nothing is. Raises OSError."""
+    from pyarrow.fs import FileSelector
+
+    system, prefix = file_system(path.scheme, path.authority)
+    root = f"{prefix}{path.key}"
+    for info in patiently(lambda: system.get_file_info(FileSelector(root, recursive=True, allow_not_found=True))):
+        if info.type.name == "File":
+            yield info.path[len(root) :].lstrip("/"), info.size
