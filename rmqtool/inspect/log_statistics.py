@@ -58,7 +58,7 @@ class TimeDistribution:
         """Count messages by their timestamps, epoch ms."""
         while True:
             bin_indexes, counts = np.unique(timestamps // self.width, return_counts=True)
-            if len(bin_indexes) <= 2 * _MAX_BINS:  # more come to more than _MAX_BINS in the end, too
+            if len(bin_indexes) + len(self._counts) <= 2 * _MAX_BINS:  # more come to a wider bin in the end, too
                 break
             self._widen()
         self._add(dict(zip(bin_indexes.tolist(), counts.tolist(), strict=True)))

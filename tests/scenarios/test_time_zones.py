@@ -91,6 +91,8 @@ def test_the_zone_of_the_environment(shop: Path, monkeypatch: pytest.MonkeyPatch
     assert run(shop, READING["overview"]).out == expected
     assert rmqtool("--time-zone", "+05:30", "inspect", shop, "--scan", *QUIET).out == expected
     monkeypatch.setenv("RMQTOOL_TIME_ZONE", "Asia/Tokyo")
+    monkeypatch.setenv("RMQTOOL_INSPECT_TIME_ZONE", "Asia/Tokyo")
+    assert rmqtool("--time-zone", "+05:30", "inspect", shop, "--scan", *QUIET).out == expected
     assert run(shop, READING["overview"], "--time-zone", ZONE).out == expected
     assert run(shop, READING["overview"]).out != expected
 
