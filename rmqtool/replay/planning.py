@@ -88,6 +88,19 @@ class ReplayPlan:
         """Messages that are wanted and cannot be sent."""
         return sum(omitted.messages for reason, omitted in self.left_out.items() if reason not in EXPECTED)
 
+    def still_to_send(self, prepared: Iterable[Ready | LeftOut], before: Done) -> list[Ready]:
+        """Those that are not on the target by the journal; what is left out, or was done before, is counted."""
+        ready: list[Ready] = []
+        for found in prepared:
+            if isinstance(found, LeftOut):
+                self.omit(found)
+            elif before.is_done(found.message.origin.identity):
+                self.done_before += 1
+            else:
+                self.unknown += found.message.origin.identity in before.unknown
+                ready.append(found)
+        return ready
+
     def omit(self, left_out: LeftOut) -> None:
         """Count a message that is left out."""
         origin = left_out.origin
@@ -166,15 +179,7 @@ def make_plan(
     plan, done, left = ReplayPlan(looked_up=looks_up), 0, limit
     for source, preparation in sources:
         for rows, read in source.rows(plan.reading):
-            ready: list[Ready] = []
-            for found in preparation.ready(rows):
-                if isinstance(found, LeftOut):
-                    plan.omit(found)
-                elif before.is_done(found.message.origin.identity):
-                    plan.done_before += 1
-                else:
-                    plan.unknown += found.message.origin.identity in before.unknown
-                    ready.append(found)
+            ready = plan.still_to_send(preparation.ready(rows), before)
             kept = _kept(preparation.cluster, ready, plan, send_again=send_again) if looks_up else ready
             for one in kept[:left]:
                 message = one.message

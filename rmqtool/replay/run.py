@@ -11,7 +11,6 @@ from typing import Any
 from rmqtool.replay.cluster import Cluster
 from rmqtool.replay.errors import PeerError
 from rmqtool.replay.journal import Done, Journal
-from rmqtool.replay.outgoing import LeftOut, Ready
 from rmqtool.replay.planning import Preparation, ReplayPlan, make_plan
 from rmqtool.replay.rewriting import Rewriting
 from rmqtool.replay.sending import Sender, SendOptions, SendResult, Stopped
@@ -85,14 +84,7 @@ class Replay:
             outcome.brokers = preparation.brokers
             outcome.unwritable = preparation.unwritable
             for rows, read in source.rows(outcome.reading):
-                ready: list[Ready] = []
-                for found in preparation.ready(rows):
-                    if isinstance(found, LeftOut):
-                        outcome.omit(found)
-                    elif before.is_done(found.message.origin.identity):
-                        outcome.done_before += 1
-                    else:
-                        ready.append(found)
+                ready = outcome.still_to_send(preparation.ready(rows), before)
                 sender.send(ready[:left])
                 progress(done + read)
                 left = None if left is None else max(0, left - len(ready))
