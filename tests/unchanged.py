@@ -26,6 +26,11 @@ class Entry(NamedTuple):
     content: bytes
 
 
+def tree(root: Path) -> dict[str, bytes]:
+    """The bytes of all files below `root`, by relative path."""
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
 def snapshot(root: Path) -> dict[str, Entry]:
     """Every entry at and below `root`, itself included, by relative path; symlinks are not followed."""
     paths = [root, *root.rglob("*")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from rmqtool.salvage.conversion import ConversionPlan
     from rmqtool.salvage.new_store import NewStore
     from rmqtool.show.convert_json import ConvertState
-    from rmqtool.store.consume_queues import Kind
 
 _EPILOG = examples_and_statuses(
     (
@@ -86,11 +84,11 @@ class _Beside:
 @global_options
 @click.pass_obj
 def convert(style: Style, /, **given: Any) -> Exit:
-    """Make an ordinary store of one with DLedger, or with several commit log paths.
+    """Make an ordinary store of one with DLedger.
 
     STORE is a directory that broker.conf calls storePathRootDir, of a broker that is stopped. The messages of DLedger's
-    entries become a plain commit log; queue offsets stay, and so what consumers have committed. Nothing in STORE is
-    changed.
+    entries become a plain commit log; queue offsets stay, and so what consumers have committed. Of a store with several
+    commit log paths the files are put into one directory. Nothing in STORE is changed.
     """
     from rmqtool.base.files import ReadPolicy
     from rmqtool.salvage.conversion import conversion_of, plan_conversion
@@ -123,10 +121,11 @@ def _make(
     """Write all of the new store; what could not be carried over, and what was derived."""
     from rmqtool.base.files import ReadPolicy
     from rmqtool.rebuild.options import RebuildOptions
+    from rmqtool.rebuild.selection import directory_of
     from rmqtool.salvage.carry_over import carried_bytes, carry_over
     from rmqtool.salvage.for_conversion import as_ordinary, loss_of, require_messages
     from rmqtool.salvage.for_rebuild import rebuild_sources, write_checkpoint
-    from rmqtool.salvage.moved_queues import cut_queues, require_derived
+    from rmqtool.salvage.moved_queues import cut_queue, require_derived
     from rmqtool.salvage.write_conversion import write_conversion
     from rmqtool.show.progress import byte_progress
     from rmqtool.store.store import COMMIT_LOG, open_store
@@ -142,22 +141,15 @@ def _make(
     rebuild = derive(style, rebuild_sources(ordinary, new.directory, request.broker_conf), new, options)
     if source.dledger_directory:
         require_derived(rebuild.findings)
-        cut_queues(_without_messages(rebuild, new.derived), plan.conversion.start)
+        for queue in rebuild.without_messages:
+            if queue.kind != "rocksdb":
+                cut_queue(queue.kind, new.derived / directory_of(queue.name, queue.kind), plan.conversion.start)
     new.adopt_derived()
     write_checkpoint(open_store(new.directory), source, rebuild.last_record, request.broker_version)
     losses = loss_of(plan, rebuild.findings)
     if losses:
         keep_losses(new.directory, [losses])
     return problems, rebuild
-
-
-def _without_messages(rebuild: RebuildPlan, tree: Path) -> Iterator[tuple[Kind, Path]]:
-    """The directories in `tree` of queues that were copied there, for the log holds no message of them."""
-    from rmqtool.rebuild.selection import directory_of
-
-    for queue in rebuild.without_messages:
-        if queue.kind != "rocksdb":
-            yield queue.kind, tree / directory_of(queue.name, queue.kind)
 
 
 def _show(style: Style, request: _Request, plan: ConversionPlan, beside: _Beside, rebuild: RebuildPlan | None) -> Exit:

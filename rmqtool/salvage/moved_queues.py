@@ -30,16 +30,11 @@ def require_derived(findings: Iterable[Finding]) -> None:
             raise UnsupportedError(f"topic {finding.topic}, queue {finding.queue_id}: {finding.message}")
 
 
-def cut_queues(queues: Iterable[tuple[Kind, Path]], start: int) -> None:
-    """Cut queues at their first unit of a message from physical offset `start` on; they are given by their directories.
+def cut_queue(kind: Kind, directory: Path, start: int) -> None:
+    """Cut a queue that was copied at its first unit of a message from physical offset `start` on.
 
     Raises OSError.
     """
-    for kind, directory in queues:
-        _cut(kind, directory, start)
-
-
-def _cut(kind: Kind, directory: Path, start: int) -> None:
     files = list_mapped_files(directory).files
     for number, file in enumerate(files):
         units = UNIT_FORMATS[kind].decode(read_all(file.path, file.size))

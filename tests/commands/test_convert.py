@@ -20,10 +20,9 @@ from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from tests.building import LOG
 from tests.commands.running import KILLED_AT_A_CALL, ROOT, Result, rmqtool
-from tests.commands.test_salvage import tree
 from tests.conftest import GoldenStore
 from tests.dledger_building import NODE, entry_log
-from tests.unchanged import unchanged
+from tests.unchanged import tree, unchanged
 from tests.verify.small_store import FILE_SIZE, finish
 
 GOLDEN = ["more/4.9.7-dledger", "more/5.3.3-dledger", "more/5.3.3-converted"]

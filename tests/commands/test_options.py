@@ -18,6 +18,7 @@ from rmqtool.cli import cli
 from rmqtool.commands import help_page
 from tests.building import LogBuilder
 from tests.commands.running import ROOT, command_named, inspect, rmqtool
+from tests.dledger_building import entry_log
 from tests.replay.fake_cluster import FakeCluster
 from tests.unchanged import unchanged
 
@@ -183,6 +184,8 @@ def test_examples_in_help_are_command_lines(name: str, store: Path, tmp_path: Pa
     places |= {"/lake": tmp_path / "lake", "/data/new": tmp_path / "new", "/tmp/plan.json": tmp_path / "plan"}
     places |= {"/dumps/disk.img": tmp_path / "broker.conf", "report.html": tmp_path / "report.html"}
     places["case.tar.gz"] = tmp_path / "case.tar.gz"
+    if name == "convert":
+        places["/data/rocketmq/store"] = entry_log(10).write(tmp_path / "node")
     (conf := tmp_path / "broker.conf").touch()
     with FakeCluster() as cluster:
         places["localhost:9876"] = cluster.address

@@ -19,7 +19,7 @@ from tests.commands.running import KILLED_AT_A_CALL, ROOT, Result, rmqtool
 from tests.conftest import GoldenStore
 from tests.rebuild.log_damages import DAMAGE
 from tests.salvage.damaged_logs import checked_log
-from tests.unchanged import unchanged
+from tests.unchanged import tree, unchanged
 from tests.unreadable import bad_sectors
 from tests.verify.small_store import FILE_SIZE, small_store
 
@@ -46,10 +46,6 @@ def damage(store: Path) -> None:
     data = bytearray(path.read_bytes())
     data[1000:1600] = b"\xa5" * 600
     path.write_bytes(data)
-
-
-def tree(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
 def whole_tree(root: Path) -> dict[str, bytes]:

@@ -21,8 +21,7 @@ from tests.dledger_building import NODE, entry_log
 from tests.unchanged import unchanged
 from tests.verify.damages import overwrite
 from tests.verify.small_store import FILE_SIZE, finish
-from tests.verify.test_parts import facts
-from tests.verify.verifying import verify
+from tests.verify.verifying import facts, verify
 
 STORES = ["more/4.9.7-dledger", "more/5.3.3-dledger", "more/5.3.3-converted"]
 WHOLE = 1 << 40

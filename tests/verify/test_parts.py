@@ -8,7 +8,6 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,7 +30,7 @@ from tests.golden import stores
 from tests.unchanged import unchanged
 from tests.verify.damages import DAMAGES, log_file, overwrite
 from tests.verify.small_store import FILE_SIZE, StoreBuilder, small_log, small_store
-from tests.verify.verifying import verify
+from tests.verify.verifying import facts, verify
 
 WHOLE = 1 << 40
 SIZES = (350, 700)
@@ -45,12 +44,6 @@ def document(outcome: Outcome) -> str:
     """All that is told, as text."""
     findings = [str(finding) for finding in outcome.findings]
     return json.dumps([outcome_json(outcome), findings], indent=1, default=str)
-
-
-def facts(outcome: Outcome) -> tuple[Any, list[str]]:
-    """What is told, but for the order of findings; missing keys are told run by run, and counted in any case."""
-    findings = [str(finding) for finding in outcome.findings if finding.code != "index.missing"]
-    return json.loads(json.dumps(outcome_json(outcome), default=str)), sorted(findings)
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 from rmqtool.findings.report import Selection
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import parse_version
+from rmqtool.show.verify_json import outcome_json
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.request import VerifyRequest
@@ -32,3 +34,9 @@ def codes_of(outcome: Outcome, info: bool = False) -> set[str]:
 def only(*codes: str) -> Selection:
     """Only findings of these codes."""
     return Selection(codes)
+
+
+def facts(outcome: Outcome) -> tuple[Any, list[str]]:
+    """What is told, but for the order of findings; missing keys are told run by run, and counted in any case."""
+    findings = [str(finding) for finding in outcome.findings if finding.code != "index.missing"]
+    return json.loads(json.dumps(outcome_json(outcome), default=str)), sorted(findings)
