@@ -21,7 +21,7 @@ def test_random_pairs(tmp_path: Path) -> None:
         parted_at = chance.choice([None, chance.randrange(1, min(lengths))])
         first, second = log_of(lengths[0]), log_of(lengths[1], parted_at=parted_at)
         a, b = pair(tmp_path / str(seed), first, second)
-        epochs = epochs_of(first, chance), []
+        epochs: tuple[list[tuple[int, int]], list[tuple[int, int]]] = epochs_of(first, chance), []
         common = len(first.offsets) if parted_at is None else parted_at
         epochs[1].extend((number, start) for number, start in epochs[0] if start in first.offsets[:common])
         if parted_at is not None:
