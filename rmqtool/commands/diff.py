@@ -34,7 +34,7 @@ _EPILOG = examples_and_statuses(
         "rmqtool diff /data/rocketmq/store /slave/store --fast",
         "rmqtool diff /data/rocketmq/store /slave/store --only b --limit 1000",
         "rmqtool diff /data/rocketmq/store /slave/store --json | jq .result",
-        "rmqtool diff /old/store /new/store --by-message --topic 'order*'",
+        "rmqtool diff /data/rocketmq/store /slave/store --by-message",
     ),
     {
         Exit.OK: "the same",
@@ -105,7 +105,7 @@ class _Request:
     show_default=True,
     help="With --by-message: this machine, or Spark for stores of terabytes.",
 )
-@click.option("--master", metavar="URL", help="With --engine spark: where it runs, such as yarn. Default: local[*].")
+@click.option("--master", metavar="URL", help="Spark's master. Default: local[*], all cores of this machine.")
 @redact_options
 @store_options
 @global_options

@@ -36,7 +36,7 @@ _EPILOG = examples_and_statuses(
         "rmqtool salvage /data/rocketmq/store --output /data/new --dry-run",
         "rmqtool salvage /data/rocketmq/store /slave/store --output /data/new",
         "rmqtool salvage --raw /dumps/disk.img --output /data/new-of-image",
-        "rmqtool salvage /data/rocketmq/store --topic 'order*' --from -2d --output /data/small",
+        "rmqtool salvage /data/rocketmq/store --from -2d --output /data/new-small",
     ),
     {
         Exit.OK: "done, or planned; all is saved",

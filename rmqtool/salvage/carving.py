@@ -26,7 +26,7 @@ class Carved(NamedTuple):
 
 @dataclass(frozen=True)
 class CarvingTask:
-    """The files to carve; can be sent to another process. With `topics` odd records are told apart."""
+    """The files to carve; can be sent to another process. With `topics` odd records are marked."""
 
     files: Sequence[Input]
     file_size: int

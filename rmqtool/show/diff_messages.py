@@ -46,9 +46,9 @@ def _sentence(comparison: MessageComparison) -> str:
         case "unproven":
             return f"unproven: {both}, and none in one of them only, of what could be read"
         case "a-has-more":
-            return f"A has more: {both}; B has none that A lacks"
+            return f"A has more: {both}; B has none that is not in A"
         case "b-has-more":
-            return f"B has more: {both}; A has none that B lacks"
+            return f"B has more: {both}; A has none that is not in B"
         case "differs":
             return f"differs: {both}"
 

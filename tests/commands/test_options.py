@@ -286,7 +286,7 @@ def test_an_unknown_command_gets_the_nearest_names(word: str, said: str) -> None
 OTHER_MEANINGS = {
     "--body-format": "a file keeps what is not text as base64, text output shows it as hex",
     "--columns": "export has columns that no listing shows",
-    "--engine": "an export takes Spark where it is worth it, verify where it is asked for",
+    "--engine": "an export takes Spark where it is worth it, diff and verify where it is asked for",
     "--fast": "diff leaves out other reading than verify",
     "--format": "what can be made of a listing, of a verdict, and of an export",
     "--group": "query answers about one group, pending filters by some",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,16 +23,10 @@ class Message(NamedTuple):
 
 def messages_of(chance: random.Random, count: int) -> list[Message]:
     """Messages with short, usual, long and no unique keys."""
-    keys: list[Callable[[int], str]] = [
-        lambda number: f"7F000001000018B4AAC2{number:012X}",
-        lambda number: f"k{number}",
-        lambda number: "long" * 20 + str(number),
-        lambda number: "",
-    ]
-    return [
-        Message(chance.choice(["orders", "payments", "%RETRY%group"]), chance.choice(keys)(number), b"body %d" % number)
-        for number in range(count)
-    ]
+    topics = "orders", "payments", "%RETRY%group"
+    keys = "7F000001000018B4AAC2{:012X}", "k{}", "long" * 20 + "{}", ""
+    return [Message(chance.choice(topics), chance.choice(keys).format(number), b"body %d" % number)
+            for number in range(count)]  # fmt: skip
 
 
 def store_of(root: Path, messages: Sequence[Message], chance: random.Random | None = None) -> Path:

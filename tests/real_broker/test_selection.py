@@ -37,9 +37,9 @@ def test_broker_serves_what_was_chosen(
     name = f"{version}-clean"
     (conf := tmp_path / "broker.conf").write_text("".join(f"{key}={value}\n" for key, value in GEOMETRY.items()))
     new, start = tmp_path / "new", 100_000
+    filters = ("--topic", "orders", "--topic", "%RETRY%*", "--from-offset", str(start))
     options = ("--broker-version", version, "--broker-conf", conf)
-    done = rmqtool("salvage", golden_store(name), "--topic", "orders", "--topic", "%RETRY%*",
-                   "--from-offset", str(start), "--queue-offsets", queue_offsets, "--output", new, "--json",
+    done = rmqtool("salvage", golden_store(name), *filters, "--queue-offsets", queue_offsets, "--output", new, "--json",
                    *options)  # fmt: skip
     assert done.status == Exit.OK
     log = done.document["result"]["commit_log"]
