@@ -127,8 +127,8 @@ def _hash_decoded(
     lengths = sizes.copy()
     if not len(rows):
         return Hashes(values, lengths)
-    stored, ends = memoryview(data), (starts[rows] + sizes[rows]).tolist()
-    texts = [decode_text(bytes(stored[start:end])) for start, end in zip(starts[rows].tolist(), ends, strict=True)]
+    stored, ends = data.tobytes(), (starts[rows] + sizes[rows]).tolist()
+    texts = [decode_text(stored[start:end]) for start, end in zip(starts[rows].tolist(), ends, strict=True)]
     units = np.frombuffer("".join(texts).encode("utf-16-le", "surrogatepass"), "<u2").astype(np.uint32)
     counts = np.fromiter(map(len, texts), np.intp, len(texts))
     if int(counts.sum()) != len(units):  # a character of two code units

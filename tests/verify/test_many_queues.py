@@ -13,7 +13,7 @@ import pytest
 from rmqtool.base import files as files_module
 from rmqtool.base.files import InputFile
 from rmqtool.findings.finding import Finding
-from rmqtool.verify import verification as verification_module
+from rmqtool.store.splits import log_parts
 from rmqtool.verify.verification import Verification
 from tests.verify.small_store import StoreBuilder, finish
 from tests.verify.verifying import verify
@@ -111,14 +111,14 @@ def shown(findings: Sequence[Finding]) -> list[str]:
 def test_parts_of_a_log_of_many_queues_are_larger(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each part compares each queue, so there are fewer parts; a sample still takes small ones."""
     sizes: list[int] = []
-    cut = verification_module.log_parts
+    cut = log_parts
 
     def cutting(*arguments: Any, **options: Any) -> Any:
         sizes.append(arguments[2])
         return cut(*arguments, **options)
 
-    monkeypatch.setattr(verification_module, "log_parts", cutting)
-    monkeypatch.setattr(verification_module, "_LOG_PER_QUEUE", 4096)
+    monkeypatch.setattr("rmqtool.verify.verification.log_parts", cutting)
+    monkeypatch.setattr("rmqtool.verify.verification._LOG_PER_QUEUE", 4096)
     assert verify(store, part_size=1024).verdict == "clean"
     assert verify(store, part_size=1 << 20).verdict == "clean"
     verify(store, part_size=1024, sample=0.5)
