@@ -100,8 +100,8 @@ def with_plain_limit(case: Case, plain_ratio: float | None) -> Case:
 
 
 def ratio_of(runs: Sequence[Run], base: Sequence[Run]) -> float:
-    """The median ratio of the wall times of runs next to each other."""
-    return statistics.median(run.seconds / base_run.seconds for run, base_run in zip(runs, base, strict=True))
+    """The median ratio of the CPU times of runs next to each other: on a busy machine wall times say little."""
+    return statistics.median(run.cpu_seconds / base_run.cpu_seconds for run, base_run in zip(runs, base, strict=True))
 
 
 def _is_disturbed(base: Sequence[Run]) -> bool:
