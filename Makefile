@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo quick test lint pages site flips golden starts losses repairs table rebuilds replays faults cleaner settings everything matrix bench clean
+.PHONY: help demo quick test lint pages site flips golden starts losses repairs table rebuilds replays faults cleaner settings everything matrix speed bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -117,7 +117,10 @@ everything: $(VENV)/.test ## run every test, with each release of RocketMQ (test
 	@tests/setup-java.sh
 	RMQTOOL_TEST_ALL=1 $(BIN)/python -m pytest $(PARALLEL)
 
-bench: $(VENV)/.test ## measure speed
+speed: $(VENV)/.test ## print the table of docs/speed.md: each job against reading with a CRC
+	$(BIN)/python -m tests.benchmarks
+
+bench: $(VENV)/.test ## measure speed, against RocketMQ itself and on Spark too: an hour
 	$(BIN)/python -m tests.benchmarks
 	$(BIN)/python -m tests.benchmarks.spark
 	@tests/setup-java.sh

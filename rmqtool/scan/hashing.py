@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.formats.java import decode_text, string_hash
+from rmqtool.formats.java import decode_text
 from rmqtool.scan.block import Positions
 
 WORD = 8  # bytes
@@ -72,7 +72,7 @@ def hash_texts(data: NDArray[np.uint8], starts: Positions, sizes: Positions) -> 
         return Hashes(values, sizes)
     others = np.append(np.flatnonzero(data > _LAST_ASCII), len(data))
     rows = np.flatnonzero(others[np.searchsorted(others, starts)] < starts + sizes)
-    return _hash_one_by_one(data, starts, sizes, values, rows)
+    return _hash_decoded(data, starts, sizes, values, rows)
 
 
 def _hash_long(data: NDArray[np.uint8], starts: Positions, sizes: Positions) -> NDArray[np.uint32]:
@@ -120,14 +120,23 @@ def _join_halves(values: NDArray[Any], spare: NDArray[Any], bits: int) -> None:
     values += spare
 
 
-def _hash_one_by_one(
+def _hash_decoded(
     data: NDArray[np.uint8], starts: Positions, sizes: Positions, values: NDArray[np.uint32], rows: Positions
 ) -> Hashes:
+    """Those `rows` hold more than ASCII: each is decoded, and their UTF-16 code units are hashed all at once."""
     lengths = sizes.copy()
-    for row in rows.tolist():
-        text = decode_text(data[starts[row] : starts[row] + sizes[row]].tobytes())
-        values[row] = string_hash(text) % _MODULUS
-        lengths[row] = len(text.encode("utf-16-be", "surrogatepass")) // 2
+    if not len(rows):
+        return Hashes(values, lengths)
+    stored, ends = data.tobytes(), (starts[rows] + sizes[rows]).tolist()
+    texts = [decode_text(stored[start:end]) for start, end in zip(starts[rows].tolist(), ends, strict=True)]
+    units = np.frombuffer("".join(texts).encode("utf-16-le", "surrogatepass"), "<u2").astype(np.uint32)
+    counts = np.fromiter(map(len, texts), np.intp, len(texts))
+    if int(counts.sum()) != len(units):  # a character of two code units
+        counts = np.fromiter((len(text.encode("utf-16-le", "surrogatepass")) // 2 for text in texts), np.intp)
+    stops = counts.cumsum()
+    units *= POWERS[np.repeat(stops, counts) - 1 - np.arange(len(units))]
+    values[rows] = np.add.reduceat(units, stops - counts, dtype=np.uint32)
+    lengths[rows] = counts
     return Hashes(values, lengths)
 
 

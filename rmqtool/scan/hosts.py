@@ -10,7 +10,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rmqtool.formats.host import HOST_V4_SIZE, format_host
-from rmqtool.formats.message_id import format_message_id
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.text import constant_strings
 
@@ -41,7 +40,8 @@ def _format_group(hosts: NDArray[np.void], *, dictionary_encoded: bool = False) 
         encoded = pa.array(np.ascontiguousarray(hosts_as_integers)).dictionary_encode()
         distinct = [host.tobytes() for host in np.asarray(encoded.dictionary)]
     else:
-        encoded = pa.array(hosts.tolist(), pa.binary()).dictionary_encode()
+        width, stored = hosts.dtype.itemsize, pa.py_buffer(np.ascontiguousarray(hosts))
+        encoded = pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(hosts), [None, stored]).dictionary_encode()
         distinct = encoded.dictionary.to_pylist()
     texts = pa.array([_format(host) for host in distinct], pa.string()).take(encoded.indices)
     return texts.dictionary_encode() if dictionary_encoded else texts
@@ -56,13 +56,23 @@ def message_id_column(frames: RecordRun) -> pa.StringArray:
     """The offset message id as the broker prints it: store host and physical offset in hex."""
     groups = frames.headers.hosts("store_host")
     offsets = frames.physical_offsets
-    if len(groups) == 1 and groups[0][1].dtype.itemsize == HOST_V4_SIZE:
-        return _hex_ids(groups[0][1], offsets)
+    if len(groups) == 1:
+        return _ids_of_group(groups[0][1], offsets)
     ids = np.empty(len(frames), dtype=object)
     for rows, hosts in groups:
-        pairs = zip(hosts.tolist(), offsets[rows].tolist(), strict=True)
-        ids[rows] = [format_message_id(host, offset) for host, offset in pairs]
+        ids[rows] = _ids_of_group(hosts, offsets[rows]).to_pylist()
     return pa.array(ids, pa.string())
+
+
+def _ids_of_group(hosts: NDArray[np.void], offsets: NDArray[np.int64]) -> pa.StringArray:
+    """The ids of records whose store hosts have one form, as `format_message_id` gives them."""
+    if hosts.dtype.itemsize == HOST_V4_SIZE:
+        return _hex_ids(hosts, offsets)
+    pairs = np.empty(len(hosts), dtype=[("host", hosts.dtype), ("offset", ">i8")])
+    pairs["host"], pairs["offset"] = hosts, offsets
+    text, width = _HEX.take(pairs.view(np.uint8)), 2 * pairs.itemsize
+    ends = np.arange(0, (len(hosts) + 1) * width, width, dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), len(hosts), [None, pa.py_buffer(ends), pa.py_buffer(text)])
 
 
 def _hex_ids(hosts: NDArray[np.void], offsets: NDArray[np.int64]) -> pa.StringArray:

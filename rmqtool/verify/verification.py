@@ -68,6 +68,7 @@ from rmqtool.verify.witnesses import Witnesses
 
 _CLOCK_TOLERANCE = 60_000  # ms
 _SMALL_PART = 4 << 20  # bytes: where only some parts are checked, many small ones stand for more of the log
+_LOG_PER_QUEUE = 8 << 10  # bytes of a part at least: each part opens and compares each of its queues
 P = ParamSpec("P")
 
 
@@ -217,7 +218,9 @@ class Verification:
         if self.task.live:
             of_log = live_parts(files, reader.index, is_whole=request.jobs == 1 and not is_some)
         else:
-            of_log = with_index(log_parts(files, reader.reading, size, even=is_some), reader.index, self.read_errors)
+            least = 0 if is_some else _LOG_PER_QUEUE * len(self.task.listed or ())
+            parts = log_parts(files, reader.reading, max(size, least), even=is_some)
+            of_log = with_index(parts, reader.index, self.read_errors)
         return [*of_log, *index_parts(self.task.index_files, size)]
 
     def _check_after_scan(self, reader: StoreReader, total: PartResult) -> None:

@@ -194,6 +194,16 @@ def test_a_slow_program_is_told(
     assert runner.main(["--runs", "1", "--dir", str(made)]) == missed
 
 
+def test_a_special_kind_of_log_has_the_limit_of_the_plain_one() -> None:
+    """A target of its own stays, the base has none."""
+    assert runner.with_plain_limit(Case("verify", fail), 4.0).max_ratio == 10.0
+    assert runner.with_plain_limit(Case("verify", fail, max_ratio=5.0), 4.0).max_ratio == 5.0
+    assert runner.with_plain_limit(Case("verify", fail), None).max_ratio is None
+    assert runner.with_plain_limit(BASE, 1.0).max_ratio is None
+    sizes = [runner.size_of(kind, 1 << 30) for kind in ("A", "A-crc", "B-ipv6")]
+    assert sizes == [1 << 30, 1 << 30, runner.SPECIAL_SIZE]
+
+
 @pytest.mark.parametrize(("ratio", "missed"), [(1.75, False), (1.65, True)])
 def test_processes_that_are_too_slow_are_told(
     made: Path,

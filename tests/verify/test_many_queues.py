@@ -6,12 +6,14 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmqtool.base import files as files_module
 from rmqtool.base.files import InputFile
 from rmqtool.findings.finding import Finding
+from rmqtool.store.splits import log_parts
 from rmqtool.verify.verification import Verification
 from tests.verify.small_store import StoreBuilder, finish
 from tests.verify.verifying import verify
@@ -104,3 +106,20 @@ def test_what_is_listed_once_is_what_each_part_finds(
 
 def shown(findings: Sequence[Finding]) -> list[str]:
     return [repr(each) for each in findings]
+
+
+def test_parts_of_a_log_of_many_queues_are_larger(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part compares each queue, so there are fewer parts; a sample still takes small ones."""
+    sizes: list[int] = []
+    cut = log_parts
+
+    def cutting(*arguments: Any, **options: Any) -> Any:
+        sizes.append(arguments[2])
+        return cut(*arguments, **options)
+
+    monkeypatch.setattr("rmqtool.verify.verification.log_parts", cutting)
+    monkeypatch.setattr("rmqtool.verify.verification._LOG_PER_QUEUE", 4096)
+    assert verify(store, part_size=1024).verdict == "clean"
+    assert verify(store, part_size=1 << 20).verdict == "clean"
+    verify(store, part_size=1024, sample=0.5)
+    assert sizes == [40 * 4096, 1 << 20, 1024]
