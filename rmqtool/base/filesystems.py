@@ -7,7 +7,6 @@ Nothing of pyarrow is loaded before such a file system is asked for.
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Callable
 from functools import cache
@@ -72,6 +71,8 @@ def _file_system(_process: int, scheme: str, authority: str) -> tuple[Any, str]:
 
 def _hdfs_without_java(authority: str, shown: str) -> Any:
     """HDFS through the package hdfs-native, where pyarrow finds no libhdfs."""
+    import socket
+
     from pyarrow.fs import FSSpecHandler, PyFileSystem
 
     if find_spec("hdfs_native") is None or find_spec("fsspec") is None:
