@@ -8,7 +8,8 @@ from typing import Literal
 
 from rmqtool.base.errors import UnreadableError, UnsupportedError
 from rmqtool.base.paths import is_remote
-from rmqtool.rules.versions import TIME_BY_RECORDS, TIME_WITHIN_RANGE, Version
+from rmqtool.broker.time_in_rows import nearest_in_rows, offset_in_rows
+from rmqtool.rules.versions import ROWS_BY_BOUNDARY, ROWS_LOOK_AT_ENDS, TIME_BY_RECORDS, TIME_WITHIN_RANGE, Version
 from rmqtool.store.log_reader import LogBytes
 from rmqtool.store.queue_units import LoadedQueue, QueueFile, Unit
 
@@ -26,7 +27,9 @@ class QueueTimes:
     log: LogBytes
 
     def boundary(self, timestamp: int, boundary: Boundary) -> int:
-        """The offset that brokers since 5.1.1 answer, from the minimum to the maximum of the queue."""
+        """The offset that brokers since 5.1.1 answer, from the minimum to the maximum of a queue in files."""
+        if self.queue.queue.database:
+            return offset_in_rows(self.queue, timestamp, boundary, self.log.min_offset)
         if self.queue.queue.kind == "batch":
             queue_offset = self._in_batches(timestamp, boundary)
         else:
@@ -35,6 +38,11 @@ class QueueTimes:
 
     def broker(self, timestamp: int, version: Version) -> int:
         """The offset that a broker of `version` answers when no boundary is asked for."""
+        if self.queue.queue.database and version < ROWS_BY_BOUNDARY:
+            return nearest_in_rows(self.queue, timestamp, self.log.min_offset)
+        if self.queue.queue.database:
+            at_ends = version >= ROWS_LOOK_AT_ENDS
+            return offset_in_rows(self.queue, timestamp, "lower", self.log.min_offset, looks_at_ends=at_ends)
         if version >= TIME_BY_RECORDS:
             return self.boundary(timestamp, "lower")
         if self.queue.queue.kind == "batch":

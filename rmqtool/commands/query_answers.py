@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.base.errors import Exit, UnsupportedError, UsageError
+from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.times import rfc3339
 from rmqtool.commands.query_options import one_queue
 from rmqtool.findings.finding import counted
@@ -130,9 +130,6 @@ def offsets_at(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: N
         if queue is None:
             notes.add(why_no_queue(snapshot, topic, queue_id))
             continue
-        if queue.queue.database:
-            raise UnsupportedError("a search by time in queues in RocksDB", file=queue.queue.database.path,
-                                   hint=f"--scan --topic {topic} --since TIME looks at the commit log")  # fmt: skip
         times = QueueTimes(queue, snapshot.log_bytes)
         answer, older = times.broker(timestamp, snapshot.release), times.broker(timestamp, snapshot.releases.oldest)
         if older != answer:

@@ -115,7 +115,7 @@ DERIVED = (
         fault="F59",
         severity="warning",
         title="A row of the index in RocksDB leads to no message with its key",
-        what="A row of rocksdbstore is of another form, or its message is not there, is of another time, or lacks the "
+        what="A row of rocksdbstore is of another form, or its message is gone, is of another time, or has no such "
         "key.",
         how="The log or the database was restored from another time, or a disk error.",
         effect="a query by the key finds nothing, or another message",

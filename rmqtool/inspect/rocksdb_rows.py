@@ -66,7 +66,7 @@ def _prefixes(decode: rows.Decoder | None, filters: Filters) -> Iterator[bytes]:
 def _row(decode: rows.Decoder, key: bytes, value: bytes) -> dict[str, Any]:
     """A row as its JSON object; one that cannot be decoded in hex, with the reason.
 
-    A user's row is hidden in a copy under another name, too: its password tells what it is.
+    A user's row is hidden in a copy under another name, too: a password shows what it is.
     """
     if _PASSWORD in value.lower():
         decode = _secret

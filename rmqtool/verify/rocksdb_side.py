@@ -88,7 +88,7 @@ class _Rows:
         self._first = -1  # the least physical offset that the index holds
 
     def check(self, family: str, decode: Decoder, code: str, problem: Problem) -> int:
-        """Check the rows of a family; their number, without those that tell how far it has come."""
+        """Check the rows of a family; their number, without those that say how far it has come."""
         count = 0
         if family not in self._database.families:
             return count

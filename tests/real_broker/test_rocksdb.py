@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.broker.offset_by_time import Boundary, QueueTimes
 from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import parse_version
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.real_broker.harness import Harness
@@ -19,6 +21,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 IN_ROCKSDB = {"storeType": "defaultRocksDB"}
 WHOLE_LOG = {"commitLogRecoverMaxNum": "1000000"}
 QUEUE = "live", 0
+BOUNDARIES: tuple[Boundary, ...] = ("lower", "upper")
 SIZE = 18 << 16  # of a log, bytes: files that the start does not look at, and ten that it does
 
 
@@ -68,3 +71,31 @@ def test_what_a_start_leaves_out(
     after = verify(store, version=version)
     assert codes_of(after) == ({"consumequeue.missing-unit"} if queue.lost else set())
     assert sum(finding.count for finding in after.findings if finding.severity == "error") == queue.lost
+
+
+@pytest.mark.parametrize("version", ["5.2.0", "5.3.3", "5.5.0"])
+def test_offsets_by_time(harness: Callable[[str], Harness], tmp_path: Path, version: str) -> None:
+    """What the release answers to every moment of a queue, and to those before and behind it."""
+    broker, store = harness(version), tmp_path / "store"
+    store.mkdir()
+    with broker.hold(store, 300, IN_ROCKSDB):
+        time.sleep(1)
+    snapshot = Snapshot(open_store(store))
+    queue = snapshot.queue(*QUEUE)
+    assert queue is not None
+    units = [queue.unit_at(offset) for offset in range(queue.range.max_offset)]
+    times = sorted({unit.store_timestamp or 0 for unit in units if unit})
+    assert len(times) > 10
+    moments = sorted({each + step for each in times[:40] + times[-5:] for step in (-1, 0, 1)} | {0, times[-1] + 9999})
+    asked = [
+        (moment, boundary) for moment in moments for boundary in (None, *(() if version == "5.2.0" else BOUNDARIES))
+    ]
+    questions = [[*QUEUE, moment, boundary.upper() if boundary else None]
+                 for moment, boundary in asked]  # fmt: skip
+    answers = broker.ask(store, {"time": questions, "query": [], "look": [], "pull": []}, IN_ROCKSDB)["time"]
+    found = QueueTimes(queue, snapshot.log_bytes)
+    ours = [
+        found.boundary(moment, boundary) if boundary else found.broker(moment, parse_version(version))
+        for moment, boundary in asked
+    ]
+    assert ours == answers

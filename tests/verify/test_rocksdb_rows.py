@@ -1,4 +1,4 @@
-"""Topics, groups, offsets, index, timers, half messages and POP records in RocksDB: clean, or each fault is told."""
+"""Topics, groups, offsets, index, timers, half messages and POP records in RocksDB: clean, or each fault is found."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def test_damaged_tables_of_the_configuration(copy_of: Callable[[str], Path], pla
         damage(path)
         outcome = verify(root)
         assert outcome.verdict == "corrupt"
-        told = [finding for finding in outcome.findings if finding.code == "config.rocksdb-damaged"]
-        assert {finding.file for finding in told} == {place}
+        found = [finding for finding in outcome.findings if finding.code == "config.rocksdb-damaged"]
+        assert {finding.file for finding in found} == {place}
         path.write_bytes(before)
     assert verify(root).verdict == "clean"
 
@@ -227,9 +227,9 @@ def test_a_damaged_write_ahead_log(tmp_path: Path, copy_of: Callable[[str], Path
     data = bytearray(path.read_bytes())
     data[at] ^= 0xFF
     path.write_bytes(data)
-    told = [finding for finding in verify(root).findings if finding.code == "config.rocksdb-damaged"]
-    assert told[0].offset is not None
-    assert told[0].offset <= at
+    found = [finding for finding in verify(root).findings if finding.code == "config.rocksdb-damaged"]
+    assert found[0].offset is not None
+    assert found[0].offset <= at
     (root / "abort").touch()
     assert "config.rocksdb-damaged" in codes_of(verify(root))  # records follow: no end that a kill has torn
 
