@@ -64,10 +64,13 @@ def whole_entries(log: EntryBuilder, images: Sequence[bytes]) -> Found:
     return found
 
 
-@pytest.mark.parametrize("file_size", [FILE_SIZE, 1 << 16, 1 << 23])
-def test_all_messages(file_size: int, tmp_path: Path) -> None:
+@pytest.mark.budget(1)
+@pytest.mark.parametrize(
+    ("file_size", "records"), [(FILE_SIZE, 60), (1 << 16, 3000), pytest.param(1 << 23, 30_000, marks=pytest.mark.slow)]
+)
+def test_all_messages(file_size: int, records: int, tmp_path: Path) -> None:
     """Each message at its own offset, a blank at the end of each full file; blocks and lanes end anywhere."""
-    log = put_entries(EntryBuilder(file_size=file_size), 60 if file_size == FILE_SIZE else 30_000)
+    log = put_entries(EntryBuilder(file_size=file_size), records)
     found = scanned(files_of(log.write(tmp_path)))
     assert [each[1] for each in found if each[0] == "message"] == log.offsets
     ends = [(log.file_size * number + len(data)) for number, data in enumerate(log.files[:-1])]
