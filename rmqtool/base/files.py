@@ -1,7 +1,4 @@
-"""The one door to bytes: files opened read-only, here or on another machine, read at a position, never changed.
-
-Of files that are read again and again only some are kept open (`OpenFiles`).
-"""
+"""The one door to bytes: files opened read-only, here or on another machine, read at a position, never changed."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import errno
 import os
 import stat
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError, WrongKindError
-from rmqtool.base.limits import exhausted, open_files_at_once
+from rmqtool.base.limits import exhausted
 from rmqtool.base.paths import DirectoryEntry
 from rmqtool.base.remote_path import RemoteEntry, RemotePath
 
@@ -335,36 +331,3 @@ def unreadable(path: Path, position: int | None, error: OSError) -> RmqtoolError
         hint = "a directory belongs here; something else stands in its place"
     reason = (error.strerror or str(error)).lower()
     return UnreadableError(f"cannot read: {reason}", file=path, offset=position, hint=hint)
-
-
-_MAX_OPEN = 128  # open at once; a process may have 256 on macOS
-
-
-class OpenFiles:
-    """Opens files when they are asked for and closes the one that was not used for the longest time."""
-
-    def __init__(self, reading: ReadPolicy) -> None:
-        self._reading = reading
-        self._limit = open_files_at_once(_MAX_OPEN)
-        self._files: OrderedDict[Path, InputFile] = OrderedDict()
-
-    def get(self, path: Path) -> InputFile:
-        """The open file; raises UnreadableError."""
-        file = self._files.get(path)
-        if file is None:
-            if len(self._files) >= self._limit:
-                self._files.popitem(last=False)[1].close()
-            file = self._files[path] = self.opened(path)
-        else:
-            self._files.move_to_end(path)
-        return file
-
-    def opened(self, path: Path) -> InputFile:
-        """A file, opened."""
-        return InputFile(path, self._reading)
-
-    def close(self) -> None:
-        """Close all of them."""
-        for file in self._files.values():
-            file.close()
-        self._files.clear()

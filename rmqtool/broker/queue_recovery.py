@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rmqtool.base.files import OpenFiles
 from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.open_files import OpenFiles
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.unit_files import RECOVERED_FILES, UnitFiles, count_leading, open_units
 

@@ -16,8 +16,8 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from rmqtool.base.files import OpenFiles
 from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.open_files import OpenFiles
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.load import Loaded, load, loaded_index_files
 from rmqtool.broker.log_walk import LogEnd, LogWalks, end_of, readable_behind

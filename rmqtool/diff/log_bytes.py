@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import UnreadableError
-from rmqtool.base.files import OpenFiles
 from rmqtool.base.mapped_files import MappedFile, file_at
+from rmqtool.base.open_files import OpenFiles
 from rmqtool.diff.side import Side
 
 _BLOCK_SIZE = 4 << 20

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import UNLIMITED, OpenFiles, RateLimit
+from rmqtool.base.files import UNLIMITED, RateLimit
+from rmqtool.base.open_files import OpenFiles
 from rmqtool.base.shell import quote
 from rmqtool.base.tolerant import ReadErrors, ReadScope
 from rmqtool.findings.catalogue import finding

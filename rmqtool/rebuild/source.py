@@ -6,7 +6,8 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from rmqtool.base.files import UNLIMITED, OpenFiles
+from rmqtool.base.files import UNLIMITED
+from rmqtool.base.open_files import OpenFiles
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueName

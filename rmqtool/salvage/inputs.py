@@ -10,7 +10,8 @@ from math import gcd
 from pathlib import Path
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError
-from rmqtool.base.files import UNLIMITED, InputFile, OpenFiles, ReadPolicy
+from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
+from rmqtool.base.open_files import OpenFiles
 from rmqtool.base.tolerant import ReadErrors
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE, LOG_FILE_SIZE

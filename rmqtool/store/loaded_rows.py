@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from itertools import chain
 
-from rmqtool.base.files import UNLIMITED, OpenFiles
+from rmqtool.base.files import UNLIMITED
+from rmqtool.base.open_files import OpenFiles
 from rmqtool.store.queue_units import LoadedQueue, QueueFile, Unit
 from rmqtool.store.rocksdb_units import RocksDbUnits
 

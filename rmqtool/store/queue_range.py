@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from rmqtool.base.files import OpenFiles
+from rmqtool.base.open_files import OpenFiles
 from rmqtool.rules.versions import Version
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_minimum import SimpleQueue, batch_min_offset, end_of_batch

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqtool.base.files import UNLIMITED, OpenFiles, ReadPolicy
+from rmqtool.base.files import UNLIMITED, ReadPolicy
+from rmqtool.base.open_files import OpenFiles
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.rocksdb_rows import QUEUE_UNIT_DTYPE
 from rmqtool.store.consume_queues import Queue

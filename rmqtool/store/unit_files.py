@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.files import UNLIMITED, OpenFiles, ReadPolicy
+from rmqtool.base.files import UNLIMITED, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile, file_at
+from rmqtool.base.open_files import OpenFiles
 from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_minimum import Offsets

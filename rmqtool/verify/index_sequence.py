@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import OpenFiles
+from rmqtool.base.open_files import OpenFiles
 from rmqtool.formats.index_file import UNIT_DTYPE, UNIT_SIZE, decode_units, unit_position
 from rmqtool.rules.versions import INDEX_OF_TAGS
 from rmqtool.store.index_files import Geometry, IndexFile

@@ -10,7 +10,7 @@ import shutil
 from dataclasses import dataclass
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import OpenFiles
+from rmqtool.base.open_files import OpenFiles
 from rmqtool.base.times import rfc3339
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report

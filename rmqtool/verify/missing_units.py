@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
@@ -56,3 +59,20 @@ def is_deleted(topic: str, topics: Topics, releases: Releases) -> bool:
     if topic.startswith(LMQ_PREFIX):
         return releases.newest >= LIGHT_QUEUES_EXPIRE  # before, no broker deletes one
     return topics.names_all and topic not in topics.by_name and not is_system_topic(topic)
+
+
+def lost_by_topic(
+    led_to: Counter[QueueName], states: Mapping[QueueName, QueueProgress], topics: Topics, releases: Releases
+) -> Counter[str]:
+    """The messages that were in damage: units lead there (`led_to`), or the queue offsets around it leave them out.
+
+    Light queues count only where nothing else does, for they have what another queue has, too.
+    """
+    lost: Counter[str] = Counter()
+    for name, count in led_to.items():
+        lost[name.topic] += count
+    for name, state in states.items():
+        if state.lost > led_to[name] and (led_to[name] or not is_deleted(name.topic, topics, releases)):
+            lost[name.topic] += state.lost - led_to[name]
+    ordinary = Counter({topic: count for topic, count in lost.items() if not topic.startswith(LMQ_PREFIX)})
+    return ordinary or lost

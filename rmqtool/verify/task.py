@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rmqtool.base.files import OpenFiles, RateLimit, ReadPolicy
+from rmqtool.base.files import RateLimit, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.open_files import OpenFiles
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueName

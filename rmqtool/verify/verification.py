@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from typing import ParamSpec
@@ -18,7 +18,6 @@ from rmqtool.broker.prediction import StartPrediction
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import NEEDING_INDEX, NEEDING_QUEUES, Report, verdict_of
 from rmqtool.rules.recovery import RecoveryRules
-from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.store.commit_log import log_start
 from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.index_files import Geometry, IndexFile
@@ -36,14 +35,13 @@ from rmqtool.verify.index_duty import IndexDuty
 from rmqtool.verify.index_sequence import readable_files, tags_expected
 from rmqtool.verify.log_head import LogHead
 from rmqtool.verify.log_witnesses import ScannedLog, check_log_end
-from rmqtool.verify.missing_units import WHETHER_DELETED, is_deleted, report_missing_units
+from rmqtool.verify.missing_units import WHETHER_DELETED, lost_by_topic, report_missing_units
 from rmqtool.verify.mixed_brokers import check_hosts
 from rmqtool.verify.offset_checks import check_beginnings, check_delay_offsets, check_kind, check_offsets, check_topics
 from rmqtool.verify.part_result import PartResult, report_unreadable
 from rmqtool.verify.part_run import PartRun
 from rmqtool.verify.parts import AnyPart, index_parts, live_parts, with_index
 from rmqtool.verify.queue_leftovers import LogBounds, UnmatchedUnits
-from rmqtool.verify.queue_progress import QueueProgress
 from rmqtool.verify.read_errors import UnreadFiles
 from rmqtool.verify.record_checks import finish_end, finish_times
 from rmqtool.verify.request import EarlyEnd, VerifyRequest
@@ -300,26 +298,11 @@ class Verification:
                     check_copy(queue, snapshot.database, reader, self._report)
                 head.add_queue(queue, reader.open_files)
                 ranges[name] = queue_range(queue, self.log_start, snapshot.release, open_files=reader.open_files)
-        self.lost = self._lost_by_topic(rest.lost, total.states)
+        self.lost = lost_by_topic(rest.lost, total.states, snapshot.topics, snapshot.releases)
         if rest.beyond_files.total():
             message = f"{counted(rest.beyond_files.total(), 'message')} behind the last file, to which queues lead"
             self._report.add("commitlog.last-file-missing", message, offset=files_end)
         return ranges
-
-    def _lost_by_topic(self, led_to: Counter[QueueName], states: Mapping[QueueName, QueueProgress]) -> Counter[str]:
-        """The messages that were in damage: units lead there, or the queue offsets around it leave them out.
-
-        Light queues count only where nothing else does, for they have what another queue has, too.
-        """
-        topics, releases = self.snapshot.topics, self.snapshot.releases
-        lost: Counter[str] = Counter()
-        for name, count in led_to.items():
-            lost[name.topic] += count
-        for name, state in states.items():
-            if state.lost > led_to[name] and (led_to[name] or not is_deleted(name.topic, topics, releases)):
-                lost[name.topic] += state.lost - led_to[name]
-        ordinary = Counter({topic: count for topic, count in lost.items() if not topic.startswith(LMQ_PREFIX)})
-        return ordinary or lost
 
     def _predict(self, total: PartResult) -> None:
         if self.task.recovery is None:
