@@ -294,6 +294,7 @@ OTHER_MEANINGS = {
     "--limit": "a listing stops, a summary goes on counting",
     "--only": "diff chooses a side, verify codes",
     "--scan": "an overview counts, a query searches",
+    "--to": "filters end at a time, rebuild-cq brings queues to files or to RocksDB",
     "--trace": "query traces what it finds, a report the messages that are named",
 }
 
