@@ -25,7 +25,8 @@ BUILT = [
     *("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in", "PACKAGE.md", "README.md", "docs", "examples"),
     *("formats", "pyproject.toml", "rmqtool", "tests"),
 ]
-OPTIONAL = {"pyspark", "py4j", "rocksdict", "rmqtool"}  # extras, and ourselves
+OPTIONAL = {"deltalake", "fsspec", "hdfs_native", "pyiceberg", "pyspark", "py4j", "rocksdict"}  # extras ...
+OPTIONAL |= {"rmqtool", "typing_extensions"}  # ... ourselves, and what only type checkers ask for
 MESSAGES = 181
 """That consumers of the example store could see."""
 

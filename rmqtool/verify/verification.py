@@ -25,7 +25,7 @@ from rmqtool.store.queue_range import QueueRange, queue_range
 from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.splits import log_parts
+from rmqtool.store.splits import PART_SIZE, log_parts
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store
 from rmqtool.verify.config_witnesses import check_witnesses
 from rmqtool.verify.disk_and_time_checks import check_environment, check_times, first_records, latest_modification
@@ -216,7 +216,8 @@ class Verification:
         if self.task.live:
             of_log = live_parts(files, reader.index, is_whole=request.jobs == 1 and not is_some)
         else:
-            least = 0 if is_some else _LOG_PER_QUEUE * len(self.task.listed or ())
+            is_default = not is_some and request.part_size == PART_SIZE
+            least = _LOG_PER_QUEUE * len(self.task.listed or ()) if is_default else 0
             parts = log_parts(files, reader.reading, max(size, least), even=is_some)
             of_log = with_index(parts, reader.index, self.read_errors)
         return [*of_log, *index_parts(self.task.index_files, size)]

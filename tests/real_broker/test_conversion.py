@@ -77,7 +77,8 @@ def test_to_files(harness: Factory, golden_store: GoldenStore, tmp_path: Path, n
     oracle = stores.oracle(name)["survey"]
     assert served(survey, oracle) == served(oracle, oracle)
     batches = survey["queues"].get(BATCHES)
-    assert batches is None or [message[0] for message in batches["messages"]] == [0, 4, 8, 12, 16]
+    # The units are those that a broker derives: 5.5.0 gives such a batch for each offset that is in it.
+    assert batches is None or sorted({message[0] for message in batches["messages"]}) == [0, 4, 8, 12, 16]
     light = [len(queue["messages"]) for name, queue in survey["queues"].items() if LIGHT in name]
     assert light == [6, 6]
 
