@@ -122,6 +122,7 @@ def test_fewer_processes_where_the_system_gives_no_more(monkeypatch: pytest.Monk
         raise BlockingIOError(errno.EAGAIN, "no more")
 
     monkeypatch.setattr(os, "fork", fork)
+    monkeypatch.setattr("rmqtool.base.parallel._is_copy_safe", lambda: True)  # whatever other tests have loaded
     make = partial(Squares, os.getpid())
     with WorkerPool[int](3) as pool:
         assert not pool.workers

@@ -266,7 +266,7 @@ def as_nobody(*arguments: str | Path) -> Result:
     """Run the command line as a user who owns nothing; modules are loaded before the change."""
     code = (
         "import os, sys; import rmqtool.show.overview_text, rmqtool.show.overview_json, rmqtool.inspect.overview;"
-        "import rmqtool.inspect.registry;"
+        "import rmqtool.inspect.registry, multiprocessing.connection;"
         "import rmqtool.inspect.follow, rmqtool.scan.json_lines, rmqtool.show.message_text;"
         "import rmqtool.inspect.log_statistics, rmqtool.inspect.locate, rmqtool.commands.inspect;"
         f"from rmqtool.cli import run; os.seteuid({NOBODY});"

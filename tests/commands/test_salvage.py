@@ -157,7 +157,7 @@ def test_begins_anew(store: Path, new: Path) -> None:
     """What a run that was killed has left is removed, and it is said why nothing of it is used."""
     partial = partial_directory(new)
     partial.mkdir()
-    (partial / "salvage.lock").touch()
+    (partial / "new-store.lock").touch()
     (partial / "store").mkdir()
     assert "begins anew" in salvage(store, new).err
     assert not partial.exists()

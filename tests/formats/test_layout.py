@@ -22,6 +22,7 @@ from rmqtool.formats import (
     host,
     index_file,
     message_id,
+    rocksdb_config_rows,
     rocksdb_rows,
     timer_check,
     timer_log,
@@ -98,7 +99,8 @@ def test_every_layout_is_compared() -> None:
     """No fixed layout is left out of the comparison of the two decoders."""
     compared = [layout for layout, _, _ in FIXED_LAYOUTS]
     others = {name for name, layout in all_layouts().items() if layout not in compared}
-    of_rows = {name for name, value in vars(rocksdb_rows).items() if isinstance(value, Struct)}
+    rows = (rocksdb_rows, rocksdb_config_rows)
+    of_rows = {name for module in rows for name, value in vars(module).items() if isinstance(value, Struct)}
     assert others - of_rows == {"MessageUnit", "ConsumeQueueExtUnit"}
 
 
