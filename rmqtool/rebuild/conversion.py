@@ -77,7 +77,9 @@ class Conversion:
         return not (self.files or self.databases or self.removed)
 
     def place_of(self, table: ConfigTable) -> str:
-        """Where a table is afterwards, relative to the store."""
+        """Where a table is afterwards, relative to the store: where it was if the form stays."""
+        if not (self.files or self.databases):
+            return table.source
         if table.file == CONSUMER_OFFSET and LMQ_CONSUMER_OFFSET in self.files:
             return f"{CONFIG}/{LMQ_CONSUMER_OFFSET}"
         names = {"json": table.file, "separate": TABLES[table.file].database, "single": SINGLE, "second": SECOND}

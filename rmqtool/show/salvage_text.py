@@ -47,6 +47,9 @@ def show_derived(rebuild: RebuildPlan, console: Console, most: int | None) -> No
 
 def _show_choice(plan: SalvagePlan, choice: Choice, console: Console, most: int | None) -> None:
     chosen, log = choice.chosen, choice.log
+    if not chosen.messages:
+        _print(console, f"chosen: no message; left out: {counted(plan.records, 'message')}")
+        return
     what = f"{counted(chosen.messages, 'message')}, {byte_size(chosen.size)}, in {counted(chosen.files, 'log file')}"
     left_out = counted(plan.records - chosen.messages, "message")
     _print(console, f"chosen: {what}, from physical offset {chosen.start_offset} on; left out: {left_out}")
@@ -73,8 +76,9 @@ def _show_findings(findings: Sequence[Finding], console: Console, most: int | No
         if finding.code != _LOST:
             show_finding(console, finding)
     if lost:
-        messages = counted(sum(finding.count for finding in lost), "message")
-        _print(console, f"{messages} of these queues are lost; units that do no harm keep the offsets of the others:")
+        count = sum(finding.count for finding in lost)
+        messages = f"{counted(count, 'message')} of these queues {'is' if count == 1 else 'are'} lost"
+        _print(console, f"{messages}; units that do no harm keep the offsets of the others:")
         rows = [(finding.topic or "", finding.queue_id, finding.count) for finding in lost[:most]]
         columns: Columns = [("topic", "left"), ("queue", "right"), ("lost", "right")]
         show_table(console, table("", columns, rows))

@@ -144,6 +144,14 @@ def test_nothing_to_save(tmp_path: Path, new: Path) -> None:
     assert not new.exists()
 
 
+def test_nothing_chosen(store: Path, new: Path) -> None:
+    """Of a store that is not made it is not said where it begins, nor what it leaves behind."""
+    found = salvage(store, new, "--topic", "other")
+    assert (found.status, new.exists()) == (Exit.FINDINGS, False)
+    assert "chosen: no message; left out: " in found.out
+    assert "physical offset" not in found.out
+
+
 def test_no_space(store: Path, new: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked for before anything is written, and nothing is left of the try."""
     monkeypatch.setattr("rmqtool.transaction.system.System.free_bytes", lambda self, path: 1 << 20)

@@ -334,3 +334,10 @@ def test_as_a_command(copy_of: Callable[[str], Path], tmp_path: Path) -> None:
     assert (root / "config" / "topics.json").exists()
     for options in (("--topic", "orders"), ("--neutralise",), ("--output", tmp_path / "out"), ("--plan", plan)):
         assert rmqtool("rebuild-cq", root, "--to", "files", *options, *given).status == Exit.USAGE
+
+
+def test_tables_that_stay(copy_of: Callable[[str], Path]) -> None:
+    """Where the form is the wanted one already, each table stays in the file that it is in."""
+    found = rmqtool("rebuild-cq", copy_of("5.3.3-shop"), "--to", "files", "--dry-run")
+    assert found.status == Exit.OK
+    assert "config/lmqConsumerOffset.json  config/lmqConsumerOffset.json" in found.out
