@@ -81,10 +81,11 @@ def _jars() -> list[Path]:
     jars = sorted(Path(pyspark.__file__).with_name("jars").glob("*.jar"))
     version = next(match[1] for jar in jars if (match := re.fullmatch(r"hadoop-client-api-(.*)\.jar", jar.name)))
     group, name = _MINI_CLUSTER.split(":")
-    cluster = Path.home() / ".m2/repository" / group.replace(".", "/") / name / version / f"{name}-{version}.jar"
+    repository = Path.home() / ".m2/repository"  # Maven asks the system for the home, not HOME
+    cluster = repository / group.replace(".", "/") / name / version / f"{name}-{version}.jar"
     if not cluster.exists():
         goal = ["dependency:get", f"-Dartifact={_MINI_CLUSTER}:{version}", "-Dtransitive=false"]
-        subprocess.run([tool("mvn"), "-B", "-q", *goal], check=True, timeout=300)
+        subprocess.run([tool("mvn"), "-B", "-q", f"-Dmaven.repo.local={repository}", *goal], check=True, timeout=300)
     return [cluster, *jars]
 
 
