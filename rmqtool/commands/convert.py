@@ -138,7 +138,7 @@ def _make(
         write_conversion(plan, new.directory / COMMIT_LOG, ReadPolicy(request.limit_rate), progress.update)
     problems = carry_over([source], carried, new.directory)
     options = RebuildOptions(frozenset(["queues", "index"]), version=request.broker_version, jobs=request.jobs)
-    rebuild = derive(style, rebuild_sources(ordinary, new.directory, request.broker_conf), new, options)
+    rebuild = derive(style, source, rebuild_sources(ordinary, new.directory, request.broker_conf), new, options)
     if source.dledger_directory:
         require_derived(rebuild.findings)
         for queue in rebuild.without_messages:

@@ -4,36 +4,54 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from rmqtool.base.errors import UnreadableError, WrongKindError
+from rmqtool.base.errors import RmqtoolError, UnreadableError, WrongKindError
 from rmqtool.show.output import Style, note
 
 if TYPE_CHECKING:
     from rmqtool.rebuild.options import RebuildOptions
     from rmqtool.rebuild.plan import RebuildPlan
+    from rmqtool.rules.releases import Releases
     from rmqtool.salvage.new_store import NewStore
     from rmqtool.store.store import Store
 
 
-def derive(style: Style, sources: Iterable[Store], new: NewStore, options: RebuildOptions) -> RebuildPlan:
-    """Write queues and index of the new log, beside the queues of the first of `sources` that can be read."""
+def derive(
+    style: Style, old: Store | None, sources: Iterable[Store], new: NewStore, options: RebuildOptions
+) -> RebuildPlan:
+    """Write queues and index of the new log, beside the queues of the first of `sources` that can be read.
+
+    The rules are those of the releases that the `old` store shows: its index leads to nothing in the new log.
+    """
+    releases = _releases_of(old, options)
     *others, last = sources
     for store in others:
         try:
-            return _derive(style, store, new, options)
+            return _derive(style, store, new, options, releases)
         except (UnreadableError, WrongKindError) as error:  # noqa: PERF203 - once for each source
             note(f"the queues of {store.root} are left out: {error}")
-    return _derive(style, last, new, options)
+    return _derive(style, last, new, options, releases)
 
 
-def _derive(style: Style, store: Store, new: NewStore, options: RebuildOptions) -> RebuildPlan:
+def _releases_of(old: Store | None, options: RebuildOptions) -> Releases | None:
+    from rmqtool.store.snapshot import Snapshot
+
+    with suppress(RmqtoolError):
+        return Snapshot(old, options.version).releases if old else None
+    return None
+
+
+def _derive(
+    style: Style, store: Store, new: NewStore, options: RebuildOptions, releases: Releases | None
+) -> RebuildPlan:
     from rmqtool.rebuild.output_tree import write_output
     from rmqtool.rebuild.source import open_source
     from rmqtool.show.progress import byte_progress
 
     with byte_progress("writing queues and index", store.commit_log().size, style=style) as progress:
-        return write_output(open_source(store, options), new.empty_derived(), progress.update)
+        return write_output(open_source(store, options, releases), new.empty_derived(), progress.update)
 
 
 def owner_of(stores: Sequence[Store]) -> tuple[int, int] | None:

@@ -133,7 +133,7 @@ class Making:
         from rmqtool.store.store import open_store
 
         new = self.new
-        plan = derive(self.style, rebuild_sources(main, new.directory, self.conf), new, options)
+        plan = derive(self.style, self.stores.main, rebuild_sources(main, new.directory, self.conf), new, options)
         if plan.lost.is_lossy:
             raise ChangedError("the sources have changed while they were read: nothing is written")
         new.adopt_derived()

@@ -98,10 +98,13 @@ class RebuildSource:
         self.rows.close()
 
 
-def open_source(store: Store, options: RebuildOptions) -> RebuildSource:
-    """The source of a rebuild of a store; raises UnsupportedError for queues in RocksDB without its library."""
+def open_source(store: Store, options: RebuildOptions, releases: Releases | None = None) -> RebuildSource:
+    """The source of a rebuild of a store, by the rules of `releases`, or else of those that it shows.
+
+    Raises UnsupportedError for queues in RocksDB without its library.
+    """
     snapshot = Snapshot(store, options.version, options.limit, scope=_without_damaged_rows)
-    return source_of(snapshot, options, snapshot.releases)
+    return source_of(snapshot, options, releases or snapshot.releases)
 
 
 def source_of(snapshot: Snapshot, options: RebuildOptions, releases: Releases) -> RebuildSource:

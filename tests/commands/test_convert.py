@@ -79,6 +79,18 @@ def test_golden_stores(name: str, golden_store: GoldenStore, new: Path) -> None:
     assert not (new / NODE).exists()
 
 
+@pytest.mark.slow
+def test_the_index_is_of_the_old_release(golden_store: GoldenStore, new: Path, tmp_path: Path) -> None:
+    """Also where the first entries are gone: units of the index lead to messages of the old log alone."""
+    root = Path(shutil.copytree(golden_store("more/5.3.3-dledger"), tmp_path / "cut", copy_function=shutil.copy2))
+    min(root.glob("dledger-*/data/0*")).unlink()
+    shown = rmqtool("verify", root, "--json").document["result"]["releases"]
+    assert convert(root, new).status == Exit.OK
+    assert "index-without-tags" in shown["evidence"]
+    releases = rmqtool("verify", new, "--json").document["result"]["releases"]
+    assert (releases["oldest"], releases["newest"]) == (shown["oldest"], shown["newest"])
+
+
 def test_answers(store: Path, new: Path) -> None:
     """A dry run writes nothing; the text names what was made and what to do next."""
     planned = convert(store, new, "--json", "--dry-run")
