@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rmqtool.export.results import SplitResult
 
 
-_PATIENCE = 2.0  # seconds
+_PATIENCE = 5.0  # seconds: a machine under load lets processes wait
 _SMALL = 1 << 30
 """Bytes of log that processes of this machine export before Spark would have read the first."""
 
