@@ -225,7 +225,7 @@ def print_labelled(console: Console, head: Text, text: str, style: str = "") -> 
     lines = [visible(text)]
     if sys.stdout.isatty():
         width = max(1, console.width - head.cell_len)
-        lines = wrapped(lines[0], width)
+        lines = wrapped(lines[0], width) or lines  # a head alone, as a verdict without more to say
     for line in lines:
         console.print(Text.assemble(head, (line, style)), soft_wrap=True)
         head = Text(" " * head.cell_len)

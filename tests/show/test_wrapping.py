@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
 
-from rmqtool.show.output import note
+from rmqtool.show.output import note, print_labelled
 from rmqtool.show.wrapping import with_its_indent, wrapped
 
 WORDS = st.lists(st.text(st.sampled_from("ab中文😀é-"), min_size=1, max_size=8), max_size=30)
@@ -43,3 +45,13 @@ def test_a_command_to_paste_stays_in_one_piece() -> None:
     line = "  see what is damaged: rmqtool verify /data/rocketmq/store"
     assert with_its_indent(line, 30) == "  see what is damaged:\n  rmqtool verify /data/rocketmq/store"
     assert with_its_indent(line, None) == line
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_head_alone_is_printed(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The verdict of a clean store has nothing behind it."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
+    print_labelled(Console(width=80), Text("verdict  clean"), "")
+    assert capsys.readouterr().out == "verdict  clean\n"
