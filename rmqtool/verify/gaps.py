@@ -16,18 +16,33 @@ from rmqtool.findings.report import AROUND, NEEDING_QUEUES, Selection
 from rmqtool.formats.checkpoint import FILE_SIZE
 from rmqtool.store.checkpoint import credible, read_checkpoint
 from rmqtool.store.rocksdb import holds_rows, is_readable
-from rmqtool.store.store import CHECKPOINT, CONSUME_QUEUE_EXT, ROCKSDB_CONFIGS, SIDE_STORE, Store, holds_rocksdb
+from rmqtool.store.side_rows import POP_STORE
+from rmqtool.store.store import (
+    CHECKPOINT,
+    CONFIG,
+    CONSUME_QUEUE_EXT,
+    ROCKSDB_CONFIGS,
+    SIDE_STORE,
+    Store,
+    holds_rocksdb,
+)
+from rmqtool.verify.rocksdb_config import CONFIG_DATABASES
+from rmqtool.verify.rocksdb_files import is_database
 
 Why = Literal[
     "only", "skip", "topic", "fast", "sample", "interrupted", "time-limit", "changed", "unreadable",
     "not-supported", "empty",
 ]  # fmt: skip
-"""`changed`: by a running broker, faster than it could be read; `not-supported`: this version does not read it;
+"""`changed`: by a running broker, while it was read; `not-supported`: this version does not read it;
 `empty`: the store is empty, and may have held something."""
 
 _CHOSEN = ("only", "skip", "topic", "fast", "sample")
 _OF_OTHER_COMMANDS = ("clean.", "rebuild.", "export.")
 _IN_SIDE_STORE = {"indexRocksDBEnable": "index", "timerRocksDBEnable": "timers", "transRocksDBEnable": "transactions"}
+_CODES_OF_ROWS = {
+    SIDE_STORE: ("index.row", "timer.row", "store.half-row", "store.rocksdb-damaged"),
+    POP_STORE: ("store.pop-row", "store.rocksdb-damaged"),
+}
 _COMPACTION = "compaction"
 NODE_IS_NOT_PREDICTED = (
     "a node of a DLedger group recovers by Raft, and its leader may cut or replace the end of its log"
@@ -122,6 +137,21 @@ def gaps_of_store(store: Store, *, has_log: bool) -> Iterator[Gap]:
     if any(path.stat().st_size for path in files_below(store.root / CONSUME_QUEUE_EXT)):
         text = f"ext units of consume queues in {CONSUME_QUEUE_EXT}/, which are not compared with the messages"
         yield Gap("ext units of consume queues", "not-supported", text, ("consumequeue.",))
+
+
+def gaps_of_running(store: Store) -> Iterator[Gap]:
+    """The databases whose rows are not checked one by one while a broker writes them."""
+    if not is_readable():
+        return  # `gaps_of_store` says so
+    config = [f"{CONFIG}/{name}" for name in CONFIG_DATABASES if is_database(store.root / CONFIG / name)]
+    codes_of_config = ("config.row", "config.rocksdb-damaged", "config.swapped-offset")
+    databases: list[tuple[str, tuple[str, ...]]] = [(name, codes_of_config) for name in config]
+    for name, codes in _CODES_OF_ROWS.items():
+        if holds_rocksdb(store.root / name) and any(map(holds_rows, list_directory(store.root / name))):
+            databases.append((name, codes))
+    for name, codes in databases:
+        text = f"the rows of the RocksDB database {name}, which the running broker changes"
+        yield Gap(f"the rows of {name}", "changed", text, codes)
 
 
 def wanted(gaps: Sequence[Gap], selection: Selection) -> list[Gap]:

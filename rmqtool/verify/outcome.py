@@ -19,7 +19,15 @@ from rmqtool.store.commit_log import log_start
 from rmqtool.store.paths import TIMER_LOG
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.verify.bad_extents import UNREAD
-from rmqtool.verify.gaps import NODE_IS_NOT_PREDICTED, Gap, files_below, gaps_of_selection, gaps_of_store, wanted
+from rmqtool.verify.gaps import (
+    NODE_IS_NOT_PREDICTED,
+    Gap,
+    files_below,
+    gaps_of_running,
+    gaps_of_selection,
+    gaps_of_store,
+    wanted,
+)
 from rmqtool.verify.log_map import MapExtent, log_map, unreached
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.request import EarlyEnd
@@ -221,6 +229,8 @@ def _gaps(verification: Verification, total: PartResult, report: Report) -> Iter
     for what, text in report.doubts.items():
         yield Gap(what, "empty", text)
     yield from gaps_of_store(store, has_log=bool(task.files))
+    if task.live:
+        yield from gaps_of_running(store)
     yield from gaps_of_selection(request.selection, bodies=request.bodies)
 
 

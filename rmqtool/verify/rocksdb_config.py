@@ -28,6 +28,9 @@ from rmqtool.verify.witnesses import Witnesses
 
 _DEFAULT = "default"
 _MAX_OFFSET = (1 << 63) - 1
+CONFIG_DATABASES = (*(table.database for table in TABLES.values()), SINGLE, SECOND)
+"""The databases in `config/`, of every release."""
+
 _NAME_FIELDS = {"topicConfigTable": "topicName", "subscriptionGroupTable": "groupName"}
 
 Problem = Callable[[bytes, bytes], str | None]
@@ -35,11 +38,11 @@ Problem = Callable[[bytes, bytes], str | None]
 
 
 def check_config_databases(snapshot: Snapshot, report: Report) -> None:
-    """Check every row of every database in `config/`; without the library nothing."""
+    """Check every row of every database in `config/`; without the library, or while a broker writes, nothing."""
     store = snapshot.store
     if snapshot.holder is not None or not is_readable():
         return
-    for name in (*(table.database for table in TABLES.values()), SINGLE, SECOND):
+    for name in CONFIG_DATABASES:
         if not is_database(store.root / CONFIG / name):
             continue
         path = f"{CONFIG}/{name}"

@@ -16,7 +16,9 @@ from rmqtool.store.rocksdb import RocksDb
 from tests.changed_rocksdb import changed
 from tests.conftest import GoldenStore
 from tests.golden.rocksdb import ROCKSDB
-from tests.verify.verifying import codes_of, verify
+from tests.store.other_process import ROCKSDB as HELD
+from tests.store.other_process import another_process
+from tests.verify.verifying import codes_of, only, verify
 
 SIDE = "more/5.5.0-rocksdb-side"
 CLEAN = [name for name in ROCKSDB if not name.endswith("-twice")]
@@ -42,6 +44,31 @@ def test_sound_stores_are_clean(name: str, golden_store: GoldenStore) -> None:
         assert (checked["index.row"], checked["index.row-missing"], checked["timer.row"]) == (457, 455, 5)
     else:
         assert outcome.report.checked["config.row"] > 25
+
+
+@pytest.mark.parametrize(
+    ("name", "databases"),
+    [
+        (V1, [f"config/{name}" for name in CONFIGS]),
+        (SINGLE, ["config/metadata"]),
+        (SECOND, ["config/rdb"]),
+        (SIDE, ["rocksdbstore"]),
+        ("5.5.0-shop", []),
+    ],
+)
+def test_a_running_broker_leaves_rows_unchecked(
+    copy_of: Callable[[str], Path], name: str, databases: list[str]
+) -> None:
+    """The verdict names the databases; one without rows is nothing that is left out."""
+    store = copy_of(name)
+    with another_process(store / "rocksdbstore" / "LOCK", HELD):
+        outcome = verify(store)
+        index = verify(store, selection=only("index.row"))
+    gaps = {gap.what.removeprefix("the rows of "): gap for gap in outcome.gaps if gap.why == "changed"}
+    assert sorted(gaps) == sorted(databases)
+    assert (outcome.verdict, outcome.status) == (("unproven", 3) if databases else ("clean", 0))
+    assert [gap.what for gap in index.gaps if gap.why == "changed"] == ["the rows of rocksdbstore"] * (name == SIDE)
+    assert all(gap.hides("config.row") for what, gap in gaps.items() if what.startswith("config/"))
 
 
 def tables(directory: Path) -> list[Path]:
