@@ -26,6 +26,7 @@ _STAGED = f"{HOME}/{STAGING}"  # of a run that had changed nothing yet
 _NO_OBSTACLE: frozenset[Treatment] = frozenset(("settings", "ignored", "running", "acknowledge", "config", "none"))
 _START = "Start the broker."
 _START_ALONE = "Stop the clients, then start the broker, and set each group to where it was (below) before they start."
+_OF_DATABASES = ("config.rocksdb-damaged", "config.row", "store.rocksdb-damaged")
 _MAX_NAMED = 3  # files, findings or topics that a step names one by one
 
 
@@ -134,7 +135,7 @@ def _steps_before(
             lost=_some(tuple(dict.fromkeys(_first_part(finding.message) for finding in found.get("restore", ())))),
         )
     for finding in _one_of_each(found.get("decide", ()))[:_MAX_NAMED]:
-        yield PlanStep(f"{finding.message}: {CATALOGUE[finding.code].repair}")
+        yield PlanStep(f"{_database(finding)}{finding.message}: {CATALOGUE[finding.code].repair}")
     if "release" in found and not _has_newer_records(found):
         text = "Find out the release of the broker (its lib/ names it), and name it: starts of the releases that fit "
         yield PlanStep(f"{text}differ.", f"{diagnosis.command('verify')} --broker-version VERSION")
@@ -145,8 +146,13 @@ def _steps_before(
 
 
 def _one_of_each(findings: Sequence[Finding]) -> list[Finding]:
-    """The first finding of each message."""
-    return list({finding.message: finding for finding in reversed(findings)}.values())[::-1]
+    """The first finding of each message, in each database."""
+    return list({(_database(finding), finding.message): finding for finding in reversed(findings)}.values())[::-1]
+
+
+def _database(finding: Finding) -> str:
+    """The database that a finding is about, as the beginning of a step; people put it back or move it away."""
+    return f"{finding.file}: " if finding.file and finding.code in _OF_DATABASES else ""
 
 
 def _has_newer_records(found: Mapping[Treatment, Sequence[Finding]]) -> bool:

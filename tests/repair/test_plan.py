@@ -254,3 +254,11 @@ def test_groups_without_offsets_wait_for_theirs(store: Path, code: str) -> None:
         of = diagnosis(store, finding(code, f"no {name}", store=store, file=f"config/{name}"))
         texts = [step.text for step in plan_of(of, repairs_of(of)).steps]
         assert any(text.startswith("Stop the clients, then start") for text in texts) == alone
+
+
+def test_a_step_for_people_names_each_place(store: Path) -> None:
+    """Two databases with the same damage are two steps."""
+    places = ("config/topics", "config/consumerOffsets")
+    of = diagnosis(store, *(finding("config.rocksdb-damaged", "CURRENT", store=store, file=place) for place in places))
+    texts = [step.text for step in plan_of(of, repairs_of(of)).steps]
+    assert [text.split(": CURRENT: Put the whole directory back")[0] for text in texts[:2]] == list(places)
