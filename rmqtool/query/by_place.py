@@ -107,6 +107,9 @@ def _why_inside(snapshot: Snapshot, physical_offset: int) -> tuple[str, bool]:
         before = event if not isinstance(event, RecordRun) else event[len(event) - 1 :]
     if isinstance(before, RecordRun):
         return f"no record begins at offset {physical_offset}; one begins at {before.physical_offset}", False
+    first = mapped.start_offset + mapped.header_size
+    if before is None and physical_offset < first:
+        return f"at offset {physical_offset} is the header of a DLedger entry, whose record begins at {first}", False
     if before is None or isinstance(before, Blank):
         return f"at offset {physical_offset} is the rest of a file behind its last record", False
     meaning = REASON_MEANINGS[before.reason]
