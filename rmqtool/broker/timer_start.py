@@ -25,7 +25,7 @@ from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
 from rmqtool.store.queue_units import find_queue
 from rmqtool.store.rocksdb import RocksDb, holds_rows
 from rmqtool.store.rocksdb_queues import NO_UNIT, QueueDatabase
-from rmqtool.store.store import CONFIG, SIDE_STORE, Store, holds_rocksdb
+from rmqtool.store.store import CONFIG, SIDE_STORE, Store, is_rocksdb_directory
 from rmqtool.store.timer_wheel import newest_wheel, slots_lead_to
 from rmqtool.store.unit_files import count_leading, open_units
 
@@ -127,7 +127,7 @@ def is_timer_elsewhere(store: Store) -> bool:
 def _are_in_rocksdb(store: Store) -> bool:
     """Whether timers are in RocksDB, though no broker.conf says so; without the library, whether any row is there."""
     directory = store.root / SIDE_STORE
-    if not holds_rocksdb(directory):
+    if not is_rocksdb_directory(directory):
         return False
     try:
         with RocksDb(directory) as database:

@@ -141,6 +141,14 @@ def test_damaged_tables_of_index_and_timers(copy_of: Callable[[str], Path], plac
         path.write_bytes(before)
 
 
+@pytest.mark.parametrize("name", ["CURRENT", "MANIFEST-000005"])
+def test_timers_of_a_database_that_does_not_open(copy_of: Callable[[str], Path], name: str) -> None:
+    """They are still there, and not in the timer log: nothing says that they would come twice."""
+    root = copy_of(SIDE)
+    (root / "rocksdbstore" / name).unlink()
+    assert codes_of(verify(root)) == {"store.rocksdb-damaged"}
+
+
 @pytest.mark.parametrize(
     ("database", "family", "key", "value", "why"),
     [
