@@ -20,6 +20,7 @@ from rmqtool.store.consume_queues import Queue
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET
 from rmqtool.store.index_files import IndexFile
 from rmqtool.store.rocksdb import is_readable
+from rmqtool.store.rocksdb_config import config_database
 from rmqtool.store.store import CONFIG, Store, rocksdb_configs
 
 _INSPECTED_WITH: Mapping[str, str] = {
@@ -168,6 +169,11 @@ def index_finding(store: Store, file: IndexFile) -> Finding:
 def offset_findings(store: Store, file: ConfigFile) -> Iterator[Finding]:
     """Consumer offsets that are not there or cannot be read, by the rules of `ConfigManager#load`."""
     if file.problem is None:
+        return
+    database = config_database(store, CONSUMER_OFFSET) if file.path is None else None
+    if database:
+        message = f"consumer offsets cannot be read ({file.problem}); none are shown"
+        yield finding("config.rocksdb-damaged", message, store=store.root, file=store.relative(database))
         return
     shown = f"shown: {store.relative(file.path)}" if file.path else "none are shown"
     effect = None

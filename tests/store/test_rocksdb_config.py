@@ -11,6 +11,7 @@ import pytest
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store import rocksdb_config
 from rmqtool.store.consumer_offsets import load_offsets
+from rmqtool.store.file_findings import offset_findings
 from rmqtool.store.rocksdb_config import config_database, load_table
 from rmqtool.store.store import open_store
 from rmqtool.store.topics import load_topics
@@ -97,6 +98,9 @@ def test_a_database_that_cannot_be_read(store: Path) -> None:
     file = load_offsets(open_store(store)).file
     assert file.path is None
     assert "RocksDB cannot read it" in str(file.problem)
+    [told] = offset_findings(open_store(store), file)
+    assert (told.code, told.file) == ("config.rocksdb-damaged", "config/consumerOffsets")
+    assert ".bak" not in told.effect
 
 
 def test_without_the_library_the_file_counts(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
