@@ -60,6 +60,7 @@ MAKE: Mapping[str, Callable[[Path], object]] = {
     "store.interrupted-run": lambda store: (store / ".rmqtool/staging").mkdir(parents=True),
     "store.version-ambiguous": _expired,
     "config.rocksdb": lambda store: write(store / "config/rdb/CURRENT"),
+    "config.rocksdb-damaged": lambda store: write(store / "config/consumerOffsets/CURRENT"),
     "config.consumer-offset": lambda store: write(store / "config/consumerOffset.json", b"{"),
     "commitlog.stray": lambda store: write(store / LOG / "a note.txt"),
     "commitlog.stray-directory": lambda store: log_file(store, 9).mkdir(),
