@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.base.byte_size import byte_size
-from rmqtool.show.export_text import counted, show_line
+from rmqtool.findings.finding import counted
+from rmqtool.show.export_text import show_line
 from rmqtool.show.output import Style, note
 
 if TYPE_CHECKING:

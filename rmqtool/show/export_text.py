@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rmqtool.base.byte_size import byte_size
-from rmqtool.findings.finding import Finding
+from rmqtool.findings.finding import Finding, counted
 from rmqtool.scan.events import REASON_MEANINGS
 from rmqtool.show.output import Style, print_labelled, show_finding
 
@@ -84,15 +84,10 @@ def _show_losses(console: Console, exported: Exported) -> None:
     ):
         if problems.count:
             offsets = ", ".join(map(str, problems.physical_offsets[:_MAX_EXAMPLES]))
-            bodies = counted(problems.count, "body", "bodies")
+            bodies = f"{problems.count} {'body' if problems.count == 1 else 'bodies'}"
             show_line(console, "wrong", f"{bodies} {text}; physical offsets {offsets}", "bold red")
 
 
 def show_line(console: Console, label: str, text: str, style: str = "") -> None:
     """Print a line of a result with its label."""
     print_labelled(console, Text(f"{label:<{_LABEL}} ", style="dim"), text, style)
-
-
-def counted(count: int, one: str, several: str = "") -> str:
-    """``1 file``, ``2 files``."""
-    return f"{count} {one if count == 1 else several or one + 's'}"
