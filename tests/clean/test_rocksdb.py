@@ -17,7 +17,7 @@ from rmqtool.rules.versions import NEWEST, Version, parse_version
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import LogBuilder
-from tests.changed_rocksdb import manifest_cut, unit_value, write_queues
+from tests.changed_rocksdb import changed, manifest_cut, unit_key, unit_value, write_queues
 from tests.clean.planning import FOUR, HOUR, planned, set_mtime
 from tests.commands.running import rmqtool
 from tests.golden import stores
@@ -112,6 +112,22 @@ def test_rows_of_files_that_are_gone(tmp_path: Path) -> None:
     assert later is not None
     assert (rows.now, list(rows.dropped), rows.left) == (4, [4], 0)
     assert (later.now, list(later.dropped), later.left) == (4, [0], 4)
+
+
+@pytest.mark.parametrize(("taken", "attributes", "left"), [((0,), {}, 3), ((0, 2), {"queue.type": "BatchCQ"}, 2)])
+def test_rows_that_an_earlier_compaction_left(
+    tmp_path: Path, taken: tuple[int, ...], attributes: dict[str, str], left: int
+) -> None:
+    """They do not begin at 0; in a batch queue not every offset has one."""
+    root = store_of(tmp_path, "orders", stale=4)
+    with changed(root / "consumequeue") as families:
+        for offset in taken:
+            del families["default"][unit_key("orders", 0, offset)]
+    topic = {"topicName": "orders", "readQueueNums": 1, "writeQueueNums": 1, "attributes": attributes}
+    (root / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": {"orders": topic}}))
+    rows = losses(root, now=FOUR + 2 * HOUR).rows
+    assert rows is not None
+    assert rows.now == left
 
 
 @pytest.mark.parametrize(("version", "dropped"), [("5.3.3", 0), ("5.3.4", 12), ("5.5.0", 12)])
