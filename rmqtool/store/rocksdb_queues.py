@@ -157,6 +157,14 @@ class QueueDatabase:
         unit = self._unit_from(queue, low, self.lasts[queue].queue_offset + 1)
         return unit[0] if unit else self.lasts[queue].queue_offset + 1
 
+    def rows_below(self, queue: QueueKey, log_min_offset: int, *, has_gaps: bool) -> int:
+        """Rows of a queue that lead below `log_min_offset`; `has_gaps`: not every queue offset has a row."""
+        first = self._unit_from(queue, 0, _MAX_OFFSET)
+        if first is None or first[1] >= log_min_offset:
+            return 0
+        stop = self.first_live(queue, log_min_offset)
+        return len(self.units(queue, first[0], stop).offsets) if has_gaps else stop - first[0]
+
     def _unit_from(self, queue: QueueKey, first: int, stop: int) -> tuple[int, int] | None:
         """The queue offset and physical offset of the first unit from `first` to before `stop`; None without one."""
         rows = self.units(queue, first, stop, most=1)

@@ -119,6 +119,11 @@ class Snapshot:
         in_rocksdb = list_rocksdb_queues(self.database, self._scope)
         return (*in_files, *(queue for queue in in_rocksdb if (queue.topic, queue.queue_id) not in names))
 
+    @cached_property
+    def has_queues_twice(self) -> bool:
+        """Whether queues are in files and in RocksDB, as a broker leaves them that writes both."""
+        return self.database is not None and any(queue.database is None for queue in self.queues)
+
     @property
     def leaves_queues_out(self) -> bool:
         """Whether queues may be in RocksDB that are not read, without the library."""

@@ -32,12 +32,13 @@ def planned(
     conf: BrokerConf | None = None,
     all_runs: bool = False,
     first_in_use: bool = False,
+    is_manual: bool = False,
     **settings: str,
 ) -> CleanPlan:
     """A plan with disks of `percent`, in UTC."""
     facts = take_snapshot(open_store(root, conf), version, percent / 100)
     found = settings_of(conf.settings if conf else {}, settings, facts.snapshot.release)
-    rules = Rules(found, facts.snapshot.release, timezone.utc, first_in_use=first_in_use)
+    rules = Rules(found, facts.snapshot.release, timezone.utc, manual=is_manual, first_in_use=first_in_use)
     return plan(facts, rules, now, all_runs=all_runs)
 
 

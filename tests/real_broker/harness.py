@@ -92,11 +92,13 @@ class Harness:
         self.user = user
         class_path(version)
 
-    def write(self, root: Path, scenario: str, writing_s: float = _WRITING_S) -> None:
+    def write(
+        self, root: Path, scenario: str, writing_s: float = _WRITING_S, settings: dict[str, str] | None = None
+    ) -> None:
         """Write the store of `scenario` into the empty directory `root`; `writing_s` is when ``killed`` is killed."""
         if scenario not in scenarios(self.version):
             raise ValueError(f"{self.version} cannot write the scenario {scenario}")
-        settings = dledger_settings() if scenario == "dledger" else _MORE_SETTINGS.get(scenario)
+        settings = settings or (dledger_settings() if scenario == "dledger" else _MORE_SETTINGS.get(scenario))
         with self._jvm(["write", str(root), _WRITTEN_AS.get(scenario, scenario)], settings) as jvm:
             if scenario.endswith("killed"):
                 jvm.wait_ready()
@@ -155,6 +157,15 @@ class Harness:
                 jvm.finish()
             answers: dict[str, Any] = json.loads(Path(f"{file}.answers").read_bytes())
             return answers
+
+    def filter_rows(self, root: Path, settings: dict[str, str]) -> int:
+        """Let the store at `root` clean itself and its queues in RocksDB once; where its log begins then."""
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            file = Path(scratch, "answer.json")
+            with self._jvm(["filter", str(root), str(file)], settings) as jvm:
+                jvm.finish()
+            minimum: int = json.loads(file.read_bytes())["min_offset"]
+            return minimum
 
     def judge(self, roots: Sequence[Path]) -> list[dict[str, Any]]:
         """Start on each of `roots` itself, whatever state it is in: what the start did, or why there was none."""
