@@ -45,7 +45,7 @@ def _inflate(body: bytes) -> bytes:
     fast = isal_zlib.decompressobj()
     try:
         plain = fast.decompress(body, MAX_BODY_SIZE + 1)
-    except isal_zlib.error:
+    except isal_zlib.error:  # type: ignore[misc]  # its stub calls the class an exception
         return _inflate_by_zlib(body)
     return plain if fast.eof or len(plain) > MAX_BODY_SIZE else _inflate_by_zlib(body)
 
