@@ -48,15 +48,24 @@ class RocksDbRecovery:
         """Physical offset behind the last record that was dispatched."""
         return self.database.dispatched_end or 0
 
-    def changes(self, files: Sequence[MappedFile], mode: Mode, base: int, log_end: int) -> Iterator[QueueChange]:
-        """The queues that a start changes which dispatches the log from `base` on and ends it at `log_end`."""
-        new = self._new_rows(files, self._dispatched_from(mode, base), log_end)
+    def changes(
+        self, files: Sequence[MappedFile], first_made: int, log_end: int, *, cut: int | None = None
+    ) -> Iterator[QueueChange]:
+        """The queues that a start changes which ends the log at `log_end`, and makes rows from `first_made` on.
+
+        `cut` is where rows are cut, when that is not the end of the log.
+        """
+        new = self._new_rows(files, first_made, log_end)
         for name in sorted(new.keys() | {QueueName(*key) for key in self.database.lasts}):
-            change = self._change(name, new.get(name, _NewRows()), log_end)
+            change = self._change(name, new.get(name, _NewRows()), log_end if cut is None else cut)
             if change.lost or change.dispatched or change.truncated:
                 yield change
 
-    def _dispatched_from(self, mode: Mode, base: int) -> int:
+    def unchanged(self, name: QueueName) -> QueueChange:
+        """A queue that a start leaves as it is."""
+        return self._change(name, _NewRows(), MAX_OFFSET)
+
+    def dispatched_from(self, mode: Mode, base: int) -> int:
         """Where the first record begins that gets its row; a clean start takes only those behind the end."""
         if mode == "abnormal":
             return base
@@ -102,4 +111,5 @@ class RocksDbRecovery:
             before.max_offset - end,
             new.made,
             new.lost,
+            in_rocksdb=True,
         )

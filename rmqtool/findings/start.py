@@ -129,8 +129,14 @@ STARTS = (
         versions=(
             ("5.2.0 to 5.3.4", "after a crash makes them again from where they end, however far back."),
             ("5.4.0 and later", "looks at the last commitLogRecoverMaxNum files, 10 by default."),
+            (
+                "with rocksdbCQDoubleWriteEnable",
+                "begins where queues in files need it; 5.3.4 and later at most "
+                "combineCQMaxExtraSearchCommitLogFiles log files earlier, 3 by default. Consumers read the files.",
+            ),
         ),
-        repair="Before the broker starts, put commitLogRecoverMaxNum=1000000 into broker.conf: it then makes all of "
+        repair="Before the broker starts, put commitLogRecoverMaxNum=1000000 into broker.conf, and where queues are "
+        "written twice combineCQMaxExtraSearchCommitLogFiles=1000000: it then makes all of "
         "them again. After such a start they are missing (consumequeue.missing-unit), and only queues written anew "
         "from the log bring them back.",
     ),

@@ -13,8 +13,6 @@ def is_derived(start: StartPrediction | None, name: QueueName, first_offset: int
     """
     if start is None or start.refuses or start.mode != "abnormal":
         return False
-    return any(
-        change.min_offset <= first_offset and change.max_offset == next_offset
-        for change in start.queues
-        if (change.topic, change.queue_id) == name
-    )
+    here = [change for change in start.queues if (change.topic, change.queue_id) == name]
+    in_files = [change for change in here if not change.in_rocksdb]
+    return any(change.min_offset <= first_offset and change.max_offset == next_offset for change in in_files or here)

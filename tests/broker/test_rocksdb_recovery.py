@@ -63,7 +63,8 @@ def test_without_any_row(version: str, number: int, log: LogBuilder, tmp_path: P
     """Four of fourteen files are not looked at since 5.4.0."""
     start = predict(flushed(log, tmp_path, 0), version)
     assert start.queues == [
-        QueueChange("simple", "orders", queue, 0, 0, number, 28, 0, 28 - number, number) for queue in range(QUEUES)
+        QueueChange("simple", "orders", queue, 0, 0, number, 28, 0, 28 - number, number, True)
+        for queue in range(QUEUES)
     ]
 
 
@@ -100,7 +101,7 @@ def test_ends_behind_the_log_are_moved_back(log: LogBuilder, tmp_path: Path) -> 
         value = with_fields(families["default"][unit_key("orders", 1, 27)], physical_offset=log.end)
         families["default"][unit_key("orders", 1, 28)] = value
         families["offset"][max_key("orders", 1)] = end_value(log.end, 28)
-    assert predict(store, "5.5.0").queues == [QueueChange("simple", "orders", 1, 0, 29, 0, 28, 1, 0)]
+    assert predict(store, "5.5.0").queues == [QueueChange("simple", "orders", 1, 0, 29, 0, 28, 1, 0, 0, True)]
 
 
 def test_it_is_a_finding_with_its_setting(log: LogBuilder, tmp_path: Path) -> None:

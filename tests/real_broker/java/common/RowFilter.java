@@ -34,6 +34,12 @@ final class RowFilter {
 
     /** The store of queues in RocksDB: the only one, or the second. */
     private static Object inRocksDb(DefaultMessageStore store) throws Exception {
+        try {
+            Object second = Reflection.inherited(store, "rocksDBMessageStore");
+            store = second == null ? store : (DefaultMessageStore) second;
+        } catch (NoSuchFieldException other) {
+            // 5.3.1 to 5.3.3 only
+        }
         Object queues = store.getClass().getMethod("getQueueStore").invoke(store);
         if (!queues.getClass().getSimpleName().startsWith("Combine")) {
             return queues;
