@@ -84,6 +84,7 @@ class QueueDatabase:
         bounds: dict[str, dict[QueueKey, LastUnit]] = {"max": {}, "min": {}}
         dispatched, bad = None, []
         keys, values = self.rows.some_rows(_ENDS, b"", b"\xff" * 5, _MAX_OFFSET)
+        self.rows.check_count(_ENDS, len(keys))
         for key, value in zip(keys, values, strict=True):
             try:
                 row = queue_bound(key, value)
