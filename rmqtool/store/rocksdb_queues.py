@@ -170,6 +170,7 @@ class QueueDatabase:
             return 0
         stop = self.first_live(queue, log_min_offset)
         return len(self.units(queue, first[0], stop).offsets) if has_gaps else stop - first[0]
+
     def physical_offset(self, queue: QueueKey, queue_offset: int) -> int | None:
         """The physical offset in the unit at a queue offset; None without a row."""
         unit = self._unit_from(queue, queue_offset, queue_offset + 1)
