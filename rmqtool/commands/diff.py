@@ -13,7 +13,7 @@ from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.files import RateLimit
 from rmqtool.commands.filter_options import filter_options, filter_words
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.options import global_options, store_options
+from rmqtool.commands.options import global_options, spark_options, store_options
 from rmqtool.commands.redact_options import redact_options
 from rmqtool.commands.store_path import StorePath
 from rmqtool.rules.broker_conf import BrokerConf
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rmqtool.scan.filters import Filters
     from rmqtool.scan.redaction import Redaction
 
-_SPARK = {"spark.driver.memory": "2g"}  # rows are sorted in the JVM
+_LOCAL_SPARK = {"spark.driver.memory": "2g"}  # rows are sorted in the JVM
 
 _EPILOG = examples_and_statuses(
     (
@@ -60,6 +60,7 @@ class _Request:
     filters: Filters
     engine: str
     master: str | None
+    conf: dict[str, str]
     redaction: Redaction | None
     broker_version: Version | None
     broker_conf: BrokerConf
@@ -75,8 +76,8 @@ class _Request:
         given += ["--engine"] if self.engine != "local" else []
         if given and not self.by_message:
             raise UsageError(f"{given[0]} needs --by-message: logs are compared whole, byte by byte")
-        if self.master and self.engine != "spark":
-            raise UsageError("--master needs --engine spark")
+        if (self.master or self.conf) and self.engine != "spark":
+            raise UsageError("--master and --conf are for --engine spark")
 
 
 @click.command("diff", cls=HelpPage, epilog=_EPILOG)
@@ -105,7 +106,7 @@ class _Request:
     show_default=True,
     help="With --by-message: this machine, or Spark for stores of terabytes.",
 )
-@click.option("--master", metavar="URL", help="Spark's master. Default: local[*], all cores of this machine.")
+@spark_options
 @redact_options
 @store_options
 @global_options
@@ -193,7 +194,8 @@ def _compare_on_spark(style: Style, request: _Request, a: Side, b: Side) -> Mess
 
     with byte_progress("comparing messages", a.end - a.start + b.end - b.start, style=style) as progress:
         progress.wait_for("comparing with Spark")
-        with spark_context(request.master, _SPARK if request.master is None else {}) as context:
+        settings = {**({} if request.master else _LOCAL_SPARK), **request.conf}
+        with spark_context(request.master, settings) as context:
             paths = os.path.abspath(request.a), os.path.abspath(request.b)
             conf = request.broker_conf.path
             found = compare_multisets(context, paths, request.filters, conf, request.limit)
