@@ -16,8 +16,8 @@ from rmqtool.rules.versions import parse_version
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.clean.planning import planned
+from tests.real_broker.cleaning import age
 from tests.real_broker.harness import Harness
-from tests.real_broker.test_cleaner import age
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 IN_ROCKSDB = {"storeType": "defaultRocksDB"}
