@@ -17,14 +17,14 @@ from rmqtool.base import files
 def forbidden(*paths: Path) -> Iterator[None]:
     """None of the files can be opened."""
     names = {str(path) for path in paths}
-    open_read_only = files._open_read_only
+    open_read_only = files.open_read_only
 
-    def open_others(path: Path) -> int:
+    def open_others(path: Path, more_flags: int = 0) -> int:
         if str(path) in names:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        return open_read_only(path)
+        return open_read_only(path, more_flags)
 
-    with patch.object(files, "_open_read_only", open_others):
+    with patch.object(files, "open_read_only", open_others):
         yield
 
 

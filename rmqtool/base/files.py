@@ -80,7 +80,7 @@ class InputFile:
             self._open_remote(path)
             return
         with _Reported(path):
-            self._fd = _open_read_only(path)
+            self._fd = open_read_only(path)
         try:
             with _Reported(path):
                 self.size = self._check_kind()
@@ -285,9 +285,10 @@ def _is_zero(data: bytes) -> bool:
     return data == _ZEROS[: len(data)]
 
 
-def _open_read_only(path: Path) -> int:
+def open_read_only(path: Path, more_flags: int = 0) -> int:
+    """A descriptor of a file, whose access time stays where that is possible; raises OSError."""
     # O_NONBLOCK: a stray named pipe must not make us wait. It changes nothing for regular files.
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | more_flags
     try:
         return os.open(path, flags | _NO_ATIME)
     except PermissionError:

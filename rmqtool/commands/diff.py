@@ -13,7 +13,7 @@ from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.files import RateLimit
 from rmqtool.commands.filter_options import filter_options, filter_words
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.options import global_options, store_options
+from rmqtool.commands.options import global_options, spark_options, store_options
 from rmqtool.commands.redact_options import redact_options
 from rmqtool.commands.store_path import StorePath
 from rmqtool.rules.broker_conf import BrokerConf
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rmqtool.scan.filters import Filters
     from rmqtool.scan.redaction import Redaction
 
-_SPARK = {"spark.driver.memory": "2g"}  # rows are sorted in the JVM
+_LOCAL_SPARK = {"spark.driver.memory": "2g"}  # rows are sorted in the JVM
 
 _EPILOG = examples_and_statuses(
     (
@@ -60,6 +60,7 @@ class _Request:
     filters: Filters
     engine: str
     master: str | None
+    conf: dict[str, str]
     redaction: Redaction | None
     broker_version: Version | None
     broker_conf: BrokerConf
@@ -75,8 +76,8 @@ class _Request:
         given += ["--engine"] if self.engine != "local" else []
         if given and not self.by_message:
             raise UsageError(f"{given[0]} needs --by-message: logs are compared whole, byte by byte")
-        if self.master and self.engine != "spark":
-            raise UsageError("--master needs --engine spark")
+        if (self.master or self.conf) and self.engine != "spark":
+            raise UsageError("--master and --conf are for --engine spark")
 
 
 @click.command("diff", cls=HelpPage, epilog=_EPILOG)
@@ -105,7 +106,7 @@ class _Request:
     show_default=True,
     help="With --by-message: this machine, or Spark for stores of terabytes.",
 )
-@click.option("--master", metavar="URL", help="Spark's master. Default: local[*], all cores of this machine.")
+@spark_options
 @redact_options
 @store_options
 @global_options
@@ -115,12 +116,13 @@ def diff(style: Style, /, **given: Any) -> Exit:
 
     A and B are directories that broker.conf calls storePathRootDir. The logs of one broker are the same byte by byte
     up to where they part: that place is found, and what only one of them has. A store that a broker runs on is compared
-    up to its end as it is now. Nothing in the stores is changed. With --by-message the stores of different brokers are
+    up to its end as it is now. A DLedger store and the ordinary one that convert made of it are compared message by
+    message, in their order. Nothing in the stores is changed. With --by-message the stores of different brokers are
     compared, after a migration or a replay: which messages does one have that the other has not?
     """
     from rmqtool.diff.side import side_of
     from rmqtool.store.snapshot import Snapshot
-    from rmqtool.store.store import open_store, require_plain_log
+    from rmqtool.store.store import open_store
 
     request = _Request(**given)
     style.store = str(request.a)
@@ -128,8 +130,9 @@ def diff(style: Style, /, **given: Any) -> Exit:
     rate = request.limit_rate
     rates = [RateLimit(max(1, rate.bytes_per_second // 2)) if rate else None for _ in range(2)]
     stores = [open_store(path, request.broker_conf) for path in (request.a, request.b)]
-    for store in stores:
-        require_plain_log(store, "diff")
+    nodes = [store for store in stores if store.dledger_directory]
+    if request.fast and len(nodes) == 1:
+        raise UsageError("--fast compares offsets, and those of a DLedger log are not those of a plain one")
     snapshots = [Snapshot(store, request.broker_version, rate) for store, rate in zip(stores, rates, strict=True)]
     sides = side_of("a", snapshots[0]), side_of("b", snapshots[1])
     return _by_message(style, request, *sides) if request.by_message else _by_offset(style, request, *sides)
@@ -141,7 +144,8 @@ def _by_offset(style: Style, request: _Request, a: Side, b: Side) -> Exit:
     from rmqtool.show.diff_text import show_diff
     from rmqtool.show.progress import byte_progress
 
-    size = max(0, min(a.end, b.end) - max(a.start, b.start))
+    is_moved = (a.node is None) != (b.node is None)
+    size = a.end - a.start if is_moved else max(0, min(a.end, b.end) - max(a.start, b.start))
     with byte_progress("comparing the logs", size, style=style) as progress:
         comparison = compare(a, b, DiffRequest(request.fast, request.only, request.limit), progress.update)
     if request.redaction is not None:
@@ -190,7 +194,8 @@ def _compare_on_spark(style: Style, request: _Request, a: Side, b: Side) -> Mess
 
     with byte_progress("comparing messages", a.end - a.start + b.end - b.start, style=style) as progress:
         progress.wait_for("comparing with Spark")
-        with spark_context(request.master, _SPARK if request.master is None else {}) as context:
+        settings = {**({} if request.master else _LOCAL_SPARK), **request.conf}
+        with spark_context(request.master, settings) as context:
             paths = os.path.abspath(request.a), os.path.abspath(request.b)
             conf = request.broker_conf.path
             found = compare_multisets(context, paths, request.filters, conf, request.limit)

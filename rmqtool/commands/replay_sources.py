@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.base.errors import RmqtoolError, UsageError
+from rmqtool.base.byte_size import byte_size
+from rmqtool.base.errors import NotAStoreError, RmqtoolError, UsageError
 from rmqtool.show.output import note
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from rmqtool.scan.filters import Filters
     from rmqtool.store.snapshot import Snapshot
 
+_EXPECTED = "neither a store (a directory with commitlog/), nor the directory or a Parquet file of an export"
+_NAMES_FOUND = 4  # of a directory, that are shown
 _MOST_DELAYED = 1_000_000  # messages that wait, whose times are kept in memory
 
 
@@ -63,7 +66,10 @@ def _of_store(wanted: Wanted, rewriting: Rewriting) -> Iterator[Selection]:
     from rmqtool.store.store import open_store
 
     given = wanted.given
-    store = open_store(wanted.path, given["broker_conf"])
+    try:
+        store = open_store(wanted.path, given["broker_conf"])
+    except NotAStoreError as error:
+        raise NotAStoreError(f"{_EXPECTED}; found: {_found(wanted.path)}", file=wanted.path, hint=error.hint) from error
     snapshot = Snapshot(store, given["broker_version"], given["limit_rate"])
     rate = given["limit_rate"].bytes_per_second if given["limit_rate"] else None
     filters, unconsumed = wanted.filters, None
@@ -140,6 +146,21 @@ def _due(snapshot: Snapshot) -> dict[int, int]:
     if len(due) >= _MOST_DELAYED:
         raise UsageError(f"more than {_MOST_DELAYED} messages wait: send those of fewer topics at once")
     return due
+
+
+def _found(path: Path) -> str:
+    """What a path is that is neither store nor export."""
+    from rmqtool.base.files import list_directory
+    from rmqtool.inspect.file_kind import detect_kind, name_of
+
+    if path.is_dir():
+        names = [entry.name for entry in list_directory(path)]
+        more = f" and {len(names) - _NAMES_FOUND} more" if len(names) > _NAMES_FOUND else ""
+        return f"a directory with {', '.join(names[:_NAMES_FOUND])}{more}" if names else "an empty directory"
+    if not path.is_file():
+        return "neither a file nor a directory"
+    kind = detect_kind(path)
+    return name_of(kind) if kind else f"a file of {byte_size(path.stat().st_size)} that is no Parquet file"
 
 
 def _note_without_offset(unconsumed: Any, snapshot: Snapshot) -> None:

@@ -13,7 +13,7 @@ from rmqtool.formats.message import parse_message
 from rmqtool.formats.message_id import format_message_id
 from rmqtool.formats.properties import UNIQUE_KEY, decode_properties
 from rmqtool.replay import codes
-from rmqtool.replay.codes import refusal
+from rmqtool.replay.codes import look_up_refusal, refusal
 from rmqtool.replay.connection import Connection, Security
 from rmqtool.replay.errors import PeerError
 from rmqtool.replay.frames import Request, Response
@@ -268,7 +268,7 @@ def _copies(broker: str, address: str, sought: Sought, response: Response) -> It
     if response.code == codes.QUERY_NOT_FOUND:
         return
     if response.code != codes.SUCCESS:
-        raise refusal(response, f"{broker}: a look-up in {sought.topic}")
+        raise look_up_refusal(response, f"{broker}: a look-up in {sought.topic}")
     data = response.body
     while data:
         size = int.from_bytes(data[:_SIZE_WIDTH], "big")

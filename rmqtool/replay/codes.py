@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from rmqtool.replay.errors import RefusedError
@@ -43,13 +44,17 @@ _MEANINGS: Mapping[int, str] = {
     26: "the broker does not have this consumer group",
     FLOW_CONTROL: "the broker limits how much may be sent",
 }
-_NOT_SIGNED = ("AclException", "signature", "accessKey", "access key", "whitelist", "SecretKey")
+_NOT_SIGNED = re.compile(
+    r"AclException|signature|accessKey|access key|whitelist|SecretKey|username cannot be null|^User:\S+ is not found"
+)
 _SIGN = "name a file with accessKey and secretKey that may write: --acl-file tools.yml"
+_MAY_NOT_READ = "let the key read the topic, too (SUB, mqadmin updateAcl), or send without looking up: --no-look-up"
 _HINTS: Mapping[int, str] = {
     SYSTEM_BUSY: "send more slowly: --rate 100/s",
     MESSAGE_ILLEGAL: "raise maxMessageSize of the broker, or leave the message out",
     SERVICE_NOT_AVAILABLE: "its disk is full (CL, CQ: how full), or it is a slave or shuts down: see its store.log",
-    NO_PERMISSION: "the topic or the broker may be read only (mqadmin updateTopicPerm), or the key may not write",
+    NO_PERMISSION: "the topic or the broker may be read only (mqadmin updateTopicPerm), "
+    "or the key may not write (mqadmin updateAcl)",
     TOPIC_NOT_EXIST: "make the topic on the target first (mqadmin updateTopic)",
     26: "make the group on the target first (mqadmin updateSubGroup)",
 }
@@ -62,7 +67,15 @@ def refusal(response: Response, what: str) -> RefusedError:
     remark = remark if len(remark) <= _LONGEST_REMARK else f"{remark[:_LONGEST_REMARK]}..."
     meaning = _MEANINGS.get(response.code, "it is refused")
     hint = _HINTS.get(response.code)
-    if any(word in remark for word in _NOT_SIGNED):
+    if _NOT_SIGNED.search(remark):
         meaning, hint = "the access key or its signature is not accepted", _SIGN
     said = f": {remark}" if remark else ""
     return RefusedError(f"{what}: {meaning} (code {response.code}{said})", response.code, response.remark, hint=hint)
+
+
+def look_up_refusal(response: Response, what: str) -> RefusedError:
+    """The error for a look-up that is refused: it takes another permission than a message that is sent."""
+    error = refusal(response, what)
+    if response.code == NO_PERMISSION and error.hint == _HINTS[NO_PERMISSION]:
+        error.hint = _MAY_NOT_READ
+    return error

@@ -12,10 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rmqtool.base.errors import UnreadableError, UsageError
+from rmqtool.base.files import read_all
 from rmqtool.replay.sources import COLUMNS, Reading, Row, milliseconds, passing, with_keys
 from rmqtool.scan.filters import Filters
 
 _MANIFEST = "_manifest.json"
+_MAGIC = b"PAR1"
 _STORE = "store"
 _NOT_NEEDED = {"message_size": pa.int32(), "body_crc": pa.int32()}
 _ROWS = 1000
@@ -28,9 +30,12 @@ _INTEGERS = {
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether a path is an export rather than a store: a Parquet file, or a directory that holds some."""
+    """Whether a path is an export rather than a store: a Parquet file, or a directory that holds some.
+
+    Raises UnreadableError.
+    """
     if path.is_file():
-        return path.suffix == ".parquet"
+        return path.suffix == ".parquet" or read_all(path, len(_MAGIC)) == _MAGIC
     return (path / _MANIFEST).is_file() or next(path.glob("**/*.parquet"), None) is not None
 
 

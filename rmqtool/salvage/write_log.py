@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import nullcontext
+from itertools import pairwise
 from pathlib import Path
 
+from rmqtool.base.direct_copy import COPY_SIZE, DirectCopy, exceeds_page_cache
 from rmqtool.base.errors import ChangedError
 from rmqtool.base.files import InputFile, RateLimit
 from rmqtool.base.new_files import copy_range, create_file, set_time, write_all
@@ -16,7 +20,6 @@ from rmqtool.salvage.plan import SalvagePlan
 from rmqtool.salvage.sources import Sources
 from rmqtool.scan.inert_records import filling
 
-_COPY_SIZE = 4 << 20
 _PAGE = 4096
 
 
@@ -35,27 +38,48 @@ def write_log(
         progress(done)
 
     directory.mkdir(parents=True, exist_ok=True)
+    is_direct = exceeds_page_cache(plan.size)
     with Sources(plan.inputs.files, plan.layout.file_size) as sources:
         for file in plan.layout.files:
-            descriptor = create_file(directory / file_name(file.start_offset), plan.layout.file_size)
+            path = directory / file_name(file.start_offset)
+            descriptor = create_file(path, plan.layout.file_size)
             try:
-                _write(file, descriptor, sources, limit, add)
+                with DirectCopy(path) if is_direct else nullcontext() as direct:
+                    _write(file, descriptor, sources, direct, limit, add)
                 _fill(file, descriptor, plan.layout.file_size)
                 set_time(descriptor, file.timestamp)
             finally:
                 os.close(descriptor)
 
 
-def _write(file: LogFile, descriptor: int, sources: Sources, limit: RateLimit | None, progress: Progress) -> None:
+def _write(
+    file: LogFile,
+    descriptor: int,
+    sources: Sources,
+    direct: DirectCopy | None,
+    limit: RateLimit | None,
+    progress: Progress,
+) -> None:
+    """Copy the records of a file, with `direct` as far as that can be done."""
     for extent in file.copies:
-        source, to = sources.file(int(extent["input"])), int(extent["physical_offset"]) - file.start_offset
-        position, size = int(extent["position"]), int(extent["size"])
-        for done in range(0, size, _COPY_SIZE):
-            count = min(_COPY_SIZE, size - done)
+        source, start = sources.file(int(extent["input"])), int(extent["position"])
+        shift = int(extent["physical_offset"]) - file.start_offset - start
+        for position, size in _pieces(start, start + int(extent["size"])):
             if limit:
-                limit.spend(count)
-            _copy(source, position + done, count, descriptor, to + done)
-            progress(count)
+                limit.spend(size)
+            done = direct.copy(source, position, size, position + shift) if direct else 0
+            _copy(source, position + done, size - done, descriptor, position + done + shift)
+            progress(size)
+
+
+def _pieces(start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Position and size of the pieces in which an extent is copied: whole pages, but for the first and the last one."""
+    borders = sorted(
+        {start, end, *(at for at in (-(-start // _PAGE) * _PAGE, end // _PAGE * _PAGE) if start < at < end)}
+    )
+    for low, high in pairwise(borders):
+        for position in range(low, high, COPY_SIZE):
+            yield position, min(COPY_SIZE, high - position)
 
 
 def _copy(source: InputFile, position: int, size: int, descriptor: int, to: int) -> None:
@@ -70,14 +94,14 @@ def _copy(source: InputFile, position: int, size: int, descriptor: int, to: int)
 def _fill(file: LogFile, descriptor: int, file_size: int) -> None:
     for gap in file.gaps:
         for offset, data in filling(gap.physical_offset, gap.size, gap.timestamp, ends_file=False):
-            _write_sparse(descriptor, data, offset - file.start_offset)
+            write_sparse(descriptor, data, offset - file.start_offset)
     if file.blank is not None:
         position = file.blank - file.start_offset
         write_all(descriptor, build_blank(file_size - position), position)
 
 
-def _write_sparse(descriptor: int, data: bytes, position: int) -> None:
-    """Write what is not zero: whole pages of an inert record's body stay holes."""
+def write_sparse(descriptor: int, data: bytes, position: int) -> None:
+    """Write what is not zero: whole pages of an inert record's body stay holes. Raises OSError."""
     view = memoryview(data)
     for start in range(0, len(data), _PAGE):
         page = view[start : start + _PAGE]

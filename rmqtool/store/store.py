@@ -38,6 +38,7 @@ SIDE_STORE = "rocksdbstore"
 """Where brokers since 5.4.0 may keep index, timers and half messages in RocksDB; every one of them makes it."""
 
 _CHECKPOINT_SIZE = 4096  # StoreCheckpoint: one page of the system, bytes
+_DEEPEST = 4  # directories above a file of a consume queue, the store's included
 _ROCKSDB_MARK, _ROCKSDB_IDENTITY = "CURRENT", "IDENTITY"
 _TABLE, _MANIFEST = ".sst", "MANIFEST-"  # the ends and beginnings of names in a database
 DLEDGER_PREFIX = "dledger-"  # before the id of a node
@@ -89,6 +90,12 @@ class Store:
     def writes_queues_twice(self) -> bool:
         """Whether the broker writes queues into files and into RocksDB; light queues may be in RocksDB alone."""
         return (self.conf.text("rocksdbCQDoubleWriteEnable") or "").lower() == "true"
+
+    @property
+    def reads_rocksdb_first(self) -> bool:
+        """Whether a broker that writes queues twice reads those in RocksDB (`CombineConsumeQueueStore`)."""
+        preferred = (self.conf.text("combineCQPreferCQType") or "").lower()
+        return self.writes_queues_twice and preferred == "defaultrocksdb"
 
     def relative(self, path: Path) -> str:
         """`path` as output shows it: relative to the store, absolute when outside."""
@@ -260,6 +267,7 @@ def _where_else(root: Path, names: set[str]) -> str:
     for name in sorted(names):
         if has_directory(root / name / COMMIT_LOG):
             return f"the store seems to be {root / name}"
-    if has_directory(root.resolve().parent / COMMIT_LOG):
-        return f"the store seems to be {root.resolve().parent}"
+    for above in root.resolve().parents[:_DEEPEST]:
+        if has_directory(above / COMMIT_LOG):
+            return f"the store seems to be {above}"
     return "give the directory that broker.conf calls storePathRootDir"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.base.errors import Exit
+from rmqtool.base.errors import Exit, UsageError
 from rmqtool.diff import by_message
 from rmqtool.formats.sys_flag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from tests.building import LOG, START_TIME
@@ -134,5 +134,31 @@ def test_text(tmp_path: Path) -> None:
 def test_usage(tmp_path: Path) -> None:
     """Filters and Spark are for messages only."""
     a = store_of(tmp_path / "a", messages_of(random.Random(5), 3))
-    for options in (("--topic", "orders"), ("--engine", "spark"), ("--by-message", "--fast"), ("--master", "local")):
+    for options in (("--topic", "orders"), ("--engine", "spark"), ("--by-message", "--fast"), ("--master", "local"),
+                    ("--by-message", "--conf", "spark.ui.enabled=false")):  # fmt: skip
         assert rmqtool("diff", a, a, *options).status == Exit.USAGE
+
+
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [
+        ((), {"spark.driver.memory": "2g"}),
+        (("--conf", "spark.driver.memory=5g", "--conf", "spark.ui.enabled=false"),
+         {"spark.driver.memory": "5g", "spark.ui.enabled": "false"}),
+        (("--master", "yarn", "--conf", "spark.ui.enabled=false"), {"spark.ui.enabled": "false"}),
+    ],
+)  # fmt: skip
+def test_settings_of_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], settings: dict[str, str]
+) -> None:
+    """What is given counts; memory for sorting is ours to ask for on this machine only."""
+    asked: list[tuple[str | None, dict[str, str]]] = []
+
+    def spark_context(master: str | None, conf: dict[str, str]) -> Any:
+        asked.append((master, conf))
+        raise UsageError("asked")
+
+    monkeypatch.setattr("rmqtool.spark.session.spark_context", spark_context)
+    a = store_of(tmp_path / "a", messages_of(random.Random(5), 3))
+    assert rmqtool("diff", a, a, "--by-message", "--engine", "spark", *options).status == Exit.USAGE
+    assert asked == [("yarn" if "yarn" in options else None, settings)]

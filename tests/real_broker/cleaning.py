@@ -31,7 +31,6 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.retention import settings_of
 from rmqtool.rules.versions import SEVERAL_LOG_PATHS, STORE_CREATES_DIRECTORIES, Version, parse_version
 from rmqtool.store.store import open_store
-from tests.clean.planning import set_mtime
 from tests.golden import stores
 from tests.real_broker.harness import GEOMETRY, VERSIONS, Harness
 
@@ -236,14 +235,6 @@ def _short(predicted: Any, done: Any) -> str:
         keys = sorted(key for key in predicted.keys() | done.keys() if predicted.get(key) != done.get(key))
         return ", ".join(f"{key}: {predicted.get(key)} for {done.get(key)}" for key in keys[:4])
     return f"{predicted} for {done}"
-
-
-def age(store: Path, keep: int) -> None:
-    """Make all log files but the last `keep` a year old, and those young."""
-    files = sorted((store / "commitlog").iterdir())
-    now = max(file.stat().st_mtime_ns for file in files) // 1_000_000
-    for number, file in enumerate(files):
-        set_mtime(file, now - (366 * 24 * HOUR if number < len(files) - keep else 0))
 
 
 @contextmanager

@@ -119,6 +119,27 @@ class Harness:
         """Let a whole broker and clients with message trace write a store into `root`; see Traced.java."""
         return self._run_whole(["traced"], root, {"traceTopicEnable": "true", "recallMessageEnable": "true"})
 
+    def write_random(
+        self, root: Path, settings: dict[str, str], seed: int, messages: int, *, killed: bool = False
+    ) -> dict[str, Any]:
+        """Let a whole broker write random messages and configuration into `root`, or go on with it; what it answers.
+
+        A broker that is `killed` has no answers, and writes more messages until then; see RandomStore.java.
+        """
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            file = Path(scratch, "facts.json")
+            arguments = ["random", str(root), str(file), str(seed), str(messages), str(killed).lower()]
+            all_settings = {**SETTINGS, **settings}
+            with Jvm(self.version, Path(scratch), all_settings, arguments, whole=True) as jvm:
+                if killed:
+                    jvm.wait_ready()
+                    time.sleep(_WRITING_S)
+                    jvm.kill()
+                    return {}
+                jvm.finish()
+            facts: dict[str, Any] = json.loads(file.read_bytes())
+            return facts
+
     def _run_whole(self, command: list[str], root: Path, settings: dict[str, str] | None = None) -> dict[str, Any]:
         with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
             file = Path(scratch, "facts.json")

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from tests.clean.planning import age
 from tests.commands.running import KILLED_AT_A_DELETION, ROOT
 from tests.conftest import GoldenStore
 from tests.golden import stores
-from tests.real_broker.cleaning import age, compare
+from tests.real_broker.cleaning import compare
 from tests.real_broker.harness import VERSIONS, Harness
 
 pytestmark = pytest.mark.broker

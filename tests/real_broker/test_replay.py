@@ -269,6 +269,60 @@ def test_access_keys(harness: Callable[[str], Harness], tmp_path: Path, version:
         assert json.loads(counted.stdout)["result"]["left_out"][0]["reason"] == "already-there"
 
 
+USERS = f"""
+accounts:
+  - {{accessKey: administrator, secretKey: of-all-1234, admin: true}}
+  - {{accessKey: writer-key, secretKey: writer-secret, topicPerms: ["{TOPIC}=PUB|SUB"]}}
+  - {{accessKey: sender-key, secretKey: sender-secret, topicPerms: ["{TOPIC}=PUB"]}}
+  - {{accessKey: stranger-key, secretKey: stranger-secret, topicPerms: ["other=PUB|SUB"]}}
+"""
+"""Of ACL 1.0; brokers with ACL 2.0 take them over."""
+_AUTH = "org.apache.rocketmq.auth"
+_ADMINISTRATOR = {"accessKey": "administrator", "secretKey": "of-all-1234"}
+ACL_2 = {
+    "authenticationEnabled": "true",
+    "authenticationProvider": f"{_AUTH}.authentication.provider.DefaultAuthenticationProvider",
+    "authenticationMetadataProvider": f"{_AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
+    "authorizationEnabled": "true",
+    "authorizationProvider": f"{_AUTH}.authorization.provider.DefaultAuthorizationProvider",
+    "authorizationMetadataProvider": f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
+    "innerClientAuthenticationCredentials": json.dumps(_ADMINISTRATOR),
+    "migrateAuthFromV1Enabled": "true",
+}
+
+
+@pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])
+def test_users_of_acl_2(harness: Callable[[str], Harness], tmp_path: Path, version: str) -> None:
+    """Signatures of ACL 1.0 are accepted; who is no user, or may not write, is refused, and that is said."""
+    harness(version)
+    source = write_source(tmp_path / "source", 20, random.Random(7))
+    keys = tmp_path / "tools.yml"
+
+    with served(version, tmp_path / "target", ACL_2, {"plain_acl.yml": USERS}) as broker:
+
+        def replay(user: str, secret: str, *options: str) -> subprocess.CompletedProcess[str]:
+            keys.write_text(f"accessKey: {user}\nsecretKey: {secret}\n")
+            return broker.replay(source, "--acl-file", keys, "--journal", tmp_path / f"{user}.ndjson", *options)
+
+        broker.declare(TOPIC, QUEUES)
+        unsigned = broker.replay(source)
+        assert (unsigned.returncode, "--acl-file" in unsigned.stderr) == (4, True)
+        for user, secret, says in (
+            ("writer-key", "wrong-secret", "the access key or its signature is not accepted"),
+            ("nobody", "secret", "the access key or its signature is not accepted"),
+            ("stranger-key", "stranger-secret", f"has no permission to access Topic:{TOPIC}"),
+            ("sender-key", "sender-secret", "--no-look-up"),
+        ):
+            for options in ((), ("--send", "--yes")):
+                refused = replay(user, secret, *options)
+                assert (refused.returncode, says in refused.stderr) == (4, True), refused.stderr
+        for user, option in (("writer-key", "--look-up"), ("sender-key", "--no-look-up")):
+            sent = replay(user, user.replace("key", "secret"), "--send", "--yes", option)
+            assert (sent.returncode, sent.stderr, "sent 20 messages" in sent.stdout) == (0, "", True)
+        broker.stop()
+    assert sum(1 for _ in rmqtool.open(tmp_path / "target").messages(topic=TOPIC)) == 40
+
+
 @pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
 def test_tls(harness: Callable[[str], Harness], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     """A broker takes TLS and plain connections on one port; its certificate must be signed by who is named."""

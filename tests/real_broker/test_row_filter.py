@@ -15,8 +15,7 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
-from tests.clean.planning import planned
-from tests.real_broker.cleaning import age
+from tests.clean.planning import age, planned
 from tests.real_broker.harness import Harness
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

@@ -56,7 +56,24 @@ final class WholeBroker {
         MixAll.properties2Object(settings, broker);
         MixAll.properties2Object(settings, store);
         netty.setListenPort(10911);
+        if (Boolean.parseBoolean(settings.getProperty("authenticationEnabled"))) {
+            return authenticating(settings, root, broker, netty, store);
+        }
         return new BrokerController(broker, netty, new NettyClientConfig(), store);
+    }
+
+    /** A broker with ACL 2.0 (5.3 and later), as BrokerStartup makes it: its users are kept in config/ of the store. */
+    private static BrokerController authenticating(Properties settings, Path root, BrokerConfig broker,
+        NettyServerConfig netty, MessageStoreConfig store) throws Exception {
+        Class<?> type = Class.forName("org.apache.rocketmq.auth.config.AuthConfig");
+        Object auth = type.getConstructor().newInstance();
+        MixAll.properties2Object(settings, auth);
+        type.getMethod("setConfigName", String.class).invoke(auth, "shop");
+        type.getMethod("setClusterName", String.class).invoke(auth, "DefaultCluster");
+        type.getMethod("setAuthConfigPath", String.class).invoke(auth, root.resolve("config").toString());
+        return BrokerController.class.getConstructor(BrokerConfig.class, NettyServerConfig.class,
+            NettyClientConfig.class, MessageStoreConfig.class, type)
+            .newInstance(broker, netty, new NettyClientConfig(), store, auth);
     }
 
     private static void check(boolean initialized, String what) {
