@@ -15,13 +15,11 @@ from rmqtool.formats.java import decode_text
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.properties import TIMER_DELETES, TIMER_DUE
 from rmqtool.formats.rocksdb_rows import (
-    INDEX_HOUR,
     INDEXED_TO,
     TIMELINE,
     TIMERS_INDEXED_TO,
     Row,
     index_entry,
-    index_prefix,
     pop_entry,
     timer_entry,
     transaction_entry,
@@ -31,6 +29,7 @@ from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import message_dicts
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.rocksdb import RocksDb, is_readable
+from rmqtool.store.rocksdb_index import index_rows
 from rmqtool.store.side_rows import POP_STORE
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
@@ -195,15 +194,8 @@ def _messages(snapshot: Snapshot) -> Iterator[Message]:
 
 def _index_keys(message: Message) -> Iterator[tuple[bytes, str]]:
     """The keys of a message's rows, each with its name for people; none without a unique key."""
-    unique_key, timestamp = message["unique_key"], message["store_timestamp"]
-    if not unique_key:
-        return
-    hour = timestamp - timestamp % INDEX_HOUR
-    end = int(message["physical_offset"]).to_bytes(_OFFSET_SIZE, "big")
-    yield index_prefix(hour, message["topic"], "U", unique_key) + end, f"unique key {unique_key}"
-    tags = [("T", message["tags"], "tag")] if message["tags"] else []
-    for kind, word, noun in (*(("K", word, "key") for word in dict.fromkeys(message["keys"])), *tags):
-        yield index_prefix(hour, message["topic"], kind, f"{word}@{unique_key}") + end, f"{noun} {word}"
+    nouns = {"U": "unique key", "K": "key", "T": "tag"}
+    yield from ((row.key, f"{nouns[row.kind]} {row.text}") for row in index_rows(message))
 
 
 def _waits(message: Message, due: int, delivered: int) -> bool:
