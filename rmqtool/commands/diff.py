@@ -116,12 +116,13 @@ def diff(style: Style, /, **given: Any) -> Exit:
 
     A and B are directories that broker.conf calls storePathRootDir. The logs of one broker are the same byte by byte
     up to where they part: that place is found, and what only one of them has. A store that a broker runs on is compared
-    up to its end as it is now. Nothing in the stores is changed. With --by-message the stores of different brokers are
+    up to its end as it is now. A DLedger store and the ordinary one that convert made of it are compared message by
+    message, in their order. Nothing in the stores is changed. With --by-message the stores of different brokers are
     compared, after a migration or a replay: which messages does one have that the other has not?
     """
     from rmqtool.diff.side import side_of
     from rmqtool.store.snapshot import Snapshot
-    from rmqtool.store.store import open_store, require_plain_log
+    from rmqtool.store.store import open_store
 
     request = _Request(**given)
     style.store = str(request.a)
@@ -129,8 +130,9 @@ def diff(style: Style, /, **given: Any) -> Exit:
     rate = request.limit_rate
     rates = [RateLimit(max(1, rate.bytes_per_second // 2)) if rate else None for _ in range(2)]
     stores = [open_store(path, request.broker_conf) for path in (request.a, request.b)]
-    for store in stores:
-        require_plain_log(store, "diff")
+    nodes = [store for store in stores if store.dledger_directory]
+    if request.fast and len(nodes) == 1:
+        raise UsageError("--fast compares offsets, and those of a DLedger log are not those of a plain one")
     snapshots = [Snapshot(store, request.broker_version, rate) for store, rate in zip(stores, rates, strict=True)]
     sides = side_of("a", snapshots[0]), side_of("b", snapshots[1])
     return _by_message(style, request, *sides) if request.by_message else _by_offset(style, request, *sides)
@@ -142,7 +144,8 @@ def _by_offset(style: Style, request: _Request, a: Side, b: Side) -> Exit:
     from rmqtool.show.diff_text import show_diff
     from rmqtool.show.progress import byte_progress
 
-    size = max(0, min(a.end, b.end) - max(a.start, b.start))
+    is_moved = (a.node is None) != (b.node is None)
+    size = a.end - a.start if is_moved else max(0, min(a.end, b.end) - max(a.start, b.start))
     with byte_progress("comparing the logs", size, style=style) as progress:
         comparison = compare(a, b, DiffRequest(request.fast, request.only, request.limit), progress.update)
     if request.redaction is not None:

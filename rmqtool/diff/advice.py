@@ -17,14 +17,17 @@ def next_steps(comparison: StoreComparison) -> list[str]:
 def _steps(comparison: StoreComparison) -> Iterator[str]:
     match comparison.verdict:
         case "no-overlap":
-            yield "the logs have no offset in common: set one up anew from the other, or compare their messages:"
+            what = "message" if comparison.alignment else "offset"
+            yield f"the logs have no {what} in common: set one up anew from the other, or compare their messages:"
             yield f"{_diff(comparison)} --by-message"
         case "diverged":
             yield from _parted(comparison)
         case "damaged":
             for name in comparison.parting.damaged or SIDES:
                 yield f"see what is damaged: rmqtool verify {_path(_side(comparison, name))}"
-            yield from _set_up(comparison)
+            yield from _set_up(comparison) if not comparison.alignment else _save_all(comparison)
+        case "a-ahead" | "b-ahead" if comparison.alignment:
+            yield from _save_all(comparison)
         case "a-ahead" | "b-ahead":
             yield from _set_up(comparison)
         case "differs":
@@ -41,9 +44,18 @@ def _parted(comparison: StoreComparison) -> Iterator[str]:
         yield "they are not copies of one log; their messages are compared, wherever they stand, by:"
         yield f"{_diff(comparison)} --by-message"
     else:
-        yield from _save(comparison, "a")
-        yield from _save(comparison, "b")
-        yield "then set one of them up anew from the other: the one whose messages count is the master"
+        yield from _save_all(comparison)
+        if comparison.alignment:
+            return
+        if comparison.a.node and comparison.b.node:
+            yield "then start the nodes: the log of a follower is cut where it parts from that of its leader"
+        else:
+            yield "then set one of them up anew from the other: the one whose messages count is the master"
+
+
+def _save_all(comparison: StoreComparison) -> Iterator[str]:
+    for name in SIDES:
+        yield from _save(comparison, name)
 
 
 def _save(comparison: StoreComparison, name: Name) -> Iterator[str]:
@@ -73,7 +85,8 @@ def _set_up(comparison: StoreComparison) -> Iterator[str]:
         if _side(comparison, "b" if behind == "B" else "a").cut_files:
             yield f"set {behind} up anew from {ahead}: no broker starts with a log file of a wrong size"
         else:
-            yield f"{behind} catches up as a slave of {ahead}, or can be set up anew from {ahead}"
+            role = "node of the same group as" if comparison.a.node else "slave of"
+            yield f"{behind} catches up as a {role} {ahead}, or can be set up anew from {ahead}"
         if not comparison.request.fast:
             yield f"before {ahead} is ever cut to follow {behind}:"
             yield from _save(comparison, "a" if ahead == "A" else "b")

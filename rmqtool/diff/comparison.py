@@ -9,10 +9,11 @@ from typing import Any, Literal
 from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.diff.configs import ConfigDifference, compare_configs
 from rmqtool.diff.epochs import EpochComparison, compare_epochs
+from rmqtool.diff.in_order import Alignment, align
 from rmqtool.diff.log_bytes import Progress, differing_extents, samples
 from rmqtool.diff.queues import DifferingQueue, compare_queues
 from rmqtool.diff.records import Parting, parting_of
-from rmqtool.diff.side import Name, Side
+from rmqtool.diff.side import SIDES, Name, Side
 from rmqtool.diff.tails import Tail, messages_from, tail_of
 from rmqtool.scan.redaction import Redaction
 from rmqtool.store.store import rocksdb_configs
@@ -34,7 +35,10 @@ class DiffRequest:
 
 @dataclass(frozen=True)
 class StoreComparison:
-    """What was found. `parting` is of the common range; `tails` count what only one side has behind `common_end`."""
+    """What was found. `parting` is of the common range; `tails` count what only one side has behind it.
+
+    With an `alignment` a DLedger log was compared with a plain one: offsets of one are not those of the other.
+    """
 
     a: Side
     b: Side
@@ -45,6 +49,7 @@ class StoreComparison:
     listed: list[dict[str, Any]] = field(default_factory=list)
     queues: tuple[DifferingQueue, ...] = ()
     configs: tuple[ConfigDifference, ...] = ()
+    alignment: Alignment | None = None
 
     def redacted(self, redaction: Redaction) -> StoreComparison:
         """The same without what of messages is not to be shown."""
@@ -53,17 +58,23 @@ class StoreComparison:
 
     @property
     def start(self) -> int:
-        """Physical offset at which the common range begins."""
-        return max(self.a.start, self.b.start)
+        """Physical offset at which the common range begins; with an `alignment` in A."""
+        return self.alignment.starts.get("a", self.a.start) if self.alignment else max(self.a.start, self.b.start)
 
     @property
     def end(self) -> int:
         """Physical offset at which the common range ends; not behind `start` where there is none."""
-        return min(self.a.end, self.b.end)
+        return self.alignment.ends.get("a", self.start) if self.alignment else min(self.a.end, self.b.end)
 
     @property
     def common_end(self) -> int:
-        """Physical offset up to which both hold the same messages, damage aside."""
+        """Physical offset up to which both hold the same messages, damage aside; with an `alignment` in A."""
+        return self.common_end_of("a")
+
+    def common_end_of(self, name: Name) -> int:
+        """The same, in one of the logs."""
+        if self.alignment:
+            return self.alignment.ends.get(name, (self.a if name == "a" else self.b).start)
         return self.parting.diverged.start if self.parting.diverged else max(self.start, self.end)
 
     @property
@@ -71,7 +82,22 @@ class StoreComparison:
         """Whether the logs begin as copies of one log: only then are offsets of one those of the other."""
         diverged = self.parting.diverged
         one_is_empty = self.a.is_empty or self.b.is_empty
+        if self.alignment:
+            return one_is_empty or self.alignment.messages > 0
         return one_is_empty or (self.start < self.end and (diverged is None or diverged.start > self.start))
+
+    @property
+    def ahead(self) -> Name | None:
+        """The side whose log goes on where the other's ends."""
+        if self.alignment:
+            names: tuple[Name, ...] = tuple(name for name in SIDES if name in self.tails and self.tails[name].messages)
+            return names[0] if len(names) == 1 else None
+        return None if self.a.end == self.b.end else "a" if self.a.end > self.b.end else "b"
+
+    @property
+    def begin_differs(self) -> bool:
+        """Whether one has older messages than the other."""
+        return any(self.alignment.before.values()) if self.alignment else self.a.start != self.b.start
 
     @cached_property
     def log_verdict(self) -> Verdict:
@@ -84,9 +110,7 @@ class StoreComparison:
             return "diverged"
         if self.parting.differences:
             return "damaged"
-        if self.a.end != self.b.end:
-            return "a-ahead" if self.a.end > self.b.end else "b-ahead"
-        return "same"
+        return {"a": "a-ahead", "b": "b-ahead"}.get(self.ahead or "", "same")  # type: ignore[return-value]
 
     @property
     def own_queue_differences(self) -> list[DifferingQueue]:
@@ -99,12 +123,15 @@ class StoreComparison:
         if self.log_verdict != "same":
             return self.log_verdict
         others = self.queues or self.configs or (self.epochs and self.epochs.differ)
-        if others or self.a.start != self.b.start or self._file_sizes_differ:
+        if others or self.begin_differs or self.file_sizes_differ:
             return "differs"
         return "unproven" if self.unread else "same"
 
     @property
-    def _file_sizes_differ(self) -> bool:
+    def file_sizes_differ(self) -> bool:
+        """Whether log files of the two have different sizes; those of entries are of another kind."""
+        if self.alignment:
+            return False
         sizes = {side.snapshot.log.file_size for side in (self.a, self.b) if side.files}
         return len(sizes) > 1
 
@@ -138,22 +165,30 @@ class StoreComparison:
 
 def compare(a: Side, b: Side, request: DiffRequest, progress: Progress) -> StoreComparison:
     """Compare two stores; raises RmqtoolError where a log's range or a queue directory cannot be read."""
-    start, end = max(a.start, b.start), min(a.end, b.end)
     epochs = compare_epochs(a, b)
+    if (a.node is None) != (b.node is None):
+        alignment, parting = align(a, b, progress)
+        return _completed(StoreComparison(a, b, request, epochs, parting, alignment=alignment))
+    start, end = max(a.start, b.start), min(a.end, b.end)
     ranges = samples(a, b, start, end) if request.fast else [(start, end)]
     extents = differing_extents(a, b, ranges, progress) if start < end else []
     parting = parting_of(a, b, extents, end, all_compared=not request.fast)
     begun = StoreComparison(a, b, request, epochs, parting)
-    if request.fast:
-        return begun
+    return begun if request.fast else _completed(begun)
+
+
+def _completed(begun: StoreComparison) -> StoreComparison:
+    """With tails, queues and config files."""
+    a, b, request, is_moved = begun.a, begun.b, begun.request, begun.alignment is not None
     tails: dict[Name, Tail] = {}
+    queues: tuple[DifferingQueue, ...] = ()
     if begun.shares_beginning:
-        ahead: dict[Name, Side] = {"a": a, "b": b}
-        tails = {name: tail_of(side, begun.common_end) for name, side in ahead.items() if side.end > begun.common_end}
-        queues = tuple(compare_queues(a, b, begun.common_end))
-    else:
-        queues = ()
+        ends = begun.common_end_of("a"), begun.common_end_of("b")
+        sides = zip(SIDES, (a, b), ends, strict=True)
+        tails = {name: tail_of(side, end) for name, side, end in sides if side.end > end}
+        queues = tuple(compare_queues(a, b, ends, is_moved=is_moved))
     listed = []
     if request.only in tails:
-        listed = messages_from(a if request.only == "a" else b, begun.common_end, request.limit)
-    return StoreComparison(a, b, request, epochs, parting, tails, listed, queues, tuple(compare_configs(a, b)))
+        listed = messages_from(a if request.only == "a" else b, begun.common_end_of(request.only), request.limit)
+    configs = tuple(compare_configs(a, b, is_moved=is_moved))
+    return replace(begun, tails=tails, listed=listed, queues=queues, configs=configs)

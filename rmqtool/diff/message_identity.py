@@ -47,8 +47,8 @@ class IdentityReader:
         """The identities of a run."""
         numbers = self._numbers.of(frames)
         identities = np.empty(len(frames), dtype=IDENTITY_DTYPE)
-        identities["key"] = _mixed(self._topic_hashes()[numbers], _unique_keys(frames))
-        identities["whole"] = _mixed(identities["key"], frames.headers.field("body_crc").astype(np.uint64))
+        identities["key"] = mixed(self._topic_hashes()[numbers], _unique_keys(frames))
+        identities["whole"] = mixed(identities["key"], frames.headers.field("body_crc").astype(np.uint64))
         identities["topic"], identities["physical_offset"] = numbers, frames.physical_offsets
         return identities
 
@@ -68,13 +68,13 @@ def _unique_keys(frames: RecordRun) -> NDArray[np.uint64]:
     windows = np.ndarray((len(data) - _WINDOW + 1,), f"V{_WINDOW}", data, strides=(1,))[np.where(sizes, starts, 0)]
     hashes: NDArray[np.uint64] = sizes.astype(np.uint64)
     for word in padded_words(windows, np.minimum(sizes, _WINDOW)).T:
-        hashes = _mixed(hashes, word)
+        hashes = mixed(hashes, word)
     for row in np.flatnonzero(sizes > _WINDOW).tolist():
         hashes[row] = _hash(data[starts[row] : starts[row] + sizes[row]].tobytes())
     return hashes
 
 
-def _mixed(hashes: NDArray[np.uint64], words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mixed(hashes: NDArray[np.uint64], words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """The hashes with one word more each: multiplied and shifted so that each bit counts in all."""
     mixed: NDArray[Any] = hashes ^ words
     for factor, shift in zip(_FACTORS, _SHIFTS, strict=True):

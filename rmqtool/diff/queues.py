@@ -15,6 +15,7 @@ from rmqtool.store.rocksdb_units import open_any_units
 from rmqtool.store.unit_files import UnitFiles, open_units
 
 _UNITS_AT_ONCE = 1 << 15
+_MOVED = 8  # bytes of the physical offset, with which a unit of each kind begins
 
 _Key = tuple[str, str, int]
 
@@ -35,15 +36,18 @@ class DifferingQueue:
     is_explained: bool
 
 
-def compare_queues(a: Side, b: Side, common_end: int) -> Iterator[DifferingQueue]:
-    """The queues that differ; `common_end` is the physical offset up to which the logs are the same."""
+def compare_queues(a: Side, b: Side, ends: tuple[int, int], *, is_moved: bool = False) -> Iterator[DifferingQueue]:
+    """The queues that differ; `ends` are the physical offsets up to which the logs are the same, in each of them.
+
+    Where the log of B `is_moved` its units are compared without their physical offsets.
+    """
     try:
         first, second = _queues_of(a), _queues_of(b)
     except UnreadableError as error:  # of a database in which all queues are
         a.unread.append(error)
         return
     for key in sorted(first.keys() | second.keys()):
-        comparison = _Comparison(a, b, first.get(key), second.get(key), common_end)
+        comparison = _Comparison(a, b, first.get(key), second.get(key), ends, is_moved)
         try:
             difference = comparison.difference(key)
         except UnreadableError as error:
@@ -65,7 +69,8 @@ class _Comparison:
     side_b: Side
     a: Queue | None
     b: Queue | None
-    common_end: int
+    ends: tuple[int, int]
+    is_moved: bool
 
     def difference(self, key: _Key) -> DifferingQueue | None:
         """What differs, None where nothing does."""
@@ -74,20 +79,20 @@ class _Comparison:
             present, its_range = (self.a, range_a) if self.a else (self.b, range_b)
             if present is None or its_range is None or its_range.max_offset <= its_range.min_offset:
                 return None
-            explained = self._is_behind(present, _units(present, its_range)[0])
+            explained = self._is_behind(present, _units(present, its_range)[0], self._end_of(present))
             return DifferingQueue(*key, range_a, range_b, None, explained)
         units_a, units_b = _units(self.a, range_a), _units(self.b, range_b)
         start, stop = max(units_a[0], units_b[0]), min(units_a[1], units_b[1])
-        unit = _first_different_unit(self.a, self.b, start, stop)
+        unit = _first_different_unit(self.a, self.b, start, stop, _MOVED if self.is_moved else 0)
         same_minimum = range_a.min_offset == range_b.min_offset
         if unit is None and same_minimum and range_a.max_offset == range_b.max_offset:
             return None
-        explained = same_minimum or self.side_a.start != self.side_b.start
+        explained = same_minimum or self.is_moved or self.side_a.start != self.side_b.start
         if unit is not None:
-            explained &= self._is_behind(self.a, unit) and self._is_behind(self.b, unit)
+            explained &= self._is_behind(self.a, unit, self.ends[0]) and self._is_behind(self.b, unit, self.ends[1])
         elif range_a.max_offset != range_b.max_offset:
             longer = self.a if range_a.max_offset > range_b.max_offset else self.b
-            explained &= self._is_behind(longer, stop)
+            explained &= self._is_behind(longer, stop, self._end_of(longer))
         return DifferingQueue(*key, range_a, range_b, unit, explained)
 
     def _range(self, side: Side, queue: Queue | None) -> QueueRange | None:
@@ -95,10 +100,14 @@ class _Comparison:
         release = self.side_a.snapshot.release
         return queue_range(queue, side.snapshot.log_min_offset, release) if queue else None
 
-    def _is_behind(self, queue: Queue, number: int) -> bool:
+    def _end_of(self, queue: Queue) -> int:
+        return self.ends[0 if queue is self.a else 1]
+
+    @staticmethod
+    def _is_behind(queue: Queue, number: int, end: int) -> bool:
         """Whether a unit points behind what both logs hold."""
         with open_any_units(queue) as units:
-            return int(units.units(number, 1)["physical_offset"][0]) >= self.common_end
+            return int(units.units(number, 1)["physical_offset"][0]) >= end
 
 
 def _units(queue: Queue, offsets: QueueRange) -> tuple[int, int]:
@@ -110,22 +119,22 @@ def _units(queue: Queue, offsets: QueueRange) -> tuple[int, int]:
         return units.start, units.files[file_index].start_offset // units.size + count
 
 
-def _first_different_unit(a: Queue, b: Queue, start: int, stop: int) -> int | None:
-    """Number of the first unit from `start` to before `stop` that is not the same in both."""
+def _first_different_unit(a: Queue, b: Queue, start: int, stop: int, skipped: int) -> int | None:
+    """Number of the first unit from `start` to before `stop` that differs in more than its first `skipped` bytes."""
     with open_any_units(a) as first, open_any_units(b) as second:
         for low, high, is_held in first.stretches(start, stop):
             for number in range(low, high, _UNITS_AT_ONCE) if is_held else ():
-                different = _different_in(first, second, number, min(_UNITS_AT_ONCE, high - number))
+                different = _different_in(first, second, number, min(_UNITS_AT_ONCE, high - number), skipped)
                 if different is not None:
                     return different
     return None
 
 
-def _different_in(first: UnitFiles, second: UnitFiles, number: int, count: int) -> int | None:
+def _different_in(first: UnitFiles, second: UnitFiles, number: int, count: int, skipped: int) -> int | None:
     data, other = first.read(number, count), second.read(number, count)
     if data == other:
         return None
     common = min(first.size, second.size)  # a row in RocksDB is a unit as in a file and more
-    units, others = (np.frombuffer(each, np.uint8).reshape(count, -1)[:, :common] for each in (data, other))
+    units, others = (np.frombuffer(each, np.uint8).reshape(count, -1)[:, skipped:common] for each in (data, other))
     rows = np.flatnonzero((units != others).any(axis=1))
     return number + int(rows[0]) if len(rows) else None

@@ -20,7 +20,7 @@ from rmqtool.scan.message_rows import message_dicts
 from rmqtool.scan.reader import LONGEST_BLANK, Event, scan_files
 from rmqtool.scan.redaction import Redaction
 
-PlaceKind = Literal["message", "blank", "damage", "nothing"]
+PlaceKind = Literal["message", "header", "blank", "damage", "nothing"]
 
 MAX_EXTENTS = 100
 """Extents of which the records are read, besides the last one."""
@@ -31,7 +31,10 @@ _SHOWN = ("topic", "queue_id", "queue_offset", "unique_key", "store_timestamp", 
 
 @dataclass(frozen=True)
 class Place:
-    """What covers an offset in one log; `message` are a few fields of a record, `reason` is that of damage."""
+    """What covers an offset in one log; `message` are a few fields of a record, `reason` is that of damage.
+
+    A header is that of a DLedger entry, whose message stands behind it.
+    """
 
     kind: PlaceKind
     offset: int
@@ -62,11 +65,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Difference:
-    """What the two logs hold at `offset`, the first byte that differs."""
+    """What the two logs hold at `offset`, the first byte that differs.
+
+    Where it `is_moved` offsets of B are not those of A, of which `offset` is one.
+    """
 
     offset: int
     a: Place
     b: Place
+    is_moved: bool = False
 
     def redacted(self, redaction: Redaction) -> Difference:
         """The same without what of the messages is not to be shown."""
@@ -74,9 +81,10 @@ class Difference:
 
     @property
     def is_filler(self) -> bool:
-        """Whether only bytes behind a blank's first eight differ, which nobody reads."""
-        blanks = self.a.kind == self.b.kind == "blank" and (self.a.offset, self.a.size) == (self.b.offset, self.b.size)
-        return blanks and self.offset >= self.a.offset + BLANK_SIZE
+        """Whether only bytes behind a blank's first eight differ, which nobody reads, or a header of the same entry."""
+        if self.a.kind != self.b.kind or (self.a.offset, self.a.size) != (self.b.offset, self.b.size):
+            return False
+        return self.a.kind == "header" or (self.a.kind == "blank" and self.offset >= self.a.offset + BLANK_SIZE)
 
     @property
     def damaged(self) -> tuple[Name, ...]:
@@ -86,7 +94,7 @@ class Difference:
     @property
     def start(self) -> int:
         """Where the first of the two begins."""
-        return min(self.a.offset, self.b.offset)
+        return self.a.offset if self.is_moved else min(self.a.offset, self.b.offset)
 
 
 @dataclass(frozen=True)
@@ -144,7 +152,7 @@ def _differences_in(a: Side, b: Side, extent: DifferingExtent) -> Iterator[Diffe
     offset: int | None = extent.start
     count = 0
     while offset is not None and offset < extent.end and count < _IN_EXTENT:
-        difference = Difference(offset, *(place.at(offset) for place in places))
+        difference = Difference(offset, places[0].at(offset), places[1].at(offset))
         if not difference.is_filler:
             count += 1
             yield difference
@@ -158,7 +166,8 @@ class _Places:
     def __init__(self, side: Side, extent: DifferingExtent) -> None:
         # A record that covers the extent's beginning begins before it.
         start = max(side.start, extent.start - LONGEST_BLANK)
-        self._events = _events(side, start, max(extent.end, extent.start + 1))
+        header_size = max((file.header_size for file in side.files), default=0)  # the message is behind it
+        self._events = _events(side, start, max(extent.end, extent.start + 1) + header_size)
         self._place = Place("nothing", extent.start)
         self._event: Event | None = None
 
@@ -171,14 +180,26 @@ class _Places:
         return _place(self._event, offset)
 
 
+def first_place(side: Side, start: int, stop: int) -> Place:
+    """What one log holds first between two offsets, but for the end of a file; nothing where there is nothing else."""
+    events = _events(side, start, stop) if start < stop else iter(())
+    event = next((event for event in events if not isinstance(event, Blank)), None)
+    return Place("nothing", start) if event is None else _place(event, event.physical_offset)
+
+
 def _place(event: Event, offset: int) -> Place:
-    if event.physical_offset > offset:
-        return Place("nothing", offset, event.physical_offset - offset)
+    start = event.begin if isinstance(event, RecordRun) else event.physical_offset
+    if start > offset:
+        return Place("nothing", offset, start - offset)
     if isinstance(event, Blank):
         return Place("blank", event.physical_offset, event.size)
     if not isinstance(event, RecordRun):
         return Place("damage", event.physical_offset, event.size, reason=event.reason)
-    row = int(np.searchsorted(event.physical_offsets, offset, "right")) - 1
+    header_size = event.header_size
+    row = int(np.searchsorted(event.physical_offsets - header_size, offset, "right")) - 1
+    begin = int(event.physical_offsets[row])
+    if offset < begin:
+        return Place("header", begin - header_size, header_size)
     message = next(message_dicts(event[row : row + 1], ""))
     shown = {name: message.get(name) for name in _SHOWN}
     return Place("message", message["physical_offset"], message["message_size"], shown)

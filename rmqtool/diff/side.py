@@ -8,12 +8,27 @@ from typing import Literal
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.store.commit_log import data_end, log_range, written_end
+from rmqtool.store.dledger_node import Entry, committed_index, entry_of
 from rmqtool.store.snapshot import Snapshot
 
 Name = Literal["a", "b"]
 SIDES: tuple[Name, Name] = ("a", "b")
 
 _PAGE = 4096  # bytes; the sizes that are set for log files are multiples of it
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of a DLedger group: its name, its last entry, and up to which Raft index its checkpoint says committed."""
+
+    name: str
+    last: Entry | None
+    committed: int | None
+
+    @property
+    def uncommitted(self) -> int:
+        """Entries behind the committed one; 0 where the checkpoint does not say."""
+        return 0 if self.last is None or self.committed is None else max(0, self.last.index - self.committed)
 
 
 @dataclass(frozen=True)
@@ -29,6 +44,7 @@ class Side:
     start: int
     end: int
     data_end: int
+    node: Node | None = None
     unread: list[RmqtoolError] = field(default_factory=list)
 
     @property
@@ -48,8 +64,18 @@ def side_of(name: Name, snapshot: Snapshot) -> Side:
     """Measure the log as it is now; of a running broker's only what is whole. Raises UnreadableError."""
     files, reading = snapshot.log.files, snapshot.reading
     start = files[0].start_offset if files else 0
+    node = _node_of(snapshot)
     if snapshot.holder is not None:
         end = written_end(files, reading=reading) if files else start
-        return Side(name, snapshot, files, start, end, end)
+        return Side(name, snapshot, files, start, end, end, node)
     end = log_range(files, reading=reading).max_offset if files else start
-    return Side(name, snapshot, files, start, end, max(end, data_end(files, reading)))
+    return Side(name, snapshot, files, start, end, max(end, data_end(files, reading)), node)
+
+
+def _node_of(snapshot: Snapshot) -> Node | None:
+    directory = snapshot.store.dledger_directory
+    if directory is None:
+        return None
+    last = log_range(snapshot.log.files, reading=snapshot.reading).last_record_offset
+    entry = entry_of(snapshot.log.files, last) if last is not None else None
+    return Node(directory.name, entry, committed_index(directory))

@@ -8,8 +8,9 @@ from typing import Any
 from rmqtool.diff.advice import next_steps
 from rmqtool.diff.comparison import StoreComparison
 from rmqtool.diff.epochs import EpochComparison, Following, SideEpochs
+from rmqtool.diff.in_order import Alignment
 from rmqtool.diff.records import Difference
-from rmqtool.diff.side import Side
+from rmqtool.diff.side import SIDES, Node, Side
 from rmqtool.diff.tails import Tail
 from rmqtool.show.output import Style, error_json, write_document
 
@@ -30,6 +31,7 @@ def diff_json(comparison: StoreComparison) -> dict[str, Any]:
         "a": _side(comparison.a),
         "b": _side(comparison.b),
         "common": {"from_offset": comparison.start, "to_offset": comparison.end} if has_overlap else None,
+        "in_order": _alignment(comparison.alignment),
         "diverged_at": parting.diverged.start if parting.diverged else None,
         "shares_beginning": comparison.shares_beginning,
         "differing_extents": parting.extents,
@@ -63,7 +65,25 @@ def _side(side: Side) -> dict[str, Any]:
         "min_offset": side.start,
         "max_offset": side.end,
         "data_end": side.data_end,
+        "node": _node(side.node),
     }
+
+
+def _node(node: Node | None) -> dict[str, Any] | None:
+    if node is None:
+        return None
+    last = asdict(node.last) if node.last else None
+    return {"name": node.name, "last_entry": last, "committed_index": node.committed}
+
+
+def _alignment(alignment: Alignment | None) -> dict[str, Any] | None:
+    if alignment is None:
+        return None
+    starts, ends = alignment.starts, alignment.ends
+    found: dict[str, Any] = {"messages": alignment.messages, "before": alignment.before}
+    for name in SIDES:
+        found[name] = {"from_offset": starts[name], "to_offset": ends[name]} if starts else None
+    return found
 
 
 def _difference(difference: Difference) -> dict[str, Any]:

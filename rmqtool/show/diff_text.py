@@ -12,7 +12,7 @@ from rmqtool.diff.comparison import StoreComparison
 from rmqtool.diff.epochs import Following
 from rmqtool.diff.queues import DifferingQueue
 from rmqtool.diff.records import Difference, Place
-from rmqtool.diff.side import Name, Side
+from rmqtool.diff.side import Name, Node, Side
 from rmqtool.diff.tails import Tail
 from rmqtool.findings.finding import counted
 from rmqtool.scan.events import REASON_MEANINGS
@@ -28,8 +28,8 @@ _TOPICS = 8  # topics of a count
 
 def show_diff(comparison: StoreComparison, style: Style) -> None:
     """Print what was found."""
-    picture = list(_picture(comparison, min(_WIDTH, (terminal_width() or 80) - _LABEL)))
-    lines = [*_heads(comparison), "", *picture, "", _sentence(comparison)]
+    picture = [] if comparison.alignment else list(_picture(comparison, min(_WIDTH, (terminal_width() or 80) - _LABEL)))
+    lines = [*_heads(comparison), "", *picture, *_in_order(comparison), "", _sentence(comparison)]
     for section in (_differences, _epochs, _tails, _listed, _queues, _configs, _left_out):
         lines += section(comparison)
     if not style.quiet and (steps := next_steps(comparison)):
@@ -47,10 +47,30 @@ def _heads(comparison: StoreComparison) -> Iterator[str]:
         files = f"{counted(len(side.files), 'file')} of {byte_size(max(file.size for file in side.files))}"
         running = "; a broker runs on it" if side.snapshot.holder else ""
         yield f"   commit log {side.start} to {side.end}, {files}{running}"
+        if side.node:
+            yield f"   {_node(side.node)}"
         for file in side.cut_files:
             yield f"   {file.path.name} has {file.size} bytes: no broker gives a log file that size"
         if side.data_end > side.end:
             yield f"   {side.data_end - side.end} bytes behind the last whole record: torn, damaged, or left over"
+
+
+def _in_order(comparison: StoreComparison) -> Iterator[str]:
+    """What is compared where offsets of one are not those of the other."""
+    if comparison.alignment is None:
+        return
+    yield "One log is of DLedger: messages are compared in their order, without headers and physical offsets"
+    yield f"{counted(comparison.alignment.messages, 'message')} in both"
+    for name, count in comparison.alignment.before.items():
+        if count and comparison.alignment.messages:
+            yield f"{counted(count, 'message')} before them only in {name.upper()}"
+
+
+def _node(node: Node) -> str:
+    last = f"last entry {node.last.index} of term {node.last.term}" if node.last else "no entry"
+    committed = "nothing says up to where committed" if node.committed is None else f"committed up to {node.committed}"
+    behind = f", {node.uncommitted} behind it" if node.uncommitted else ""
+    return f"{node.name}: {last}, {committed}{behind}"
 
 
 def _picture(comparison: StoreComparison, width: int) -> Iterator[str]:
@@ -96,12 +116,18 @@ def _sentence(comparison: StoreComparison) -> str:
             return f"differs: the logs are the same, {_what_differs(comparison)}"
         case "a-ahead" | "b-ahead":
             ahead, behind = ("A", "B") if verdict == "a-ahead" else ("B", "A")
+            if comparison.alignment:
+                name: Name = "a" if verdict == "a-ahead" else "b"
+                count = counted(comparison.tails[name].messages, "message") if name in comparison.tails else "messages"
+                return f"{ahead} is ahead of {behind} by {count}: up to there their messages are the same"
             size = byte_size(abs(a.end - b.end))
             return f"{ahead} is ahead of {behind} by {size}: up to {comparison.common_end} the logs are the same"
         case "damaged":
             sides = " and ".join(name.upper() for name in comparison.parting.damaged)
             what = f"{sides} is damaged" if sides else "one of them was changed afterwards"
             return f"damaged: A and B are copies of one log, but {what}"
+        case "no-overlap" if comparison.alignment:
+            return "no overlap: the logs have no message in common"
         case "no-overlap":
             return "no overlap: the logs have no offset in common, and are not compared by offset"
     if not comparison.shares_beginning:
@@ -111,10 +137,9 @@ def _sentence(comparison: StoreComparison) -> str:
 
 
 def _what_differs(comparison: StoreComparison) -> str:
-    a, b = comparison.a, comparison.b
-    parts = [f"from {comparison.start} on"] if a.start != b.start else []
+    parts = [f"from {comparison.start} on"] if comparison.begin_differs else []
     parts += ["epochs differ"] if comparison.epochs and comparison.epochs.differ else []
-    parts += ["log files have different sizes"] if a.snapshot.log.file_size != b.snapshot.log.file_size else []
+    parts += ["log files have different sizes"] if comparison.file_sizes_differ else []
     parts += [_differ(len(comparison.queues), "queue", "queues")] if comparison.queues else []
     parts += [_differ(len(comparison.configs), "config entry", "config entries")] if comparison.configs else []
     return ", ".join(parts)
@@ -145,6 +170,8 @@ def _blame(difference: Difference) -> str:
 def _place(place: Place) -> str:
     if place.kind == "nothing":
         return "no message"
+    if place.kind == "header":
+        return f"{place.offset}, {place.size} bytes: the header of an entry"
     where = f"{place.offset}, {place.size} bytes"
     if place.message is None:
         meaning = next((text for reason, text in REASON_MEANINGS.items() if reason == place.reason), place.kind)

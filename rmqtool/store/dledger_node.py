@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import read_all
+from rmqtool.base.files import InputFile, read_all
+from rmqtool.base.mapped_files import MappedFile, file_at
+from rmqtool.formats.dledger import ENTRY_DTYPE
 from rmqtool.formats.java import decode_text
 
 _CHECKPOINT = "checkpoint"
@@ -26,3 +32,22 @@ def committed_index(node: Path) -> int | None:
         return None
     match = _COMMITTED.search(text)
     return int(match[1]) if match else None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The Raft index and term of an entry."""
+
+    index: int
+    term: int
+
+
+def entry_of(files: Iterable[MappedFile], physical_offset: int) -> Entry | None:
+    """The entry of the message at an offset; None for one of a plain log. Raises UnreadableError."""
+    mapped = file_at(files, physical_offset)
+    if mapped is None or not mapped.header_size:
+        return None
+    position = physical_offset - mapped.start_offset - mapped.header_size
+    with InputFile(mapped.path) as file:
+        header = np.frombuffer(file.read(position, ENTRY_DTYPE.itemsize), ENTRY_DTYPE)[0]
+    return Entry(int(header["index"]), int(header["term"]))
