@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.broker.log_deletion import LogFile, LogRun, allocated_bytes, run_over
+from rmqtool.broker.log_deletion import LogFile, LogRun, allocated_bytes, run_before_entries, run_over
 from rmqtool.broker.queue_cleaner import QueueCleaner
 from rmqtool.broker.queue_deletion import expired_index_files
 from rmqtool.broker.trigger import Disks, Trigger, trigger_at
 from rmqtool.rules.retention import RetentionSettings
-from rmqtool.rules.versions import NEWEST, Version
+from rmqtool.rules.versions import BATCH_MAX_CONFIGURED, NEWEST, Version
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.index_files import IndexFile
 
@@ -25,7 +25,8 @@ class Rules:
     """What the cleaner's decisions follow; `zone` None is this machine's time zone.
 
     `manual` is set after ``mqadmin deleteExpiredCommitLog``, `first_in_use` while a reader holds the first log file.
-    `is_node` stands for a DLedger node, which has a cleaner of its own.
+    `is_node` stands for a DLedger node, which has a cleaner of its own; while plain files from before DLedger are there
+    that of all brokers runs, and `node_settings` count once they are gone.
     """
 
     settings: RetentionSettings
@@ -34,11 +35,16 @@ class Rules:
     manual: bool = False
     first_in_use: bool = False
     is_node: bool = False
+    node_settings: RetentionSettings | None = None
+
+    def of_node(self) -> Rules:
+        """The rules of the node's own cleaner: those by which a run deletes are the same in all releases."""
+        return replace(self, settings=self.node_settings or self.settings, version=NEWEST)
 
     @property
-    def trigger_version(self) -> Version:
-        """The release whose rules decide whether a run deletes: a node's are the same in all."""
-        return NEWEST if self.is_node else self.version
+    def deletes_last_plain_file(self) -> bool:
+        """Whether the last plain file goes: later releases call another method than the one that deletes it."""
+        return self.version < BATCH_MAX_CONFIGURED
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,8 @@ class Cleaner:
     manual_runs: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.manual_runs = _MANUAL_RUNS if self.rules.manual and not self.rules.is_node else 0
+        is_by_node = self.rules.is_node and not self._has_plain_files
+        self.manual_runs = _MANUAL_RUNS if self.rules.manual and not is_by_node else 0
 
     def runs(self, now: int) -> Iterator[CleanerRun]:
         """The runs from `now` on, epoch ms, one every `cleanResourceInterval`; the last deletes nothing."""
@@ -89,12 +96,14 @@ class Cleaner:
 
     def run(self, now: int) -> CleanerRun:
         """One run at `now`, epoch ms; the next one no longer sees the files that it deletes."""
-        rules = self.rules
+        is_by_node = self.rules.is_node and not self._has_plain_files
+        rules = self.rules.of_node() if is_by_node else self.rules
         disks, freed = self._disks_now(), sum(self.freed.values())
-        trigger = trigger_at(rules.settings, disks, now, rules.zone, rules.trigger_version, manual=self.manual_runs > 0)
+        is_manual = self.manual_runs > 0 and not is_by_node
+        trigger = trigger_at(rules.settings, disks, now, rules.zone, rules.version, manual=is_manual)
         if trigger.manual and trigger.runs:
             self.manual_runs -= 1
-        log = run_over(self.log_files, self.max_offset, trigger, rules.settings, now, first_in_use=rules.first_in_use)
+        log = self._log_run(rules, trigger, now)
         for decision in log.deleted:
             self.freed[decision.log_file.device] += decision.log_file.allocated
         self.log_files = self.log_files[len(log.deleted) :]
@@ -103,6 +112,17 @@ class Cleaner:
             self.log_min_offset = log.min_offset
             run = replace(run, queue_files=tuple(self._clean_queues()), index_files=tuple(self._clean_index()))
         return replace(run, freed_bytes=sum(self.freed.values()) - freed)
+
+    @property
+    def _has_plain_files(self) -> bool:
+        return any(not log_file.file.header_size for log_file in self.log_files)
+
+    def _log_run(self, rules: Rules, trigger: Trigger, now: int) -> LogRun:
+        files, settings, in_use = self.log_files, rules.settings, rules.first_in_use
+        if rules.is_node and self._has_plain_files:
+            deletes_last = rules.deletes_last_plain_file
+            return run_before_entries(files, trigger, settings, now, deletes_last=deletes_last, first_in_use=in_use)
+        return run_over(files, self.max_offset, trigger, settings, now, first_in_use=in_use)
 
     def _clean_queues(self) -> list[tuple[Queue, MappedFile]]:
         gone = self.queues.clean(self.log_min_offset)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -24,7 +24,10 @@ Reason = Literal[
     "no-trigger",
     "cleaner-fails",
     "in-use",
+    "plain-files",
 ]
+NOT_BY_AGE = ("last-file", "ahead", "plain-files")
+"""Reasons to keep a file, however old it is."""
 
 _BLOCK = 512  # of st_blocks, whatever the file system's own are, bytes
 
@@ -123,6 +126,36 @@ def run_over(
         decisions[0] = FileDecision(files[0], False, "in-use", decisions[0].expires)
         return LogRun(tuple(decisions), files[0].file.end_offset)
     return LogRun(tuple(decisions), files[gone].start_offset if files else -1)
+
+
+def run_before_entries(
+    files: Sequence[LogFile],
+    trigger: Trigger,
+    settings: RetentionSettings,
+    now: int,
+    *,
+    deletes_last: bool,
+    first_in_use: bool = False,
+) -> LogRun:
+    """One run where plain files stand before the entries of a DLedger node, whose own cleaner waits for their end.
+
+    Where it `deletes_last` the last plain file goes alone in a run of its own (`DLedgerCommitLog#deleteExpiredFile`).
+    """
+    plain = [log_file for log_file in files if not log_file.file.header_size]
+    entries = files[len(plain) :]
+    run = run_over(plain, plain[-1].start_offset, trigger, settings, now, first_in_use=first_in_use)
+    decisions, min_offset = list(run.decisions), run.min_offset
+    last = decisions[-1]
+    if deletes_last and last.reason == "last-file":
+        young = next((index for index, each in enumerate(decisions) if now < each.expires), len(plain))
+        is_young = now < last.expires
+        goes = len(plain) == 1 and trigger.runs and (not is_young or trigger.forced)
+        reason = _kept(len(plain) - 1, len(plain) + 1, young, is_young=is_young, trigger=trigger)
+        decisions[-1] = replace(last, deleted=goes, reason=("forced" if is_young else "expired") if goes else reason)
+        if goes:
+            min_offset = entries[0].start_offset if entries else -1
+    held = (FileDecision(log_file, False, "plain-files", _expires(log_file, settings)) for log_file in entries)
+    return LogRun((*decisions, *held), min_offset)
 
 
 def _deleted(candidates: Sequence[LogFile], trigger: Trigger, settings: RetentionSettings, now: int) -> list[Reason]:

@@ -7,14 +7,13 @@ from datetime import datetime, timezone
 
 from rmqtool.base.shell import quote
 from rmqtool.base.times import rfc3339
-from rmqtool.broker.cleaner import Rules
 from rmqtool.broker.delete_when import failing_hours, matching_hours
+from rmqtool.broker.log_deletion import NOT_BY_AGE
 from rmqtool.clean.geometry import geometry_findings
-from rmqtool.clean.plan import CleanPlan, cleaner_of
+from rmqtool.clean.plan import AsIf, CleanPlan, cleaner_of, rules_of
 from rmqtool.clean.wrong_mtimes import WrongTime, wrong_times
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
-from rmqtool.rules.retention import settings_of
 from rmqtool.rules.versions import (
     DISK_LEVELS_CONFIGURED,
     DISK_RATIO_AS_DF,
@@ -133,7 +132,9 @@ def _used(plan: CleanPlan) -> float:
 
 def _why_nothing(plan: CleanPlan) -> str:
     kept, settings = plan.runs[0].log.kept, plan.rules.settings
-    candidates = [decision for decision in kept if decision.reason not in ("last-file", "ahead")]
+    candidates = [decision for decision in kept if decision.reason not in NOT_BY_AGE]
+    if not candidates and plan.holds_entries_back:
+        return "the last log file from before DLedger never goes in this release, and holds all of DLedger's log back"
     if not candidates:
         return "the log has one file, and the last file never goes"
     if candidates[0].reason == "in-use":
@@ -230,8 +231,8 @@ def _ambiguous(plan: CleanPlan, options: str) -> Iterator[Finding]:
 
 def _deleted_by(plan: CleanPlan, version: Version) -> list[object]:
     shown = {setting.name: setting.given for setting in plan.rules.settings.shown if setting.given is not None}
-    settings = settings_of(shown, {}, version)
-    rules = Rules(settings, version, plan.rules.zone, plan.rules.manual, plan.rules.first_in_use)
+    as_if = AsIf(zone=plan.rules.zone, is_manual=plan.rules.manual, is_first_file_in_use=plan.rules.first_in_use)
+    rules = rules_of(plan.facts, shown, as_if, version)
     cleaner = cleaner_of(plan.facts, rules, log_only=True)
     return [decision.log_file for decision in cleaner.run(plan.now).log.deleted]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from rmqtool.broker.cleaner import Rules
 from rmqtool.broker.delete_when import local_time, matching_hours, next_start
 from rmqtool.broker.disks import Disk
+from rmqtool.broker.log_deletion import NOT_BY_AGE
 from rmqtool.broker.trigger import trigger_at
 from rmqtool.clean.plan import CleanPlan
 from rmqtool.clean.snapshot import Facts
@@ -83,7 +84,7 @@ def forecast(plan: CleanPlan) -> Forecast:
     """The forecast when nothing is changed: the cleaner goes on by its settings, the log grows as it did."""
     facts, rules = plan.facts, plan.rules
     growth = growth_of(facts)
-    first = next((decision for decision in plan.kept if decision.reason not in ("last-file", "ahead")), None)
+    first = next((decision for decision in plan.kept if decision.reason not in NOT_BY_AGE), None)
     times = sorted({*_RESERVED_TIMES, rules.settings.file_reserved_time})
     disk = _fullest_disk(facts)
     return Forecast(
@@ -179,7 +180,7 @@ def _ratios(plan: CleanPlan, rules: Rules, disk: Disk, growth: Growth) -> Iterat
     reserved = rules.settings.reserved_ms
     waiting, expires = [], 0
     for decision in plan.kept:
-        if decision.reason not in ("last-file", "ahead"):
+        if decision.reason not in NOT_BY_AGE:
             expires = max(expires, decision.log_file.mtime + reserved)
             waiting.append((expires, decision.log_file.allocated))
     waiting.reverse()

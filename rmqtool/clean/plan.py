@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from itertools import islice
 
-from rmqtool.base.errors import UnsupportedError
 from rmqtool.base.files import RateLimit
 from rmqtool.broker.cleaner import Cleaner, CleanerRun, Rules
 from rmqtool.broker.delete_when import next_start
@@ -58,6 +57,11 @@ class CleanPlan:
         return [decision for run in self.runs for decision in run.log.deleted]
 
     @property
+    def holds_entries_back(self) -> bool:
+        """Whether plain files from before DLedger keep those of DLedger's log from being deleted."""
+        return any(decision.reason == "plain-files" for decision in self.runs[0].log.kept)
+
+    @property
     def min_offset(self) -> int:
         """The log's minimum behind all runs, -1 without a file."""
         return self.last.log.min_offset
@@ -91,20 +95,18 @@ def next_deletions(
     """The plan for a store as it is now, at `now`, epoch ms; `version` None: the newest release that fits."""
     as_if = as_if or AsIf()
     facts = take_snapshot(store, version, as_if.used_ratio, limit)
-    release = facts.snapshot.release
-    settings, is_node = settings_of(store.conf.settings, as_if.options, release), store.dledger_directory is not None
-    if is_node:
-        _require_entries_only(facts.snapshot)
-        settings = settings_of_node(settings)
-    rules = Rules(settings, release, as_if.zone, as_if.is_manual, as_if.is_first_file_in_use, is_node)
+    rules = rules_of(facts, store.conf.settings, as_if, facts.snapshot.release)
     return plan(facts, rules, now, all_runs=all_runs)
 
 
-def _require_entries_only(snapshot: Snapshot) -> None:
-    """Raise UnsupportedError where plain files stand before the entries: two cleaners then depend on each other."""
-    if snapshot.older_log.files:
-        message = "plain log files from before DLedger are still there: what goes while they are is not predicted"
-        raise UnsupportedError(message, file=snapshot.store.root)
+def rules_of(facts: Facts, conf: Mapping[str, str], as_if: AsIf, version: Version) -> Rules:
+    """The rules by which a broker of `version` cleans, with the settings `conf` of broker.conf."""
+    settings, snapshot = settings_of(conf, as_if.options, version), facts.snapshot
+    is_node = snapshot.store.dledger_directory is not None
+    of_node = settings_of_node(settings, version) if is_node else None
+    if of_node and not snapshot.older_log.files:
+        settings = of_node
+    return Rules(settings, version, as_if.zone, as_if.is_manual, as_if.is_first_file_in_use, is_node, of_node)
 
 
 def plan(facts: Facts, rules: Rules, now: int, *, all_runs: bool = False) -> CleanPlan:

@@ -47,7 +47,8 @@ def take_snapshot(
     states = [first_state(queue, snapshot.log_min_offset, release) for queue in snapshot.queues]
     log_files = [log_file for log_file in map(stat_log_file, log.files) if log_file]
     ends = [state.range.last_physical_offset for state in states if state.range.last_physical_offset is not None]
-    disks = [disk_of(path, release, used_ratio) for path in _measured_paths(store, release)]
+    measured = _measured_paths(store, release, has_plain_files=bool(snapshot.older_log.files))
+    disks = [disk_of(path, release, used_ratio) for path in measured]
     queue_disk = disk_of(store.root / CONSUME_QUEUE, release, used_ratio)
     return Facts(
         snapshot=snapshot,
@@ -59,10 +60,12 @@ def take_snapshot(
     )
 
 
-def _measured_paths(store: Store, version: Version) -> Sequence[Path]:
+def _measured_paths(store: Store, version: Version, *, has_plain_files: bool) -> Sequence[Path]:
     """The paths whose disks count: those that are written to; before 4.9.2 several are one that does not exist."""
     text = store.conf.text("storePathCommitLog")
-    if text is None or store.dledger_directory:
+    if store.dledger_directory:
+        return store.older_log_directories if has_plain_files else store.commit_log_directories
+    if text is None:
         return store.commit_log_directories
     if version < SEVERAL_LOG_PATHS:
         return [store.root / text]

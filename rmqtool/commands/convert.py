@@ -12,7 +12,7 @@ from rmqtool.base.errors import Exit
 from rmqtool.base.files import RateLimit
 from rmqtool.base.shell import join
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.new_stores import derive, owner_of
+from rmqtool.commands.new_stores import cut_moved, derive, owner_of
 from rmqtool.commands.options import global_options, jobs_option, store_options
 from rmqtool.commands.verifying import repeated_options
 from rmqtool.commands.writing import dry_run_option
@@ -121,11 +121,9 @@ def _make(
     """Write all of the new store; what could not be carried over, and what was derived."""
     from rmqtool.base.files import ReadPolicy
     from rmqtool.rebuild.options import RebuildOptions
-    from rmqtool.rebuild.selection import directory_of
     from rmqtool.salvage.carry_over import carried_bytes, carry_over
     from rmqtool.salvage.for_conversion import as_ordinary, loss_of, require_messages
     from rmqtool.salvage.for_rebuild import rebuild_sources, write_checkpoint
-    from rmqtool.salvage.moved_queues import cut_queue, require_derived
     from rmqtool.salvage.write_conversion import write_conversion
     from rmqtool.show.progress import byte_progress
     from rmqtool.store.store import COMMIT_LOG, open_store
@@ -140,10 +138,7 @@ def _make(
     options = RebuildOptions(frozenset(["queues", "index"]), version=request.broker_version, jobs=request.jobs)
     rebuild = derive(style, source, rebuild_sources(ordinary, new.directory, request.broker_conf), new, options)
     if source.dledger_directory:
-        require_derived(rebuild.findings)
-        for queue in rebuild.without_messages:
-            if queue.kind != "rocksdb":
-                cut_queue(queue.kind, new.derived / directory_of(queue.name, queue.kind), plan.conversion.start)
+        cut_moved(rebuild, new.derived, plan.conversion.start)
     new.adopt_derived()
     write_checkpoint(open_store(new.directory), source, rebuild.last_record, request.broker_version)
     losses = loss_of(plan, rebuild.findings)

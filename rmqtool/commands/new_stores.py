@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError, WrongKindError
@@ -52,6 +53,20 @@ def _derive(
 
     with byte_progress("writing queues and index", store.commit_log().size, style=style) as progress:
         return write_output(open_source(store, options, releases), new.empty_derived(), progress.update)
+
+
+def cut_moved(rebuild: RebuildPlan, derived: Path, start: int) -> None:
+    """Cut the queues in `derived` of which a log holds no message, whose messages from offset `start` on have moved.
+
+    Raises UnsupportedError for a queue that was not derived from the log, OSError.
+    """
+    from rmqtool.rebuild.selection import directory_of
+    from rmqtool.salvage.moved_queues import cut_queue, require_derived
+
+    require_derived(rebuild.findings)
+    for queue in rebuild.without_messages:
+        if queue.kind != "rocksdb":
+            cut_queue(queue.kind, derived / directory_of(queue.name, queue.kind), start)
 
 
 def owner_of(stores: Sequence[Store]) -> tuple[int, int] | None:

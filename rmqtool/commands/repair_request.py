@@ -46,7 +46,8 @@ class RepairRequest:
         if self.plan and (self.only_shows or self.keep_offsets or self.broker_version):
             raise UsageError("--plan carries out what was saved: it cannot be combined with other choices")
         self.store = open_store(self.path, self.broker_conf)
-        require_plain_log(self.store, "repair")
+        if not self.acknowledge:
+            require_plain_log(self.store, "repair")
         self.options = RepairOptions(self.broker_version, self.keep_offsets)
         if self.plan:
             self.saved = SavedRepairPlan(self.plan)

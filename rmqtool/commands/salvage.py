@@ -35,6 +35,7 @@ _EPILOG = examples_and_statuses(
     (
         "rmqtool salvage /data/rocketmq/store --output /data/new --dry-run",
         "rmqtool salvage /data/rocketmq/store /slave/store --output /data/new",
+        "rmqtool salvage /data/n0/store /data/n1/store --output /data/new",
         "rmqtool salvage --raw /dumps/disk.img --output /data/new-of-image",
         "rmqtool salvage /data/rocketmq/store --from -2d --output /data/new-small",
     ),
@@ -104,7 +105,8 @@ def salvage(style: Style, /, **given: Any) -> Exit:
     """Make a new store of what is sound in damaged ones.
 
     SOURCE is a store, or a copy of one, damaged in any way: each further one fills what those before it have lost.
-    Every message that proves itself is saved at its physical offset. What is left behind is listed. Nothing in the
+    Every message that proves itself is saved at its physical offset; of stores of DLedger nodes, which become an
+    ordinary store, at its queue offset. What is left behind is listed. Nothing in the
     sources is changed. With filters it makes a small store of a large one: a new log of the messages that pass, with
     their queues, index, topics, groups and committed offsets.
     """
@@ -112,9 +114,10 @@ def salvage(style: Style, /, **given: Any) -> Exit:
     from rmqtool.rebuild.options import RebuildOptions
     from rmqtool.salvage.carry_over import find_carried
     from rmqtool.salvage.for_rebuild import main_store
+    from rmqtool.salvage.inputs import require_one_kind
     from rmqtool.salvage.new_store import NewStore, require_free_name
     from rmqtool.show.salvage_result import Salvaged
-    from rmqtool.store.store import open_store, require_plain_log
+    from rmqtool.store.store import open_store
 
     request = _Request(**given)
     if not (request.sources or request.raw):
@@ -122,8 +125,7 @@ def salvage(style: Style, /, **given: Any) -> Exit:
     style.store = str((*request.sources, *request.raw)[0])
     require_free_name(request.output, request.sources)
     stores = [open_store(path, request.broker_conf) for path in request.sources]
-    for store in stores:
-        require_plain_log(store, "salvage")
+    require_one_kind(stores)
     selection = request.selection
     require_movable(stores, is_numbered_anew=selection is not None and selection.queue_offsets == "new")
     plan = _plan(style, request, stores)

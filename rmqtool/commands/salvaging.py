@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rmqtool.base.errors import ChangedError, UnsupportedError
 from rmqtool.commands.filter_options import filter_words
-from rmqtool.commands.new_stores import derive
+from rmqtool.commands.new_stores import cut_moved, derive
 from rmqtool.show.output import Style
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ class Making:
         from rmqtool.show.salvage_result import Salvaged
         from rmqtool.store.store import COMMIT_LOG
 
+        if self.plan.layout.is_moved:
+            return self._make_moved()
         plan, new, stores = self.plan, self.new, self.stores
         new.require_space(plan.needed + carried_bytes(stores.all, stores.carried))
         with byte_progress("writing the commit log", plan.size, style=self.style) as progress:
@@ -77,6 +79,36 @@ class Making:
         rebuild = self._derive(stores.main, self.options)
         self._keep_losses(loss_of(rebuild, COMMAND), rebuild)
         return Salvaged(plan, self._carried(problems), rebuild)
+
+    def _make_moved(self) -> Salvaged:
+        """Write all saved messages of a DLedger log, which move, and what belongs to them."""
+        from rmqtool.base.files import ReadPolicy
+        from rmqtool.salvage.carry_over import carried_bytes, carry_over
+        from rmqtool.salvage.for_conversion import without_offsets
+        from rmqtool.salvage.moved_log import write_saved
+        from rmqtool.show.progress import byte_progress
+        from rmqtool.show.salvage_result import Salvaged
+        from rmqtool.store.store import COMMIT_LOG
+
+        plan, new, stores = self.plan, self.new, self.stores
+        carried, not_carried = without_offsets(stores.carried)
+        main = self._ordinary
+        new.require_space(plan.needed + carried_bytes(stores.all, carried))
+        with byte_progress("writing the commit log", plan.size, style=self.style) as progress:
+            moved = write_saved(plan, new.directory / COMMIT_LOG, ReadPolicy(self.options.limit), progress.update)
+        problems = carry_over(stores.all, carried, new.directory)
+        rebuild = self._derive(main, self.options, moved_from=moved.start)
+        self._keep_losses(None, rebuild, moved.filled)  # old units and keys lead to places of another log
+        whole = [*(each for each in carried if not each.problem), *problems]
+        return Salvaged(plan, whole, rebuild, not_carried=not_carried, moved=moved)
+
+    @property
+    def _ordinary(self) -> Store | None:
+        """The main store as one with the new log."""
+        from rmqtool.salvage.for_conversion import as_ordinary
+
+        main = self.stores.main
+        return as_ordinary(main) if main and main.dledger_directory else main
 
     def make_chosen(self, choice: Choice) -> Salvaged:
         """Write a new log of chosen messages, and what belongs to them."""
@@ -94,7 +126,7 @@ class Making:
         untouched = QueueSelection(filters.topic_choice, frozenset(filters.queue_ids))
         left_out = self.plan.records - chosen.messages
         is_new = selection.queue_offsets == "new"
-        main = stores.main and with_delays(stores.main)
+        main = self._ordinary and with_delays(self._ordinary)
         rebuild = self._derive(main, replace(self.options, left_out=left_out, untouched=untouched, anew=is_new))
         self._fit_config(choice, log, rebuild)
         self._keep_losses(None, None)
@@ -127,8 +159,11 @@ class Making:
                 progress.update,
             )
 
-    def _derive(self, main: Store | None, options: RebuildOptions) -> RebuildPlan:
-        """Write queues, index and checkpoint of the new log; raises ChangedError where it is not what was planned."""
+    def _derive(self, main: Store | None, options: RebuildOptions, moved_from: int | None = None) -> RebuildPlan:
+        """Write queues, index and checkpoint of the new log; raises ChangedError where it is not what was planned.
+
+        With `moved_from` messages from that offset on were elsewhere before: no unit may lead there.
+        """
         from rmqtool.salvage.for_rebuild import rebuild_sources, write_checkpoint
         from rmqtool.store.store import open_store
 
@@ -136,6 +171,8 @@ class Making:
         plan = derive(self.style, self.stores.main, rebuild_sources(main, new.directory, self.conf), new, options)
         if plan.lost.is_lossy:
             raise ChangedError("the sources have changed while they were read: nothing is written")
+        if moved_from is not None:
+            cut_moved(plan, new.derived, moved_from)
         new.adopt_derived()
         write_checkpoint(open_store(new.directory), main, plan.last_record, options.version)
         return plan
@@ -156,12 +193,14 @@ class Making:
         is_new = choice.selection.queue_offsets == "new"
         fit_config(self.new.directory / CONFIG, topics, moved, log.first_timer, is_numbered_anew=is_new)
 
-    def _keep_losses(self, derived: Loss | None, rebuild: RebuildPlan | None) -> None:
+    def _keep_losses(
+        self, derived: Loss | None, rebuild: RebuildPlan | None, filled: Sequence[tuple[int, int]] | None = None
+    ) -> None:
         from rmqtool.salvage.loss_record import losses_of
         from rmqtool.transaction import keep_losses
 
         findings = rebuild.findings if rebuild else ()
-        losses = losses_of(self.plan, derived, findings, self.stores.all)
+        losses = losses_of(self.plan, derived, findings, self.stores.all, filled)
         if losses:
             keep_losses(self.new.directory, losses)
 

@@ -106,16 +106,18 @@ def _plan_of_node(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Findi
     steps = []
     if of_log:
         text = "Give the node its log anew from the leader of its group; where no other node has it, make an ordinary "
-        steps.append(PlanStep(f"{text}store of what is sound:", f"{diagnosis.command('convert')} --output NEW"))
+        text = f"{text}store of what is sound in it and in the stores of other nodes, named behind it:"
+        steps.append(PlanStep(text, f"{diagnosis.command('salvage')} --output NEW"))
     elif "queues" in found:
         steps.append(
             PlanStep("Rebuild the consume queues (rmqtool undo takes it back):", diagnosis.command("rebuild-cq"))
         )
     if "index" in found and not of_log:
         steps.append(PlanStep("Rebuild the index (rmqtool undo takes it back):", diagnosis.command("rebuild-index")))
-    rest = {finding.code for name, findings in found.items() if name not in ("queues", "index") for finding in findings}
+    known = ("queues", "index", "acknowledge")
+    rest = {finding.code for name, findings in found.items() if name not in known for finding in findings}
     remaining = tuple(f"{code}: {CATALOGUE[code].repair}" for code in sorted(rest - set(of_log)))
-    return Plan(tuple(steps), len(steps) or None, remaining)
+    return Plan((*steps, *_acknowledgement(diagnosis)), len(steps) or None, remaining)
 
 
 def _steps_before(

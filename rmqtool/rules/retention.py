@@ -89,13 +89,16 @@ def settings_of(conf: Mapping[str, str], options: Mapping[str, str], version: Ve
     return RetentionSettings(*values, shown=tuple(reader.shown))
 
 
-def settings_of_node(settings: RetentionSettings) -> RetentionSettings:
+def settings_of_node(settings: RetentionSettings, version: Version) -> RetentionSettings:
     """The settings by which a DLedger node deletes files of its log (`DLedgerCommitLog#refreshConfig`).
 
-    It has a cleaner of its own (`DLedgerMmapFileStore.CleanSpaceService`), the same since DLedger 0.3.1 (4.9.7).
+    It has a cleaner of its own (`DLedgerMmapFileStore.CleanSpaceService`), the same since DLedger 0.3.1 (4.9.7). Since
+    5.0.0 nobody calls that method, so that a full disk always counts.
     """
+    forcibly = settings.clean_file_forcibly_enable or version >= BATCH_MAX_CONFIGURED
     hours = max(settings.file_reserved_time + 1, 1)
-    own: dict[str, float] = {
+    own: dict[str, Any] = {
+        "cleanFileForciblyEnable": forcibly,
         "fileReservedTime": hours,
         "diskSpaceWarningLevelRatio": _NODE_FULL * 100,
         "diskSpaceCleanForciblyRatio": _NODE_FORCIBLY * 100,
@@ -113,6 +116,7 @@ def settings_of_node(settings: RetentionSettings) -> RetentionSettings:
         file_reserved_time=hours,
         warning_level=_NODE_FULL,
         forcibly_level=_NODE_FORCIBLY,
+        clean_file_forcibly_enable=forcibly,
         delete_file_batch_max=_NODE_BATCH,
         replicas_per_disk_partition=1,
         shown=tuple(shown),

@@ -13,6 +13,7 @@ from struct import unpack_from
 import numpy as np
 
 from rmqtool.base.files import InputFile
+from rmqtool.formats.dledger import ENTRY_DTYPE, ENTRY_HEADER_SIZE, MAGIC_ENTRY
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.message import (
     BLANK_SIZE,
@@ -24,16 +25,16 @@ from rmqtool.formats.message import (
     MIN_MESSAGE_SIZE,
     SIZE_AND_MAGIC,
 )
-from rmqtool.salvage.extents import ExtentBuilder, Extents
+from rmqtool.salvage.extents import NO_ENTRY, Entry, ExtentBuilder, Extents
 from rmqtool.salvage.inputs import Input
 from rmqtool.salvage.odd_records import odd_rows
 from rmqtool.scan.block import BLOCK_SIZE, Block, Positions
 from rmqtool.scan.body_crc import wrong_bodies
 from rmqtool.scan.chain import chain
 from rmqtool.scan.events import MAX_MESSAGE_SIZE
-from rmqtool.scan.frames import RecordRun, sound_prefix
+from rmqtool.scan.frames import RecordRun, in_whole_entries, sound_prefix
 from rmqtool.scan.inert_records import inert_rows
-from rmqtool.scan.probe import Probe, skip_zeros
+from rmqtool.scan.probe import Probe, blank_of_entries, skip_zeros
 from rmqtool.scan.property_crc import rows_with_property_crc, wrong_property_crcs
 
 _MAGIC_CODES = re.compile(
@@ -79,6 +80,8 @@ class Carver:
         self._file_size = file_size
         self._shift = source.start_offset or 0  # physical offset less position, of the last record
         self._last = self._reached = -1  # the begin of the last record and the end of its run
+        self._begin = 0
+        self._steps = (0, ENTRY_HEADER_SIZE) if source.may_have_headers else (0,)  # from one record to the next
         self._max_records: int | None = None
         self._found = ExtentBuilder(source.number)
 
@@ -86,16 +89,20 @@ class Carver:
         """What proves itself between two positions, in their order; `progress` gets the bytes that are done."""
         self._end = self._file.size if end is None else end
         position = done = start
+        self._begin = start
         while position < self._end:
             candidate = self._next_magic(position)
-            behind = self._take(candidate) if candidate == self._reached else self._take_swallowed()
+            follows = candidate - self._reached in self._steps
+            behind = self._take(candidate) if follows else self._take_swallowed()
             if behind is None:
-                behind = self._take_swallowed() if candidate == self._reached else self._take(candidate)
+                behind = self._take_swallowed() if follows else self._take(candidate)
             position = behind or candidate + 1
             if position - done >= BLOCK_SIZE:
                 progress(min(position, self._end) - done)
                 done = position
         progress(max(0, self._end - done))
+        if self._end == self._file.size and self._source.may_have_headers:
+            self._take_blank_of_entries()
         return self._found.extents()
 
     def _next_magic(self, position: int) -> int:
@@ -125,10 +132,23 @@ class Carver:
             return None
         physical_offset = HEAD.unpack_from(self._block.data, at)[2]
         shift = physical_offset - position
-        if not 0 <= physical_offset <= MAX_OFFSET - size or not self._require_record(position, size, shift):
+        if not 0 <= physical_offset <= MAX_OFFSET - size:
+            return None
+        header_size = self._header_before(position, size, physical_offset)
+        if not self._require_record(position, size, shift, header_size):
             return None
         self._block.start_offset = self._block_position + shift
-        return self._take_records(position, shift)
+        return self._take_records(position, shift, header_size)
+
+    def _header_before(self, position: int, size: int, physical_offset: int) -> int:
+        """The size of the header of an entry that stands whole before a record, or 0."""
+        start = position - ENTRY_HEADER_SIZE
+        if not self._source.may_have_headers or start < max(self._begin, self._reached):
+            return 0
+        header = np.frombuffer(self._file.read(start, ENTRY_HEADER_SIZE), ENTRY_DTYPE)[0]
+        expected = (MAGIC_ENTRY, size + ENTRY_HEADER_SIZE, physical_offset - ENTRY_HEADER_SIZE)
+        is_whole = (header["magic"], header["size"], header["position"]) == expected
+        return ENTRY_HEADER_SIZE if is_whole else 0
 
     def _take_swallowed(self) -> int | None:
         """Take the record that begins in the tail of the last one, which nothing follows, and goes on behind it.
@@ -146,9 +166,12 @@ class Carver:
                 return behind
         return None
 
-    def _take_records(self, position: int, shift: int) -> int | None:
-        positions = chain(self._block, position - self._block_position, self._max_records)
+    def _take_records(self, position: int, shift: int, header_size: int) -> int | None:
+        start = position - self._block_position - header_size
+        positions = chain(self._block, start, self._max_records, header_size)
         frames = sound_prefix(self._block, positions) if len(positions) else None
+        if frames and header_size:
+            frames = in_whole_entries(frames)
         count = proven_rows(frames) if frames else 0
         self._limit_next(positions, count)
         if frames is None or not count:
@@ -161,6 +184,7 @@ class Carver:
             odd = odd_rows(frames[:count], self._topics)
             is_odd = bool(odd[0])
             count = int(np.argmax(odd != is_odd)) or count
+        entry, count = _entry(frames, count, header_size)
         taken, self._shift = frames[:count], shift
         if inert and inert[0] == 0:
             self._found.add_inert(taken.physical_offset, position, taken.size)
@@ -168,8 +192,9 @@ class Carver:
         self._last = self._block_position + int(taken.positions[-1])
         self._reached = position + taken.size
         times = taken.headers.field("store_timestamp")
-        last_size = int(taken.message_sizes[-1])
-        self._found.add_records(taken.physical_offset, position, taken.size, times, last_size, is_odd=is_odd)
+        last_size, begin = int(taken.message_sizes[-1]) + header_size, position - header_size
+        size = taken.size + header_size
+        self._found.add_records(begin + shift, begin, size, times, last_size, is_odd=is_odd, entry=entry)
         return position + taken.size
 
     def _limit_next(self, positions: Positions, count: int) -> None:
@@ -187,13 +212,20 @@ class Carver:
         self._found.add_blank(physical_offset, position, size)
         return position + (size if self._shift == self._source.start_offset else BLANK_SIZE)
 
-    def _require_record(self, position: int, size: int, shift: int) -> bool:
+    def _take_blank_of_entries(self) -> None:
+        """Take the blank at the end of a file of entries, behind its last record."""
+        start = blank_of_entries(self._file, max(0, self._reached))
+        if self._source.start_offset is not None and start < self._file.size:
+            self._found.add_blank(self._source.start_offset + start, start, self._file.size - start)
+
+    def _require_record(self, position: int, size: int, shift: int, header_size: int) -> bool:
         """Have the whole record in the block; False where its frame is no record's, and it is not read for nothing."""
-        if position + size <= self._block_end:
+        begin = position - header_size
+        if self._block_position <= begin and position + size <= self._block_end:
             return True
-        if Probe(self._file, shift, position).kind != "message":
+        if position + size > self._block_end and Probe(self._file, shift, position).kind != "message":
             return False
-        self._fill(position, size)
+        self._fill(begin, size + header_size)
         return True
 
     def _require(self, position: int, size: int) -> None:
@@ -207,3 +239,13 @@ class Carver:
         self._block.fill(self._file, position, length, self._shift + position)
         self._block_position, self._block_end = position, position + self._block.length
         self._max_records = None
+
+
+def _entry(frames: RecordRun, count: int, header_size: int) -> tuple[Entry, int]:
+    """The entry of the first record, and how many of the first `count` records follow it by index in the same term."""
+    if not header_size:
+        return NO_ENTRY, count
+    headers = frames.block.gather(ENTRY_DTYPE, frames.positions[:count] - header_size)
+    first = Entry(header_size, int(headers["term"][0]), int(headers["index"][0]))
+    follow = (headers["term"] == first.term) & (headers["index"] - np.arange(count) == first.raft_index)
+    return first, count if follow.all() else int(np.argmin(follow))

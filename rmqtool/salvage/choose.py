@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -30,12 +30,18 @@ class Choice(NamedTuple):
 
 
 def fill(
-    taken: Extents, candidates: Extents, source: Bytes, *, in_place: bool = True, limit: int | None = None
+    taken: Extents,
+    candidates: Extents,
+    source: Bytes,
+    *,
+    in_place: bool = True,
+    limit: int | None = None,
+    before: int | None = None,
 ) -> Choice:
     """Fill what `taken` leaves open with `candidates`; with a `limit` not before it, nor from that offset on.
 
-    Where candidates overlap each other the newest comes first. Of those that are not `in_place` an older one behind a
-    newer one is what is left from before a cut.
+    With `before` not from that offset on. Where candidates overlap each other the newest comes first. Of those that are
+    not `in_place` an older one behind a newer one is what is left from before a cut.
     """
     refused = [NO_EXTENTS]
     for round_of in _without_overlap(candidates):
@@ -45,8 +51,27 @@ def fill(
             fits &= _follow_older(pieces)
         if limit is not None:
             fits &= _are_inside(taken, pieces, limit)
+        if before is not None:
+            fits &= pieces["physical_offset"] < before
         refused.append(pieces[~fits])
         taken = joined(taken, pieces[fits])
+    return Choice(taken, joined(*refused))
+
+
+def fill_by_term(taken: Extents, candidates: Sequence[Extents], source: Bytes) -> Choice:
+    """Fill what `taken` leaves open with records of several sources, those of the latest leader first.
+
+    An entry that a later leader has at an offset was never committed otherwise there. Terms never go down in a Raft
+    log: behind an entry of a later term those of an earlier one are left from before a cut.
+    """
+    refused = [NO_EXTENTS]
+    for term in reversed(np.unique(np.concatenate([extents["term"] for extents in candidates])).tolist()):
+        later = taken[taken["term"] > term]["physical_offset"]
+        for extents in candidates:
+            taken, stale = fill(
+                taken, extents[extents["term"] == term], source, before=int(later.min()) if len(later) else None
+            )
+            refused.append(stale)
     return Choice(taken, joined(*refused))
 
 
@@ -91,8 +116,9 @@ def _fits(taken: Extents, pieces: Extents, candidates: Extents, source: Bytes) -
     has_before, has_after = following > 0, following < len(taken)
     before, after = taken[following[has_before] - 1], taken[following[has_after]]
     fits = np.ones(len(pieces), dtype=np.bool_)
-    fits[has_before] &= pieces["first_time"][has_before] >= before["last_time"]
-    fits[has_after] &= pieces["last_time"][has_after] <= after["first_time"]
+    own_before, own_after = pieces[has_before], pieces[has_after]
+    fits[has_before] &= (own_before["first_time"] >= before["last_time"]) | (own_before["term"] != before["term"])
+    fits[has_after] &= (own_after["last_time"] <= after["first_time"]) | (own_after["term"] != after["term"])
     fits |= _continues(taken, pieces, following)
     for row, next_row in enumerate(following.tolist()):
         agrees = _agrees(taken[max(next_row - 1, 0) : next_row], taken[next_row : next_row + 1], candidates, source)

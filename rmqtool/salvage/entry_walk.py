@@ -73,7 +73,7 @@ class EntryWalk:
         self.missing = 0
         self._files = files
         self._committed = committed
-        self._placement = _Placement(start, file_size)
+        self._placement = Placement(start, file_size)
 
     def pieces(self, reading: ReadPolicy = UNLIMITED) -> Iterator[Piece]:
         """What is taken, what fills the room of lost entries, and what is left out, in the order of the log."""
@@ -143,7 +143,7 @@ def _groups(kinds: NDArray[np.intp]) -> Iterator[tuple[slice, LeftReason | None]
         yield slice(start, stop), _KINDS[int(kinds[start])]
 
 
-class _Placement:
+class Placement:
     """Where records stand one behind the other: room for a blank stays at the end of each file (`CommitLog`)."""
 
     def __init__(self, start: int, file_size: int) -> None:
@@ -167,6 +167,10 @@ class _Placement:
             else:
                 self._end = file_end
         return offsets
+
+    def next_file(self) -> None:
+        """Go on in the next file, unless one begins here."""
+        self._end += (self._base - self._end) % self._file_size
 
     def fill(self, size: int, timestamp: int) -> Filling:
         """Inert records of about `size` bytes."""

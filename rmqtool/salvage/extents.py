@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +18,28 @@ EXTENT_DTYPE = np.dtype(
         ("last_time", "i8"),
         ("last_size", "i4"),  # size of the last record, bytes
         ("is_odd", "?"),  # whether all of them are odd (odd_records.py)
+        ("header_size", "i4"),  # of DLedger's header before each record, which is part of the extent, or 0, bytes
+        ("term", "i8"),  # Raft term of all of them; NO_TERM where no header says it
+        ("first_index", "i8"),  # Raft index of the first record, or -1
     ]
 )
 
 BLANK, INERT = 0, -1
+NO_TERM = -1
 
 Extents = NDArray[np.void]
 """Rows of EXTENT_DTYPE."""
+
+
+class Entry(NamedTuple):
+    """What DLedger's header says of a record; its size is 0 where there is none."""
+
+    header_size: int = 0
+    term: int = NO_TERM
+    raft_index: int = -1
+
+
+NO_ENTRY = Entry()
 
 NO_EXTENTS: Extents = np.empty(0, EXTENT_DTYPE)
 
@@ -38,27 +53,41 @@ class ExtentBuilder:
         self._count = 0
 
     def add_records(
-        self, physical_offset: int, position: int, size: int, times: NDArray[Any], last_size: int, *, is_odd: bool
+        self,
+        physical_offset: int,
+        position: int,
+        size: int,
+        times: NDArray[Any],
+        last_size: int,
+        *,
+        is_odd: bool,
+        entry: Entry = NO_ENTRY,
     ) -> None:
-        """Add records one behind the other, `size` bytes in all; `times` are their store times."""
+        """Add records one behind the other, `size` bytes in all with their headers; `times` are their store times.
+
+        `entry` is that of the first one.
+        """
         if self._count:
             last = self._rows[self._count - 1]
             follows = last["physical_offset"] + last["size"] == physical_offset
             follows = follows and last["position"] + last["size"] == position and last["is_odd"] == is_odd
+            follows = follows and (last["header_size"], last["term"]) == (entry.header_size, entry.term)
+            if entry.header_size:
+                follows = follows and last["first_index"] + last["records"] == entry.raft_index
             if last["records"] > 0 and follows:
                 last["size"] += size
                 last["records"] += len(times)
                 last["last_time"], last["last_size"] = times[-1], last_size
                 return
-        self._append(physical_offset, size, position, len(times), times[0], times[-1], last_size, is_odd)
+        self._append(physical_offset, size, position, len(times), times[0], times[-1], last_size, is_odd, *entry)
 
     def add_blank(self, physical_offset: int, position: int, size: int) -> None:
         """Add a blank that reaches `size` bytes to the end of its log file."""
-        self._append(physical_offset, size, position, BLANK, 0, 0, 0, False)
+        self._append(physical_offset, size, position, BLANK, 0, 0, 0, False, *NO_ENTRY)
 
     def add_inert(self, physical_offset: int, position: int, size: int) -> None:
         """Add an inert record."""
-        self._append(physical_offset, size, position, INERT, 0, 0, 0, False)
+        self._append(physical_offset, size, position, INERT, 0, 0, 0, False, *NO_ENTRY)
 
     def extents(self) -> Extents:
         """All that was added."""
@@ -74,6 +103,11 @@ class ExtentBuilder:
 def of_records(extents: Extents) -> Extents:
     """Those of records that were stored, not of blanks and inert ones."""
     return extents[extents["records"] > 0]
+
+
+def message_bytes(extents: Extents) -> int:
+    """Bytes of the records, without headers before them."""
+    return int((extents["size"] - np.maximum(extents["records"], 0) * extents["header_size"]).sum())
 
 
 def ends(extents: Extents) -> NDArray[np.int64]:

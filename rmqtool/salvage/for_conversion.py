@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from rmqtool.base.errors import UnsupportedError
@@ -42,16 +42,22 @@ def as_ordinary(store: Store) -> Store:
     """The store as the rebuild of the new log sees it; raises UnsupportedError for queues that it cannot derive."""
     layout = layout_of_queues(store.root)
     if layout == "rocksdb" and store.dledger_directory:
-        message = "a DLedger store with its queues in RocksDB, which convert cannot write"
+        message = "a DLedger store with its queues in RocksDB, which cannot be written for a log that moves"
         raise UnsupportedError(message, file=store.root)
     return replace(store, layout=layout, older_log_directories=(), dledger_directory=None)
 
 
 def carried_with(store: Store) -> tuple[list[Carried], list[str]]:
     """What is carried over, and the names of what is not, for its physical offsets are no longer true."""
+    carried = find_carried([store], store)
+    return without_offsets(carried) if store.dledger_directory else (carried, [])
+
+
+def without_offsets(carried: Iterable[Carried]) -> tuple[list[Carried], list[str]]:
+    """What stays true where messages move, and the names of what does not, for it holds physical offsets."""
     found, left = list[Carried](), list[str]()
-    for each in find_carried([store], store):
-        if store.dledger_directory and each.name.removesuffix(".bak") in _BY_PHYSICAL_OFFSET:
+    for each in carried:
+        if each.name.removesuffix(".bak") in _BY_PHYSICAL_OFFSET:
             left.append(each.name)
         else:
             found.append(each)

@@ -13,6 +13,7 @@ import numpy as np
 
 from rmqtool.salvage.extents import Extents, ends, joined, of_records, shifts
 from rmqtool.salvage.inputs import Input
+from rmqtool.salvage.raft_order import settle_terms
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,9 @@ class SourceRecords:
 
 def classify(files: Sequence[Input], found: Sequence[Extents]) -> SourceRecords:
     """Sort what was found in the `files` of one source."""
-    named = [
-        (file, of_records(extents)) for file, extents in zip(files, found, strict=True) if file.start_offset is not None
-    ]
-    unnamed = [of_records(extents) for file, extents in zip(files, found, strict=True) if file.start_offset is None]
+    found = _with_terms(files, found)
+    named = [(file, extents) for file, extents in zip(files, found, strict=True) if file.start_offset is not None]
+    unnamed = [extents for file, extents in zip(files, found, strict=True) if file.start_offset is None]
     placed = [(file, *_split(extents, shifts(extents) == file.start_offset)) for file, extents in named]
     with_records = [file.start_offset or 0 for file, in_place, _ in placed if len(in_place)]
     last = max(with_records, default=-1)
@@ -55,14 +55,24 @@ def classify(files: Sequence[Input], found: Sequence[Extents]) -> SourceRecords:
     return SourceRecords(sound, odd, joined(*moved), joined(*recycled), joined(*stale))
 
 
+def _with_terms(files: Sequence[Input], found: Sequence[Extents]) -> list[Extents]:
+    """The records, where headers of entries are damaged with the terms of those around them in the log."""
+    entry_files = [file.number for file in files if file.may_have_headers]
+    settled = settle_terms(of_records(joined(*found)), entry_files)
+    return [settled[settled["input"] == file.number] for file in files]
+
+
 def _split(extents: Extents, mask: np.ndarray) -> tuple[Extents, Extents]:
     return extents[mask], extents[~mask]
 
 
 def _at_stale(extents: Extents) -> tuple[Extents, Extents]:
-    """Records of the log's last file, and the stale ones: behind a gap, and older than those before it."""
+    """Records of the log's last file, and the stale ones: behind a gap, and older than those before it.
+
+    The clock of a later leader of a DLedger group may be behind.
+    """
     behind_gap = extents["physical_offset"][1:] > ends(extents)[:-1]
-    older = extents["first_time"][1:] < extents["last_time"][:-1]
+    older = (extents["first_time"][1:] < extents["last_time"][:-1]) & (extents["term"][1:] <= extents["term"][:-1])
     back = np.flatnonzero(behind_gap & older)
     count = int(back[0]) + 1 if len(back) else len(extents)
     return extents[:count], extents[count:]

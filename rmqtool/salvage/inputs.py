@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
 
-from rmqtool.base.errors import RmqtoolError, UnreadableError
+from rmqtool.base.errors import RmqtoolError, UnreadableError, UsageError
 from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
 from rmqtool.base.open_files import OpenFiles
 from rmqtool.base.tolerant import ReadErrors
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE, LOG_FILE_SIZE
+from rmqtool.store.dledger_node import committed_index
 from rmqtool.store.store import Store
 
 
@@ -23,7 +24,7 @@ class Input:
     """One file; `source` is the number of its source, `start_offset` where its name says that it begins, bytes.
 
     Without a `start_offset` the name proves nothing: a stray file beside a log, or any file in which there may be
-    anything between the records.
+    anything between the records. Where it `may_have_headers` those of DLedger entries are looked for before records.
     """
 
     number: int
@@ -31,15 +32,21 @@ class Input:
     path: Path
     size: int
     start_offset: int | None = None
+    may_have_headers: bool = False
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """All files, in the order of the sources; `names` are those of the sources, as they were given."""
+    """All files, in the order of the sources; `names` are those of the sources, as they were given.
+
+    `committed` is the greatest Raft index that a checkpoint of a DLedger node among them says is committed.
+    """
 
     names: tuple[str, ...]
     files: tuple[Input, ...]
     errors: tuple[RmqtoolError, ...] = ()
+    has_nodes: bool = False
+    committed: int | None = None
 
     def of_source(self, source: int) -> list[Input]:
         """The files of one source."""
@@ -53,17 +60,29 @@ def list_inputs(stores: Sequence[Store], raw: Sequence[Path]) -> Inputs:
     """
     files: list[Input] = []
     errors = ReadErrors()
+    nodes = [store.dledger_directory for store in stores if store.dledger_directory]
     for source, store in enumerate(stores):
-        log = store.commit_log(errors.scope)
-        named = [(file.path, file.size, file.start_offset) for file in log.files]
-        strays = [(stray.path, _size(stray.path), None) for stray in log.strays if stray.kind == "name"]
-        for path, size, start_offset in (*named, *strays):
+        log, is_node = store.commit_log(errors.scope), bool(store.dledger_directory)
+        named = [(file.path, file.size, file.start_offset, file.header_size > 0) for file in log.files]
+        strays = [(stray.path, _size(stray.path), None, is_node) for stray in log.strays if stray.kind == "name"]
+        for path, size, start_offset, has_headers in (*named, *strays):
             if size and not (start_offset is None and path.is_symlink()):
-                files.append(Input(len(files), source, path, size, start_offset))
+                files.append(Input(len(files), source, path, size, start_offset, has_headers))
     for source, path in enumerate(raw, len(stores)):
         with InputFile(path) as opened:
-            files.append(Input(len(files), source, path, opened.size))
-    return Inputs((*(str(store.root) for store in stores), *map(str, raw)), tuple(files), tuple(errors.errors))
+            files.append(Input(len(files), source, path, opened.size, None, len(nodes) == len(stores)))
+    names = (*(str(store.root) for store in stores), *map(str, raw))
+    committed = max((index for node in nodes if (index := committed_index(node)) is not None), default=None)
+    return Inputs(names, tuple(files), tuple(errors.errors), bool(nodes), committed)
+
+
+def require_one_kind(stores: Sequence[Store]) -> None:
+    """Raise UsageError where some stores are DLedger ones and others are not: physical offsets differ."""
+    nodes = [store for store in stores if store.dledger_directory]
+    if 0 < len(nodes) < len(stores):
+        hint = f"salvage from {nodes[0].root} alone, and compare with rmqtool diff"
+        message = "some of the stores are of DLedger, others are not: no offset of one is one of the other"
+        raise UsageError(message, hint=hint)
 
 
 def log_file_size(inputs: Inputs, conf: BrokerConf) -> tuple[int, bool]:
@@ -76,6 +95,7 @@ def log_file_size(inputs: Inputs, conf: BrokerConf) -> tuple[int, bool]:
     if configured is not None:
         return configured, True
     named = [file for file in inputs.files if file.start_offset is not None]
+    named = [file for file in named if not file.may_have_headers] or named  # those of entries may be larger
     starts = [file.start_offset for file in named if file.start_offset]
     sizes = Counter(file.size for file in named if all(start % file.size == 0 for start in starts))
     common = max(sizes, key=lambda size: (sizes[size], size), default=0)

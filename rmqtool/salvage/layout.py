@@ -6,6 +6,7 @@ an inert record, the record behind or before it gives way.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -13,8 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.formats.message import BLANK_SIZE
+from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
+from rmqtool.formats.message import BLANK_SIZE, MIN_MESSAGE_SIZE
 from rmqtool.salvage.extents import NO_EXTENTS, Extents, ends, joined
+from rmqtool.salvage.ranges import ranges_of, without
 from rmqtool.salvage.sources import Sources
 from rmqtool.scan.inert_records import SMALLEST_INERT
 
@@ -23,6 +26,7 @@ MAX_MISSING_FILES = 1024
 
 Offsets = NDArray[np.int64]
 
+_SMALLEST_ENTRY = ENTRY_HEADER_SIZE + MIN_MESSAGE_SIZE
 _SMALLEST_LOSS = SMALLEST_INERT + BLANK_SIZE  # at the end of a file; in less there was no message, bytes
 
 
@@ -47,12 +51,16 @@ class LogFile:
 
 @dataclass
 class Layout:
-    """The new log in order, and whole records that cannot be in it: `no_room` beside a gap, `elsewhere` far away."""
+    """The new log in order, and whole records that cannot be in it: `no_room` beside a gap, `elsewhere` far away.
+
+    Where it `is_moved` all is at the offsets of a DLedger log, in one file: messages move when it is written.
+    """
 
     file_size: int
     files: list[LogFile]
     no_room: Extents
     elsewhere: Extents
+    is_moved: bool = False
 
     @property
     def copies(self) -> Extents:
@@ -83,6 +91,28 @@ def lay_out(taken: Extents, blanks: Extents, file_size: int, sources: Sources) -
         before = file.timestamp
         files.append(file)
     return Layout(file_size, files, joined(*no_room), elsewhere)
+
+
+def lay_out_moved(taken: Extents, blanks: Extents, file_size: int, starts: Sequence[int]) -> Layout:
+    """The order of messages that move: only what is lost between them counts, `starts` are those of the log's files."""
+    near, elsewhere = _nearest(taken, file_size)
+    if not len(near):
+        return Layout(file_size, [], NO_EXTENTS, elsewhere, is_moved=True)
+    first = int(near["physical_offset"][0])
+    start = max((each for each in starts if each <= first), default=first // file_size * file_size)
+    file = LogFile(start, near, timestamp=max(int(near["last_time"][-1]), 1))
+    held = ranges_of(*(np.concatenate([part(near), part(blanks)]) for part in (_begins, ends)))
+    lost = without(np.array([[start, int(ends(near).max())]], np.int64), held)
+    lost = lost[lost[:, 1] - lost[:, 0] >= _SMALLEST_ENTRY]
+    times = np.append(near["first_time"][0], near["last_time"])[np.searchsorted(near["physical_offset"], lost[:, 0])]
+    for (low, high), time in zip(lost.tolist(), times.tolist(), strict=True):
+        file.gaps.append(Gap(low, high - low, max(time, 1)))
+    return Layout(file_size, [file], NO_EXTENTS, elsewhere, is_moved=True)
+
+
+def _begins(extents: Extents) -> Offsets:
+    offsets: Offsets = extents["physical_offset"]
+    return offsets
 
 
 def _nearest(taken: Extents, file_size: int) -> tuple[Extents, Extents]:

@@ -164,7 +164,7 @@ class _Log:
         shorter = one if one_end < other_end else other
         start = max(int(one["physical_offset"]), int(other["physical_offset"]))
         end = min(one_end, other_end)
-        size = min(int(shorter["last_size"]), end - start)
+        size = min(int(shorter["last_size"] - shorter["header_size"]), end - start)
         return self._sources.equal(one, other, end - size, size)
 
     def _differing(self, extent: np.void, rest: Ranges) -> Iterator[Left]:
@@ -187,8 +187,11 @@ class _Log:
     def _has(self, extent: np.void, offset: int, size: int) -> bool:
         """Whether the log has the same bytes as an extent at an offset."""
         copies = self._between(offset, offset + size)
-        is_covered = len(copies) == 1 and copies[0]["physical_offset"] <= offset and ends(copies)[0] >= offset + size
-        return bool(is_covered) and self._sources.equal(copies[0], extent, offset, size)
+        header_size = int(extent["header_size"])  # which another node may have with another term, or not at all
+        offset, size = offset + header_size, size - header_size
+        copies = copies[copies["physical_offset"] <= offset]
+        is_covered = len(copies) > 0 and ends(copies)[-1] >= offset + size
+        return bool(is_covered) and self._sources.equal(copies[-1], extent, offset, size)
 
 
 def _unproven(file: Input, extents: Extents, log: _Log, sources: Sources) -> Iterator[Left]:

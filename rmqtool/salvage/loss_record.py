@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,21 +23,29 @@ _SEEN_IN_GAPS = ("damaged", "unreadable")
 
 
 def losses_of(
-    plan: SalvagePlan, derived: Loss | None, findings: Sequence[Finding], sources: Sequence[Store]
+    plan: SalvagePlan,
+    derived: Loss | None,
+    findings: Sequence[Finding],
+    sources: Sequence[Store],
+    filled: Sequence[tuple[int, int]] | None = None,
 ) -> list[Loss]:
     """What the new store lacks: by this salvage, and by what is on record in the sources and was not filled.
 
-    `derived` and `findings` are what deriving its queues has shown.
+    `derived` and `findings` are what deriving its queues has shown; `filled` are the places of inert records in a new
+    log of messages that have moved.
     """
     recorded = [*_of_sources(plan, sources)]
+    if filled is not None:  # old places are other ones there
+        recorded = [replace(loss, extents=()) for loss in recorded]
     known = {(extent.physical_offset, extent.size) for loss in recorded for extent in loss.extents}
     gaps = [gap for gap in plan.layout.gaps if (gap.physical_offset, gap.size) not in known]
+    places = [(gap.physical_offset, gap.size) for gap in gaps] if filled is None else filled
     behind = derived or Loss(COMMAND, int(time.time() * 1000))
     loss = Loss(
         COMMAND,
         behind.time,
         sum(gap.size for gap in gaps),
-        tuple(LostExtent(gap.physical_offset, gap.size, "missing") for gap in gaps[:MAX_LISTED]),
+        tuple(LostExtent(offset, size, "missing") for offset, size in places[:MAX_LISTED]),
         behind.dropped,
         behind.files,
         lost_messages(behind.dropped, findings),
@@ -58,6 +67,8 @@ def lost_messages(dropped: Iterable[DroppedUnits], findings: Sequence[Finding]) 
 
 def _left(plan: SalvagePlan) -> Iterator[str]:
     """What was left behind beside the gaps."""
+    if plan.committed_missing:
+        yield f"missing: {counted(plan.committed_missing, 'committed message')}, by the Raft indices of the entries"
     for reason, total in sorted(plan.left.totals.items()):
         if reason == "not-a-record" or (reason in _SEEN_IN_GAPS and plan.layout.gaps):
             continue

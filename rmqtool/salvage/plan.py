@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -11,12 +12,13 @@ from rmqtool.base.files import UNLIMITED, ReadPolicy
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.salvage.carve import Progress, no_progress
 from rmqtool.salvage.carving import CarvingTask, carve_all
-from rmqtool.salvage.choose import fill
-from rmqtool.salvage.extents import BLANK, NO_EXTENTS, Extents, joined
+from rmqtool.salvage.choose import fill, fill_by_term
+from rmqtool.salvage.extents import BLANK, NO_EXTENTS, Extents, joined, message_bytes
 from rmqtool.salvage.generations import SourceRecords, classify
 from rmqtool.salvage.inputs import Inputs, log_file_size
-from rmqtool.salvage.layout import Layout, lay_out
+from rmqtool.salvage.layout import Layout, lay_out, lay_out_moved
 from rmqtool.salvage.left_behind import LeftBehind, left_behind
+from rmqtool.salvage.raft_order import by_index
 from rmqtool.salvage.sources import Sources
 
 MAX_GAPS = 1000
@@ -49,7 +51,7 @@ class SalvagePlan:
     @property
     def size(self) -> int:
         """Bytes of the saved messages."""
-        return int(self.layout.copies["size"].sum())
+        return message_bytes(self.layout.copies)
 
     @property
     def lost(self) -> int:
@@ -76,7 +78,21 @@ class SalvagePlan:
         """Messages and bytes that come from one source."""
         copies = self.layout.copies
         rows = copies[np.isin(copies["input"], [file.number for file in self.inputs.of_source(source)])]
-        return int(rows["records"].sum()), int(rows["size"].sum())
+        return int(rows["records"].sum()), message_bytes(rows)
+
+    @property
+    def committed_missing(self) -> int:
+        """Committed entries of a DLedger log that are nowhere, by the Raft indices of those that are there."""
+        return self._by_index[0]
+
+    @property
+    def uncommitted(self) -> int:
+        """Saved messages of entries behind the committed index, which a leader may have replaced."""
+        return self._by_index[1]
+
+    @cached_property
+    def _by_index(self) -> tuple[int, int]:
+        return by_index(self.layout.copies, self.inputs.committed)
 
 
 def make_plan(
@@ -105,7 +121,11 @@ def make_plan(
         found = carve_all(CarvingTask(inputs.files, file_size, reading, known), jobs, sources, add)
         taken, refused = _chosen(inputs, found, sources)
         blanks = joined(*(extents[extents["records"] == BLANK] for extents in found))
-        layout = lay_out(taken, blanks, file_size, sources)
+        if inputs.has_nodes or taken["header_size"].any():
+            starts = [file.start_offset for file in inputs.files if file.start_offset is not None]
+            layout = lay_out_moved(taken, blanks, file_size, starts)
+        else:
+            layout = lay_out(taken, blanks, file_size, sources)
         return SalvagePlan(inputs, layout, left_behind(found, refused, layout, sources), is_known)
 
 
@@ -114,10 +134,8 @@ def _chosen(inputs: Inputs, found: list[Extents], sources: Sources) -> tuple[Ext
     classes = list(_by_source(inputs, found))
     starts = [file.start_offset for file in inputs.files if file.start_offset is not None]
     limit = max(starts, default=0) + sources.file_size  # no name of a file says that the log goes further
-    taken, refused = NO_EXTENTS, [each.stale for each in classes]
-    for each in classes:
-        taken, stale = fill(taken, each.in_place, sources)
-        refused.append(stale)
+    taken, older = fill_by_term(NO_EXTENTS, [each.in_place for each in classes], sources)
+    refused = [*(each.stale for each in classes), older]
     for each in classes:
         taken, stale = fill(taken, each.odd, sources)
         refused.append(stale)

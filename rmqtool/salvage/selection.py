@@ -117,32 +117,35 @@ def _chosen_in(
     copies: Extents, piece: Piece, selection: Selection, sources: Sources
 ) -> Iterator[tuple[Piece, RecordRun]]:
     filters = selection.effective_filters
-    for part, run in _runs(copies, piece, sources):
+    for part, run in runs_of(copies, piece, sources):
         low, high = np.searchsorted(run.physical_offsets, (filters.start, filters.stop))
         frames = filters.select(run[int(low) : int(high)]) if high > low else None
         if frames is not None:
             yield part, frames
 
 
-def _runs(copies: Extents, piece: Piece, sources: Sources) -> Iterator[tuple[Piece, RecordRun]]:
+def runs_of(copies: Extents, piece: Piece, sources: Sources) -> Iterator[tuple[Piece, RecordRun]]:
     """The records of a piece, in parts of a block; raises ChangedError where they are not there any more."""
     extent = copies[piece.extent]
     file, block = sources.file(int(extent["input"])), sources.block
-    shift = int(extent["physical_offset"] - extent["position"])
+    shift, header_size = int(extent["physical_offset"] - extent["position"]), int(extent["header_size"])
     position, end = piece.position, piece.position + piece.size
     while position < end:
-        frames = _frames(block, file, position, min(BLOCK_SIZE, end - position), shift)
+        size = min(BLOCK_SIZE, end - position)
+        frames = _frames(block, file, position, size, shift, header_size)
         if frames is None:  # a record that is larger than a block
             size = sources.record_size(extent, position + shift)
-            frames = _frames(block, file, position, size, shift) if 0 < size <= end - position else None
+            is_there = 0 < size <= end - position
+            frames = _frames(block, file, position, size, shift, header_size) if is_there else None
         if frames is None:
             raise ChangedError("the file has changed while it was read", file=file.path, offset=position)
-        yield Piece(piece.extent, position, frames.size), frames
-        position += frames.size
+        read = frames.size + header_size
+        yield Piece(piece.extent, position, read), frames
+        position += read
 
 
-def _frames(block: Block, file: InputFile, position: int, size: int, shift: int) -> RecordRun | None:
+def _frames(block: Block, file: InputFile, position: int, size: int, shift: int, header_size: int) -> RecordRun | None:
     block.fill(file, position, size, position + shift)
-    positions = chain(block, 0)
+    positions = chain(block, 0, header_size=header_size)
     frames = sound_prefix(block, positions) if len(positions) else None
     return frames or None

@@ -63,13 +63,14 @@ class Sources:
         return self.carve_between(extent, start, start + self.record_size(extent, start))
 
     def record_size(self, extent: np.void, physical_offset: int) -> int:
-        """The size of the record of an extent that begins at an offset, bytes."""
-        size, _ = SIZE_AND_MAGIC.unpack(self._read(extent, physical_offset, SIZE_AND_MAGIC.size))
-        return int(size)
+        """The size of the record of an extent that begins at an offset, with its header, bytes."""
+        header_size = int(extent["header_size"])
+        size, _ = SIZE_AND_MAGIC.unpack(self._read(extent, physical_offset + header_size, SIZE_AND_MAGIC.size))
+        return int(size) + header_size
 
     def have_same_record(self, one: np.void, other: np.void, physical_offset: int) -> bool:
         """Whether two extents hold the same message at an offset, as its fixed fields show."""
-        return self.equal(one, other, physical_offset, PREFIX_DTYPE.itemsize)
+        return self.equal(one, other, physical_offset + int(one["header_size"]), PREFIX_DTYPE.itemsize)
 
     def equal(self, one: np.void, other: np.void, physical_offset: int, size: int) -> bool:
         """Whether two extents hold the same bytes from an offset on."""

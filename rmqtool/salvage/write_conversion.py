@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,8 +19,9 @@ from rmqtool.formats.file_name import file_name
 from rmqtool.formats.layout import position_of
 from rmqtool.formats.message import BLANK_SIZE, PREFIX_DTYPE, build_blank
 from rmqtool.salvage.carve import Progress, no_progress
-from rmqtool.salvage.conversion import Conversion, ConversionPlan
-from rmqtool.salvage.entry_walk import Filling, LeftOut, Offsets
+from rmqtool.salvage.conversion import MAX_LISTED, ConversionPlan
+from rmqtool.salvage.entry_walk import Filling, LeftOut, Offsets, Taken
+from rmqtool.salvage.write_log import write_sparse
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.inert_records import filling, inert_record
@@ -35,7 +38,7 @@ def write_conversion(
 
     Raises ChangedError where the entries are not those of the plan any more.
     """
-    conversion, done, messages = plan.conversion, 0, 0
+    conversion, done = plan.conversion, 0
     directory.mkdir(parents=True, exist_ok=True)
     for file in conversion.plain:
         _copy(file, directory / file.path.name, reading)
@@ -43,20 +46,51 @@ def write_conversion(
         progress(done)
     if conversion.plain and conversion.entries:
         _end_plain(conversion.plain[-1], directory / conversion.plain[-1].path.name, reading)
-    writer = _LogWriter(directory, conversion)
+    pieces = (piece for piece in conversion.walk().pieces(reading) if not isinstance(piece, LeftOut))
+    moved = write_moved(
+        pieces, directory, conversion.start, conversion.file_size, lambda entries: progress(done + entries)
+    )
+    if (moved.messages, moved.end) != (plan.messages, plan.end):
+        raise ChangedError("the entries have changed while they were read", file=conversion.store.root)
+
+
+@dataclass
+class MovedLog:
+    """A log of moved messages, as it was written: `end` is behind the last record, `filled` are its inert records."""
+
+    start: int
+    end: int
+    messages: int = 0
+    filled: list[tuple[int, int]] = field(default_factory=list)  # the first ones: physical offsets and sizes
+
+
+def write_moved(
+    pieces: Iterable[Taken | Filling], directory: Path, start: int, file_size: int, progress: Progress = no_progress
+) -> MovedLog:
+    """Write messages and inert records at their new places into files of `file_size` bytes, the first at `start`.
+
+    `progress` gets the bytes of the sources that are done.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    moved, done, writer = MovedLog(start, start), 0, _LogWriter(directory, start, file_size)
     try:
-        for piece in conversion.walk().pieces(reading):
+        for piece in pieces:
             if isinstance(piece, Filling):
                 writer.fill(piece)
-            elif not isinstance(piece, LeftOut):
-                writer.add(piece.run, piece.offsets)
-                messages += len(piece.run)
-                done += piece.run.size
-                progress(done)
+                moved.filled += _first(piece, MAX_LISTED - len(moved.filled))
+                continue
+            writer.add(piece.run, piece.offsets)
+            moved.messages += len(piece.run)
+            done += piece.run.size
+            progress(done)
     finally:
         writer.close()
-    if (messages, writer.end) != (plan.messages, plan.end):
-        raise ChangedError("the entries have changed while they were read", file=conversion.store.root)
+    moved.end = writer.end
+    return moved
+
+
+def _first(filling: Filling, count: int) -> list[tuple[int, int]]:
+    return list(zip(filling.offsets[:count].tolist(), filling.sizes[:count].tolist(), strict=True))
 
 
 def _copy(file: MappedFile, to: Path, reading: ReadPolicy) -> None:
@@ -97,11 +131,11 @@ def _end_plain(file: MappedFile, to: Path, reading: ReadPolicy) -> None:
 class _LogWriter:
     """One file after the other, each ended by a blank but for the last; `end` is behind the last record."""
 
-    def __init__(self, directory: Path, conversion: Conversion) -> None:
-        self.end = conversion.start
+    def __init__(self, directory: Path, start: int, file_size: int) -> None:
+        self.end = start
         self._directory = directory
-        self._base = conversion.start
-        self._file_size = conversion.file_size
+        self._base = start
+        self._file_size = file_size
         self._file_start = -1
         self._descriptor = -1
         self._timestamp = 0
@@ -118,8 +152,9 @@ class _LogWriter:
     def fill(self, piece: Filling) -> None:
         """Write inert records."""
         for offset, size in zip(piece.offsets.tolist(), piece.sizes.tolist(), strict=True):
-            self._write(offset, inert_record(size, offset, piece.timestamp))
-            self._timestamp = piece.timestamp
+            self._begin(offset)
+            write_sparse(self._descriptor, inert_record(size, offset, piece.timestamp), offset - self._file_start)
+            self.end, self._timestamp = offset + size, piece.timestamp
 
     def close(self) -> None:
         """Close the file, with the time of its last message."""
@@ -132,11 +167,15 @@ class _LogWriter:
 
     def _write(self, offset: int, data: memoryview | bytes) -> None:
         """Write records that are in one file."""
+        self._begin(offset)
+        write_all(self._descriptor, data, offset - self._file_start)
+        self.end = offset + len(data)
+
+    def _begin(self, offset: int) -> None:
+        """Open the file of an offset, where it is not open."""
         start = offset - (offset - self._base) % self._file_size
         if start != self._file_start:
             self._open(start)
-        write_all(self._descriptor, data, offset - start)
-        self.end = offset + len(data)
 
     def _open(self, start: int) -> None:
         if self._descriptor >= 0:

@@ -94,14 +94,14 @@ def _copy(source: InputFile, position: int, size: int, descriptor: int, to: int)
 def _fill(file: LogFile, descriptor: int, file_size: int) -> None:
     for gap in file.gaps:
         for offset, data in filling(gap.physical_offset, gap.size, gap.timestamp, ends_file=False):
-            _write_sparse(descriptor, data, offset - file.start_offset)
+            write_sparse(descriptor, data, offset - file.start_offset)
     if file.blank is not None:
         position = file.blank - file.start_offset
         write_all(descriptor, build_blank(file_size - position), position)
 
 
-def _write_sparse(descriptor: int, data: bytes, position: int) -> None:
-    """Write what is not zero: whole pages of an inert record's body stay holes."""
+def write_sparse(descriptor: int, data: bytes, position: int) -> None:
+    """Write what is not zero: whole pages of an inert record's body stay holes. Raises OSError."""
     view = memoryview(data)
     for start in range(0, len(data), _PAGE):
         page = view[start : start + _PAGE]

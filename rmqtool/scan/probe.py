@@ -126,10 +126,10 @@ def find_next(file: InputFile, start_offset: int, position: int, header_size: in
             break
         position = skip_zeros(file, position + len(data) - overlap + 1)
         size *= 4
-    return _blank_of_entries(file, first) if header_size else file.size
+    return blank_of_entries(file, first) if header_size else file.size
 
 
-def _blank_of_entries(file: InputFile, position: int) -> int:
+def blank_of_entries(file: InputFile, position: int) -> int:
     """Position of the blank at the end of a file of entries, at or behind `position`; the file's size without one."""
     end = file.data_end(position)
     for start in range(max(position, end - _ENTRY_START.size), end):  # its last bytes may be zero

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from rmqtool.base.byte_size import byte_size
 from rmqtool.broker.delete_when import MAX_TIME, local_time
-from rmqtool.broker.log_deletion import FileDecision
+from rmqtool.broker.log_deletion import NOT_BY_AGE, FileDecision
 from rmqtool.clean.losses import Losses
 from rmqtool.clean.plan import CleanPlan
 from rmqtool.show.output import Columns, table
@@ -30,6 +30,7 @@ _WHAT = {
     "no-trigger": "waits for the hour",
     "cleaner-fails": "expired, run fails",
     "in-use": "stays: being read",
+    "plain-files": "waits: plain files",
 }
 
 
@@ -181,11 +182,16 @@ def _followers(plan: CleanPlan) -> str:
 def _nothing(plan: CleanPlan) -> str:
     """Why the next run deletes no log file."""
     trigger = plan.trigger
-    candidates = [decision for decision in plan.runs[0].log.kept if decision.reason not in ("last-file", "ahead")]
+    candidates = [decision for decision in plan.runs[0].log.kept if decision.reason not in NOT_BY_AGE]
     if trigger.failure is not None:
         return f"The next run deletes nothing: it fails at deleteWhen {plan.rules.settings.delete_when!r}."
     if not plan.facts.log_files:
         return "Nothing to delete: the commit log has no file."
+    if not candidates and plan.holds_entries_back:
+        return (
+            "The next run deletes nothing: the last log file from before DLedger never goes in this release, and no "
+            "file of DLedger's log goes before it."
+        )
     if not candidates:
         return "The next run deletes nothing: the log has only its last file, which never goes."
     first = candidates[0]

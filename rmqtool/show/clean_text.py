@@ -89,7 +89,7 @@ def note_next(plan: CleanPlan, options: NextOptions, next_deletion: int | None, 
         return
     if len(plan.runs) == 1 and plan.runs[0].log.deleted:
         note(f"the runs that follow: {command}{options.time} --dry-run --all-runs")
-    if plan.runs[0].deletes and not plan.snapshot.holder:
+    if plan.runs[0].deletes and not plan.snapshot.holder and not plan.rules.is_node:
         what = "it" if len(plan.runs) == 1 else "the files of the first run"
         note(f"delete {what} for good, with the broker stopped: {clean}{options.deletion}")
     elif not plan.runs[0].deletes and next_deletion is not None:

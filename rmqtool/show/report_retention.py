@@ -95,6 +95,8 @@ def _begin(first: int | None, mtime: int) -> int:
 def _end_of(decision: FileDecision, clock: Clock) -> str:
     if decision.deleted:
         return "goes with the next run"
+    if decision.reason == "plain-files":
+        return "not while plain log files are there"
     return "never, as the last" if decision.reason == "last-file" else clock.time(decision.expires)
 
 

@@ -10,6 +10,7 @@ from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.salvage.carry_over import Carried
 from rmqtool.salvage.left_behind import Left
 from rmqtool.salvage.plan import MAX_GAPS, SalvagePlan
+from rmqtool.salvage.write_conversion import MovedLog
 from rmqtool.show.filters_json import filters_json
 from rmqtool.show.output import error_json
 from rmqtool.show.salvage_result import Choice, Salvaged
@@ -24,7 +25,7 @@ def salvage_json(found: Salvaged, output: Path) -> dict[str, Any]:
         "state": found.state,
         "output": str(output),
         "sources": [_source(plan, number) for number in range(len(plan.inputs.names))],
-        "commit_log": _log(plan) if found.choice is None else _chosen_log(plan, found.choice),
+        "commit_log": _log(plan, found.moved) if found.choice is None else _chosen_log(plan, found.choice),
         "selection": None if found.choice is None else _choice(plan, found.choice, output),
         "gaps": [
             {"physical_offset": gap.physical_offset, "size": gap.size, "store_timestamp": gap.timestamp}
@@ -37,6 +38,8 @@ def salvage_json(found: Salvaged, output: Path) -> dict[str, Any]:
             {"reason": reason, "ranges": total.ranges, "bytes": total.size, "messages": total.records}
             for reason, total in sorted(plan.left.totals.items())
         ],
+        "dledger": _dledger(plan),
+        "not_carried_over": list(found.not_carried),
         "carried_over": carried_json(found.carried, plan.inputs.names),
         **derived_json(found.rebuild),
         "needed_bytes": plan.needed if found.choice is None else found.choice.needed,
@@ -77,13 +80,28 @@ def _source(plan: SalvagePlan, number: int) -> dict[str, Any]:
     return {"path": plan.inputs.names[number], "files": len(files), "messages": messages, "bytes": size}
 
 
-def _log(plan: SalvagePlan) -> dict[str, Any]:
-    files, copies = plan.layout.files, plan.layout.copies
-    end = int(copies["physical_offset"][-1] + copies["size"][-1]) if len(copies) else 0
+def _dledger(plan: SalvagePlan) -> dict[str, Any] | None:
+    """What the Raft indices say of messages that move."""
+    if not plan.layout.is_moved:
+        return None
     return {
-        "file_size": plan.layout.file_size,
+        "committed_index": plan.inputs.committed,
+        "missing_messages": plan.committed_missing,
+        "uncommitted_messages": plan.uncommitted,
+    }
+
+
+def _log(plan: SalvagePlan, moved: MovedLog | None) -> dict[str, Any]:
+    files, copies, file_size = plan.layout.files, plan.layout.copies, plan.layout.file_size
+    end, count = int(copies["physical_offset"][-1] + copies["size"][-1]) if len(copies) else 0, len(files)
+    if plan.layout.is_moved and files:
+        start = files[0].start_offset
+        end = moved.end if moved else start + plan.size + plan.lost
+        count = (end - start + file_size - 1) // file_size
+    return {
+        "file_size": file_size,
         "file_size_known": plan.is_size_known,
-        "files": len(files),
+        "files": count,
         "min_offset": files[0].start_offset if files else 0,
         "max_offset": end,
         "messages": plan.records,

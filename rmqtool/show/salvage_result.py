@@ -12,6 +12,7 @@ from rmqtool.salvage.carry_over import Carried
 from rmqtool.salvage.plan import SalvagePlan
 from rmqtool.salvage.selected_log import SelectedLog, needed_bytes
 from rmqtool.salvage.selection import Chosen, Selection
+from rmqtool.salvage.write_conversion import MovedLog
 
 SalvageState = Literal["planned", "done", "nothing"]
 
@@ -33,12 +34,17 @@ class Choice:
 
 @dataclass(frozen=True)
 class Salvaged:
-    """What was planned or done; `rebuild` is what was derived from the new log, None before it is written."""
+    """What was planned or done; `rebuild` is what was derived from the new log, None before it is written.
+
+    Of messages that move `not_carried` are the files that hold physical offsets, `moved` is their log once written.
+    """
 
     plan: SalvagePlan
     carried: Sequence[Carried]
     rebuild: RebuildPlan | None = None
     choice: Choice | None = None
+    not_carried: Sequence[str] = ()
+    moved: MovedLog | None = None
 
     @property
     def is_empty(self) -> bool:

@@ -26,6 +26,7 @@ def show_salvage(found: Salvaged, style: Style) -> None:
     console, plan, rebuild = style.console(), found.plan, found.rebuild
     most = None if style.verbosity > 0 else _MAX_ROWS
     _show_saved(plan, console, "saved" if found.choice is None else "found")
+    _show_moved(found, console)
     if found.choice:
         _show_choice(plan, found.choice, console, most)
     _show_gaps(plan, console, most, is_filled=found.choice is None)
@@ -87,12 +88,30 @@ def _show_findings(findings: Sequence[Finding], console: Console, most: int | No
 
 def _show_saved(plan: SalvagePlan, console: Console, word: str) -> None:
     files = plan.layout.files
-    title = f"{word}: {counted(plan.records, 'message')}, {byte_size(plan.size)}, in {counted(len(files), 'log file')}"
+    where = "" if plan.layout.is_moved else f", in {counted(len(files), 'log file')}"
+    title = f"{word}: {counted(plan.records, 'message')}, {byte_size(plan.size)}{where}"
     rows = [(plan.inputs.names[number], *plan.of_source(number))
             for number in range(len(plan.inputs.names))]  # fmt: skip
     columns: Columns = [("source", "left"), ("messages", "right"), ("bytes", "right")]
     _print(console, title)
     show_table(console, table("", columns, rows))
+
+
+def _show_moved(found: Salvaged, console: Console) -> None:
+    """What becomes of a DLedger log."""
+    plan = found.plan
+    if not plan.layout.is_moved or plan.is_empty:
+        return
+    if found.choice is None:
+        _print(console, "the headers of DLedger's entries are left out: messages move, and keep their queue offsets")
+    if plan.committed_missing:
+        missing = counted(plan.committed_missing, "committed message")
+        _print(console, f"missing: {missing}, by the Raft indices of the entries")
+    if plan.uncommitted:
+        behind = f"{counted(plan.uncommitted, 'message')} behind the committed index {plan.inputs.committed}"
+        _print(console, f"saved with them: {behind}: the leader of the group may have other messages there")
+    if found.not_carried:
+        _print(console, f"not carried over, since it names physical offsets: {', '.join(found.not_carried)}")
 
 
 def _show_gaps(plan: SalvagePlan, console: Console, most: int | None, *, is_filled: bool) -> None:

@@ -35,7 +35,9 @@ _INSPECTED_WITH: Mapping[str, str] = {
 
 def with_next_command(store: Store, finding: Finding) -> Finding:
     """The finding with a remedy: the page's, or the command that shows more."""
-    is_refused = store.dledger_directory is not None and (finding.remedy or "").startswith("rmqtool repair")
+    remedy = finding.remedy or ""
+    is_repair = remedy.startswith("rmqtool repair") and not remedy.endswith(" --acknowledge")
+    is_refused = store.dledger_directory is not None and is_repair
     if finding.remedy and not is_refused:
         return finding
     root = quote(str(store.root))

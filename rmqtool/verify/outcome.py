@@ -59,8 +59,8 @@ def for_node(snapshot: Snapshot, finding: Finding) -> Finding:
     node, remedy, root = snapshot.store.dledger_directory, finding.remedy, quote(str(snapshot.store.root))
     if node is None or remedy is None:
         return finding
-    if remedy.startswith("rmqtool repair "):
-        return replace(finding, remedy=f"rmqtool convert {root} --output NEW")
+    if remedy.startswith("rmqtool repair ") and not remedy.endswith(" --acknowledge"):
+        return replace(finding, remedy=f"rmqtool salvage {root} --output NEW")
     plain = f"{root}/commitlog "
     if finding.offset is not None and finding.offset >= log_start(snapshot.current_log.files):
         return replace(finding, remedy=remedy.replace(plain, f"{quote(str(node))} ", 1))

@@ -1,4 +1,4 @@
-"""What a DLedger store's own classes read of it is what ordinary brokers serve of the converted store."""
+"""What a DLedger store's own classes read of it is what ordinary brokers serve of the store that is made of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import pytest
 from rmqtool.base.errors import Exit
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
+from tests.dledger_building import NODE
 from tests.real_broker.harness import VERSIONS, Harness, dledger_settings
+from tests.salvage.entry_logs import overwrite
 
 pytestmark = pytest.mark.broker
 Factory = Callable[[str], Harness]
@@ -55,3 +57,46 @@ def test_ordinary_brokers_serve_the_same(
             with harness(server).hold(new, 50):
                 pass
             assert rmqtool("verify", new, "--json").document["result"]["verdict"] == "clean"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("version", "name"), WRITERS)
+@pytest.mark.parametrize("after", ["clean", "crash"])
+def test_brokers_serve_what_was_salvaged(
+    harness: Factory, golden_store: GoldenStore, tmp_path: Path, version: str, name: str, after: str
+) -> None:
+    """Of one damaged node all that is whole at the same queue offsets, of two that fill each other everything."""
+    root = golden_store(name)
+    own = Path(shutil.copytree(root, tmp_path / "own"))
+    for index in own.glob("dledger-n0/index/*"):
+        os.truncate(index, INDEX_FILE)
+    expected = asked(harness(version), own, dledger_settings())
+    copies = [Path(shutil.copytree(root, tmp_path / each, copy_function=shutil.copy2)) for each in "ab"]
+    for number, copy in enumerate(copies):
+        files = sorted((copy / NODE / "data").iterdir())
+        overwrite(files[number], 20_000, 40_000)
+        os.truncate(files[1 - number], 50_000)
+        if number:
+            files[-1].unlink()
+    for sources in (copies[:1], copies):
+        new = tmp_path / f"new-{len(sources)}"
+        done = rmqtool("salvage", *sources, "--output", new, "--json", "--broker-version", version)
+        if after == "crash":
+            (new / "abort").touch()
+            (new / "checkpoint").unlink()
+        missing = done.document["result"]["dledger"]["missing_messages"]
+        assert bool(missing) == (len(sources) == 1)
+        found = asked(harness(version), new)
+        lost = 0
+        for all_of, served in zip(expected[0], found[0], strict=True):
+            whole = {message for _, message in all_of}  # no CRC covers properties: those of one were overwritten
+            last = {each: offset for offset, each in served if each in whole}  # units of lost ones lead behind them
+            assert [each for each in all_of if each[1] in last] == [[offset, each] for each, offset in last.items()]
+            lost += len(all_of) - len(last)
+        assert missing <= lost <= missing + 1
+        if not missing:
+            assert found == expected
+        with harness(version).hold(new, 50):
+            pass
+        verdict = rmqtool("verify", new, "--json").document["result"]["verdict"]
+        assert verdict == "corrupt" if missing else verdict == "clean"

@@ -26,6 +26,8 @@ EVERY_HOUR = ";".join(map(str, range(24)))
 HOUR = 3600
 DELETING_AT_MOST_S = 30
 KEPT_FOR_S = 3
+FIRST_RUN_S = 60  # the cleaner of all brokers begins so long after a start
+RUN_EVERY_S = 10
 
 
 def node(golden: Path, tmp_path: Path) -> Path:
@@ -98,3 +100,25 @@ def test_a_node_deletes_what_clean_says(
             time.sleep(0.1)
         time.sleep(KEPT_FOR_S)  # it looks ten times a second
         assert sorted((root / NODE / "data").iterdir())[: 3 - gone] == files[gone:]
+
+
+@pytest.mark.parametrize(("version", "gone"), [("4.9.7", 4), ("5.3.3", 0)])
+def test_plain_files_hold_a_node_back(
+    harness: Factory, golden_store: GoldenStore, tmp_path: Path, version: str, gone: int
+) -> None:
+    """Up to 4.9.x the plain file goes, and then those of entries; in later releases none of both ever does."""
+    root = node(golden_store(STORES[2][1]), tmp_path)
+    files = sorted((root / "commitlog").iterdir()) + sorted((root / NODE / "data").iterdir())
+    for file, hours in zip(files, (90, 80, 79, 78), strict=True):
+        moment = time.time() - hours * HOUR
+        os.utime(file, (moment, moment))
+    options = ("--delete-when", EVERY_HOUR, "--broker-version", version, "--all-runs")
+    document = rmqtool("clean", root, "--dry-run", "--json", *options).document["result"]
+    expected = [root / each["file"] for run in document["passes"] for each in run["commit_log"]]
+    assert expected == files[: max(0, gone - 1)]
+    with harness(version).hold(root, 0, {**dledger_settings(), "deleteWhen": EVERY_HOUR}):
+        until = time.monotonic() + FIRST_RUN_S + 2 * DELETING_AT_MOST_S
+        while any(file.exists() for file in expected) and time.monotonic() < until:
+            time.sleep(0.5)
+        time.sleep(KEPT_FOR_S if expected else FIRST_RUN_S + 2 * RUN_EVERY_S)
+        assert [file for file in files if not file.exists()] == expected

@@ -14,13 +14,12 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.salvage.conversion import ConversionPlan, conversion_of, plan_conversion
 from rmqtool.salvage.write_conversion import write_conversion
 from rmqtool.store.store import open_store
-from tests.building import LOG, START_TIME, LogBuilder
+from tests.building import LOG, START_TIME
 from tests.dledger_building import NODE, EntryBuilder, entry_log, put_entries
 from tests.salvage.damaged_logs import records_of, walked
+from tests.salvage.entry_logs import file_at, messages, moved, overwrite
 from tests.unchanged import unchanged
 from tests.verify.small_store import FILE_SIZE, StoreBuilder
-
-OFFSET = slice(28, 36)  # of the physical offset in a message
 
 
 @pytest.fixture
@@ -37,25 +36,6 @@ def converted(
         plan = plan_conversion(conversion)
         write_conversion(plan, new)
     return plan, [moved(record) for _, record in sorted(walked(new).items())]
-
-
-def moved(record: bytes) -> bytes:
-    """A message without its physical offset."""
-    return record[: OFFSET.start] + record[OFFSET.stop :]
-
-
-def messages(log: LogBuilder) -> list[bytes]:
-    return [moved(record) for record in records_of(log).values()]  # type: ignore[arg-type]
-
-
-def file_at(store: Path, start: int) -> Path:
-    return store / NODE / "data" / f"{start:020d}"
-
-
-def overwrite(path: Path, start: int, end: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[start:end] = b"\xa5" * (end - start)
-    path.write_bytes(data)
 
 
 @pytest.mark.parametrize("start", [0, 7 * FILE_SIZE])
