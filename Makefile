@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo quick test lint pages site flips golden starts losses repairs table rebuilds replays faults cleaner settings everything matrix speed bench clean
+.PHONY: help demo quick test lint pages site flips golden starts losses repairs table rebuilds replays randoms faults cleaner settings everything matrix speed bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -91,6 +91,11 @@ rebuilds: $(VENV)/.test ## compare rebuilds of 200 random logs with RocketMQ's o
 replays: $(VENV)/.test ## send a store to RocketMQ itself, kill rmqtool 210 times meanwhile, and count what a consumer gets
 	@tests/setup-java.sh
 	$(BIN)/python -m tests.real_broker.replays
+
+randoms: $(VENV)/.test ## compare random stores with RocksDB with what RocketMQ itself answers about them
+	@tests/setup-java.sh
+	$(BIN)/python -m tests.real_broker.random_rocksdb --count 4
+	$(BIN)/python -m tests.real_broker.random_rocksdb --count 2 --killed
 
 faults: $(VENV)/.test ## let every system call of a rebuild, a repair and their undo fail in seven ways, and power fail
 	$(BIN)/python -m tests.rebuild.faults

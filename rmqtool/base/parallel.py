@@ -106,6 +106,11 @@ class WorkerPool(Generic[R]):
         finally:
             self.kill()
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other process helps this one."""
+        return not self.workers
+
     def grow(self, size: int) -> None:
         """Start processes until there are `size`; fewer do the work where the system starts no more."""
         size = processes_at_once(size)

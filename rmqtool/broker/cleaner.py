@@ -11,6 +11,7 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.log_deletion import LogFile, LogRun, allocated_bytes, run_before_entries, run_over
 from rmqtool.broker.queue_cleaner import QueueCleaner
 from rmqtool.broker.queue_deletion import expired_index_files
+from rmqtool.broker.row_filter import compacts
 from rmqtool.broker.trigger import Disks, Trigger, trigger_at
 from rmqtool.rules.retention import RetentionSettings
 from rmqtool.rules.versions import BATCH_MAX_CONFIGURED, NEWEST, Version
@@ -49,7 +50,10 @@ class Rules:
 
 @dataclass(frozen=True)
 class CleanerRun:
-    """One run at `time`, epoch ms: what triggers it, and the files that it deletes, each kind oldest first."""
+    """One run at `time`, epoch ms: what triggers it, and the files that it deletes, each kind oldest first.
+
+    `filters_rows` is set when it takes the rows of deleted messages from the queues in RocksDB.
+    """
 
     time: int
     trigger: Trigger
@@ -57,6 +61,7 @@ class CleanerRun:
     queue_files: tuple[tuple[Queue, MappedFile], ...] = ()
     index_files: tuple[IndexFile, ...] = ()
     freed_bytes: int = 0  # allocated on the disks, not the files' lengths
+    filters_rows: bool = False
 
     @property
     def deletes(self) -> bool:
@@ -69,6 +74,7 @@ class Cleaner:
     """Runs the cleaner, and holds the state that its runs change.
 
     `log_min_offset` is the minimum that the queues were last cleaned for (`lastPhysicalMinOffset`, 0 after a start).
+    `has_row_filter` is set where queues are in RocksDB, with a filter.
     """
 
     rules: Rules
@@ -79,6 +85,7 @@ class Cleaner:
     queues: QueueCleaner
     freed: Counter[int] = field(default_factory=Counter)  # by device, bytes
     log_min_offset: int = 0
+    has_row_filter: bool = False
     manual_runs: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -111,6 +118,9 @@ class Cleaner:
         if log.min_offset > self.log_min_offset:
             self.log_min_offset = log.min_offset
             run = replace(run, queue_files=tuple(self._clean_queues()), index_files=tuple(self._clean_index()))
+            queue_disk = self._disks_now().queues
+            filters = self.has_row_filter and compacts(trigger, queue_disk, rules.settings, rules.version)
+            run = replace(run, filters_rows=filters)
         return replace(run, freed_bytes=sum(self.freed.values()) - freed)
 
     @property

@@ -13,6 +13,7 @@ from rmqtool.rules.versions import (
     MULTI_DISPATCH_SPARES_DEAD_LETTERS,
     MULTI_DISPATCH_SPARES_SYSTEM_TOPICS,
     NEWEST,
+    ROCKSDB_LIGHT_QUEUES,
     VALUES_MAY_HOLD_SEPARATOR,
     Version,
 )
@@ -72,7 +73,10 @@ class DispatchRules:
             has_light_queues=snapshot.has_light_queues,
             may_be_older=not snapshot.releases.is_named,
         )
-        return replace(rules, in_rocksdb=snapshot.store.layout == "rocksdb")
+        in_rocksdb = snapshot.store.layout == "rocksdb"
+        if in_rocksdb and snapshot.release < ROCKSDB_LIGHT_QUEUES and not _has_files(snapshot):
+            rules = replace(rules, multi_dispatch=False)
+        return replace(rules, in_rocksdb=in_rocksdb)
 
     def for_release(self, version: Version) -> DispatchRules:
         """The same settings under the rules of one release alone."""
@@ -102,3 +106,9 @@ class DispatchRules:
         if self.version < MULTI_DISPATCH_SPARES_SYSTEM_TOPICS:
             return ()
         return _SYSTEM_TOPICS + (_DEAD_LETTERS if self.version >= MULTI_DISPATCH_SPARES_DEAD_LETTERS else ())
+
+
+def _has_files(snapshot: Snapshot) -> bool:
+    """Whether a store with queues in RocksDB has them in files, too."""
+    is_double = (snapshot.store.conf.text("rocksdbCQDoubleWriteEnable") or "").lower() == "true"
+    return is_double or any(queue.database is None for queue in snapshot.queues)

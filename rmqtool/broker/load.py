@@ -87,9 +87,10 @@ def load(snapshot: Snapshot, rules: RecoveryRules) -> Loaded:
 
 def _load_queues(snapshot: Snapshot, rules: RecoveryRules) -> Iterator[tuple[Queue, _LoadedFiles]]:
     """Each queue with the files of it that are loaded; all queues of a kind have one file size."""
-    if snapshot.store.layout == "rocksdb":
+    if snapshot.store.layout == "rocksdb" and not snapshot.has_queues_twice:
         return
-    queues = [queue for queue in snapshot.queues if queue.kind == "simple" or rules.version >= BATCH_QUEUES]
+    in_files = [queue for queue in snapshot.queues if not queue.database]
+    queues = [queue for queue in in_files if queue.kind == "simple" or rules.version >= BATCH_QUEUES]
     sizes = _queue_sizes(queues, rules)
     for queue in queues:
         yield queue, _load_files(snapshot.store, queue.files, sizes[queue.kind], rules)

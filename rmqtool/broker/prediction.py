@@ -23,7 +23,7 @@ class QueueChange:
     """A queue that a start changes; offsets as the broker reports them before and after it.
 
     `truncated` units vanish from its end, `dispatched` ones are derived anew from the log. `lost` messages get no unit
-    then nor later, though they are in the log.
+    then nor later, though they are in the log. `in_rocksdb` are rows; of queues that are written twice there are two.
     """
 
     kind: Kind
@@ -36,6 +36,7 @@ class QueueChange:
     truncated: int
     dispatched: int
     lost: int = 0
+    in_rocksdb: bool = False
 
 
 @dataclass(frozen=True)

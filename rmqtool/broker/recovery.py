@@ -19,6 +19,7 @@ from functools import cached_property
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.open_files import OpenFiles
 from rmqtool.broker.dispatch_rules import DispatchRules
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.load import Loaded, load, loaded_index_files
 from rmqtool.broker.log_walk import LogEnd, LogWalks, end_of, readable_behind
 from rmqtool.broker.prediction import Mode, QueueChange, ScanFrom, StartPrediction
@@ -27,6 +28,7 @@ from rmqtool.broker.queue_recovery import RecoveredQueue, recover_queue
 from rmqtool.broker.queue_simulation import SimulatedQueue, max_physical
 from rmqtool.broker.rocksdb_recovery import RocksDbRecovery
 from rmqtool.broker.start_file import Checkpoint, abnormal_start, normal_start
+from rmqtool.broker.twice_recovery import LogPart, TwiceRecovery
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE
@@ -99,11 +101,12 @@ class Recovery:
     def cut(self, mode: Mode, checkpoint: Checkpoint | None = None) -> LogCut:
         """What the scan of such a start does to the commit log, which must have files."""
         files, known = self.loaded.files, self._checkpoint(checkpoint)
+        extra = self.twice.extra_files() if self.twice else None
         if mode == "normal":
-            first = normal_start(files, self.max_physical, known, self.rules)
+            first = normal_start(files, self.max_physical, known, self.rules, extra)
         else:
             end = self.in_rocksdb.dispatched_end if self.in_rocksdb else None
-            first = abnormal_start(files, known, self.rules, end)
+            first = abnormal_start(files, known, self.rules, end, extra)
         return self._cut_behind(first, end_of(files, first, self._walks))
 
     @cached_property
@@ -136,6 +139,15 @@ class Recovery:
     @cached_property
     def in_rocksdb(self) -> RocksDbRecovery | None:
         """The queues in RocksDB, None where they are in files."""
+        return None if self.snapshot.has_queues_twice else self._rows
+
+    @cached_property
+    def twice(self) -> TwiceRecovery | None:
+        """The rows of queues that are in files, too; None for others."""
+        return TwiceRecovery(self._rows) if self._rows and self.snapshot.has_queues_twice else None
+
+    @cached_property
+    def _rows(self) -> RocksDbRecovery | None:
         database = self.snapshot.database
         return RocksDbRecovery(self.snapshot, database, self.rules) if database else None
 
@@ -196,11 +208,11 @@ class Recovery:
     def _recovered(self, outline: StartPrediction, cut: LogCut, checkpoint: Checkpoint) -> StartPrediction:
         queues = self._queues(cut.end.offset)
         if self.in_rocksdb:
-            base = cut.files[cut.first].start_offset
+            first_made = self.in_rocksdb.dispatched_from(outline.mode, cut.files[cut.first].start_offset)
             return replace(
                 self._with_cut(outline, cut),
                 files_deleted=self._deleted(cut.deleted, queues, outline.mode, checkpoint),
-                queues=list(self.in_rocksdb.changes(cut.files, outline.mode, base, cut.end.offset)),
+                queues=list(self.in_rocksdb.changes(cut.files, first_made, cut.end.offset)),
             )
         before = queues.max_physical
         self._dispatch(queues, cut, outline.mode, before)
@@ -214,10 +226,24 @@ class Recovery:
         return replace(
             self._with_cut(outline, cut),
             files_deleted=self._deleted(cut.deleted, queues, outline.mode, checkpoint),
-            queues=list(self._changes(queues, cut.files[0].start_offset)),
+            queues=[*self._changes(queues, cut.files[0].start_offset), *self._row_changes(queues, cut, outline.mode)],
             refuses=hangs,
             hangs=hangs is not None,
         )
+
+    def _row_changes(self, queues: Queues, cut: LogCut, mode: Mode) -> Iterator[QueueChange]:
+        """What happens to the rows of queues that are written twice; `queues` are those in files, after the start."""
+        if self.twice:
+            log_min_offset = cut.files[0].start_offset
+            in_files = {
+                QueueName(state.queue.topic, state.queue.queue_id): QueueRange(
+                    state.min_offset(log_min_offset), state.max_offset
+                )
+                for state in queues
+                if state.kind == "simple"
+            }
+            scanned = LogPart(cut.files, cut.files[cut.first].start_offset, cut.end.offset)
+            yield from self.twice.changes(scanned, mode, in_files, self.max_physical)
 
     def _with_cut(self, outline: StartPrediction, cut: LogCut) -> StartPrediction:
         return replace(

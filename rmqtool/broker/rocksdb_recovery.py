@@ -8,7 +8,10 @@ gets no row ever again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatch_rules import DispatchRules
@@ -20,19 +23,25 @@ from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.consume_queues import queue_in
+from rmqtool.store.queue_minimum import rows_min_offset
 from rmqtool.store.queue_range import QueueRange, queue_range
-from rmqtool.store.rocksdb_queues import NO_UNIT, QueueDatabase
+from rmqtool.store.rocksdb_queues import NO_UNIT, LastUnit, QueueDatabase
 from rmqtool.store.snapshot import Snapshot
 
 
 @dataclass
 class _NewRows:
-    """The records of one queue behind its last row: those that get none, and those that do, by queue offset."""
+    """The records of one queue behind its last row: those that get none, and those that do, by queue offset.
+
+    `last_offset` is the physical offset of the last one, `of_batches` are the queue offsets of rows that leave gaps.
+    """
 
     lost: int = 0
     made: int = 0
     first: int = -1
     last: int = -1
+    last_offset: int = -1
+    of_batches: list[NDArray[np.int64]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -48,15 +57,24 @@ class RocksDbRecovery:
         """Physical offset behind the last record that was dispatched."""
         return self.database.dispatched_end or 0
 
-    def changes(self, files: Sequence[MappedFile], mode: Mode, base: int, log_end: int) -> Iterator[QueueChange]:
-        """The queues that a start changes which dispatches the log from `base` on and ends it at `log_end`."""
-        new = self._new_rows(files, self._dispatched_from(mode, base), log_end)
+    def changes(
+        self, files: Sequence[MappedFile], first_made: int, log_end: int, *, cut: int | None = None
+    ) -> Iterator[QueueChange]:
+        """The queues that a start changes which ends the log at `log_end`, and makes rows from `first_made` on.
+
+        `cut` is where rows are cut, when that is not the end of the log.
+        """
+        new = self._new_rows(files, first_made, log_end)
         for name in sorted(new.keys() | {QueueName(*key) for key in self.database.lasts}):
-            change = self._change(name, new.get(name, _NewRows()), log_end)
+            change = self._change(name, new.get(name, _NewRows()), log_end if cut is None else cut)
             if change.lost or change.dispatched or change.truncated:
                 yield change
 
-    def _dispatched_from(self, mode: Mode, base: int) -> int:
+    def unchanged(self, name: QueueName) -> QueueChange:
+        """A queue that a start leaves as it is."""
+        return self._change(name, _NewRows(), MAX_OFFSET)
+
+    def dispatched_from(self, mode: Mode, base: int) -> int:
         """Where the first record begins that gets its row; a clean start takes only those behind the end."""
         if mode == "abnormal":
             return base
@@ -80,8 +98,10 @@ class RocksDbRecovery:
         rows.lost += len(behind) - len(made)
         if len(made):
             rows.first = int(made.queue_offsets[0]) if rows.first < 0 else rows.first
-            rows.last = int(made.queue_offsets[-1])
+            rows.last, rows.last_offset = int(made.queue_offsets[-1]), int(made.physical_offsets[-1])
             rows.made += len(made)
+            if name.topic in (self.snapshot.topics.with_batch_queues or ()):
+                rows.of_batches.append(made.queue_offsets.copy())
 
     def _change(self, name: QueueName, new: _NewRows, log_end: int) -> QueueChange:
         before = QueueRange(0, 0)
@@ -91,15 +111,27 @@ class RocksDbRecovery:
         end = before.max_offset
         if (before.last_physical_offset or 0) >= log_end:
             end = self.database.first_live(name, log_end)
-        is_empty = before.min_offset >= end
         return QueueChange(
             "simple",
             *name,
             before.min_offset,
             before.max_offset,
-            new.first if is_empty and new.made else before.min_offset,
+            self._min_offset(name, new) if new.made else before.min_offset,
             max(end, new.last + 1),
             before.max_offset - end,
             new.made,
             new.lost,
+            in_rocksdb=True,
         )
+
+    def _min_offset(self, name: QueueName, new: _NewRows) -> int:
+        """The minimum of a queue that has got `new` rows."""
+        of_batches = np.concatenate(new.of_batches) if new.of_batches else None
+
+        def physical_offset_at(queue_offset: int) -> int | None:
+            stored = self.database.physical_offset(name, queue_offset)
+            is_made = new.first <= queue_offset <= new.last and (of_batches is None or queue_offset in of_batches)
+            return new.last_offset if stored is None and is_made else stored
+
+        last = LastUnit(new.last, new.last_offset)
+        return rows_min_offset(self.database.firsts.get(name), last, self.snapshot.log_min_offset, physical_offset_at)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
@@ -18,7 +19,20 @@ NORMAL_FILES = 3  # before 5.3.2 a clean start scans the last three
 _MARGIN = 3000  # StoreCheckpoint#getMinTimestamp, ms
 
 
-def normal_start(files: Sequence[MappedFile], max_physical: int, checkpoint: Checkpoint, rules: RecoveryRules) -> int:
+class Search(Protocol):
+    """What else must be found, where the queues need not go beyond a file."""
+
+    def ends_at(self, file: MappedFile) -> bool:
+        """Whether the search ends at that file."""
+
+
+def normal_start(
+    files: Sequence[MappedFile],
+    max_physical: int,
+    checkpoint: Checkpoint,
+    rules: RecoveryRules,
+    extra: Search | None = None,
+) -> int:
     """Index of the file where a clean start begins to scan; `max_physical` is that of all consume queues."""
     if not rules.dispatches_when_clean:
         return max(0, len(files) - NORMAL_FILES)
@@ -26,7 +40,8 @@ def normal_start(files: Sequence[MappedFile], max_physical: int, checkpoint: Che
     while file_number > 0:
         left -= 1
         if rules.tries_first_records:
-            if _has_units(files[file_number], max_physical, checkpoint, rules):
+            is_found = _has_units(files[file_number], max_physical, checkpoint, rules)
+            if is_found and (extra is None or extra.ends_at(files[file_number])):
                 break
         elif files[file_number].start_offset <= max_physical:
             break
@@ -37,7 +52,11 @@ def normal_start(files: Sequence[MappedFile], max_physical: int, checkpoint: Che
 
 
 def abnormal_start(
-    files: Sequence[MappedFile], checkpoint: Checkpoint, rules: RecoveryRules, dispatched_end: int | None = None
+    files: Sequence[MappedFile],
+    checkpoint: Checkpoint,
+    rules: RecoveryRules,
+    dispatched_end: int | None = None,
+    extra: Search | None = None,
 ) -> int:
     """Index of the file where a start after a crash begins to scan.
 
@@ -50,6 +69,7 @@ def abnormal_start(
             is_old_enough = _is_old_enough(files[file_number], checkpoint, rules)
         else:
             is_old_enough = _has_units(files[file_number], dispatched_end, checkpoint, rules)
+        is_old_enough = is_old_enough and (extra is None or extra.ends_at(files[file_number]))
         if is_old_enough or (rules.limits_recovered_files and left <= 0):
             return file_number
     return 0

@@ -11,11 +11,16 @@ from rmqtool.broker.log_walk import NO_FILE_FOLLOWS
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.record_parser import NOTHING_WRITTEN
 from rmqtool.broker.recovery import NO_CHECKPOINT, LogCut, Recovery
+from rmqtool.broker.twice_recovery import EXTRA_FILES
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding, counted
 
 WHOLE_LOG = "commitLogRecoverMaxNum=1000000"
 """The setting with which a start looks at the whole log."""
+
+_READ_FROM_FILES = (
+    "consumers get them, since queues in files are read; a broker that reads RocksDB later does not have them"
+)
 
 QueueEnds = Mapping[tuple[str, int], int]
 """Of each queue, by topic and queue id, the offset behind its last message in the commit log."""
@@ -70,6 +75,8 @@ def _log_prefixes(recovery: Recovery) -> tuple[str, ...]:
 
 def _queue_losses(recovery: Recovery, start: StartPrediction, ends: QueueEnds) -> Iterator[Finding]:
     for queue in start.queues:
+        if recovery.twice and queue.in_rocksdb:
+            continue  # the files decide
         missing = ends.get((queue.topic, queue.queue_id), 0) - queue.max_offset
         if missing > 0 and not start.messages_lost:
             message = f"would end at offset {queue.max_offset}, {counted(missing, 'message')} before its last one"
@@ -79,16 +86,36 @@ def _queue_losses(recovery: Recovery, start: StartPrediction, ends: QueueEnds) -
 
 def _rows_lost(recovery: Recovery, start: StartPrediction) -> Iterator[Finding]:
     """Queues in RocksDB of which messages in the log never get a row again."""
-    files, read = len(recovery.loaded.files), recovery.rules.recovered_files
-    why = f"the start looks at the last {read} of {counted(files, 'commit log file')}, and {WHOLE_LOG} at all"
-    if not recovery.rules.limits_recovered_files or files <= read:
-        why = "after a clean stop a start does not look for them"
     for queue in start.queues:
-        if queue.lost:
-            message = f"{counted(queue.lost, 'message')} behind its last row would never get one: {why}"
-            lost = finding("start.rows-lost", message, store=recovery.snapshot.store.root, topic=queue.topic,
-                           queue_id=queue.queue_id, queue_offset=queue.max_offset_before)  # fmt: skip
-            yield replace(lost, count=queue.lost)
+        if not queue.lost:
+            continue
+        rows = counted(queue.lost, "message")
+        if recovery.twice and queue.min_offset == queue.max_offset:
+            message = f"RocksDB would begin at offset {queue.max_offset}, where the files end: {rows} before it would "
+            message += "have no row that is read, unless `rmqtool rebuild-cq` makes the rows first"
+        else:
+            message = f"{rows} behind its last row would never get one: {_why_lost(recovery)}"
+        lost = finding("start.rows-lost", message, store=recovery.snapshot.store.root, topic=queue.topic,
+                       queue_id=queue.queue_id, queue_offset=queue.max_offset_before)  # fmt: skip
+        lost = replace(lost, count=queue.lost)
+        if recovery.twice and not recovery.twice.serves(queue):
+            lost = replace(lost, severity="warning", effect=_READ_FROM_FILES)
+        yield lost
+
+
+def _why_lost(recovery: Recovery) -> str:
+    """Why a start does not make all rows again, and what has it make them."""
+    rules, files = recovery.rules, len(recovery.loaded.files)
+    is_limited = rules.limits_recovered_files and files > rules.recovered_files
+    if recovery.twice and not recovery.twice.is_searched:
+        return "the start makes those of the log files that queues in files need, whatever is in RocksDB"
+    if recovery.twice:
+        whole = f" and {WHOLE_LOG}" if is_limited else ""
+        return f"the start looks for them in few log files, and with {EXTRA_FILES}=1000000{whole} in all"
+    if is_limited:
+        read = rules.recovered_files
+        return f"the start looks at the last {read} of {counted(files, 'commit log file')}, and {WHOLE_LOG} at all"
+    return "after a clean stop a start does not look for them"
 
 
 def _other_starts(recovery: Recovery, start: StartPrediction) -> Iterator[Finding]:

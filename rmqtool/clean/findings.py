@@ -9,6 +9,7 @@ from rmqtool.base.shell import quote
 from rmqtool.base.times import rfc3339
 from rmqtool.broker.delete_when import failing_hours, matching_hours
 from rmqtool.broker.log_deletion import NOT_BY_AGE
+from rmqtool.broker.row_filter import unconfigured_findings
 from rmqtool.clean.geometry import geometry_findings
 from rmqtool.clean.plan import AsIf, CleanPlan, cleaner_of, rules_of
 from rmqtool.clean.wrong_mtimes import WrongTime, wrong_times
@@ -46,6 +47,7 @@ def findings_of(plan: CleanPlan, options: str = "") -> Iterator[Finding]:
     yield from _overdue(plan)
     yield from _ambiguous(plan, options)
     yield from _settings(plan)
+    yield from unconfigured_findings(snapshot)
     yield from layout_findings(store)
     yield from log_findings(store, snapshot.log, snapshot.releases, live=snapshot.holder is not None)
     yield from offset_findings(store, snapshot.committed.file)

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from rmqtool.broker.queue_deletion import QueueAfterRun
 from rmqtool.clean.plan import CleanPlan
+from rmqtool.clean.queue_rows import QueueRows, queue_rows
 from rmqtool.clean.undelivered import Undelivered, undelivered_messages
 from rmqtool.scan.topic_choice import TopicChoice
 from rmqtool.store.consumer_offsets import CommittedOffset
@@ -41,11 +42,12 @@ class TopicLoss:
 
 @dataclass(frozen=True)
 class Losses:
-    """The losses by all runs of a plan, of the topics that are `chosen`."""
+    """The losses by all runs of a plan, of the topics that are `chosen`; `rows` of queues in RocksDB are of all."""
 
     plan: CleanPlan
     groups: Sequence[GroupLoss]
     undelivered: Sequence[Undelivered]
+    rows: QueueRows | None = None
     chosen: TopicChoice = field(default_factory=TopicChoice)
 
     def of(self, topics: TopicChoice) -> Losses:
@@ -69,10 +71,10 @@ class Losses:
 
     @property
     def is_known(self) -> bool:
-        """Whether the files say what the groups have read: committed offsets and queues, outside of RocksDB."""
-        store, file = self.plan.snapshot.store, self.plan.snapshot.committed.file
-        is_known = file.path is not None and file.problem is None
-        return is_known and store.layout != "rocksdb" and (is_readable() or not rocksdb_configs(store))
+        """Whether committed offsets and queues were read, in files or in RocksDB, so that it shows who loses what."""
+        snapshot, file = self.plan.snapshot, self.plan.snapshot.committed.file
+        is_known = file.path is not None and file.problem is None and not snapshot.leaves_queues_out
+        return is_known and (is_readable() or not rocksdb_configs(snapshot.store))
 
     @property
     def may_lose_unread(self) -> bool:
@@ -114,7 +116,7 @@ def losses_of(plan: CleanPlan) -> Losses:
     pairs = zip(plan.facts.states, plan.states, strict=True)
     queues = {(before.queue.topic, before.queue.queue_id): (before, after) for before, after in pairs}
     groups = [_group_loss(item, queues.get((item.topic, item.queue_id))) for item in plan.snapshot.committed.offsets]
-    return Losses(plan, groups, list(undelivered_messages(plan)))
+    return Losses(plan, groups, list(undelivered_messages(plan)), queue_rows(plan))
 
 
 def _group_loss(committed: CommittedOffset, queue: tuple[QueueAfterRun, QueueAfterRun] | None) -> GroupLoss:

@@ -13,6 +13,7 @@ from rmqtool.broker.delete_when import next_start
 from rmqtool.broker.log_deletion import FileDecision
 from rmqtool.broker.queue_cleaner import QueueCleaner
 from rmqtool.broker.queue_deletion import QueueAfterRun
+from rmqtool.broker.row_filter import has_filter
 from rmqtool.broker.trigger import Trigger
 from rmqtool.clean.snapshot import Facts, take_snapshot
 from rmqtool.rules.retention import settings_of, settings_of_node
@@ -129,4 +130,5 @@ def cleaner_of(facts: Facts, rules: Rules, *, log_only: bool = False) -> Cleaner
         disks=facts.disks,
         index_files=[] if log_only else list(facts.snapshot.index_files),
         queues=QueueCleaner([] if log_only else facts.states, rules.version),
+        has_row_filter=facts.snapshot.database is not None and has_filter(facts.snapshot, rules.version),
     )

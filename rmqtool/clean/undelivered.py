@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.half_messages import ended_halves
 from rmqtool.broker.queue_deletion import QueueAfterRun
 from rmqtool.clean.plan import CleanPlan
 from rmqtool.formats.properties import TIMER_DUE
-from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TRANSACTION_GROUP
+from rmqtool.rules.system_topics import (
+    HALF_TOPIC,
+    OP_TOPIC,
+    ROCKSDB_HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TRANSACTION_GROUP,
+)
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.record_at import record_at
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.delay_offsets import load_delay_offsets
+from rmqtool.store.side_rows import HalfRows, half_rows
+from rmqtool.store.store import Store
 from rmqtool.store.unit_files import written_units
 
 Kind = Literal["delay", "timer", "transaction"]
@@ -74,6 +85,8 @@ def undelivered_messages(plan: CleanPlan) -> Iterator[Undelivered]:
             undelivered = _timed(lost, log, plan.now)
         elif lost.queue.topic == HALF_TOPIC:
             undelivered = _pending(lost, ops.get(lost.queue.queue_id), committed, log)
+        elif lost.queue.topic == ROCKSDB_HALF_TOPIC:
+            undelivered = _pending_in_rocksdb(lost, plan.snapshot.store)
         if undelivered and undelivered.messages_lost:
             yield undelivered
 
@@ -130,6 +143,23 @@ def _pending(
     done = int(np.count_nonzero((ended.offsets >= start) & (ended.offsets < lost.stop)))
     exact = ended.unread == 0
     return Undelivered("transaction", HALF_TOPIC, lost.queue.queue_id, lost.stop - start - done, exact=exact)
+
+
+def _pending_in_rocksdb(lost: _Lost, store: Store) -> Undelivered:
+    """Half messages of a topic of their own: their rows go with the answer (`TransMessageRocksDBStore`)."""
+    pieces = [units["physical_offset"] for _, units in written_units(lost.queue, lost.start, lost.stop)]
+    offsets = np.concatenate([np.zeros(0, dtype=np.int64), *pieces])
+    known: HalfRows | None = None
+    with suppress(RmqtoolError):
+        known = half_rows(store)
+    if known is None:
+        return Undelivered("transaction", lost.queue.topic, lost.queue.queue_id, len(offsets), exact=False)
+    unindexed = offsets > known.indexed_to
+    waits = np.isin(offsets, known.physical_offsets) | unindexed
+    exact = not unindexed.any()
+    return Undelivered(
+        "transaction", lost.queue.topic, lost.queue.queue_id, int(np.count_nonzero(waits)), exact=bool(exact)
+    )
 
 
 def _record(log: Sequence[MappedFile], unit: np.void) -> dict[str, Any] | None:

@@ -70,6 +70,20 @@ def releases() -> Iterable[str]:
     return map(str, RELEASES)
 
 
+def columns() -> Iterable[str]:
+    """The columns of an export."""
+    from rmqtool.store.message_query import EXPORT_COLUMNS, WISHED_COLUMNS
+
+    return (*EXPORT_COLUMNS, *WISHED_COLUMNS)
+
+
+def compressions() -> Iterable[str]:
+    """The compressions of Parquet, which has the most."""
+    from rmqtool.export.options import CODECS
+
+    return CODECS
+
+
 def codes() -> Iterable[str]:
     """The codes of findings, and what they begin with."""
     from rmqtool.findings.catalogue import CATALOGUE

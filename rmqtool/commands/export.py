@@ -9,22 +9,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqtool.base.errors import Exit, UnreadableError, UsageError
-from rmqtool.commands.completion import complete_from
+from rmqtool.commands.completion import columns, complete_from, compressions
 from rmqtool.commands.decoder_options import decoder_option, note_failures
-from rmqtool.commands.export_engines import export_engine, patience_for
+from rmqtool.commands.export_engines import export_engine, is_local, patience_for
 from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, jobs_option, size_of_at_least, spark_options, store_options
 from rmqtool.commands.redact_options import redact_options
 from rmqtool.commands.store_path import StorePath
+from rmqtool.commands.writing import dry_run_option
 from rmqtool.show.output import Style, note, write_document
 
 if TYPE_CHECKING:
     from rmqtool.export.check import CheckResult
     from rmqtool.export.options import ExportOptions, Mode
+    from rmqtool.store.named_stores import NamedStore
 
 _EPILOG = examples_and_statuses(
     (
+        "rmqtool export /data/rocketmq/store --output /lake/all --dry-run",
         "rmqtool export /data/rocketmq/store --output /lake/all",
         "rmqtool export /data/rocketmq/store --output /lake/all --mode incremental",
         "rmqtool export /data/rocketmq/store --check /lake/all",
@@ -90,6 +93,7 @@ def _choices(*allowed: str) -> Any:
     "--columns",
     multiple=True,
     callback=_list,
+    shell_complete=complete_from(columns),
     metavar="NAMES",
     help="Columns, with commas; '*' for the usual ones (the default); body_text, properties.NAME, body.PATH, file, ...",
 )
@@ -122,6 +126,7 @@ def _choices(*allowed: str) -> Any:
 )
 @click.option(
     "--compression",
+    shell_complete=complete_from(compressions),
     metavar="CODEC[:LEVEL]",
     help="zstd (default of Parquet), gzip, none (default of CSV and NDJSON); Parquet also brotli, snappy, lz4.",
 )
@@ -148,6 +153,7 @@ def _choices(*allowed: str) -> Any:
     metavar="SIZE",
     help="Bytes of log for one task.",
 )
+@dry_run_option
 @redact_options
 @decoder_option
 @filter_options()
@@ -161,6 +167,7 @@ def export(
     stores: tuple[str, ...],
     output: Path | None,
     check: Path | None,
+    dry_run: bool,
     **options: Any,
 ) -> Exit:
     """Write messages to Parquet, CSV or NDJSON files.
@@ -172,11 +179,34 @@ def export(
     if (output is None) == (check is None):
         raise UsageError("one of --output and --check is needed", hint="rmqtool export STORE --output DIR")
     if check is not None:
+        if dry_run:
+            raise UsageError("--check writes nothing: leave out --dry-run")
         return _check(style, stores, check, options)
     if output is None:
         return Exit.USAGE
     options["form"] = _form_of(style, options)
-    return _export(style, stores, output, options)
+    return _preview(style, stores, output, options) if dry_run else _export(style, stores, output, options)
+
+
+def _preview(style: Style, given: Sequence[str], path: Path, options: dict[str, Any]) -> Exit:
+    """Show what a run would read, and where it would write; nothing is made."""
+    from rmqtool.export.preview import manifest_there, preview_export
+    from rmqtool.export.run import check_output
+    from rmqtool.show.export_preview import preview_as_json, show_preview
+    from rmqtool.store.named_stores import open_stores
+
+    check_output(path, [named.store.root for named in open_stores(given, options["broker_conf"])])
+    mode, manifest = options["mode"], manifest_there(path)
+    stores, settings = _selection(given, options, manifest)
+    preview = preview_export(stores, path, mode, settings, manifest)
+    size = sum(named.store.commit_log().size for named in stores)
+    engine = "local" if is_local(style, options, size) else "spark"
+    document = preview_as_json(preview, path, settings, mode, engine)
+    if style.json:
+        write_document(style, "export", style.store, {"plan": document}, status=Exit.OK)
+    else:
+        show_preview(document, style)
+    return Exit.OK
 
 
 def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, Any]) -> Exit:
@@ -191,7 +221,6 @@ def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, A
     size = sum(named.store.commit_log().size for named in opened)
     with export_engine(style, options, size) as engine:
         from rmqtool.export.manifest import summary
-        from rmqtool.export.plan import has_store_column, names_in
         from rmqtool.export.run import check_output, open_output, run_export
         from rmqtool.scan.filters import Filters
         from rmqtool.show.export_text import show_export
@@ -201,10 +230,7 @@ def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, A
         check_output(path, [named.store.root for named in opened])
         mode: Mode = options["mode"]
         with open_output(path, mode) as output:
-            before = output.manifest if mode in ("append", "incremental") else None
-            stores = open_stores(given, options["broker_conf"], names_in(before))
-            with_store = options["store_column"] or len(stores) > 1 or has_store_column(before)
-            settings = _export_options(options, with_store=with_store)
+            stores, settings = _selection(given, options, output.manifest)
             exported = run_export(stores, output, mode, settings, engine)
     is_empty = not exported.manifest["rows"] and settings.query.filters != Filters()
     status = Exit.LOSSY if exported.totals.is_lossy else Exit.FINDINGS if is_empty else Exit.OK
@@ -221,6 +247,19 @@ def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, A
     if is_empty and not style.quiet:
         note(f"{path} holds an export of no message now: --mode overwrite replaces it")
     return status
+
+
+def _selection(
+    given: Sequence[str], options: dict[str, Any], manifest: dict[str, Any] | None
+) -> tuple[list[NamedStore], ExportOptions]:
+    """The stores, by the names that an output with this manifest has for them, and the options of a run into it."""
+    from rmqtool.export.plan import has_store_column, names_in
+    from rmqtool.store.named_stores import open_stores
+
+    before = manifest if options["mode"] in ("append", "incremental") else None
+    stores = open_stores(given, options["broker_conf"], names_in(before))
+    with_store = options["store_column"] or len(stores) > 1 or has_store_column(before)
+    return stores, _export_options(options, with_store=with_store)
 
 
 def _form_of(style: Style, options: dict[str, Any]) -> dict[str, Any]:

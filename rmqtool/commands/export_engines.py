@@ -30,7 +30,7 @@ def export_engine(
     style: Style, options: dict[str, Any], size: int
 ) -> Iterator[Callable[[ExportPlan], list[SplitResult]]]:
     """The function that writes the splits of a plan, of logs of `size` bytes; Spark starts in the background."""
-    if _is_local(style, options, size):
+    if is_local(style, options, size):
         yield lambda plan: _run_local(style, plan, options)
         return
     from rmqtool.spark.session import starting_spark
@@ -39,7 +39,7 @@ def export_engine(
         yield lambda plan: _run_on_spark(style, plan, options, start)
 
 
-def _is_local(style: Style, options: dict[str, Any], size: int) -> bool:
+def is_local(style: Style, options: dict[str, Any], size: int) -> bool:
     """Whether it is done without Spark; where nobody said it, Spark is for what it is worth starting for."""
     if options["engine"] != "auto":
         return bool(options["engine"] == "local")

@@ -244,12 +244,17 @@ def _show(style: Style, request: RebuildRequest, outcome: _Outcome) -> Exit:
         note(why_nothing(plan.source.snapshot, request.filters))
     elif outcome.transaction:
         note(f"done: {outcome.transaction}; to take it back, before a broker starts: rmqtool undo {quote(root)}")
-        words = repeated_options(request.store.conf.path, request.options.version)
+        conf = request.store.conf.path
         if plan.conversion:
-            words = ("--broker-conf", "BROKER_CONF")  # with the settings that are needed now
+            conf = None  # which is for the store as it was
+            settings = ", ".join(f"{name}={value}" for name, value in plan.conversion.settings.items())
+            note(f"before you start the broker, set in broker.conf: {settings}")
+        words = repeated_options(conf, request.options.version)
         note(f"next: {join(['rmqtool', 'verify', root, *words])}")
     elif outcome.state == "nothing":
-        note("nothing to do")
+        there = plan.conversion and plan.conversion.is_in_place
+        place = "RocksDB" if request.options.target == "rocksdb" else "files"
+        note(f"nothing to do{f': the store is in {place} already' if there else ''}")
     elif outcome.next_command:
         note(f"nothing is written yet; next: {outcome.next_command}")
     return status

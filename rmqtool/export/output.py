@@ -28,8 +28,8 @@ MANIFEST = "_manifest.json"
 SUCCESS = "_SUCCESS"
 MANIFEST_SCHEMA = "rmqtool.export-manifest/1"
 
-_TEMPORARY = "_temporary"
-_JOURNAL = f"{_TEMPORARY}/commit.json"
+TEMPORARY = "_temporary"
+JOURNAL = f"{TEMPORARY}/commit.json"
 
 
 def read_manifest(output: Path) -> dict[str, Any] | None:
@@ -114,7 +114,7 @@ class Output:
     def __init__(self, path: Path, mode: Mode) -> None:
         self.path = path
         self._is_new = not path.exists()
-        self._folder = path / _TEMPORARY
+        self._folder = path / TEMPORARY
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._lock = _lock(path)
@@ -148,19 +148,19 @@ class Output:
     def _recover(self) -> None:
         """Finish a commit that was interrupted; remove files that were never committed."""
         with suppress(FileNotFoundError, ValueError):
-            self._apply(json.loads((self.path / _JOURNAL).read_text(encoding="utf-8")))
+            self._apply(json.loads((self.path / JOURNAL).read_text(encoding="utf-8")))
         if self._folder.is_dir():
             shutil.rmtree(self._folder)
 
     def commit(self, commit: Commit) -> None:
         """Make all files of a run visible."""
         journal = {
-            "moves": [[f"{_TEMPORARY}/{self.target.run}/{file.temporary}", file.path] for file in commit.files],
+            "moves": [[f"{TEMPORARY}/{self.target.run}/{file.temporary}", file.path] for file in commit.files],
             "removed": list(commit.removed),
             "manifest": commit.manifest,
         }
         try:
-            _write_json(self.path / _JOURNAL, journal)
+            _write_json(self.path / JOURNAL, journal)
             self._apply(journal)
         except OSError as error:
             raise unwritable(self.path, error) from error
@@ -184,12 +184,12 @@ class Output:
             (self.path / name).unlink(missing_ok=True)
             _remove_empty((self.path / name).parent, self.path)
         (self.path / SUCCESS).touch()
-        (self.path / _JOURNAL).unlink(missing_ok=True)
+        (self.path / JOURNAL).unlink(missing_ok=True)
         sync(self.path)
 
     def close(self) -> None:
         """Remove files that were not committed, and the output itself when it was made and nothing is in it."""
-        if not (self.path / _JOURNAL).exists():
+        if not (self.path / JOURNAL).exists():
             shutil.rmtree(self._folder, ignore_errors=True)
         if self._is_new and not (self.path / MANIFEST).exists():
             with suppress(OSError):

@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from isal import isal_zlib
+from zlib_ng import zlib_ng
 
 from rmqtool.base.filesystems import file_system, patiently
 from rmqtool.base.remote_path import RemotePath
@@ -37,7 +37,7 @@ class RemoteWriter(io.RawIOBase):
         view = memoryview(data)
         self._file.write(view)
         self.size += view.nbytes
-        self.crc32 = isal_zlib.crc32(view, self.crc32)
+        self.crc32 = zlib_ng.crc32(view, self.crc32)
         return view.nbytes
 
     def close(self) -> None:

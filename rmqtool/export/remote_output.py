@@ -22,10 +22,8 @@ from rmqtool.export.output import MANIFEST, SUCCESS, Commit, check_mode, follow_
 from rmqtool.export.remote_files import files_in, read_remote, remove_remote, write_remote
 from rmqtool.export.sink import unwritable
 
-_JOURNAL = "_commit.json"
-_OURS = re.compile(
-    r"(.*/)?part-(empty|\d{5}-\d{20}(-tail)?(-\d{5})?)-[0-9a-f]{12}(-[0-9a-f]{8})?\.[a-z0-9.]+", re.ASCII
-)
+JOURNAL = "_commit.json"
+OURS = re.compile(r"(.*/)?part-(empty|\d{5}-\d{20}(-tail)?(-\d{5})?)-[0-9a-f]{12}(-[0-9a-f]{8})?\.[a-z0-9.]+", re.ASCII)
 _OTHER = "another run has written to this output meanwhile: nothing of this one is in it"
 
 
@@ -45,8 +43,8 @@ class RemoteOutput:
             self._before = self._stored(MANIFEST)
             self.manifest = None if self._before is None else parse_manifest(self._before, path / MANIFEST)
             names = [name for name, _ in files_in(path)]
-            check_mode(path, self.manifest, mode, is_empty=all(_OURS.fullmatch(name) for name in names))
-            self._remove([name for name in names if _OURS.fullmatch(name) and name not in _paths(self.manifest)])
+            check_mode(path, self.manifest, mode, is_empty=all(OURS.fullmatch(name) for name in names))
+            self._remove([name for name in names if OURS.fullmatch(name) and name not in _paths(self.manifest)])
         except OSError as error:
             raise unwritable(path, error) from error
 
@@ -66,7 +64,7 @@ class RemoteOutput:
             missing = [file.path for file in commit.files if there.get(file.path) != file.bytes]
             if missing or self._stored(MANIFEST) != self._before:
                 raise RmqtoolError(_OTHER, file=self.path, hint="run it again, one run at a time")
-            write_remote(self._file(_JOURNAL), _as_json(journal))
+            write_remote(self._file(JOURNAL), _as_json(journal))
             self._apply(journal)
         except OSError as error:
             raise unwritable(self.path, error) from error
@@ -80,11 +78,11 @@ class RemoteOutput:
 
     def _recover(self) -> None:
         """Finish a commit that was interrupted: what it had written down, if that is whole."""
-        data = self._stored(_JOURNAL)
+        data = self._stored(JOURNAL)
         if data is not None:
             with suppress(ValueError):
                 self._apply(json.loads(data))
-            remove_remote(self._file(_JOURNAL))
+            remove_remote(self._file(JOURNAL))
 
     def _apply(self, journal: dict[str, Any]) -> None:
         """Carry out a journal; doing it again changes nothing."""
@@ -93,11 +91,11 @@ class RemoteOutput:
         follow_table(self.path, journal["manifest"])
         self._remove(journal["removed"])
         write_remote(self._file(SUCCESS), b"")
-        remove_remote(self._file(_JOURNAL))
+        remove_remote(self._file(JOURNAL))
 
     def _known(self) -> dict[str, Any] | None:
         """What the manifest, or a commit that has begun, says by now."""
-        journal = self._stored(_JOURNAL)
+        journal = self._stored(JOURNAL)
         if journal is not None:
             with suppress(ValueError):
                 manifest: dict[str, Any] = json.loads(journal)["manifest"]

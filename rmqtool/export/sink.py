@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from isal import isal_zlib
+from zlib_ng import zlib_ng
 
 from rmqtool.base.errors import RmqtoolError
 
@@ -126,5 +126,5 @@ def file_crc32(path: Path) -> int:
     crc, piece = 0, memoryview(bytearray(_READ_AT_ONCE))
     with path.open("rb", buffering=0) as file:
         while size := file.readinto(piece):
-            crc = isal_zlib.crc32(piece[:size], crc)
+            crc = zlib_ng.crc32(piece[:size], crc)
     return crc

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
-from isal import isal_zlib
+from zlib_ng import zlib_ng
 
 from rmqtool.base.filesystems import file_system, patiently
 from rmqtool.base.remote_path import RemotePath
@@ -29,7 +29,7 @@ def size_and_crc32(path: Path) -> tuple[int, int]:
     size = crc = 0
     with open_stored(path) as file:
         while piece := file.read(_READ_AT_ONCE):
-            size, crc = size + len(piece), isal_zlib.crc32(piece, crc)
+            size, crc = size + len(piece), zlib_ng.crc32(piece, crc)
     return size, crc
 
 

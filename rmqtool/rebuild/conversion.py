@@ -34,7 +34,7 @@ from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
 from rmqtool.store.queue_range import queue_range
 from rmqtool.store.rocksdb_config import SECOND, SINGLE, TABLES
-from rmqtool.store.rocksdb_queues import NO_UNIT, LastUnit
+from rmqtool.store.rocksdb_queues import NO_UNIT, LastUnit, queue_database
 from rmqtool.store.store import (
     BATCH_CONSUME_QUEUE,
     CONFIG,
@@ -58,7 +58,10 @@ class CarriedQueue:
 
 @dataclass(frozen=True)
 class Conversion:
-    """What a conversion changes beside the queues that the log gives, and the settings that a broker needs then."""
+    """What a conversion changes beside the queues that the log gives, and the settings that a broker needs then.
+
+    `is_in_place` is set where the store is in the wanted place already.
+    """
 
     target: Target
     form: Form
@@ -69,6 +72,7 @@ class Conversion:
     replaces_queues: bool  # whether the directories of queue files are put as a whole
     carried: Sequence[CarriedQueue]
     settings: Mapping[str, str]
+    is_in_place: bool = False
     findings: Sequence[Finding] = field(default_factory=tuple)
 
     @property
@@ -98,7 +102,8 @@ def conversion_of(source: RebuildSource, found: set[QueueName], left_out: Collec
     store, release = source.snapshot.store, source.releases.oldest
     live = live_form(store, target)
     form = wanted_form(store, target, live)
-    if target == "rocksdb":
+    is_there = is_in_place(source, live, form)
+    if target == "rocksdb" and not is_there:
         _require_release(source, form)
         _require_possible(source, found, left_out)
     tables = read_tables(store, live)
@@ -115,8 +120,17 @@ def conversion_of(source: RebuildSource, found: set[QueueName], left_out: Collec
         replaces_queues=target == "files" and not source.file_queues,
         carried=list(_carried(source, found)),
         settings=_settings(source, form, live, light=is_light),
+        is_in_place=is_there,
         findings=list(_not_carried(tables, form, release) if rows else ()),
     )
+
+
+def is_in_place(source: RebuildSource, live: Form, form: Form) -> bool:
+    """Whether queues and tables are where they are to be, so that nothing is left to bring there."""
+    is_in_rocksdb = queue_database(source.snapshot.store) is not None
+    if source.options.target == "files":
+        return live == form and not is_in_rocksdb
+    return live == form and is_in_rocksdb and not source.file_queues
 
 
 def require_all(source: RebuildSource, derivation: Derivation) -> None:

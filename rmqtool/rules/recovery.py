@@ -8,10 +8,13 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.empty_files import deletes_empty_last_file, leaves_out_wrong_sizes
 from rmqtool.rules.file_sizes import LOG_FILE_SIZE, queue_file_size
 from rmqtool.rules.versions import (
+    COMBINED_QUEUES,
     IPV6_HOSTS,
+    LITE_TOPICS,
     MAGIC_CODE_V2_SINCE,
     OLDEST,
     RECOVERED_FILES_LIMITED,
+    SELECTED_TWICE,
     SIZE_COMPARED_FIRST,
     TIMER_WHEEL,
     Version,
@@ -25,6 +28,13 @@ _NOT_MODELLED = (
     *("checkCommitLogOffsetOnRecover", "recheckReputOffsetFromCq", "enableConsumeQueueExt", "indexRocksDBEnable"),
 )
 """Settings that change what a start does, and that the prediction does not follow."""
+
+_CHOSEN_QUEUES = {
+    "combineCQPreferCQType": "default",
+    "combineAssignOffsetCQType": "default",
+    "combineCQLoadingCQTypes": "default;defaultrocksdb",
+}
+"""Which kinds of queues there are, which is read, and which gives offsets: by default both, and those in files."""
 
 _CONFIGS = {
     "topics.json": OLDEST,
@@ -123,6 +133,21 @@ class RecoveryRules:
         return self.version >= RECOVERED_FILES_LIMITED
 
     @property
+    def combines_queues(self) -> bool:
+        """Queues in files and in RocksDB are one store (`CombineConsumeQueueStore`), not two."""
+        return self.version >= COMBINED_QUEUES
+
+    @property
+    def skips_new_database(self) -> bool:
+        """`CombineConsumeQueueStore#isMappedFileMatchedRecover` does not search for rows where there are none yet."""
+        return self.version >= LITE_TOPICS
+
+    @property
+    def writes_some_twice(self) -> bool:
+        """A setting has only topics of LITE messages written twice (`CombineConsumeQueueStore`)."""
+        return self.version >= SELECTED_TWICE
+
+    @property
     def starts_by_logics_offset(self) -> bool:
         """The checkpoint's offset, not its times, chooses the file after a crash."""
         return self.version >= Version(5, 5, 0)
@@ -166,7 +191,8 @@ def loaded_configs(version: Version, conf: BrokerConf) -> list[str]:
 
 def not_modelled(conf: BrokerConf) -> list[str]:
     """The settings of a broker that the prediction does not follow."""
-    return [name for name in _NOT_MODELLED if _is_on(conf, name, default=False)]
+    names = [name for name in _NOT_MODELLED if _is_on(conf, name, default=False)]
+    return names + [name for name, usual in _CHOSEN_QUEUES.items() if (conf.text(name) or usual).lower() != usual]
 
 
 def _is_on(conf: BrokerConf, name: str, *, default: bool) -> bool:

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 
 import numpy as np
-from isal import isal_zlib
 from numpy.typing import NDArray
+from zlib_ng import zlib_ng
 
 from rmqtool.base.new_files import create_file, set_time, write_all
 from rmqtool.formats.crc import CRC32_PROPERTY_SIZE, CRC_MASK, build_crc32_property
@@ -130,5 +130,5 @@ def _renew_crcs(data: NDArray[np.uint8], frames: RecordRun, starts: Offsets, end
     view = data.data
     rows = rows_with_property_crc(frames)
     for start, end in zip(starts[rows].tolist(), ends[rows].tolist(), strict=True):
-        crc = isal_zlib.crc32(view[start : end - CRC32_PROPERTY_SIZE]) & CRC_MASK
+        crc = zlib_ng.crc32(view[start : end - CRC32_PROPERTY_SIZE]) & CRC_MASK
         view[end - CRC32_PROPERTY_SIZE : end] = build_crc32_property(crc)

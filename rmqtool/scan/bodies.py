@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterator
 
 import pyarrow as pa
+from isal import isal_zlib
 
 from rmqtool.formats.sys_flag import COMPRESSED, compression
 from rmqtool.scan.frames import RecordRun
@@ -40,6 +41,16 @@ def decompress(body: bytes, sys_flag: int) -> bytes:
 
 
 def _inflate(body: bytes) -> bytes:
+    """Twice as fast as zlib, by ISA-L; zlib decides on what that refuses."""
+    fast = isal_zlib.decompressobj()
+    try:
+        plain = fast.decompress(body, MAX_BODY_SIZE + 1)
+    except isal_zlib.error:  # type: ignore[misc]  # its stub calls the class an exception
+        return _inflate_by_zlib(body)
+    return plain if fast.eof or len(plain) > MAX_BODY_SIZE else _inflate_by_zlib(body)
+
+
+def _inflate_by_zlib(body: bytes) -> bytes:
     inflater = zlib.decompressobj()
     plain = inflater.decompress(body, MAX_BODY_SIZE + 1)
     if not inflater.eof and len(plain) <= MAX_BODY_SIZE:

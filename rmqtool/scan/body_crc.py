@@ -6,8 +6,8 @@ from array import array
 
 import numpy as np
 import pyarrow as pa
-from isal import isal_zlib
 from numpy.typing import NDArray
+from zlib_ng import zlib_ng
 
 from rmqtool.formats.crc import CRC_MASK
 from rmqtool.scan.block import Block, Positions
@@ -37,7 +37,7 @@ def crcs_of(block: Block, positions: Positions, sizes: Positions) -> NDArray[np.
 
 
 def _viewed(block: Block, positions: Positions, sizes: Positions) -> list[int]:
-    view, crc32 = block.view, isal_zlib.crc32
+    view, crc32 = block.view, zlib_ng.crc32
     ends = (positions + sizes).tolist()
     return [crc32(view[start:end]) for start, end in zip(positions.tolist(), ends, strict=True)]
 
@@ -52,5 +52,5 @@ def _copied(block: Block, positions: Positions, sizes: Positions, batch: int) ->
     slices = pa.Array.from_buffers(pa.binary_view(), count, buffers)
     crcs: list[int] = []
     for start in range(0, count, batch):
-        crcs.extend(map(isal_zlib.crc32, slices[start : start + batch].to_numpy(zero_copy_only=False).tolist()))
+        crcs.extend(map(zlib_ng.crc32, slices[start : start + batch].to_numpy(zero_copy_only=False).tolist()))
     return crcs

@@ -11,6 +11,7 @@ from rmqtool.broker.log_deletion import FileDecision
 from rmqtool.clean.forecast import Forecast, Outlook
 from rmqtool.clean.losses import GroupLoss, Losses
 from rmqtool.clean.plan import CleanPlan
+from rmqtool.clean.queue_rows import QueueRows
 from rmqtool.clean.undelivered import Undelivered
 from rmqtool.scan.topic_choice import TopicChoice
 from rmqtool.store.store import Store
@@ -31,6 +32,7 @@ def clean_json(
         ],
         "trigger": _trigger(plan),
         "passes": [_pass(store, run) for run in plan.runs],
+        "rocksdb_rows": _rows(store, losses.rows),
         "kept": [_kept(store, decision) for decision in plan.kept],
         "min_offset": plan.min_offset,
         **_moment("oldest_message", losses.oldest_timestamp),
@@ -119,6 +121,18 @@ def _pass(store: Store, run: CleanerRun) -> dict[str, Any]:
         "index": [store.relative(file.path) for file in run.index_files],
         "freed_bytes": run.freed_bytes,
         "min_offset": run.log.min_offset,
+    }
+
+
+def _rows(store: Store, rows: QueueRows | None) -> dict[str, Any] | None:
+    if rows is None:
+        return None
+    return {
+        "database": store.relative(rows.database.path),
+        "filtered": rows.is_filtered,
+        "below_log": rows.now,
+        "dropped": list(rows.dropped),
+        "below_log_after": rows.left,
     }
 
 

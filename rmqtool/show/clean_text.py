@@ -17,6 +17,7 @@ from rmqtool.clean.plan import CleanPlan
 from rmqtool.clean.undelivered import Undelivered
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.scan.topic_choice import TopicChoice
+from rmqtool.show.clean_rows import rows_text
 from rmqtool.show.clean_tables import answer, day_table, duration, file_table, moment
 from rmqtool.show.output import (
     Columns,
@@ -56,6 +57,8 @@ def show_plan(
         print_labelled(console, Text(f"{label:<{_LABEL_WIDTH}} ", style="dim"), text)
     _show_files(console, plan, each=verbose)
     _show_runs(console, plan)
+    if losses.rows:
+        print_labelled(console, Text(f"{'rows':<{_LABEL_WIDTH}} ", style="dim"), rows_text(plan, losses.rows))
     _show_consumers(console, losses.of(topics), each=verbose)
     _show_others(console, losses, topics)
     _show_topics(console, losses.of(topics))

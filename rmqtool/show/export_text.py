@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rmqtool.base.byte_size import byte_size
-from rmqtool.findings.finding import Finding
+from rmqtool.findings.finding import Finding, counted
 from rmqtool.scan.events import REASON_MEANINGS
 from rmqtool.show.output import Style, print_labelled, show_finding
 
@@ -26,25 +26,27 @@ def show_export(exported: Exported, output: Path, style: Style) -> None:
     console = style.console()
     manifest, totals = exported.manifest, exported.totals
     run = manifest["runs"][-1]
-    written = f"{_count(run['files'], 'file')} of {byte_size(run['bytes'])}, from {byte_size(totals.bytes)} of log"
+    written = f"{counted(run['files'], 'file')} of {byte_size(run['bytes'])}, from {byte_size(totals.bytes)} of log"
     is_idle = len(manifest["runs"]) > 1 and not run["files"]
-    _line(console, "exported", "nothing is new" if is_idle else f"{_count(run['rows'], 'message')} in {written}")
+    show_line(console, "exported", "nothing is new" if is_idle else f"{counted(run['rows'], 'message')} in {written}")
     if len(manifest["runs"]) > 1:
-        sizes = f"{_count(len(manifest['files']), 'file')} of {byte_size(manifest['bytes'])}"
-        _line(console, "in all", f"{_count(manifest['rows'], 'message')} in {sizes}, {len(manifest['runs'])} runs")
-    _line(console, "output", str(output))
+        sizes = f"{counted(len(manifest['files']), 'file')} of {byte_size(manifest['bytes'])}"
+        show_line(console, "in all", f"{counted(manifest['rows'], 'message')} in {sizes}, {len(manifest['runs'])} runs")
+    show_line(console, "output", str(output))
     for source in manifest["source"] if style.verbosity > 0 or len(manifest["source"]) == 1 else ():
         span = f"offsets {source['physical_offset_first']} to {source['next_physical_offset']}"
-        _line(console, "store", f"{source['store']}, {span}{', a broker runs' if source['live'] else ''}")
+        show_line(console, "store", f"{source['store']}, {span}{', a broker runs' if source['live'] else ''}")
     if len(manifest["source"]) > 1:
-        _line(console, "stores", str(len(manifest["source"])))
+        show_line(console, "stores", str(len(manifest["source"])))
     if style.verbosity > 0:
         for queue in manifest["queues"]:
             offsets = f"offsets {queue['queue_offset_first']} to {queue['queue_offset_last']}"
-            _line(console, "queue", f"{queue['topic']} {queue['queue_id']}: {_count(queue['rows'], 'row')}, {offsets}")
+            show_line(
+                console, "queue", f"{queue['topic']} {queue['queue_id']}: {counted(queue['rows'], 'row')}, {offsets}"
+            )
     excluded = ", ".join(f"{count} {name}" for name, count in totals.excluded.items() if count)
     if excluded:
-        _line(console, "left out", f"{excluded}: no consumer sees them (--include)")
+        show_line(console, "left out", f"{excluded}: no consumer sees them (--include)")
     _show_losses(console, exported)
 
 
@@ -52,25 +54,29 @@ def show_check(comparison: dict[str, Any], findings: Sequence[Finding], style: S
     """Print the result of a comparison with the log."""
     console = style.console()
     log = byte_size(comparison["bytes_read"])
-    compared = f"{_count(comparison['rows_compared'], 'row')} of {comparison['rows']} with {log} of log"
-    _line(console, "compared", compared)
+    compared = f"{counted(comparison['rows_compared'], 'row')} of {comparison['rows']} with {log} of log"
+    show_line(console, "compared", compared)
     for sentence in comparison["unproven"]:
-        _line(console, "unproven", sentence)
+        show_line(console, "unproven", sentence)
     for finding in findings:
         show_finding(console, finding)
-    _line(console, "result", _count(len(findings), "difference") if findings else "the export is what the log says")
+    show_line(
+        console, "result", counted(len(findings), "difference") if findings else "the export is what the log says"
+    )
 
 
 def _show_losses(console: Console, exported: Exported) -> None:
     totals = exported.totals
     if totals.skipped_count:
         size = byte_size(totals.skipped_bytes)
-        _line(console, "skipped", f"{_count(totals.skipped_count, 'extent')} of {size}, raw in _damaged/", "bold red")
+        show_line(
+            console, "skipped", f"{counted(totals.skipped_count, 'extent')} of {size}, raw in _damaged/", "bold red"
+        )
         for damage in totals.skipped[:_MAX_EXAMPLES]:
             extent = f"{damage.physical_offset} to {damage.physical_offset + damage.size}"
-            _line(console, "", f"{extent}: {damage.reason}, {REASON_MEANINGS[damage.reason]}", "red")
+            show_line(console, "", f"{extent}: {damage.reason}, {REASON_MEANINGS[damage.reason]}", "red")
         if totals.skipped_count > _MAX_EXAMPLES:
-            _line(console, "", "... all of them are in _manifest.json")
+            show_line(console, "", "... all of them are in _manifest.json")
     for problems, text in (
         (totals.wrong_crc, "with another CRC than stored, exported unchanged"),
         (totals.not_decompressed, "that cannot be decompressed, exported as stored"),
@@ -78,13 +84,10 @@ def _show_losses(console: Console, exported: Exported) -> None:
     ):
         if problems.count:
             offsets = ", ".join(map(str, problems.physical_offsets[:_MAX_EXAMPLES]))
-            bodies = _count(problems.count, "body", "bodies")
-            _line(console, "wrong", f"{bodies} {text}; physical offsets {offsets}", "bold red")
+            bodies = f"{problems.count} {'body' if problems.count == 1 else 'bodies'}"
+            show_line(console, "wrong", f"{bodies} {text}; physical offsets {offsets}", "bold red")
 
 
-def _line(console: Console, label: str, text: str, style: str = "") -> None:
+def show_line(console: Console, label: str, text: str, style: str = "") -> None:
+    """Print a line of a result with its label."""
     print_labelled(console, Text(f"{label:<{_LABEL}} ", style="dim"), text, style)
-
-
-def _count(count: int, one: str, several: str = "") -> str:
-    return f"{count} {one if count == 1 else several or one + 's'}"

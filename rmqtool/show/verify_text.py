@@ -113,7 +113,8 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
         text = f"{releases}, but {outcome.snapshot.release_contradiction}: name the release of the broker, or none"
         print_labelled(console, _label("rules of"), text, style="bold red")
     if outcome.start:
-        _show_start(console, outcome.start, outcome.findings)
+        entry = "row in RocksDB" if outcome.snapshot.has_queues_twice else "queue entry"
+        _show_start(console, outcome.start, outcome.findings, entry)
     else:
         print_labelled(console, _label("start"), f"not predicted: {outcome.start_not_predicted}")
     for other in outcome.starts[1:]:
@@ -143,8 +144,8 @@ def show_verdict(console: Console, outcome: Outcome) -> None:
     print_labelled(console, head, sentence)
 
 
-def _show_start(console: Console, start: StartPrediction, findings: Sequence[Finding]) -> None:
-    """The effect of the next start of a broker, in one sentence."""
+def _show_start(console: Console, start: StartPrediction, findings: Sequence[Finding], entry: str) -> None:
+    """The effect of the next start of a broker, in one sentence; `entry` is what messages may not get."""
     text = f"a broker {start.version} would "
     if any(finding.code == "upgrade.refused" for finding in findings):
         text += "not start with this broker.conf; without that it would "
@@ -163,7 +164,7 @@ def _show_start(console: Console, start: StartPrediction, findings: Sequence[Fin
         changed = sum(bool(change.truncated or change.dispatched) for change in start.queues)
         text += f"; {counted(changed, 'queue')} will change" if changed else ""
         without = sum(change.lost for change in start.queues)
-        text += f"; {counted(without, 'message')} would never get a queue entry" if without else ""
+        text += f"; {counted(without, 'message')} would never get a {entry}" if without else ""
         lost = sorted({str(finding.file) for finding in findings if finding.code == "config.missing"})
         text += f"; it would start without the contents of {', '.join(lost)}" if lost else ""
     print_labelled(console, _label("start"), text)

@@ -28,6 +28,11 @@ class SparkPool(WorkerPool[R]):
         self._start_spark = start
         self._stack = ExitStack()
 
+    @property
+    def is_alone(self) -> bool:
+        """The workers of Spark do all of it."""
+        return False
+
     def grow(self, size: int) -> None:
         """Nothing: Spark has as many workers as it was given."""
 

@@ -118,7 +118,8 @@ def failure(error: Exception) -> SparkError:
         return SparkError(message, hint="set PYSPARK_PYTHON to the Python that the workers have")
     if match := _MODULE.search(text):
         hint = (
-            "install numpy, pyarrow, isal and construct in the workers' Python, or send an environment: docs/export.md"
+            "install numpy, pyarrow, isal, zlib-ng and construct in the workers' Python, "
+            "or send an environment: docs/export.md"
         )
         return SparkError(f"the workers' Python has no module {match[1]}", hint=hint)
     if "No space left on device" in text:

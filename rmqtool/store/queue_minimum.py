@@ -2,7 +2,7 @@
 
 A start and each deletion of log files move it to the first unit that still points into the commit log. Before 5.0.0
 the units of the first file are walked one by one, since then they are searched, and the last unit decides whether the
-queue has expired. A batch queue has always been walked.
+queue has expired. A batch queue has always been walked. A queue in RocksDB is searched row by row.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.rules.versions import EXPIRED_QUEUE_MIN_IS_MAX, Version
+from rmqtool.store.rocksdb_queues import LastUnit
 
 
 class Offsets(Protocol):
@@ -81,6 +82,37 @@ def batch_min_offset(offsets: Offsets, unit: Callable[[int], np.void], log_min_o
 def end_of_batch(unit: np.void) -> int:
     """Queue offset behind a batch unit's messages."""
     return int(unit["base_queue_offset"]) + int(unit["batch_size"])
+
+
+def rows_min_offset(
+    first: LastUnit | None,
+    last: LastUnit | None,
+    log_min_offset: int,
+    physical_offset_at: Callable[[int], int | None],
+) -> int:
+    """The minimum offset of a queue in RocksDB by its `min` and `max` rows, None without one.
+
+    A broker searches for the first unit at or behind `log_min_offset` by halves, and goes on behind an offset without a
+    row (`RocksDBConsumeQueueOffsetTable#correctMinCqOffset`): the minimum may be behind units that are there.
+    `physical_offset_at` gives the physical offset in the unit at a queue offset, None without a row.
+    """
+    if first is not None and first.physical_offset >= log_min_offset:
+        return first.queue_offset
+    if last is None:
+        return 0
+    if last.physical_offset < log_min_offset:
+        return last.queue_offset + 1
+    low, high, found = first.queue_offset if first else 0, last.queue_offset, last.queue_offset
+    while low <= high:
+        middle = (low + high) // 2
+        physical_offset = physical_offset_at(middle)
+        if physical_offset == log_min_offset:
+            return middle
+        if physical_offset is None or physical_offset < log_min_offset:
+            low = middle + 1
+        else:
+            found, high = middle, middle - 1
+    return found
 
 
 def _first_at(offsets: Offsets, physical_offset: int) -> int | None:

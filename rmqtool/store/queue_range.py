@@ -8,7 +8,7 @@ from functools import partial
 from rmqtool.base.open_files import OpenFiles
 from rmqtool.rules.versions import Version
 from rmqtool.store.consume_queues import Queue
-from rmqtool.store.queue_minimum import SimpleQueue, batch_min_offset, end_of_batch
+from rmqtool.store.queue_minimum import SimpleQueue, batch_min_offset, end_of_batch, rows_min_offset
 from rmqtool.store.rocksdb_queues import NO_UNIT, QueueDatabase, QueueKey
 from rmqtool.store.unit_files import UnitFiles, open_units
 
@@ -66,7 +66,8 @@ def moved_range(queue: Queue, known: QueueRange, log_min_offset: int, version: V
 def _rocksdb_range(database: QueueDatabase, key: QueueKey, log_min_offset: int) -> QueueRange:
     """The range of a queue in RocksDB, which ends where its `max` row says."""
     last = database.lasts.get(key, NO_UNIT)
-    first = database.first_live(key, log_min_offset)
+    physical_offset_at = partial(database.physical_offset, key)
+    first = rows_min_offset(database.firsts.get(key), database.lasts.get(key), log_min_offset, physical_offset_at)
     is_expired = 0 <= last.queue_offset < first
     return QueueRange(
         first, last.queue_offset + 1, last.physical_offset if last.queue_offset >= 0 else None, is_expired

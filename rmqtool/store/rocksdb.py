@@ -7,13 +7,14 @@ replays the log of the database into memory there, and what a running broker has
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmqtool.base.errors import UnreadableError, UnsupportedError
 from rmqtool.base.files import list_directory
@@ -21,7 +22,7 @@ from rmqtool.base.paths import DirectoryEntry, local_only
 
 _NOT_LINKED = ("LOCK", "rocksdict-config.json")  # which are written, or held by the broker
 _OPTIONS = "OPTIONS-"  # of classes that only the broker has
-_TABLE = ".sst"
+_TABLE, _LOG = ".sst", ".log"
 _MAX_SHOWN = 3
 _ATTEMPTS = 3  # a running broker deletes files between listing and opening
 _NO_ACCESS = ("Permission denied", "Input/output error")
@@ -29,6 +30,30 @@ _NO_ACCESS = ("Permission denied", "Input/output error")
 
 class DamagedDatabaseError(UnreadableError):
     """A database of which a file is missing or damaged, so that RocksDB does not read it, or not all of it."""
+
+
+class Table(NamedTuple):
+    """A table of a column family: its first and last key, and how many rows and deletions of rows it holds."""
+
+    first: bytes
+    last: bytes
+    rows: int
+    deletions: int
+
+
+def fewest_rows(tables: Sequence[Table]) -> int:
+    """How many rows a family has at least, by its tables: those that lie apart hold no row twice.
+
+    With a deletion nothing is known, for one may delete a range of rows.
+    """
+    if any(table.deletions for table in tables):
+        return 0
+    by_end = sorted(tables, key=lambda table: table.last)
+    ends = [table.last for table in by_end]
+    most = [0]  # of the first tables, in the order of their ends
+    for table in by_end:
+        most.append(max(most[-1], most[bisect_left(ends, table.first, hi=len(most) - 1)] + table.rows))
+    return most[-1]
 
 
 def is_readable() -> bool:
@@ -44,8 +69,8 @@ def without_library(directory: Path) -> UnsupportedError:
 
 def holds_rows(entry: DirectoryEntry) -> bool:
     """Whether a file of a database holds data: a table, or a log of data that is in no table yet."""
-    if not entry.name.endswith(".log"):
-        return entry.name.endswith(".sst")
+    if not entry.name.endswith(_LOG):
+        return entry.name.endswith(_TABLE)
     try:
         return entry.stat().st_size > 0
     except OSError:
@@ -100,15 +125,20 @@ class RocksDb:
     def rows(self, family: str, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Keys and values of a family in the order of the keys, those that begin with `prefix`, from `start` on.
 
-        Raises UnreadableError where a part of the database cannot be read, behind the rows before it; also where
-        tables are left over, as an older MANIFEST leaves them, and a broker that was killed.
+        Raises UnreadableError where a part of the database cannot be read, behind the rows before it; also where all
+        rows are fewer than its tables say, and where tables are left over, as an older MANIFEST leaves them, and a
+        broker that was killed.
         """
         cursor = self._database.get_column_family(family).iter()
         cursor.seek(max(prefix, start))
+        count = 0
         while cursor.valid() and (key := cursor.key()).startswith(prefix):
             yield key, cursor.value()
+            count += 1
             cursor.next()
         self._check(cursor)
+        if not prefix and not start:
+            self.check_count(family, count)
         self.check_tables()
 
     def some_rows(self, family: str, start: bytes, stop: bytes, most: int) -> tuple[list[bytes], list[bytes]]:
@@ -126,6 +156,31 @@ class RocksDb:
             cursor.next()
         self._check(cursor)
         return keys, values
+
+    def check_count(self, family: str, count: int) -> None:
+        """Raise UnreadableError when `count`, of all rows of a family, is less than its tables must hold."""
+        fewest = fewest_rows(self._tables_of(family))
+        if count < fewest:
+            raise self._unreadable(f"{count} rows of {family} where its tables hold at least {fewest}")
+
+    def _tables_of(self, family: str) -> list[Table]:
+        """The tables of a family, by their first keys; none where rows may be deleted by what is not among them."""
+        if any(holds_rows(entry) for entry in list_directory(self.directory) if entry.name.endswith(_LOG)):
+            return []
+        tables = []
+        for file in self._database.live_files():
+            owners = [name for name in self._families if self._holds(name, file["start_key"])]
+            if len(owners) != 1:
+                return []
+            if owners == [family]:
+                tables.append(Table(file["start_key"], file["end_key"], file["num_entries"], file["num_deletions"]))
+        return tables
+
+    def _holds(self, family: str, key: bytes) -> bool:
+        try:
+            return key in self._database.get_column_family(family)
+        except Exception:  # noqa: BLE001 - of the library, for a bad block: whoever reads the family meets it
+            return False
 
     def check_tables(self) -> None:
         """Raise UnreadableError when tables are left over."""

@@ -28,7 +28,7 @@ QueueKey = tuple[str, int]
 
 
 class LastUnit(NamedTuple):
-    """The last unit of a queue by its `max` row; a queue offset of -1 means an empty queue."""
+    """The last unit of a queue by its `max` row, or the first by its `min` row; -1 as the last means an empty queue."""
 
     queue_offset: int
     physical_offset: int
@@ -80,10 +80,11 @@ class QueueDatabase:
             del self.rows
 
     @cached_property
-    def _offset_rows(self) -> tuple[Mapping[QueueKey, LastUnit], int | None, list[BadRow]]:
-        lasts: dict[QueueKey, LastUnit] = {}
+    def _offset_rows(self) -> tuple[dict[str, dict[QueueKey, LastUnit]], int | None, list[BadRow]]:
+        bounds: dict[str, dict[QueueKey, LastUnit]] = {"max": {}, "min": {}}
         dispatched, bad = None, []
         keys, values = self.rows.some_rows(_ENDS, b"", b"\xff" * 5, _MAX_OFFSET)
+        self.rows.check_count(_ENDS, len(keys))
         for key, value in zip(keys, values, strict=True):
             try:
                 row = queue_bound(key, value)
@@ -92,15 +93,20 @@ class QueueDatabase:
                 continue
             if row.kind == "dispatched-end":
                 dispatched = row.fields["dispatched_end"]
-            elif row.key["bound"] == "max":
-                last = LastUnit(row.fields["queue_offset"], row.fields["physical_offset"])
-                lasts[row.key["topic"], row.key["queue_id"]] = last
-        return lasts, dispatched, bad
+            else:
+                bound = LastUnit(row.fields["queue_offset"], row.fields["physical_offset"])
+                bounds[row.key["bound"]][row.key["topic"], row.key["queue_id"]] = bound
+        return bounds, dispatched, bad
 
     @property
     def lasts(self) -> Mapping[QueueKey, LastUnit]:
         """The last unit of each queue that has a `max` row, in the order of the keys."""
-        return self._offset_rows[0]
+        return self._offset_rows[0]["max"]
+
+    @property
+    def firsts(self) -> Mapping[QueueKey, LastUnit]:
+        """The first unit of each queue that has a `min` row: a broker writes one when it is asked for the minimum."""
+        return self._offset_rows[0]["min"]
 
     @property
     def dispatched_end(self) -> int | None:
@@ -140,8 +146,8 @@ class QueueDatabase:
     def first_live(self, queue: QueueKey, log_min_offset: int) -> int:
         """The queue offset of the first unit at or behind `log_min_offset`; behind the last one where there is none.
 
-        A broker looks for it when it is asked (`RocksDBConsumeQueueOffsetTable#correctMinCqOffset`): rows of deleted
-        messages stay until a compaction.
+        Rows of deleted messages stay until a compaction. What a broker takes for the minimum may lie behind that unit:
+        `queue_minimum.rows_min_offset`.
         """
         low, high = 0, self.lasts.get(queue, NO_UNIT).queue_offset + 1
         first = self._unit_from(queue, low, high)
@@ -156,6 +162,19 @@ class QueueDatabase:
                 low = unit[0] + 1
         unit = self._unit_from(queue, low, self.lasts[queue].queue_offset + 1)
         return unit[0] if unit else self.lasts[queue].queue_offset + 1
+
+    def rows_below(self, queue: QueueKey, log_min_offset: int, *, has_gaps: bool) -> int:
+        """Rows of a queue that lead below `log_min_offset`; `has_gaps`: not every queue offset has a row."""
+        first = self._unit_from(queue, 0, _MAX_OFFSET)
+        if first is None or first[1] >= log_min_offset:
+            return 0
+        stop = self.first_live(queue, log_min_offset)
+        return len(self.units(queue, first[0], stop).offsets) if has_gaps else stop - first[0]
+
+    def physical_offset(self, queue: QueueKey, queue_offset: int) -> int | None:
+        """The physical offset in the unit at a queue offset; None without a row."""
+        unit = self._unit_from(queue, queue_offset, queue_offset + 1)
+        return unit[1] if unit else None
 
     def _unit_from(self, queue: QueueKey, first: int, stop: int) -> tuple[int, int] | None:
         """The queue offset and physical offset of the first unit from `first` to before `stop`; None without one."""

@@ -119,6 +119,11 @@ class Snapshot:
         in_rocksdb = list_rocksdb_queues(self.database, self._scope)
         return (*in_files, *(queue for queue in in_rocksdb if (queue.topic, queue.queue_id) not in names))
 
+    @cached_property
+    def has_queues_twice(self) -> bool:
+        """Whether queues are in files and in RocksDB, as a broker leaves them that writes both."""
+        return self.database is not None and any(queue.database is None for queue in self.queues)
+
     @property
     def leaves_queues_out(self) -> bool:
         """Whether queues may be in RocksDB that are not read, without the library."""
@@ -144,13 +149,22 @@ class Snapshot:
 
     def _queue(self, topic: str, queue_id: int) -> LoadedQueue | None:
         """One queue as a broker has loaded it, None when it does not exist."""
-        queue = None if self.store.reads_only_rocksdb else find_queue(self.store, topic, queue_id)
-        if queue is None and self.database and (topic, queue_id) in self.database.lasts:
-            queue = queue_in(self.database, topic, queue_id)
+        queue = None
+        if self.store.reads_rocksdb_first:
+            queue = self._queue_in_rocksdb(topic, queue_id)
+        if queue is None and not self.store.reads_only_rocksdb:
+            queue = find_queue(self.store, topic, queue_id)
+        if queue is None:
+            queue = self._queue_in_rocksdb(topic, queue_id)
         if queue is None:
             return None
         loaded = LoadedRows if queue.database else LoadedQueue
         return loaded(queue, queue_range(queue, self.log_min_offset, self.release))
+
+    def _queue_in_rocksdb(self, topic: str, queue_id: int) -> Queue | None:
+        if self.database and (topic, queue_id) in self.database.lasts:
+            return queue_in(self.database, topic, queue_id)
+        return None
 
     def queue_ids(self, topic: str) -> list[int]:
         """The queue ids of a topic's queues."""

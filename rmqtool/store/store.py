@@ -90,6 +90,12 @@ class Store:
         """Whether the broker writes queues into files and into RocksDB; light queues may be in RocksDB alone."""
         return (self.conf.text("rocksdbCQDoubleWriteEnable") or "").lower() == "true"
 
+    @property
+    def reads_rocksdb_first(self) -> bool:
+        """Whether a broker that writes queues twice reads those in RocksDB (`CombineConsumeQueueStore`)."""
+        preferred = (self.conf.text("combineCQPreferCQType") or "").lower()
+        return self.writes_queues_twice and preferred == "defaultrocksdb"
+
     def relative(self, path: Path) -> str:
         """`path` as output shows it: relative to the store, absolute when outside."""
         return relative_to(path, self.root)

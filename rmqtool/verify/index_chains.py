@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.files import InputFile
+from rmqtool.base.files import InputFile, ReadPolicy
 from rmqtool.base.limits import memory_is_short
 from rmqtool.findings.finding import Severity, counted
 from rmqtool.findings.report import Report
@@ -25,7 +25,7 @@ from rmqtool.store.index_files import Geometry, IndexFile
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import Store
 from rmqtool.verify.index_sequence import FileUnits
-from rmqtool.verify.task import StoreReader
+from rmqtool.verify.task import StoreReader, VerifyTask
 
 _CHUNK = 1 << (16 if memory_is_short() else 18)  # units
 _PIECE = 1 << 14  # units whose slots are read twice, which is fast while they are in the processor's cache
@@ -96,36 +96,59 @@ def check_timestamps(reader: StoreReader, report: Report) -> None:
 
 
 class ChainCheck:
-    """Walks through all units of one file in the order of the puts, with the hash slots as they were then."""
+    """Walks through all units of one file in the order of the puts, with the hash slots as they were then.
 
-    def __init__(self, reader: StoreReader, index_file: FileUnits, report: Report) -> None:
+    Units that another check reads in this order may be added; `run` reads the others.
+    """
+
+    def __init__(self, task: VerifyTask, index_file: FileUnits) -> None:
+        self.report = task.report()
         self._index_file = index_file
-        self._report = report
-        self._shown = reader.store.relative(index_file.file.path)
-        self._reading = reader.reading
-        self._live = reader.task.live
+        self._shown = task.store.relative(index_file.file.path)
+        self._live = task.live
         self._slots = np.zeros(index_file.geometry.slots, dtype=np.int32)
+        self._next = 1  # number of the first unit that was not added yet
+        self._waiting: list[NDArray[np.void]] = []  # checked many at once, while the slots are in the processor's cache
+        self._used = 0
 
-    def run(self) -> Iterator[int]:
-        """Check the file; yields how many more bytes are done, those of slots and unused room last."""
-        index_file = self._index_file
-        used, left = 0, index_file.file.size
-        self._report.check("index.slot", index_file.units)
-        self._report.check("index.chain", index_file.units)
-        with InputFile(index_file.file.path, self._reading) as file:
-            for first in range(1, index_file.units + 1, _CHUNK):
+    def add(self, first: int, units: NDArray[np.void]) -> None:
+        """Check units from number `first` of the file on; those that do not go on where the last ones ended are not."""
+        if first <= self._next < first + len(units):
+            self._waiting.append(units[self._next - first :])
+            self._next = first + len(units)
+            if sum(map(len, self._waiting)) >= _CHUNK:
+                self._check_waiting()
+
+    def _check_waiting(self) -> None:
+        if self._waiting:
+            units = np.concatenate(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
+            self._waiting = []
+            self._used += self._check_units(units, self._next - len(units))
+
+    def run(self, reading: ReadPolicy, report: Report) -> Iterator[int]:
+        """Check the rest of the file, and report all to `report`.
+
+        Yields how many more bytes are done, those of slots and unused room last.
+        """
+        report.merge(self.report)
+        self.report, index_file, left = report, self._index_file, self._index_file.file.size
+        self.report.check("index.slot", index_file.units)
+        self.report.check("index.chain", index_file.units)
+        with InputFile(index_file.file.path, reading) as file:
+            for first in range(self._next, index_file.units + 1, _CHUNK):
                 count = min(_CHUNK, index_file.units + 1 - first)
                 data = file.read(unit_position(index_file.geometry.slots, first), count * UNIT_SIZE)
-                used += self._check_units(decode_units(data), first)
+                self.add(first, decode_units(data))
                 yield count * UNIT_SIZE
                 left -= count * UNIT_SIZE
+            self._check_waiting()
             yield left
             if self._live:
                 return  # header and slots are newer than the checked units
             self._check_ends(file)
             self._check_slots(file)
-        if index_file.units and index_file.file.hash_slot_count not in (used, index_file.file.keys):
-            message = f"{counted(index_file.file.hash_slot_count, 'used hash slot')}, found {used}"
+        if index_file.units and index_file.file.hash_slot_count not in (self._used, index_file.file.keys):
+            message = f"{counted(index_file.file.hash_slot_count, 'used hash slot')}, found {self._used}"
             self._add("index.header", message, position_of(HEADER_DTYPE, "hash_slot_count"))
 
     def _check_units(self, units: NDArray[np.void], first: int) -> int:
@@ -171,7 +194,30 @@ class ChainCheck:
                 self._add("index.header", message, position_of(HEADER_DTYPE, f"{name}_physical_offset"))
 
     def _add(self, code: str, message: str, offset: int) -> None:
-        self._report.add(code, message, file=self._shown, offset=offset)
+        self.report.add(code, message, file=self._shown, offset=offset)
+
+
+class ChainChecks:
+    """The checks of the files of one process, fed with units that are read anyway."""
+
+    def __init__(self, task: VerifyTask) -> None:
+        self._task = task
+        self._checks: dict[int, ChainCheck | None] = {}  # by the number of the file's first unit; None once taken
+
+    def add(self, index_file: FileUnits, first: int, units: NDArray[np.void]) -> None:
+        """Check units of a file that were read, from number `first` among all units on."""
+        start = index_file.start
+        if start == first and start not in self._checks:
+            self._checks[start] = ChainCheck(self._task, index_file)
+        check = self._checks.get(start)
+        if check is not None:
+            check.add(first - start + 1, units)
+
+    def take(self, index_file: FileUnits) -> ChainCheck:
+        """The check of a file, with what is done of it."""
+        check = self._checks.get(index_file.start) or ChainCheck(self._task, index_file)
+        self._checks[index_file.start] = None
+        return check
 
 
 def _slots_of(hashes: NDArray[np.int32], slots: int) -> NDArray[np.intp]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -51,15 +51,28 @@ def tags_expected(snapshot: Snapshot) -> bool:
 
 
 class IndexUnits:
-    """Reads units by their number among all units, from 0 on."""
+    """Reads units by their number among all units, from 0 on.
+
+    `on_read`, where set, gets the file of units that were read, the number of the first among all units, and the units.
+    """
 
     def __init__(self, files: Sequence[FileUnits], open_files: OpenFiles) -> None:
         self.files = files
         self.total = sum(file.units for file in files)
+        self.on_read: Callable[[FileUnits, int, NDArray[np.void]], None] | None = None
         self._open = open_files
+        self._latest: tuple[int, NDArray[np.void]] = 0, np.empty(0, UNIT_DTYPE)
 
     def read(self, first: int, count: int) -> NDArray[np.void]:
-        """Units `first` to before ``first + count``, fewer at the end."""
+        """Units `first` to before ``first + count``, fewer at the end; those of the last reading are still there."""
+        begin, latest = self._latest
+        if begin <= first and first + count <= begin + len(latest):
+            return latest[first - begin : first - begin + count]
+        units = self._read(first, count)
+        self._latest = first, units
+        return units
+
+    def _read(self, first: int, count: int) -> NDArray[np.void]:
         pieces = [
             self._read_file(file, max(first, file.start), min(first + count, file.start + file.units))
             for file in self.files
@@ -71,7 +84,10 @@ class IndexUnits:
 
     def _read_file(self, file: FileUnits, first: int, stop: int) -> NDArray[np.void]:
         position = unit_position(file.geometry.slots, first - file.start + 1)
-        return decode_units(self._open.get(file.file.path).read(position, (stop - first) * UNIT_SIZE))
+        units = decode_units(self._open.get(file.file.path).read(position, (stop - first) * UNIT_SIZE))
+        if self.on_read is not None:
+            self.on_read(file, first, units)
+        return units
 
     def file_of(self, unit_number: int) -> FileUnits:
         """The file that holds a unit."""

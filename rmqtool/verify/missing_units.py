@@ -48,7 +48,7 @@ def report_missing_units(
         details: dict[str, Any] = {"count": missing.count, "topic": name.topic, "queue_id": name.queue_id}
         if code == "consumequeue.missing-queue" and is_deleted(name.topic, topics, releases):
             report.add("commitlog.deleted-topic", message, offset=physical_offset, **details)
-        elif code == "consumequeue.missing-queue" and is_derived(start, name, state.first_offset, state.next_offset):
+        elif code == "consumequeue.missing-queue" and is_derived(start, state):
             report.add(code, message, severity="warning", effect=_DERIVED, queue_offset=offset, **details)
         else:
             report.add(code, message, queue_offset=offset, **details)

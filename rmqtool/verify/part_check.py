@@ -14,7 +14,7 @@ from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import Event
 from rmqtool.transaction.selections import chosen_until
 from rmqtool.verify.damage_checks import DamageChecks
-from rmqtool.verify.index_chains import ChainCheck
+from rmqtool.verify.index_chains import ChainChecks
 from rmqtool.verify.index_check import IndexCheck
 from rmqtool.verify.log_reading import UnreadExtent, scan_live, scan_readable
 from rmqtool.verify.part_result import PartResult
@@ -28,11 +28,17 @@ from rmqtool.verify.task import StoreReader, VerifyTask
 class PartCheck(Job[PartResult]):
     """Checks parts, one after the other, in one process."""
 
-    def __init__(self, task: VerifyTask, parts: Sequence[AnyPart]) -> None:
-        """`parts` are all parts of the verification, which `do` addresses by their index."""
+    def __init__(self, task: VerifyTask, parts: Sequence[AnyPart], *, is_alone: bool = False) -> None:
+        """`parts` are all parts of the verification, which `do` addresses by their index.
+
+        A process that checks all of them, `is_alone`, reads index units once: for the log and for their chains.
+        """
         self._task = task
         self._parts = parts
         self._reader = StoreReader(task, task.reading())
+        self._chains = ChainChecks(task)
+        if is_alone:
+            self._reader.index.on_read = self._chains.add
         self._unfinished: tuple[int, PartResult] | None = None
 
     def do(self, part: int) -> Iterator[tuple[int, PartResult | None]]:
@@ -66,7 +72,7 @@ class PartCheck(Job[PartResult]):
             return
         for index_file in self._task.index_files[part.first : part.stop]:
             with result.read_errors.scope():
-                yield from ChainCheck(self._reader, index_file, result.report).run()
+                yield from self._chains.take(index_file).run(self._reader.reading, result.report)
 
     def _check_log(self, part: LogPart, result: PartResult) -> Iterator[int]:
         if self._task.live:

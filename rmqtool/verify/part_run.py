@@ -14,7 +14,7 @@ from rmqtool.store.commit_log import log_start
 from rmqtool.store.splits import known_end
 from rmqtool.verify.part_check import PartCheck
 from rmqtool.verify.part_result import PartMerger, PartResult
-from rmqtool.verify.parts import AnyPart, LogPart, order_of
+from rmqtool.verify.parts import AnyPart, LogPart, order_of, order_of_one_process
 from rmqtool.verify.request import EarlyEnd, VerifyRequest
 from rmqtool.verify.saved_progress import SavedProgress
 from rmqtool.verify.task import VerifyTask
@@ -63,7 +63,10 @@ class PartRun:
         """
         progress(sum(self._sizes(self.merger.done)))
         pool.grow(min(jobs, len(self._order)) - 1)
-        check = PartCheck(self._task, self._parts)
+        is_alone = pool.is_alone and self._is_whole
+        if is_alone:
+            self._order = order_of_one_process(self._parts, self._task.index_files, self._order)
+        check = PartCheck(self._task, self._parts, is_alone=is_alone)
         pool.begin(partial(PartCheck, self._task, self._parts), self._order, check)
         with closing(check):
             try:

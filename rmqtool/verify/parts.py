@@ -74,3 +74,19 @@ def order_of(parts: Sequence[AnyPart]) -> list[int]:
     log's parts are begun in their order, so that few results wait to be merged.
     """
     return sorted(range(len(parts)), key=lambda number: isinstance(parts[number], LogPart))
+
+
+def order_of_one_process(parts: Sequence[AnyPart], files: Sequence[FileUnits], numbers: Sequence[int]) -> list[int]:
+    """The order in which one process does the parts with these indices.
+
+    Index files come behind the parts of the log that read their units, which are not read again then.
+    """
+
+    def place(number: int) -> tuple[int, bool]:
+        part = parts[number]
+        if isinstance(part, LogPart):
+            return number, True
+        end = files[part.stop - 1].start + files[part.stop - 1].units
+        return sum(isinstance(each, LogPart) and each.index_start < end for each in parts), False
+
+    return sorted(numbers, key=place)

@@ -118,7 +118,9 @@ class QueueCheck:
         if queue is None:
             name = self._dispatcher.queues[queue_number]
             files, state = self._files_of(name), self._result.states.setdefault(name, QueueProgress(name))
-            state.may_jump = isinstance(files, RocksDbUnits) and self._dispatcher.is_batch_topic(name.topic)
+            may_be_rows = self._reader.database is not None and not self._reader.store.writes_queues_twice
+            in_rows = isinstance(files, RocksDbUnits) or (files is None and may_be_rows)
+            state.may_jump = in_rows and self._dispatcher.is_batch_topic(name.topic)
             queue = self._queues[queue_number] = OneQueue(self._reader, self._result, state, files)
         return queue
 

@@ -104,7 +104,7 @@ class UnmatchedUnits:
             return
         name = QueueName(files.queue.topic, files.queue.queue_id)
         details: dict[str, Any] = {"topic": name.topic, "queue_id": name.queue_id}
-        if state is not None and is_derived(self.start, name, state.first_offset, state.next_offset):
+        if state is not None and is_derived(self.start, state):
             details.update(severity="info", effect="the next start writes the unit that was to come into it")
         self.report.add("consumequeue.zero-file", "holds only zeros", file=self.store.relative(last.path), **details)
 

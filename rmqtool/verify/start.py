@@ -102,7 +102,8 @@ class Predictor:
         recovery = Recovery(self.snapshot, rules, LogWalks(rules, walks, self.snapshot.reading), recovered)
         start = recovery.predict(log_only=log_only)
         states = self.states.items()
-        ends = {(name.topic, name.queue_id): state.next_offset for name, state in states if not state.restarts}
+        ends = {(name.topic, name.queue_id): state.next_offset for name, state in states
+                if not state.restarts and not state.may_jump}  # fmt: skip
         return Prediction(versions, start, tuple(start_findings(recovery, start, ends)), log_only)
 
 

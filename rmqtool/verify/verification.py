@@ -136,9 +136,6 @@ class Verification:
             or snapshot.store.dledger_directory
         ):
             return None  # a node of a DLedger group is left to `gaps_of_store`
-        if snapshot.database and any(queue.files.files for queue in snapshot.queues):
-            self.not_predicted = "queues are in files and in RocksDB"
-            return None
         return RecoveryRules.of(snapshot.release, snapshot.store.conf)
 
     @property

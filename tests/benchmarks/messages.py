@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from isal import isal_zlib
 from numpy.typing import NDArray
+from zlib_ng import zlib_ng
 
 from rmqtool.formats.crc import CRC32_PROPERTY_SIZE, CRC_MASK, build_crc32_property
 from rmqtool.formats.host import build_host
@@ -254,7 +254,7 @@ def _crcs(values: Any) -> NDArray[np.uint32]:
     _, offsets, data = values.buffers()
     ends = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].tolist()
     view = memoryview(data)
-    crcs = [isal_zlib.crc32(view[start:end]) for start, end in pairwise(ends)]
+    crcs = [zlib_ng.crc32(view[start:end]) for start, end in pairwise(ends)]
     return np.array(crcs, np.uint32) & np.uint32(CRC_MASK)
 
 

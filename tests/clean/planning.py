@@ -32,12 +32,13 @@ def planned(
     conf: BrokerConf | None = None,
     all_runs: bool = False,
     first_in_use: bool = False,
+    is_manual: bool = False,
     **settings: str,
 ) -> CleanPlan:
     """A plan with disks of `percent`, in UTC."""
     facts = take_snapshot(open_store(root, conf), version, percent / 100)
     found = settings_of(conf.settings if conf else {}, settings, facts.snapshot.release)
-    rules = Rules(found, facts.snapshot.release, timezone.utc, first_in_use=first_in_use)
+    rules = Rules(found, facts.snapshot.release, timezone.utc, manual=is_manual, first_in_use=first_in_use)
     return plan(facts, rules, now, all_runs=all_runs)
 
 
@@ -58,3 +59,11 @@ def aged_log(root: Path, *ages: float, now: int = FOUR, fields: Mapping[str, Any
 def set_mtime(file: Path, timestamp: int) -> None:
     """Set a modification time, epoch ms."""
     os.utime(file, ns=(timestamp * 1_000_000, timestamp * 1_000_000))
+
+
+def age(store: Path, keep: int) -> None:
+    """Make all log files but the last `keep` a year old, and those young."""
+    files = sorted((store / "commitlog").iterdir())
+    now = max(file.stat().st_mtime_ns for file in files) // 1_000_000
+    for number, file in enumerate(files):
+        set_mtime(file, now - (366 * 24 * HOUR if number < len(files) - keep else 0))

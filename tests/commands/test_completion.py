@@ -56,6 +56,8 @@ def test_groups_of_the_store(golden_store: GoldenStore) -> None:
         (("verify", "--only", "commitlog.body"), ["plain,commitlog.body-crc"]),
         (("verify", "--skip", "index,commitlog.body"), ["plain,index,commitlog.body-crc"]),
         (("export", "--partition-by", "topic,da"), ["plain,topic,date"]),
+        (("export", "--columns", "topic,body_si"), ["plain,topic,body_size"]),
+        (("export", "--compression", "s"), ["plain,snappy"]),
     ],
 )
 def test_names_that_there_are_many_of(words: tuple[str, ...], expected: list[str]) -> None:

@@ -280,6 +280,7 @@ IN_ENVIRONMENT = {
     "--broker-version": "5.3",
     "--broker-conf": str(ROOT / "Makefile"),
     "--store-column": "",
+    "--dry-run": "",
     "--table": "delta",
 }
 
@@ -378,3 +379,47 @@ def test_records_of_one_type(golden_store: GoldenStore, tmp_path: Path) -> None:
         assert {each["transaction"] for each in found} == set(kinds)
     refused = rmqtool("inspect", store / "consumequeue", "--transaction", "none")
     assert (refused.status, "--transaction" in refused.err) == (Exit.USAGE, True)
+
+
+def test_a_dry_run_makes_nothing(store: Path, output: Path) -> None:
+    """What is to be read, and where; neither the output nor a directory above it is made."""
+    done = export(store, output / "below", "--dry-run")
+    assert (done.status, output.exists()) == (Exit.OK, False)
+    assert re.search(r"would read +\d.* of log in 2 parts, with processes of this machine", done.out)
+    assert re.search(r"output +.*below, holds nothing yet", done.out)
+    assert "nothing was written" in done.err
+
+
+def test_a_dry_run_foresees_the_run(store: Path, output: Path) -> None:
+    """Its bytes are those that the run reads, its rows those that are there; the output stays as it is."""
+    plan = json.loads(export(store, output, "-n", "--json").out)["result"]["plan"]
+    assert plan["rows_there"] is None
+    made = json.loads(export(store, output, "--json").out)["result"]
+    assert plan["source"][0]["next_physical_offset"] == made["source"][0]["next_physical_offset"]
+    assert plan["bytes_to_read"] == made["source"][0]["next_physical_offset"]
+    assert plan["columns"] == [column["name"] for column in made["columns"]]
+    with unchanged(output):
+        refused = export(store, output, "-n")
+        idle = json.loads(export(store, output, "-n", "--mode", "incremental", "--json").out)["result"]["plan"]
+        again = json.loads(export(store, output, "-n", "--mode", "overwrite", "--json").out)["result"]["plan"]
+    assert (refused.status, "already holds an export" in refused.err) == (Exit.USAGE, True)
+    assert (idle["rows_there"], idle["bytes_to_read"], idle["splits"]) == (60, 0, 0)
+    assert (again["rows_there"], again["bytes_to_read"]) == (60, plan["bytes_to_read"])
+
+
+def test_a_dry_run_after_an_interrupted_commit(store: Path, output: Path) -> None:
+    """The run would finish that commit first: its rows count as there."""
+    export(store, output)
+    manifest = (output / "_manifest.json").read_text()
+    journal = output / "_temporary" / "commit.json"
+    journal.parent.mkdir()
+    journal.write_text(json.dumps({"moves": [], "removed": [], "manifest": json.loads(manifest)}))
+    (output / "_manifest.json").unlink()
+    plan = json.loads(export(store, output, "-n", "--mode", "incremental", "--json").out)["result"]["plan"]
+    assert (plan["rows_there"], plan["splits"]) == (60, 0)
+    assert journal.exists()
+
+
+def test_a_check_has_no_dry_run(store: Path, output: Path) -> None:
+    done = rmqtool("export", store, "--check", output, "--dry-run")
+    assert (done.status, "--check writes nothing" in done.err) == (Exit.USAGE, True)

@@ -245,9 +245,9 @@ def test_offsets_in_rocksdb_are_told(store: Path, name: str) -> None:
     assert not overview_of(open_store(store)).findings
     make_file(store / "config" / name / "CURRENT")
     findings = {finding.code: finding for finding in overview_of(open_store(store)).findings}
-    assert set(findings) == {"config.rocksdb", "config.consumer-offset"}
+    assert set(findings) == {"config.rocksdb", "config.rocksdb-damaged"}
     assert (findings["config.rocksdb"].severity, findings["config.rocksdb"].file) == ("info", f"config/{name}")
-    assert "RocksDB cannot read it" in findings["config.consumer-offset"].message
+    assert "RocksDB cannot read it" in findings["config.rocksdb-damaged"].message
 
 
 def offsets(store: Path, content: object, name: str = "consumerOffset.json") -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from rmqtool.broker.offset_by_time import QueueTimes
 from rmqtool.broker.pull import Puller, Subscription, puller_of
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
@@ -49,6 +50,15 @@ def test_a_pull_that_filters(version: str, next_offset: int, golden_store: Golde
     puller = puller_of(Snapshot(open_store(golden_store(NAME)), parse_version(version)), "orders", 1)
     answer = puller.pull(2, 3, Subscription(("nobody",)))
     assert (answer.status, answer.next_begin_offset) == ("NO_MATCHED_MESSAGE", next_offset)
+
+
+@pytest.mark.parametrize(("preferred", "next_offset"), [("default", 17), ("defaultRocksDB", 5)])
+def test_which_of_both_kinds_is_read(preferred: str, next_offset: int, golden_store: GoldenStore) -> None:
+    """That of the setting: 5.4.0 reads no more rows than messages are asked for, but all units of a file."""
+    conf = BrokerConf({"rocksdbCQDoubleWriteEnable": "true", "combineCQPreferCQType": preferred})
+    store = open_store(golden_store("more/5.4.0-rocksdb-twice"), conf)
+    puller = puller_of(Snapshot(store, parse_version("5.4.0")), "orders", 1)
+    assert puller.pull(2, 3, Subscription(("nobody",))).next_begin_offset == next_offset
 
 
 @pytest.fixture

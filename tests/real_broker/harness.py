@@ -92,11 +92,13 @@ class Harness:
         self.user = user
         class_path(version)
 
-    def write(self, root: Path, scenario: str, writing_s: float = _WRITING_S) -> None:
+    def write(
+        self, root: Path, scenario: str, writing_s: float = _WRITING_S, settings: dict[str, str] | None = None
+    ) -> None:
         """Write the store of `scenario` into the empty directory `root`; `writing_s` is when ``killed`` is killed."""
         if scenario not in scenarios(self.version):
             raise ValueError(f"{self.version} cannot write the scenario {scenario}")
-        settings = dledger_settings() if scenario == "dledger" else _MORE_SETTINGS.get(scenario)
+        settings = settings or (dledger_settings() if scenario == "dledger" else _MORE_SETTINGS.get(scenario))
         with self._jvm(["write", str(root), _WRITTEN_AS.get(scenario, scenario)], settings) as jvm:
             if scenario.endswith("killed"):
                 jvm.wait_ready()
@@ -116,6 +118,27 @@ class Harness:
     def write_traced(self, root: Path) -> dict[str, Any]:
         """Let a whole broker and clients with message trace write a store into `root`; see Traced.java."""
         return self._run_whole(["traced"], root, {"traceTopicEnable": "true", "recallMessageEnable": "true"})
+
+    def write_random(
+        self, root: Path, settings: dict[str, str], seed: int, messages: int, *, killed: bool = False
+    ) -> dict[str, Any]:
+        """Let a whole broker write random messages and configuration into `root`, or go on with it; what it answers.
+
+        A broker that is `killed` has no answers, and writes more messages until then; see RandomStore.java.
+        """
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            file = Path(scratch, "facts.json")
+            arguments = ["random", str(root), str(file), str(seed), str(messages), str(killed).lower()]
+            all_settings = {**SETTINGS, **settings}
+            with Jvm(self.version, Path(scratch), all_settings, arguments, whole=True) as jvm:
+                if killed:
+                    jvm.wait_ready()
+                    time.sleep(_WRITING_S)
+                    jvm.kill()
+                    return {}
+                jvm.finish()
+            facts: dict[str, Any] = json.loads(file.read_bytes())
+            return facts
 
     def _run_whole(self, command: list[str], root: Path, settings: dict[str, str] | None = None) -> dict[str, Any]:
         with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
@@ -155,6 +178,15 @@ class Harness:
                 jvm.finish()
             answers: dict[str, Any] = json.loads(Path(f"{file}.answers").read_bytes())
             return answers
+
+    def filter_rows(self, root: Path, settings: dict[str, str]) -> int:
+        """Let the store at `root` clean itself and its queues in RocksDB once; where its log begins then."""
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            file = Path(scratch, "answer.json")
+            with self._jvm(["filter", str(root), str(file)], settings) as jvm:
+                jvm.finish()
+            minimum: int = json.loads(file.read_bytes())["min_offset"]
+            return minimum
 
     def judge(self, roots: Sequence[Path]) -> list[dict[str, Any]]:
         """Start on each of `roots` itself, whatever state it is in: what the start did, or why there was none."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.clean.planning import HOUR, set_mtime
+from tests.clean.planning import age
 from tests.commands.running import KILLED_AT_A_DELETION, ROOT
 from tests.conftest import GoldenStore
 from tests.golden import stores
@@ -32,14 +32,6 @@ def test_the_cleaner_does_what_is_predicted(harness: Callable[[str], Harness], v
     assert outcome.gone["commitlog"] > SAMPLE / 2
     assert outcome.gone["consumequeue"] > SAMPLE / 2
     assert outcome.runs > outcome.deleting_runs
-
-
-def age(store: Path, keep: int) -> None:
-    """Make all log files but the last `keep` a year old, and those young."""
-    files = sorted((store / "commitlog").iterdir())
-    now = max(file.stat().st_mtime_ns for file in files) // 1_000_000
-    for number, file in enumerate(files):
-        set_mtime(file, now - (366 * 24 * HOUR if number < len(files) - keep else 0))
 
 
 def data_files(store: Path) -> list[str]:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from rmqtool.broker.offset_by_time import QueueTimes
-from rmqtool.broker.pull import Subscription, puller_of
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.java import string_hash
@@ -22,6 +21,7 @@ from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import START_TIME, LogBuilder, message
 from tests.golden import stores
+from tests.real_broker.answers import pull
 from tests.real_broker.harness import VERSIONS, Harness
 from tests.unchanged import unchanged
 
@@ -207,19 +207,6 @@ def look(snapshot: Snapshot, offset: int) -> dict[str, Any] | None:
         return None
     (message,) = message_dicts(frame, "", "none")
     return {name: message[name] for name in ("topic", "queue_id", "queue_offset", "physical_offset", "message_id")}
-
-
-def pull(
-    snapshot: Snapshot, topic: str, queue_id: int, offset: int, most: int, tags: list[str] | None
-) -> dict[str, Any]:
-    answer = puller_of(snapshot, topic, queue_id).pull(offset, most, Subscription(tuple(tags or ())))
-    return {
-        "status": answer.status,
-        "next_begin_offset": answer.next_begin_offset,
-        "min_offset": answer.min_offset,
-        "max_offset": answer.max_offset,
-        "physical_offsets": [unit.physical_offset for unit in answer.units],
-    }
 
 
 def time_offset(snapshot: Snapshot, topic: str, queue_id: int, timestamp: int, boundary: str | None) -> int:

@@ -15,7 +15,7 @@ _SINCE = {
     "batch-queue": "5.1.4",
     "v2": "5.1.4",
     "v2-batch": "5.3.3",  # 5.1.x declares each message of such a batch one byte too long
-    "queue-store": "5.5.0",  # the cleaner of queues and index is in ConsumeQueueStore
+    "queue-store": "5.4.0",  # the cleaner of queues and index is in ConsumeQueueStore
     "crc32-property": "5.3.3",
 }
 

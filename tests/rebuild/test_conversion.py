@@ -330,10 +330,44 @@ def test_as_a_command(copy_of: Callable[[str], Path], tmp_path: Path) -> None:
     rmqtool("rebuild-cq", root, "--to", "files", "--save-plan", plan, *given)
     done = rmqtool("rebuild-cq", root, "--plan", plan, "--yes", *given)
     assert done.status == Exit.OK
-    assert f"next: rmqtool verify {root} --broker-conf BROKER_CONF" in done.err
+    assert "set in broker.conf: storeType=default, enableLmq=true\n" in done.err
+    assert f"next: rmqtool verify {root} --broker-version 5.5.0\n" in done.err
+    assert rmqtool("verify", root, "--broker-version", "5.5.0").status == Exit.OK
     assert (root / "config" / "topics.json").exists()
     for options in (("--topic", "orders"), ("--neutralise",), ("--output", tmp_path / "out"), ("--plan", plan)):
         assert rmqtool("rebuild-cq", root, "--to", "files", *options, *given).status == Exit.USAGE
+
+
+@pytest.mark.parametrize("version", [(), ("--broker-version", "5.5.0")])
+@pytest.mark.parametrize(
+    ("name", "target", "place"),
+    [(IN_ROCKSDB, "rocksdb", "RocksDB"), ("more/5.5.0-rocksdb-single", "rocksdb", "RocksDB"),
+     ("5.5.0-shop", "files", "files")],
+)  # fmt: skip
+def test_already_there(
+    copy_of: Callable[[str], Path], name: str, target: str, place: str, version: tuple[str, ...]
+) -> None:
+    """Nothing is left to do, whatever topics there are."""
+    root = copy_of(name)
+    before = tree(root)
+    for how in ("--dry-run", "--yes"):
+        done = rmqtool("rebuild-cq", root, "--to", target, how, *version)
+        assert done.status == Exit.OK, done.err
+        assert f"nothing to do: the store is in {place} already\n" in done.err
+        assert "the broker needs in broker.conf:\n  storeType=default" in done.out
+    assert tree(root) == before
+
+
+def test_already_there_and_damaged(copy_of: Callable[[str], Path], tmp_path: Path) -> None:
+    """Then the database is made anew, as without the option."""
+    root, conf = copy_of(IN_ROCKSDB), tmp_path / "broker.conf"
+    settings = {**SHOP_SETTINGS, **ROCKSDB[IN_ROCKSDB]}
+    conf.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    given = ("--broker-version", "5.5.0", "--broker-conf", conf)
+    tables_gone(root)
+    done = rmqtool("rebuild-cq", root, "--to", "rocksdb", "--yes", *given)
+    assert done.status == Exit.OK, done.err
+    assert rmqtool("verify", root, *given).status == Exit.OK
 
 
 def test_tables_that_stay(copy_of: Callable[[str], Path]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import mmap
 import random
 import zlib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -82,6 +84,36 @@ def test_a_changed_body_is_an_error_or_another_body(flag: int) -> None:
         whole[place] ^= 1 << generator.randrange(8)
         is_error(bytes(whole), flag)
         is_error(generator.randbytes(generator.randrange(64)), flag)
+
+
+def test_a_body_is_what_zlib_makes_of_it() -> None:
+    """Whatever is changed, cut off or put behind: the same body, or the same error, as zlib alone gives."""
+    generator = random.Random(8)
+    outcomes = set()
+    for number in range(2000):
+        changed = bytearray(zlib.compress(PLAIN * generator.randrange(4), generator.randrange(10)))
+        if number % 4:
+            changed[generator.randrange(len(changed))] ^= 1 << generator.randrange(8)
+        body = bytes(changed[: generator.randrange(len(changed))] if number % 7 == 0 else changed + bytes(number % 3))
+        theirs = result_of(_by_zlib, body)
+        assert result_of(partial(decompress, sys_flag=ZLIB), body) == theirs
+        outcomes.add(type(theirs))
+    assert outcomes == {bytes, str}
+
+
+def result_of(inflate: Callable[[bytes], bytes], body: bytes) -> bytes | str:
+    try:
+        return inflate(body)
+    except (BodyError, zlib.error) as error:
+        return str(error)
+
+
+def _by_zlib(body: bytes) -> bytes:
+    inflater = zlib.decompressobj()
+    plain = inflater.decompress(body)
+    if not inflater.eof:
+        raise BodyError("truncated zlib stream")
+    return plain
 
 
 def is_error(body: bytes, flag: int) -> bool:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import pytest
+from rocksdict import DBCompressionType, Options, Rdict
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError, UnsupportedError
 from rmqtool.formats.rocksdb_rows import queue_prefix
 from rmqtool.store import rocksdb
-from rmqtool.store.rocksdb import RocksDb
+from rmqtool.store.rocksdb import DamagedDatabaseError, RocksDb, Table, fewest_rows
+from tests.changed_rocksdb import unit_key, unit_value
 from tests.conftest import GoldenStore
 from tests.golden.rocksdb import ROCKSDB
 from tests.unchanged import unchanged
@@ -125,6 +128,75 @@ def test_flipped_bytes_are_never_fewer_rows(database: Path) -> None:
                 found = expected
             assert found == expected, f"{path.name} at {position}"
         path.write_bytes(data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["more/5.5.0-rocksdb-side", "more/5.5.0-rocksdb-single", "more/5.5.0-rocksdb-second-config", NAME]
+)
+def test_bad_blocks_of_every_database(name: str, unpacked: GoldenStore, tmp_path: Path) -> None:
+    """Single bits of tables, wherever they are: an error, or every row."""
+    root, chance = Path(shutil.copytree(unpacked(name), tmp_path / "store")), Random(name)
+    found = [path for path in root.rglob("*.sst") if path.stat().st_size]
+    assert found
+    for path in found:
+        expected, data = rows_of(path.parent), path.read_bytes()
+        for position in chance.sample(range(len(data)), 12):
+            path.write_bytes(data[:position] + bytes([data[position] ^ 1 << position % 8]) + data[position + 1 :])
+            with suppress(UnreadableError):
+                assert rows_of(path.parent) == expected, f"{path.relative_to(root)} at {position}"
+        path.write_bytes(data)
+
+
+COMPRESSIONS = {"none": DBCompressionType.none, "lz4": DBCompressionType.lz4, "zstd": DBCompressionType.zstd}
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_the_end_of_a_bad_block_is_not_the_end(
+    compression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor where the library says nothing of it: the tables know how many rows there are."""
+    database, expected = tmp_path / "database", 2000
+    write_units(database, expected, COMPRESSIONS[compression]())
+    path = next(database.glob("*.sst"))
+    data = path.read_bytes()
+    path.write_bytes(data[:9000] + bytes([data[9000] ^ 1]) + data[9001:])
+    with pytest.raises(DamagedDatabaseError, match="checksum"):
+        rows_of(database)
+    monkeypatch.setattr(RocksDb, "_check", lambda self, cursor: None)
+    with RocksDb(database) as opened:
+        rows = opened.rows("default")
+        with pytest.raises(DamagedDatabaseError, match=r"\d+ rows of default where its tables hold at least 2000"):
+            assert list(rows) == []
+
+
+def write_units(database: Path, count: int, compression: DBCompressionType) -> None:
+    """A database with one table of units, in many blocks."""
+    options = Options(raw_mode=True)
+    options.set_compression_type(compression)
+    written = Rdict(str(database), options)
+    for number in range(count):
+        written[unit_key("orders", 0, number)] = unit_value(number * 977, 300 + number % 50, number * 7919, number)
+    written.flush()
+    written.close()
+
+
+@pytest.mark.parametrize(
+    ("tables", "rows"),
+    [
+        ([], 0),
+        ([(b"a", b"c", 5, 0)], 5),
+        ([(b"a", b"c", 5, 0), (b"d", b"f", 7, 0)], 12),
+        ([(b"a", b"d", 5, 0), (b"d", b"f", 7, 0)], 7),
+        ([(b"a", b"z", 5, 0), (b"b", b"c", 3, 0), (b"d", b"f", 4, 0)], 7),
+        ([(b"a", b"z", 9, 0), (b"b", b"c", 3, 0), (b"d", b"f", 4, 0)], 9),
+        ([(b"d", b"f", 7, 0), (b"a", b"c", 5, 0), (b"c", b"d", 100, 0)], 100),
+        ([(b"a", b"c", 5, 0), (b"d", b"f", 7, 1)], 0),
+    ],
+)
+def test_the_fewest_rows_of_tables(tables: list[tuple[bytes, bytes, int, int]], rows: int) -> None:
+    """Those that overlap may hold the same rows; a deletion may be one of all."""
+    assert fewest_rows([Table(*table) for table in tables]) == rows
 
 
 def test_a_torn_log_gives_the_rows_before(unpacked: GoldenStore, tmp_path: Path) -> None:

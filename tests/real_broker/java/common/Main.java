@@ -47,6 +47,9 @@ public final class Main {
             case "destroy":
                 save(Wipe.destroy(root), Path.of(argument));
                 break;
+            case "filter":
+                save(RowFilter.run(root), Path.of(argument));
+                break;
             case "hold":
                 Live.hold(root, Integer.parseInt(argument));
                 break;

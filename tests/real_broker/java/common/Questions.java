@@ -26,7 +26,7 @@ final class Questions {
 
     private final DefaultMessageStore store;
 
-    private Questions(DefaultMessageStore store) {
+    Questions(DefaultMessageStore store) {
         this.store = store;
     }
 
@@ -58,7 +58,7 @@ final class Questions {
     }
 
     /** [topic, key, most, begin, end]: physical offsets in the order of the answer. */
-    private Object query(JSONArray asked) {
+    Object query(JSONArray asked) {
         QueryMessageResult result = store.queryMessage(asked.getString(0), asked.getString(1), asked.getIntValue(2),
             asked.getLongValue(3), asked.getLongValue(4));
         List<Object> offsets = offsets(result.getMessageBufferList());
@@ -80,7 +80,7 @@ final class Questions {
     }
 
     /** [topic, queue, offset, most, tags or null]: the answer to a pull. */
-    private Object pull(JSONArray asked) throws Exception {
+    Object pull(JSONArray asked) throws Exception {
         JSONArray tags = asked.getJSONArray(4);
         GetMessageResult result = store.getMessage("harness", asked.getString(0), asked.getIntValue(1),
             asked.getLongValue(2), asked.getIntValue(3), tags == null ? null : filter(tags));
@@ -115,7 +115,7 @@ final class Questions {
     }
 
     /** [topic, queue, timestamp, boundary or null]: the queue offset. */
-    private Object time(JSONArray asked) throws Exception {
+    Object time(JSONArray asked) throws Exception {
         String boundary = asked.getString(3);
         if (boundary == null) {
             return store.getOffsetInQueueByTime(asked.getString(0), asked.getIntValue(1), asked.getLongValue(2));

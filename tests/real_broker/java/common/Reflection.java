@@ -30,16 +30,19 @@ final class Reflection {
         throw new NoSuchFieldException(name);
     }
 
-    /** Call the private method `name` without arguments; false when the class of `target` has none. */
+    /** Call the private method `name` without arguments; false when no class of `target` has one. */
     static boolean call(Object target, String name) throws ReflectiveOperationException {
-        try {
-            Method method = target.getClass().getDeclaredMethod(name);
-            method.setAccessible(true);
-            method.invoke(target);
-            return true;
-        } catch (NoSuchMethodException absent) {
-            return false;
+        for (Class<?> type = target.getClass(); type != null; type = type.getSuperclass()) {
+            try {
+                Method method = type.getDeclaredMethod(name);
+                method.setAccessible(true);
+                method.invoke(target);
+                return true;
+            } catch (NoSuchMethodException above) {
+                continue;
+            }
         }
+        return false;
     }
 
     private static Field field(Class<?> type, String name) throws NoSuchFieldException {

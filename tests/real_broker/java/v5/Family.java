@@ -41,7 +41,19 @@ final class Family {
             store = new DefaultMessageStore(config, statistics, listener, new BrokerConfig(), topics);
         }
         silence(store);
+        writeQueuesTwice(store, config);
         return store;
+    }
+
+    /** What a broker of 5.3.1 to 5.3.3 does before it loads its store; later ones have one store of both. */
+    private static void writeQueuesTwice(DefaultMessageStore store, MessageStoreConfig config) throws Exception {
+        try {
+            if ((Boolean) config.getClass().getMethod("isRocksdbCQDoubleWriteEnable").invoke(config)) {
+                store.getClass().getMethod("enableRocksdbCQWrite").invoke(store);
+            }
+        } catch (NoSuchMethodException other) {
+            return;
+        }
     }
 
     /** Before a start: listen on no port. Delays and timers are the broker's, not the store's. */

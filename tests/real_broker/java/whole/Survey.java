@@ -35,7 +35,7 @@ final class Survey {
     private final BrokerController controller;
     private final DefaultMessageStore store;
 
-    private Survey(BrokerController controller) {
+    Survey(BrokerController controller) {
         this.controller = controller;
         this.store = (DefaultMessageStore) controller.getMessageStore();
     }
@@ -179,7 +179,7 @@ final class Survey {
         return found;
     }
 
-    private Map<String, Object> topics() {
+    Map<String, Object> topics() {
         Map<String, Object> found = new TreeMap<>();
         for (TopicConfig topic : controller.getTopicConfigManager().getTopicConfigTable().values()) {
             found.put(topic.getTopicName(), topic.toString());
@@ -187,14 +187,14 @@ final class Survey {
         return found;
     }
 
-    private Map<String, Object> groups() {
+    Map<String, Object> groups() {
         Map<String, Object> found = new TreeMap<>();
         controller.getSubscriptionGroupManager().getSubscriptionGroupTable()
             .forEach((name, group) -> found.put(name, group.toString()));
         return found;
     }
 
-    private Map<String, Object> committed() throws ReflectiveOperationException {
+    Map<String, Object> committed() throws ReflectiveOperationException {
         Map<String, Object> found = new TreeMap<>();
         ConsumerOffsetManager manager = controller.getConsumerOffsetManager();
         manager.getOffsetTable().forEach(

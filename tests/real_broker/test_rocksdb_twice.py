@@ -1,0 +1,141 @@
+"""Starts on queues that are written twice, into files and RocksDB: which rows are made, which are not, as predicted."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqtool.broker.prediction import QueueChange
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.store.queue_range import queue_range
+from rmqtool.store.rocksdb import RocksDb
+from rmqtool.store.rocksdb_queues import QueueDatabase
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import open_store
+from tests.changed_rocksdb import changed, end_value, max_key
+from tests.real_broker.harness import GEOMETRY, Harness
+from tests.verify.verifying import verify
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+TWICE = {"rocksdbCQDoubleWriteEnable": "true"}
+LIGHT = {**TWICE, "combineCQUseRocksdbForLmq": "true"}
+ALL_FILES = {"combineCQMaxExtraSearchCommitLogFiles": "1000000", "commitLogRecoverMaxNum": "1000000"}
+QUEUE = "live", 0
+SIZE = 18 << 16  # of a log, bytes
+
+
+def database_of(root: Path) -> QueueDatabase:
+    database = Snapshot(open_store(root)).database
+    assert database is not None
+    return database
+
+
+def offsets_of(root: Path) -> list[int]:
+    """Queue offsets that have a row."""
+    offsets: list[int] = database_of(root).units(QUEUE, 0, 1 << 40).offsets.tolist()
+    return offsets
+
+
+def end_of(root: Path) -> int:
+    """Where the row of the queue's end puts it."""
+    last = database_of(root).lasts.get(QUEUE)
+    return last.queue_offset + 1 if last else 0
+
+
+def in_files(root: Path) -> tuple[int, int]:
+    [queue] = [each for each in Snapshot(open_store(root)).queues if (each.topic, each.queue_id) == QUEUE]
+    assert queue.database is None
+    found = queue_range(queue, 0, Snapshot(open_store(root)).release)
+    return found.min_offset, found.max_offset
+
+
+def predicted(root: Path, version: str, settings: dict[str, str]) -> QueueChange | None:
+    """What happens to the rows."""
+    outcome = verify(root, version=version, conf=BrokerConf({**GEOMETRY, **settings}))
+    assert outcome.start is not None
+    assert outcome.start.refuses is None
+    changes = [each for each in outcome.start.queues if each.in_rocksdb]
+    lost = [each for each in outcome.findings if each.code == "start.rows-lost"]
+    assert sum(each.count for each in lost) == sum(each.lost for each in changes)
+    assert all(each.severity == "warning" for each in lost)
+    assert len(changes) <= 1
+    return changes[0] if changes else None
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize(
+    ("version", "settings", "all_files"),
+    [("5.3.3", TWICE, {}), ("5.4.0", TWICE, ALL_FILES), ("5.5.0", LIGHT, ALL_FILES)],
+)
+def test_after_a_kill(
+    harness: Callable[[str], Harness],
+    tmp_path: Path,
+    version: str,
+    settings: dict[str, str],
+    all_files: dict[str, str],
+    flushed: bool,
+) -> None:
+    """Rows are made of the files that are scanned; the files of the queue have all messages."""
+    broker, root = harness(version), tmp_path / "store"
+    root.mkdir()
+    if flushed:
+        with broker.hold(root, 2000, settings):
+            time.sleep(0.5)
+    before = len(offsets_of(root)) if flushed else 0
+    broker.append_and_kill(root, SIZE, settings)
+    change = predicted(root, version, settings)
+    assert change is not None
+    assert change.max_offset_before == before
+    whole = Path(shutil.copytree(root, tmp_path / "whole", copy_function=shutil.copy2))
+    with broker.hold(root, 0, settings):
+        pass
+    assert end_of(root) == change.max_offset == in_files(root)[1]
+    assert offsets_of(root) == [
+        *range(before), *range(before + change.lost, before + change.lost + change.dispatched),
+    ]  # fmt: skip
+    if all_files:
+        every = predicted(whole, version, {**settings, **all_files})
+        assert every is not None
+        is_searched = flushed or version != "5.5.0"  # since 5.5.0 not where there is no row
+        assert (every.lost == 0) or not is_searched
+        with broker.hold(whole, 0, {**settings, **all_files}):
+            pass
+        first = before + every.lost
+        assert offsets_of(whole) == [*range(before), *range(first, first + every.dispatched)]
+        assert end_of(whole) == every.max_offset == in_files(whole)[1]
+
+
+@pytest.mark.parametrize("end", [3, 0])
+@pytest.mark.parametrize(("version", "settings"), [("5.3.3", TWICE), ("5.4.0", TWICE), ("5.5.0", LIGHT)])
+def test_rows_that_end_elsewhere(
+    harness: Callable[[str], Harness], tmp_path: Path, version: str, settings: dict[str, str], end: int
+) -> None:
+    """The combined store sets their end, and their beginning, to that of the files; before it they stay."""
+    broker, root = harness(version), tmp_path / "store"
+    root.mkdir()
+    with broker.hold(root, 300, settings):
+        time.sleep(0.5)
+    count = in_files(root)[1]
+    with changed(root / "consumequeue") as families:
+        if end:
+            families["offset"][max_key(*QUEUE)] = end_value(0, end - 1)
+        else:
+            families["offset"].delete(max_key(*QUEUE))
+    change = predicted(root, version, settings)
+    with broker.hold(root, 0, settings):
+        pass
+    assert in_files(root) == (0, count)
+    if version == "5.3.3":
+        assert change is None
+        assert end_of(root) == end
+        return
+    assert change is not None
+    assert (change.min_offset, change.max_offset, change.lost) == (count, count, count)
+    assert end_of(root) == count
+    with RocksDb(root / "consumequeue") as opened:
+        [minimum] = [value for key, value in opened.rows("offset") if b"\x01live\x01min\x01" in key]
+    assert minimum == end_value(0, count)
