@@ -19,11 +19,16 @@ from rmqtool.scan.message_rows import message_dicts
 
 @dataclass(frozen=True)
 class Tail:
-    """The messages of one log from `start` to before `end`, physical offsets; `topics` counts them by topic."""
+    """The messages of one log from `start` to before `end`, physical offsets; `topics` counts them by topic.
+
+    Where it `is_older` the first was stored before the one in front of it. So is what a slave had before it was cut:
+    bytes behind the place where it goes on stay on the disk, and a start takes them for messages.
+    """
 
     start: int
     end: int
     topics: tuple[tuple[str, int], ...] = ()
+    is_older: bool = False
 
     @property
     def messages(self) -> int:
@@ -44,14 +49,21 @@ class Tally:
         self._start = start
         self._limit = limit
         self._topics: Counter[str] = Counter()
+        self._stored_before: int | None = None  # of the message in front, epoch ms
+        self._first_stored: int | None = None
         self.listed: list[dict[str, Any]] = []
 
     def add(self, run: RecordRun) -> None:
         """Count the messages of a run, each run of the log once."""
         first = int(np.searchsorted(run.physical_offsets, self._start))
-        run = run[first:] if first else run
-        if not len(run):
+        times = run.headers.field("store_timestamp")
+        if first:
+            self._stored_before = int(times[first - 1])
+        if first == len(run):
             return
+        if self._first_stored is None:
+            self._first_stored = int(times[first])
+        run = run[first:] if first else run
         (batch,) = record_batches(run, ["topic"])
         counts = pc.value_counts(batch.column(0)).to_pylist()
         self._topics.update({entry["values"]: entry["counts"] for entry in counts})
@@ -63,4 +75,6 @@ class Tally:
     @property
     def tail(self) -> Tail:
         """What was counted, with the log's end as its end."""
-        return Tail(self._start, max(self._start, self._side.end), tuple(self._topics.most_common()))
+        before, first = self._stored_before, self._first_stored
+        is_older = before is not None and first is not None and first < before
+        return Tail(self._start, max(self._start, self._side.end), tuple(self._topics.most_common()), is_older)

@@ -20,5 +20,5 @@ def lz4(body: bytes) -> bytes:
 
     Arrow writes blocks that refer to those before them, which lz4-java refuses: no client of Java could read them.
     """
-    block = pa.compress(body, codec="lz4_raw", asbytes=True)
+    block = bytes(pa.compress(body, codec="lz4_raw", asbytes=True))
     return _LZ4_HEAD + len(block).to_bytes(4, "little") + block + bytes(4)
