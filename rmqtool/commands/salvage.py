@@ -35,7 +35,7 @@ _EPILOG = examples_and_statuses(
     (
         "rmqtool salvage /data/rocketmq/store --output /data/new --dry-run",
         "rmqtool salvage /data/rocketmq/store /slave/store --output /data/new",
-        "rmqtool salvage /data/n0/store /data/n1/store --output /data/new",
+        "rmqtool salvage /data/n0/store /data/n1/store --output /data/new-of-nodes",
         "rmqtool salvage --raw /dumps/disk.img --output /data/new-of-image",
         "rmqtool salvage /data/rocketmq/store --from -2d --output /data/new-small",
     ),
