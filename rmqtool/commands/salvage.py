@@ -198,6 +198,9 @@ def _why_nothing(request: _Request, found: Salvaged, stores: Sequence[Store]) ->
     from rmqtool.store.snapshot import Snapshot
     from rmqtool.store.why_nothing import NOTHING_FITS, why_nothing
 
+    if found.state == "nothing" and not found.plan.inputs.files:
+        where = "where broker.conf says that it is elsewhere, give that with --broker-conf"
+        return f"the sources have no file of a log ({where})"
     if found.state != "nothing" or found.plan.is_empty:
         return "no message proves itself"
     with suppress(RmqtoolError):

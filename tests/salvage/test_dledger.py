@@ -281,3 +281,36 @@ def test_offsets_of_groups_stay(tmp_path: Path) -> None:
     assert rows[0]["queue_offset"] == rows[1]["queue_offset"] == 55
     findings = rmqtool("verify", new, "--json").document["findings"]
     assert {each["code"] for each in findings if each["severity"] == "error"} <= {"store.recorded-loss"}
+
+
+def test_an_empty_node_comes_first(tmp_path: Path) -> None:
+    """Queues are made as those of the node that shows their sizes."""
+    store = finish(entry_log(60).write(tmp_path / "b"))
+    (tmp_path / "a" / NODE / "data").mkdir(parents=True)
+    done = rmqtool("salvage", tmp_path / "a", store, "--output", tmp_path / "new", "--json")
+    assert (done.status, done.document["findings"]) == (Exit.OK, [])
+    first, second = (sorted((root / "consumequeue").rglob("0*")) for root in (store, tmp_path / "new"))
+    assert [path.stat().st_size for path in first] == [path.stat().st_size for path in second] != []
+
+
+def test_without_names_nothing_is_lost_before_the_first(tmp_path: Path, new: Path) -> None:
+    """Where the log of a raw file began is not known."""
+    log = entry_log(60)
+    (image := tmp_path / "image").write_bytes(log.images()[FILE_SIZE])
+    plan, found = salvaged(new, raw=(image,))
+    assert found == [
+        each for each, at in zip(messages(log), log.offsets, strict=True) if FILE_SIZE <= at < 2 * FILE_SIZE
+    ]
+    assert (plan.layout.gaps, plan.is_lossy) == ([], False)
+
+
+def test_a_log_that_is_elsewhere(tmp_path: Path) -> None:
+    """Without its broker.conf a node has no log here, which is said."""
+    store = finish(entry_log(60).write(tmp_path / "a"))
+    (store / NODE / "data").rename(tmp_path / "data")
+    done = rmqtool("salvage", store, "--output", tmp_path / "new")
+    assert done.status == Exit.FINDINGS
+    assert "the sources have no file of a log (where broker.conf says that it is elsewhere, give that" in done.err
+    (conf := tmp_path / "broker.conf").write_text(f"storePathDLedgerCommitLog={tmp_path / 'data'}\n")
+    done = rmqtool("salvage", store, "--output", tmp_path / "new", "--broker-conf", conf, "--json")
+    assert done.document["result"]["commit_log"]["messages"] == 60
