@@ -113,6 +113,7 @@ def salvage(style: Style, /, **given: Any) -> Exit:
     from rmqtool.commands.salvaging import Making, Stores, require_movable
     from rmqtool.rebuild.options import RebuildOptions
     from rmqtool.salvage.carry_over import find_carried
+    from rmqtool.salvage.for_conversion import as_ordinary
     from rmqtool.salvage.for_rebuild import main_store
     from rmqtool.salvage.inputs import require_one_kind
     from rmqtool.salvage.new_store import NewStore, require_free_name
@@ -128,8 +129,10 @@ def salvage(style: Style, /, **given: Any) -> Exit:
     require_one_kind(stores)
     selection = request.selection
     require_movable(stores, is_numbered_anew=selection is not None and selection.queue_offsets == "new")
-    plan = _plan(style, request, stores)
     main = main_store(stores)
+    if main and main.dledger_directory:
+        as_ordinary(main)  # raises where its queues cannot be made
+    plan = _plan(style, request, stores)
     carried = find_carried(stores, main, only_config=selection is not None)
     choice = _choose(style, plan, stores, selection, request.limit_rate) if selection and not plan.is_empty else None
     found = Salvaged(plan, carried, choice=choice)

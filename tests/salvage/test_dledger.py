@@ -314,3 +314,13 @@ def test_a_log_that_is_elsewhere(tmp_path: Path) -> None:
     (conf := tmp_path / "broker.conf").write_text(f"storePathDLedgerCommitLog={tmp_path / 'data'}\n")
     done = rmqtool("salvage", store, "--output", tmp_path / "new", "--broker-conf", conf, "--json")
     assert done.document["result"]["commit_log"]["messages"] == 60
+
+
+def test_queues_in_rocksdb(tmp_path: Path) -> None:
+    """Refused before anything is read, also by a dry run: no queues can be made of them for a log that moves."""
+    store = finish(entry_log(60).write(tmp_path / "a"))
+    (store / "consumequeue" / "CURRENT").write_text("MANIFEST-000001\n")
+    for options in (("--dry-run",), ()):
+        done = rmqtool("salvage", store, "--output", tmp_path / "new", *options)
+        assert (done.status, (tmp_path / "new").exists()) == (Exit.FAILED, False)
+        assert "queues in RocksDB, which cannot be written for a log that moves" in done.err
