@@ -12,16 +12,12 @@ import pytest
 
 from rmqtool.base.errors import Exit
 from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
-from rmqtool.salvage.inputs import list_inputs
-from rmqtool.salvage.moved_log import write_saved
-from rmqtool.salvage.plan import SalvagePlan, make_plan
-from rmqtool.store.store import open_store
 from tests.building import START_TIME
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.dledger_building import NODE, EntryBuilder, entry_log, put_entries
-from tests.salvage.damaged_logs import CONF, damage, walked
-from tests.salvage.entry_logs import file_at, messages, moved, overwrite
+from tests.salvage.damaged_logs import damage
+from tests.salvage.entry_logs import file_at, messages, moved, overwrite, salvaged
 from tests.unchanged import unchanged
 from tests.verify.small_store import FILE_SIZE, finish
 
@@ -31,15 +27,6 @@ STORES = ["more/4.9.7-dledger", "more/5.3.3-dledger", "more/5.3.3-converted"]
 @pytest.fixture
 def new(tmp_path: Path) -> Path:
     return tmp_path / "new"
-
-
-def salvaged(new: Path, *stores: Path, raw: tuple[Path, ...] = ()) -> tuple[SalvagePlan, list[bytes]]:
-    """Plan, write the new log, and read it as a broker does: messages without their physical offset."""
-    plan = make_plan(list_inputs([open_store(store) for store in stores], raw), CONF, frozenset(["orders"]))
-    assert plan.layout.is_moved
-    if plan.records:
-        assert write_saved(plan, new).messages == plan.records
-    return plan, [moved(record) for _, record in sorted(walked(new).items())] if plan.records else []
 
 
 def checked_entries(records: int, start_offset: int = 0) -> EntryBuilder:
@@ -193,7 +180,8 @@ def test_stale_entries(tmp_path: Path, new: Path) -> None:
     """What an earlier leader has left behind the end is listed, and not part of the log."""
     old, log = entry_log(60), entry_log(30)
     log.term = 2
-    put_entries(log, 5, "new message")
+    for number in range(5):
+        log.put("orders", 0, body=b"new message", store_timestamp=START_TIME + 400 * 60 + number)
     store = log.write(tmp_path / "a")
     path = file_at(store, (len(log.files) - 1) * FILE_SIZE)
     end, before = len(log.files[-1]), bytes(old.files[len(log.files) - 1])
