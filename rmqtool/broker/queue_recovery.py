@@ -11,11 +11,11 @@ from rmqtool.base.open_files import OpenFiles
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.unit_files import RECOVERED_FILES, UnitFiles, count_leading, open_units
 
-_FIRST_PIECE_UNITS = 1 << 8  # most files are written at their head only
+_FIRST_PIECE_UNITS = 200  # less than a page: most files are written at their head only
 _PIECE_UNITS = 1 << 15
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RecoveredQueue:
     """A queue after its own recovery.
 
