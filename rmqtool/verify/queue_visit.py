@@ -45,4 +45,5 @@ class QueueVisit:
         start, release = self.unmatched.bounds.start, snapshot.release
         if self._recovers and not queue.database:
             self.recovered[queue] = recover_queue(queue, open_files)
-        self.ranges[QueueName(queue.topic, queue.queue_id)] = queue_range(queue, start, release, open_files=open_files)
+        name = state.name if state else QueueName(queue.topic, queue.queue_id)
+        self.ranges[name] = queue_range(queue, start, release, open_files=open_files)

@@ -183,7 +183,7 @@ class Verification:
         queues = {
             (queue.kind, QueueName(queue.topic, queue.queue_id)): queue
             for queue in self.snapshot.queues
-            if queue.files.files and queue.files.files[0].path.parent.name == str(queue.queue_id)
+            if queue.files.files and str(queue.files.files[0].place).split("/")[-2] == str(queue.queue_id)
         }
         return None if self.read_errors.errors else queues
 
