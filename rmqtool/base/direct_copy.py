@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from rmqtool.base.files import InputFile, open_read_only
+from rmqtool.base.paths import Place
 
 COPY_SIZE = 4 << 20
 """The most that is copied at once, bytes."""
@@ -40,7 +41,7 @@ class DirectCopy:
 
     def __init__(self, target: Path) -> None:
         self._target = target
-        self._source: Path | None = None
+        self._source: Place | None = None
         self._descriptors: list[int] = []  # of the source and of the target
         self._can = True
         self._buffer = mmap.mmap(-1, COPY_SIZE)  # begins with a page
@@ -69,7 +70,7 @@ class DirectCopy:
             self._can = False
             return 0
 
-    def _open(self, path: Path) -> None:
+    def _open(self, path: Place) -> None:
         if path == self._source:
             return
         self._close()

@@ -112,6 +112,8 @@ class QueueCheck:
         queue = self._queue(queue_number)
         for rows, stored in runs:
             queue.compare(units, rows, stored.tobytes())
+        if queue.is_plain:  # of many queues nearly all are; what is kept of them is in their states
+            del self._queues[queue_number]
 
     def _queue(self, queue_number: int) -> OneQueue:
         queue = self._queues.get(queue_number)
@@ -127,6 +129,9 @@ class QueueCheck:
     def _files_of(self, name: QueueName) -> UnitFiles | None:
         reader = self._reader
         kind: Kind = "batch" if self._dispatcher.is_batch_topic(name.topic) else "simple"
+        known = reader.task.listed.get((kind, name)) if reader.task.listed is not None else None
+        if known is not None and not reader.store.reads_only_rocksdb:
+            return UnitFiles(known, reader.open_files)
         if (kind, name) not in reader.queues:
             reader.queues[kind, name] = self._in_files(name, kind) or self._in_rocksdb(name)
         return reader.queues[kind, name]
@@ -135,9 +140,6 @@ class QueueCheck:
         reader = self._reader
         if reader.store.reads_only_rocksdb or not is_directory_name(name.topic) or name.queue_id < 0:
             return None
-        known = reader.task.listed.get((kind, name)) if reader.task.listed is not None else None
-        if known is not None:
-            return UnitFiles(known, reader.open_files) if known.files.files else None
         directory = reader.store.root / UNIT_FORMATS[kind].directory / name.topic / str(name.queue_id)
         files = list_mapped_files(directory, scope=skip_wrong_type)  # where no directory stands, units are missing
         queue = Queue(name.topic, name.queue_id, kind, files)
