@@ -88,7 +88,7 @@ def test_wrong_links_are_found_in_units_that_the_log_has_read(store: Path, unit:
     file, own = divmod(unit - 1, FIRST_FILE)
     path = files_of(store, "index")[file]
     overwrite(
-        store, path.relative_to(store), unit_position(SLOTS, own + 1) + UNIT_SIZE - 4, (own + 1).to_bytes(4, "big")
+        store, str(path.relative_to(store)), unit_position(SLOTS, own + 1) + UNIT_SIZE - 4, (own + 1).to_bytes(4, "big")
     )
     found = verify(store, conf=CONF, part_size=1 << 15)
     assert "index.chain" in codes_of(found)
