@@ -11,8 +11,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.limits import memory_is_short
 from rmqtool.base.mapped_files import list_mapped_files
+from rmqtool.base.memory import sized
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits, group
 from rmqtool.broker.dispatcher import Dispatcher
@@ -26,11 +26,12 @@ from rmqtool.verify.queue_progress import QueueProgress
 from rmqtool.verify.rocksdb_checks import report_bad_units
 from rmqtool.verify.task import StoreReader
 
-BATCH = (32 if memory_is_short() else 256) << 10
+BATCH = 256 << 10
 """Units that are collected before they are compared: few enough for the cache, and enough for each of many queues."""
 
 _UNITS_PER_QUEUE = 256
-_MAX_BATCH = (128 if memory_is_short() else 1024) << 10
+_MAX_BATCH = 1024 << 10
+_LEAST_SHARE = 8  # where memory is limited: a batch is at least an eighth of these
 _NAME_MAX = 255
 
 
@@ -45,6 +46,7 @@ class QueueCheck:
         self._live = reader.task.live
         self._runs: list[QueueUnits] = []
         self._waiting = 0
+        self._batch, self._max_batch = (sized(size, size // _LEAST_SHARE) for size in (BATCH, _MAX_BATCH))
         self._queues: dict[int, OneQueue] = {}
 
     def add(self, units: QueueUnits, optional: QueueUnits | None = None) -> None:
@@ -55,7 +57,7 @@ class QueueCheck:
             return
         self._runs.append(units)
         self._waiting += len(units)
-        if self._waiting >= min(max(BATCH, _UNITS_PER_QUEUE * len(self._dispatcher.queues)), _MAX_BATCH):
+        if self._waiting >= min(max(self._batch, _UNITS_PER_QUEUE * len(self._dispatcher.queues)), self._max_batch):
             self.flush()
 
     def _with_stored(self, units: QueueUnits, optional: QueueUnits) -> QueueUnits:
