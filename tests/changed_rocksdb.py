@@ -54,6 +54,11 @@ def max_key(topic: str, queue_id: int) -> bytes:
 DISPATCHED_KEY = max_key(CHECKPOINT_TOPIC.decode(), 0)
 
 
+def min_key(topic: str, queue_id: int) -> bytes:
+    """The key of the row with the minimum of a queue."""
+    return queue_prefix(topic.encode()) + b"min\x01" + queue_id.to_bytes(4, "big")
+
+
 def end_value(physical_offset: int, queue_offset: int) -> bytes:
     """The value of a row that ends a queue."""
     return physical_offset.to_bytes(8, "big") + queue_offset.to_bytes(8, "big", signed=True)

@@ -9,13 +9,15 @@ from typing import Any, TypeVar
 from rmqtool.formats.dledger import (
     BLANK_SIZE,
     ENTRY_HEADER_SIZE,
+    INDEX_UNIT_SIZE,
     MAGIC_BLANK,
     MAGIC_ENTRY,
     DLedgerBlank,
     DLedgerEntryHeader,
+    DLedgerIndexUnit,
 )
 from rmqtool.formats.file_name import file_name
-from rmqtool.formats.layout import build, position_of
+from rmqtool.formats.layout import build, parse, position_of
 from rmqtool.formats.message import PREFIX_DTYPE
 from tests.building import START_TIME, message
 from tests.verify.small_store import StoreBuilder
@@ -54,11 +56,29 @@ class EntryBuilder(StoreBuilder):
         self.files[-1] += build(DLedgerBlank, {"magic": MAGIC_BLANK, "size": rest}).ljust(rest, b"\0")
         self.files.append(bytearray())
 
+    def entry_index(self) -> bytes:
+        """The units of all entries by their Raft index, the first from 0 on."""
+        data = bytearray(INDEX_UNIT_SIZE * self.index)
+        for number, image in enumerate(self.files):
+            position = 0
+            while position + ENTRY_HEADER_SIZE < len(image):
+                header = parse(DLedgerEntryHeader, bytes(image[position : position + ENTRY_HEADER_SIZE]))
+                if header.magic != MAGIC_ENTRY:
+                    break
+                unit = {"magic": MAGIC_ENTRY, "position": self.start_offset + number * self.file_size + position}
+                unit |= {name: header[name] for name in ("size", "index", "term")}
+                data[header.index * INDEX_UNIT_SIZE : (header.index + 1) * INDEX_UNIT_SIZE] = build(
+                    DLedgerIndexUnit, unit
+                )
+                position += header.size
+        return bytes(data)
+
     def write(self, store: Path, committed: int | None = None) -> Path:
         """Write the log of a node into `store`, committed as far as the checkpoint says, by default all of it."""
         data = store / NODE / "data"
         data.mkdir(parents=True, exist_ok=True)
         (store / NODE / "index").mkdir(exist_ok=True)
+        (store / NODE / "index" / file_name(0)).write_bytes(self.entry_index())
         for old in data.iterdir():
             old.unlink()
         for start, image in self.images().items():

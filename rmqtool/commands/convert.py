@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqtool.base.errors import Exit
-from rmqtool.base.files import RateLimit
-from rmqtool.base.shell import join
+from rmqtool.base.errors import Exit, RmqtoolError
+from rmqtool.base.files import UNLIMITED, RateLimit
+from rmqtool.base.shell import join, quote
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.new_stores import cut_moved, derive, owner_of
 from rmqtool.commands.options import global_options, jobs_option, store_options
@@ -21,12 +22,15 @@ from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, note, write_document
 
 if TYPE_CHECKING:
+    from rmqtool.findings.finding import Finding
     from rmqtool.rebuild.plan import RebuildPlan
     from rmqtool.salvage.carry_over import Carried
     from rmqtool.salvage.conversion import ConversionPlan
     from rmqtool.salvage.new_store import NewStore
     from rmqtool.show.convert_json import ConvertState
+    from rmqtool.store.store import Store
 
+_WRONG_BODY = "commitlog.body-crc"
 _EPILOG = examples_and_statuses(
     (
         "rmqtool convert /data/rocketmq/store --output /data/new --dry-run",
@@ -34,7 +38,7 @@ _EPILOG = examples_and_statuses(
     ),
     {
         Exit.OK: "done, or planned; all messages are taken",
-        Exit.FINDINGS: "done, or planned; messages are missing, or were left out",
+        Exit.FINDINGS: "done, or planned; messages are missing, were left out, or are damaged",
         Exit.USAGE: "the options do not fit each other, or the output is not empty",
         Exit.LOSSY: "done; a file beside the log could not be carried over",
         Exit.FAILED: "could not finish; there is no new store",
@@ -66,10 +70,11 @@ class _Request:
 
 @dataclass(frozen=True)
 class _Beside:
-    """What is beside the log: what is carried over, or has a problem, and the names of what is left."""
+    """What is beside the log: what is carried over, or has a problem, the names of what is left, and older queues."""
 
     carried: list[Carried]
     left: list[str]
+    older_queues: int
 
 
 @click.command("convert", cls=HelpPage, epilog=_EPILOG)
@@ -106,13 +111,29 @@ def convert(style: Style, /, **given: Any) -> Exit:
     with byte_progress("reading the entries", sum(file.size for file in conversion.entries), style=style) as progress:
         plan = plan_conversion(conversion, ReadPolicy(request.limit_rate), progress.update)
     carried, not_carried = carried_with(store)
+    older_queues = _older_queues(store, conversion.min_offset)
     if request.dry_run:
-        return _show(style, request, plan, _Beside(carried, not_carried), None)
+        return _show(style, request, plan, _Beside(carried, not_carried, older_queues), None)
     with NewStore(request.output).making() as new:
         problems, rebuild = _make(style, request, plan, carried, new)
         new.finish(owner_of([store]))
     carried = [*(each for each in carried if not each.problem), *problems]
-    return _show(style, request, plan, _Beside(carried, not_carried), rebuild)
+    return _show(style, request, plan, _Beside(carried, not_carried, older_queues), rebuild)
+
+
+def _older_queues(store: Store, start: int) -> int:
+    """How many queues prove that the log once began before `start`, and that no retention has deleted what is gone."""
+    from rmqtool.base.open_files import OpenFiles
+    from rmqtool.store.snapshot import Snapshot
+    from rmqtool.verify.log_head import LogHead
+
+    head = LogHead(start)
+    with closing(OpenFiles(UNLIMITED)) as files:
+        for queue in Snapshot(store).queues:
+            if queue.database is None:
+                with suppress(RmqtoolError):  # a rebuild meets it again
+                    head.add_queue(queue, files)
+    return head.left
 
 
 def _make(
@@ -147,22 +168,34 @@ def _make(
     return problems, rebuild
 
 
+def _of_new(finding: Finding, request: _Request) -> Finding:
+    """A finding of the rebuild, which read the new log, with a remedy that names the new store."""
+    old, new = quote(str(request.path)), quote(str(request.output))
+    return replace(finding, remedy=finding.remedy.replace(old, new)) if finding.remedy else finding
+
+
 def _show(style: Style, request: _Request, plan: ConversionPlan, beside: _Beside, rebuild: RebuildPlan | None) -> Exit:
     from rmqtool.show.convert_json import convert_json
     from rmqtool.show.convert_text import show_conversion
     from rmqtool.show.salvage_text import worth_showing
 
+    if rebuild:
+        found = [_of_new(each, request) for each in rebuild.findings]
+        is_told = plan.wrong_bodies > 0
+        rebuild = replace(rebuild, findings=[each for each in found if each.code != _WRONG_BODY or not is_told])
     findings = worth_showing(rebuild.findings if rebuild else ())
-    is_left = bool(plan.missing or plan.totals or (rebuild and rebuild.lost.is_lossy))
-    is_left = is_left or any(finding.severity == "error" for finding in findings)
+    is_left = bool(plan.missing or plan.totals or plan.wrong_bodies or beside.older_queues)
+    is_left = is_left or bool(rebuild and rebuild.lost.is_lossy)
+    is_left = is_left or any(each.severity == "error" or each.code == _WRONG_BODY for each in findings)
     is_unread = any(each.problem for each in beside.carried)
     status = Exit.FINDINGS if is_left else Exit.LOSSY if is_unread else Exit.OK
     state: ConvertState = "done" if rebuild else "planned"
     if style.json:
-        result = convert_json(plan, beside.carried, beside.left, rebuild, request.output, state)
+        queues = beside.older_queues
+        result = convert_json(plan, beside.carried, beside.left, rebuild, request.output, state, queues)
         write_document(style, "convert", style.store, result, findings=findings, status=status)
         return status
-    show_conversion(plan, beside.carried, beside.left, rebuild, style)
+    show_conversion(plan, beside.carried, beside.left, rebuild, style, older_queues=beside.older_queues)
     if not style.quiet:
         if "uncommitted" in plan.totals:
             note("--uncommitted takes the entries behind the committed index, too, of the last node that is left")

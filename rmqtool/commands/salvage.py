@@ -35,7 +35,7 @@ _EPILOG = examples_and_statuses(
     (
         "rmqtool salvage /data/rocketmq/store --output /data/new --dry-run",
         "rmqtool salvage /data/rocketmq/store /slave/store --output /data/new",
-        "rmqtool salvage /data/n0/store /data/n1/store --output /data/new",
+        "rmqtool salvage /data/n0/store /data/n1/store --output /data/new-of-nodes",
         "rmqtool salvage --raw /dumps/disk.img --output /data/new-of-image",
         "rmqtool salvage /data/rocketmq/store --from -2d --output /data/new-small",
     ),
@@ -123,12 +123,15 @@ def salvage(style: Style, /, **given: Any) -> Exit:
     if not (request.sources or request.raw):
         raise UsageError("nothing to salvage from: name a store, or a file with --raw")
     style.store = str((*request.sources, *request.raw)[0])
-    require_free_name(request.output, request.sources)
     stores = [open_store(path, request.broker_conf) for path in request.sources]
+    require_free_name(request.output, [*request.sources, *(path for store in stores for path in store.log_directories)])
     require_one_kind(stores)
     selection = request.selection
     require_movable(stores, is_numbered_anew=selection is not None and selection.queue_offsets == "new")
     plan = _plan(style, request, stores)
+    for store in stores if plan.is_empty else ():
+        if not store.commit_log().files:
+            note(f"{store.root} has no log file: where storePathCommitLog is set, name the file with --broker-conf")
     main = main_store(stores)
     carried = find_carried(stores, main, only_config=selection is not None)
     choice = _choose(style, plan, stores, selection, request.limit_rate) if selection and not plan.is_empty else None

@@ -84,6 +84,8 @@ def _set_up(comparison: StoreComparison) -> Iterator[str]:
         ahead, behind = ("A", "B") if comparison.a.end > comparison.b.end else ("B", "A")
         if _side(comparison, "b" if behind == "B" else "a").cut_files:
             yield f"set {behind} up anew from {ahead}: no broker starts with a log file of a wrong size"
+        elif _is_older(comparison, ahead):
+            yield f"do not make {ahead} a master: a start takes what is older for new messages; it may follow {behind}"
         else:
             role = "node of the same group as" if comparison.a.node else "slave of"
             yield f"{behind} catches up as a {role} {ahead}, or can be set up anew from {ahead}"
@@ -91,6 +93,12 @@ def _set_up(comparison: StoreComparison) -> Iterator[str]:
             yield f"before {ahead} is ever cut to follow {behind}:"
             yield from _save(comparison, "a" if ahead == "A" else "b")
     yield from _derived(comparison)
+
+
+def _is_older(comparison: StoreComparison, ahead: str) -> bool:
+    """Whether what only one side has was stored before what both have: it had been cut there."""
+    tail = comparison.tails.get("a" if ahead == "A" else "b")
+    return tail is not None and tail.is_older
 
 
 def _derived(comparison: StoreComparison) -> Iterator[str]:

@@ -10,11 +10,12 @@ from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.diff.configs import ConfigDifference, compare_configs
 from rmqtool.diff.epochs import EpochComparison, compare_epochs
 from rmqtool.diff.in_order import Alignment, align
-from rmqtool.diff.log_bytes import Progress, differing_extents, samples
+from rmqtool.diff.log_bytes import Progress
+from rmqtool.diff.log_pass import Counting, compare_logs, count_from
 from rmqtool.diff.queues import DifferingQueue, compare_queues
-from rmqtool.diff.records import Parting, parting_of
+from rmqtool.diff.records import Parting
 from rmqtool.diff.side import SIDES, Name, Side
-from rmqtool.diff.tails import Tail, messages_from, tail_of
+from rmqtool.diff.tails import Tail
 from rmqtool.scan.redaction import Redaction
 from rmqtool.store.store import rocksdb_configs
 
@@ -166,29 +167,37 @@ class StoreComparison:
 def compare(a: Side, b: Side, request: DiffRequest, progress: Progress) -> StoreComparison:
     """Compare two stores; raises RmqtoolError where a log's range or a queue directory cannot be read."""
     epochs = compare_epochs(a, b)
+    cuts = epochs.cuts(a, b) if epochs else {}
     if (a.node is None) != (b.node is None):
         alignment, parting = align(a, b, progress)
-        return _completed(StoreComparison(a, b, request, epochs, parting, alignment=alignment))
-    start, end = max(a.start, b.start), min(a.end, b.end)
-    ranges = samples(a, b, start, end) if request.fast else [(start, end)]
-    extents = differing_extents(a, b, ranges, progress) if start < end else []
-    parting = parting_of(a, b, extents, end, all_compared=not request.fast)
-    begun = StoreComparison(a, b, request, epochs, parting)
+        epochs = epochs and epochs.with_cuts({side.name: count_from(side, cuts[side.name]).tail
+                                              for side in (a, b) if side.name in cuts})  # fmt: skip
+        return _completed(_with_tails(StoreComparison(a, b, request, epochs, parting, alignment=alignment)))
+    found = compare_logs(a, b, Counting(cuts, request.fast, request.only, request.limit), progress)
+    epochs = epochs and epochs.with_cuts(found.cuts)
+    begun = StoreComparison(a, b, request, epochs, found.parting, found.tails, found.listed)
     return begun if request.fast else _completed(begun)
 
 
+def _with_tails(aligned: StoreComparison) -> StoreComparison:
+    """The same with what only one has behind the common messages, which are elsewhere in the other."""
+    if not aligned.shares_beginning:
+        return aligned
+    request, ends = aligned.request, {name: aligned.common_end_of(name) for name in SIDES}
+    tallies = {
+        side.name: count_from(side, ends[side.name], request.limit if side.name == request.only else 0)
+        for side in (aligned.a, aligned.b)
+        if side.end > ends[side.name]
+    }
+    listed = tallies[request.only].listed if request.only in tallies else []
+    return replace(aligned, tails={name: tally.tail for name, tally in tallies.items()}, listed=listed)
+
+
 def _completed(begun: StoreComparison) -> StoreComparison:
-    """With tails, queues and config files."""
-    a, b, request, is_moved = begun.a, begun.b, begun.request, begun.alignment is not None
-    tails: dict[Name, Tail] = {}
+    """With queues and config files."""
+    a, b, is_moved = begun.a, begun.b, begun.alignment is not None
     queues: tuple[DifferingQueue, ...] = ()
     if begun.shares_beginning:
         ends = begun.common_end_of("a"), begun.common_end_of("b")
-        sides = zip(SIDES, (a, b), ends, strict=True)
-        tails = {name: tail_of(side, end) for name, side, end in sides if side.end > end}
         queues = tuple(compare_queues(a, b, ends, is_moved=is_moved))
-    listed = []
-    if request.only in tails:
-        listed = messages_from(a if request.only == "a" else b, begun.common_end_of(request.only), request.limit)
-    configs = tuple(compare_configs(a, b, is_moved=is_moved))
-    return replace(begun, tails=tails, listed=listed, queues=queues, configs=configs)
+    return replace(begun, queues=queues, configs=tuple(compare_configs(a, b, is_moved=is_moved)))

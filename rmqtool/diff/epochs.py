@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from rmqtool.diff.side import Side
-from rmqtool.diff.tails import Tail, tail_of
+from rmqtool.diff.side import Name, Side
+from rmqtool.diff.tails import Tail
 from rmqtool.store.epochs import Epoch, Epochs, load_epochs
 
 
@@ -45,9 +46,19 @@ class EpochComparison:
         """Whether the lists differ, or one cannot be read."""
         return self.a.epochs != self.b.epochs
 
+    def cuts(self, a: Side, b: Side) -> dict[Name, int]:
+        """Physical offsets behind which each would cut something as the slave of the other."""
+        sides: tuple[tuple[Side, Following], ...] = ((a, self.a_follows), (b, self.b_follows))
+        return {side.name: each.point for side, each in sides if each.point is not None and each.point < side.end}
+
+    def with_cuts(self, counted: Mapping[Name, Tail]) -> EpochComparison:
+        """The same with what would be cut, as it was counted."""
+        a, b = replace(self.a_follows, cut=counted.get("a")), replace(self.b_follows, cut=counted.get("b"))
+        return replace(self, a_follows=a, b_follows=b)
+
 
 def compare_epochs(a: Side, b: Side) -> EpochComparison | None:
-    """Compare the epochs; None where neither store has any. Raises UnreadableError."""
+    """Compare the epochs; None where neither store has any. What would be cut is not counted yet."""
     first, second = _epochs_of(a), _epochs_of(b)
     if not any(side.epochs.entries or side.epochs.problem for side in (first, second)):
         return None
@@ -68,10 +79,7 @@ def consistent_point(slave: Epochs, slave_end: int, master: Epochs, master_end: 
 def _following(slave: Side, slave_epochs: Epochs, master: Side, master_epochs: Epochs) -> Following:
     if not slave_epochs.entries:
         return Following(None, has_no_epochs=True)
-    point = consistent_point(slave_epochs, slave.end, master_epochs, master.end)
-    if point is None:
-        return Following(None)
-    return Following(point, tail_of(slave, point) if point < slave.end else None)
+    return Following(consistent_point(slave_epochs, slave.end, master_epochs, master.end))
 
 
 def _epochs_of(side: Side) -> SideEpochs:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from isal import isal_zlib
 from numpy.typing import NDArray
+from zlib_ng import zlib_ng
 
 from rmqtool.diff.message_identity import mixed
 from rmqtool.diff.records import MAX_EXTENTS, Difference, Parting, first_place
@@ -203,7 +203,7 @@ def _rows_of(run: RecordRun) -> Rows:
     """The messages of a run."""
     rows = np.empty(len(run), _ROW_DTYPE)
     rows["physical_offset"], rows["size"] = run.physical_offsets, run.message_sizes
-    view, crc = run.block.view, isal_zlib.crc32
+    view, crc = run.block.view, zlib_ng.crc32
     ends = (run.positions + run.message_sizes).tolist()
     crcs = [
         crc(view[start + _OFFSET_END : end], crc(view[start : start + _OFFSET_AT]))

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import UnreadableError
+from rmqtool.base.files import InputFile, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile, file_at
 from rmqtool.base.open_files import OpenFiles
+from rmqtool.base.recent_reads import RecentFile, RecentReads
 from rmqtool.diff.side import Side
 
 _BLOCK_SIZE = 4 << 20
-_SMALL_BLOCK = 64 << 10
 _PAGE_SIZE = 4 << 10
-_NEAR = 64 << 10  # differing bytes no farther apart than this are one extent
+
+NEAR = 64 << 10
+"""Differing bytes no farther apart than this are one extent."""
 
 Progress = Callable[[int], None]
 """Called with the number of bytes of each log that are compared."""
@@ -28,25 +31,16 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class DifferingExtent:
-    """Physical offsets of the first differing byte and behind the last one."""
+    """Physical offsets of the first differing byte, behind the last one, and of all of them."""
 
     start: int
     end: int
+    offsets: NDArray[np.int64]
 
-
-def differing_extents(a: Side, b: Side, ranges: Sequence[tuple[int, int]], progress: Progress) -> list[DifferingExtent]:
-    """The extents of some ranges in which the logs differ; files that cannot be read are left out."""
-    extents: list[DifferingExtent] = []
-    done = 0
-    with closing(_Pair(a, b)) as pair:
-        for start, end in ranges:
-            for low, high in pair.blocks(start, end, _BLOCK_SIZE):
-                for extent in pair.differing(low, high):
-                    near = bool(extents) and extent.start - extents[-1].end <= _NEAR
-                    extents.append(DifferingExtent(extents.pop().start, extent.end) if near else extent)
-                progress(done + high - start)
-            done += end - start
-    return extents
+    def next(self, offset: int) -> int | None:
+        """The first differing byte from an offset on."""
+        row = int(np.searchsorted(self.offsets, offset))
+        return int(self.offsets[row]) if row < len(self.offsets) else None
 
 
 def samples(a: Side, b: Side, start: int, end: int) -> list[tuple[int, int]]:
@@ -56,21 +50,29 @@ def samples(a: Side, b: Side, start: int, end: int) -> list[tuple[int, int]]:
     return [(begin, min(begin + _PAGE_SIZE, end)) for begin in sorted(begins)]
 
 
-def first_difference(a: Side, b: Side, start: int, end: int) -> int | None:
-    """Physical offset of the first byte from `start` to before `end` that differs."""
-    with closing(_Pair(a, b)) as pair:
-        for low, high in pair.blocks(start, end, _SMALL_BLOCK):
-            for extent in pair.differing(low, high):
-                return extent.start
-    return None
+class _RecentFiles(OpenFiles):
+    """Open files of one log; others read the same bytes behind and ahead of them."""
+
+    def __init__(self, reading: ReadPolicy, recent: RecentReads) -> None:
+        super().__init__(reading)
+        self._recent = recent
+
+    def opened(self, path: Path) -> InputFile:
+        """A file, opened."""
+        return RecentFile(path, self._reading, self._recent)
 
 
-class _Pair:
-    """Reads the same range of both logs, each in a thread of its own: two disks are read at once."""
+class LogPair:
+    """Reads the same range of both logs, each in a thread of its own: two disks are read at once.
 
-    def __init__(self, a: Side, b: Side) -> None:
+    What was read last of each log is in `recent`, for those who look at its records.
+    """
+
+    def __init__(self, a: Side, b: Side, recent: Sequence[RecentReads]) -> None:
         self._sides = (a, b)
-        self._open = tuple(OpenFiles(side.snapshot.reading) for side in self._sides)
+        self._open = tuple(
+            _RecentFiles(side.snapshot.reading, reads) for side, reads in zip(self._sides, recent, strict=True)
+        )
         self._buffers = tuple(np.zeros(_BLOCK_SIZE, np.uint8) for _ in self._sides)
         self._pool = ThreadPoolExecutor(1)
         self._unreadable: set[MappedFile] = set()
@@ -81,8 +83,8 @@ class _Pair:
         for files in self._open:
             files.close()
 
-    def blocks(self, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
-        """Ranges that lie within one file of each log, or in a gap of it, of at most `size` bytes."""
+    def blocks(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Ranges that lie within one file of each log, or in a gap of it, and are not too large for memory."""
         borders = {
             offset for side in self._sides for file in side.files for offset in (file.start_offset, file.end_offset)
         }
@@ -94,27 +96,26 @@ class _Pair:
             if None in held:  # a file that is missing differs as a whole
                 yield low, high
                 continue
-            for position in range(low, high, size):
-                yield position, min(position + size, high)
+            for position in range(low, high, _BLOCK_SIZE):
+                yield position, min(position + _BLOCK_SIZE, high)
 
-    def differing(self, low: int, high: int) -> Iterator[DifferingExtent]:
-        """The extents of one block that differ."""
+    def differing(self, low: int, high: int) -> list[DifferingExtent] | None:
+        """The extents of one block that differ; None where one of the two cannot be read."""
         files = [file_at(side.files, low) for side in self._sides]
         if self._unreadable.intersection(files):
-            return
+            return None
         first, second = files
         if first is None or second is None:
-            yield DifferingExtent(low, high)
-            return
+            return [DifferingExtent(low, high, np.array([low]))]
         other = self._pool.submit(self._read, 1, second, low, high)
         data, other_data = self._read(0, first, low, high), other.result()
-        if data is None or other_data is None or np.array_equal(data.view(np.uint64), other_data.view(np.uint64)):
-            return
-        positions = np.flatnonzero(data != other_data)
-        breaks = np.flatnonzero(np.diff(positions) > _NEAR)
-        starts, ends = positions[[0, *(breaks + 1).tolist()]], positions[[*breaks.tolist(), -1]]
-        for begin, last in zip(starts.tolist(), ends.tolist(), strict=True):
-            yield DifferingExtent(low + begin, low + last + 1)
+        if data is None or other_data is None:
+            return None
+        if np.array_equal(data.view(np.uint64), other_data.view(np.uint64)):
+            return []
+        offsets = np.flatnonzero(data != other_data) + low
+        parts = np.split(offsets, np.flatnonzero(np.diff(offsets) > NEAR) + 1)
+        return [DifferingExtent(int(part[0]), int(part[-1]) + 1, part) for part in parts]
 
     def _read(self, number: int, mapped: MappedFile, low: int, high: int) -> NDArray[Any] | None:
         """The bytes of one log, with zeros up to a whole word; None where they cannot be read."""

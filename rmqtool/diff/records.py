@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -10,22 +10,23 @@ from typing import Any, Literal
 import numpy as np
 
 from rmqtool.base.errors import UnreadableError
-from rmqtool.diff.log_bytes import DifferingExtent, first_difference
 from rmqtool.diff.side import SIDES, Name, Side
 from rmqtool.formats.message import BLANK_SIZE
 from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.inert_records import LOST_TOPIC
 from rmqtool.scan.message_rows import message_dicts
-from rmqtool.scan.reader import LONGEST_BLANK, Event, scan_files
+from rmqtool.scan.reader import Event, scan_files
 from rmqtool.scan.redaction import Redaction
 
 PlaceKind = Literal["message", "header", "blank", "damage", "nothing"]
 
 MAX_EXTENTS = 100
-"""Extents of which the records are read, besides the last one."""
+"""Extents of which the differences are kept."""
 
-_IN_EXTENT = 10  # differences of one extent
+MAX_IN_EXTENT = 10
+"""Differences of one extent."""
+
 _SHOWN = ("topic", "queue_id", "queue_offset", "unique_key", "store_timestamp", "body_crc_ok")
 
 
@@ -122,72 +123,15 @@ class Parting:
         return tuple(name for name in SIDES if any(name in difference.damaged for difference in self.differences))
 
 
-def parting_of(a: Side, b: Side, extents: Sequence[DifferingExtent], end: int, *, all_compared: bool = True) -> Parting:
-    """Read the records of the extents; `end` is where the common range ends.
-
-    Logs of one broker agree byte by byte up to where they part, and never again. Where they do agree again, one of
-    them was changed afterwards; that shows only where the bytes between the extents were `all_compared`.
-    """
-    found: list[Difference] = []
-    diverged: Difference | None = None
-    known_to = end
-    for number in (*range(len(extents))[:MAX_EXTENTS], *range(len(extents))[MAX_EXTENTS:][-1:]):
-        known_to = extents[number - 1].end if number else extents[0].start
-        for difference in _differences_in(a, b, extents[number]):
-            if diverged and all_compared and _agree(a, b, known_to, difference.start):
-                diverged = None
-            if diverged is None and not difference.damaged:
-                diverged = difference
-            found.append(difference)
-            known_to = max(difference.a.end, difference.b.end)
-        known_to = max(known_to, extents[number].end)
-    if diverged and all_compared and _agree(a, b, known_to, end):
-        diverged = None
-    return Parting(tuple(found), len(extents) if found else 0, diverged)
-
-
-def _differences_in(a: Side, b: Side, extent: DifferingExtent) -> Iterator[Difference]:
-    """The first differences of one extent, without filler."""
-    places = _Places(a, extent), _Places(b, extent)
-    offset: int | None = extent.start
-    count = 0
-    while offset is not None and offset < extent.end and count < _IN_EXTENT:
-        difference = Difference(offset, places[0].at(offset), places[1].at(offset))
-        if not difference.is_filler:
-            count += 1
-            yield difference
-        behind = max(difference.a.end, difference.b.end, offset + 1)
-        offset = first_difference(a, b, behind, extent.end)
-
-
-class _Places:
-    """What covers offsets that ascend, from one scan of one log."""
-
-    def __init__(self, side: Side, extent: DifferingExtent) -> None:
-        # A record that covers the extent's beginning begins before it.
-        start = max(side.start, extent.start - LONGEST_BLANK)
-        header_size = max((file.header_size for file in side.files), default=0)  # the message is behind it
-        self._events = _events(side, start, max(extent.end, extent.start + 1) + header_size)
-        self._place = Place("nothing", extent.start)
-        self._event: Event | None = None
-
-    def at(self, offset: int) -> Place:
-        """The place that covers `offset`; nothing where neither a record, a blank nor damage does."""
-        while self._event is None or self._event.physical_offset + self._event.size <= offset:
-            self._event = next(self._events, None)
-            if self._event is None:
-                return Place("nothing", offset)
-        return _place(self._event, offset)
-
-
 def first_place(side: Side, start: int, stop: int) -> Place:
     """What one log holds first between two offsets, but for the end of a file; nothing where there is nothing else."""
     events = _events(side, start, stop) if start < stop else iter(())
     event = next((event for event in events if not isinstance(event, Blank)), None)
-    return Place("nothing", start) if event is None else _place(event, event.physical_offset)
+    return Place("nothing", start) if event is None else place_in(event, event.physical_offset)
 
 
-def _place(event: Event, offset: int) -> Place:
+def place_in(event: Event, offset: int) -> Place:
+    """The place that an event of a scan has at an offset before its end."""
     start = event.begin if isinstance(event, RecordRun) else event.physical_offset
     if start > offset:
         return Place("nothing", offset, start - offset)
@@ -203,20 +147,6 @@ def _place(event: Event, offset: int) -> Place:
     message = next(message_dicts(event[row : row + 1], ""))
     shown = {name: message.get(name) for name in _SHOWN}
     return Place("message", message["physical_offset"], message["message_size"], shown)
-
-
-def _agree(a: Side, b: Side, start: int, end: int) -> bool:
-    """Whether a record begins at the same offset in both logs, which have the same bytes from `start` to `end`."""
-    offsets = [_first_offsets(side, start, end) for side in (a, b)]
-    return bool(np.intersect1d(*offsets).size)
-
-
-def _first_offsets(side: Side, start: int, end: int) -> Any:
-    """Where the first records from `start` on begin that end by `end`."""
-    for event in _events(side, start, end) if start < end else ():
-        if isinstance(event, RecordRun):
-            return event.physical_offsets[event.physical_offsets + event.message_sizes <= end]
-    return np.array([], np.int64)
 
 
 def _events(side: Side, start: int, stop: int) -> Iterator[Event]:

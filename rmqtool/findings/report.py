@@ -16,6 +16,7 @@ MENDED = frozenset(
         *("commitlog.empty-file", "consumequeue.empty-file"),
         *("consumequeue.missing-queue", "consumequeue.behind", "consumequeue.ahead", "index.ahead"),
         "start.depends-on-release",  # where none of them loses anything, or only some do
+        "store.dledger-index",  # which a node makes anew
         *("checkpoint.future", "checkpoint.logics-offset"),  # of a log whose end is lost; the next message sets them
     }
 )

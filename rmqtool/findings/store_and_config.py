@@ -28,6 +28,25 @@ STORE = (
         repair="Run as the broker's user. Copy a failing disk with a tool that skips bad sectors; use the copy.",
     ),
     Entry(
+        code="store.dledger-index",
+        fault=None,
+        severity="warning",
+        title="The index of DLedger's entries is missing, or does not lead to them",
+        what="A node of a DLedger group has an index beside its log, with a unit of 32 bytes for each entry. Those of "
+        "the first entry of each data file and of the last one are looked up.",
+        how="Files in dledger-ID/index/ were deleted or cut, or come from another copy than those in data/.",
+        effect="the node makes the index anew when it starts, from as much of its log as that takes: a long start",
+        versions=(
+            (
+                "DLedger 0.2 and later",
+                "goes back from the third last data file to one whose first entry has its unit, and "
+                "makes the index anew from there. Where a file between two others is missing it does not start.",
+            ),
+        ),
+        repair="None is needed: the node does it. Where a file between two others is missing, move the directory of "
+        "the index away first.",
+    ),
+    Entry(
         code="store.wrong-kind",
         fault=None,
         severity="error",

@@ -52,9 +52,15 @@ class ExistingQueues:
         unit: np.void | None = units[0] if self.format.is_written(units).any() else None
         return unit
 
-    def units_before_log(self, name: QueueName, unit_number: int, timestamp: int) -> Iterator[Prefix]:
-        """The units before the first one of the log in a simple queue: those that point below the log, and filler."""
-        first = self.grid.first_unit(self._first_kept_start(name, unit_number))
+    def units_before_log(
+        self, name: QueueName, unit_number: int, timestamp: int, *, all_files: bool
+    ) -> Iterator[Prefix]:
+        """The units before the first one of the log in a simple queue: those that point below the log, and filler.
+
+        Without `all_files` they are those of its own file.
+        """
+        start = self._first_kept_start(name, unit_number) if all_files else self.grid.start_of(unit_number)
+        first = self.grid.first_unit(start)
         for piece in self.grid.pieces(first, unit_number - first):
             file = self.file(name, piece.start)
             count = piece.high - piece.low

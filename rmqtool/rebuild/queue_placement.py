@@ -166,7 +166,9 @@ class SimpleQueues:
 
     def _begin(self, queue: int, unit_number: int, run: _Run) -> None:
         first = self._first_messages[queue] = unit_number
-        for prefix in self._existing.units_before_log(self._names[queue], unit_number, int(run.timestamps[0])):
+        # Of a choice the log begins anew: a broker would have deleted files of older messages with them.
+        name, all_files = self._names[queue], not self._left_out
+        for prefix in self._existing.units_before_log(name, unit_number, int(run.timestamps[0]), all_files=all_files):
             first = min(first, prefix.first)
             self._write(queue, prefix.first, self._without_lost(queue, prefix.units, run), prefix.timestamps)
         self._firsts[queue] = first

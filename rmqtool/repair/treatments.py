@@ -81,7 +81,7 @@ _BY_CODE: Mapping[Treatment, tuple[str, ...]] = {
     "none": (
         *("commitlog.queue-offset-restart", "commitlog.queue-offset-gap", "consumequeue.shifted"),
         *("commitlog.property-crc", "commitlog.sys-flag", "upgrade.changed"),
-        *("index.row", "index.row-missing", "store.half-row", "store.pop-row"),
+        *("index.row", "index.row-missing", "store.half-row", "store.pop-row", "store.dledger-index"),
     ),
     "refused": ("start.refuses",),
 }

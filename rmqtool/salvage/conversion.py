@@ -12,6 +12,7 @@ from rmqtool.base.files import UNLIMITED, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.salvage.carve import Progress, no_progress
 from rmqtool.salvage.entry_walk import EntryWalk, Filling, LeftOut, LeftReason
+from rmqtool.scan.body_crc import wrong_bodies
 from rmqtool.store.dledger_node import committed_index
 from rmqtool.store.store import Store
 
@@ -74,6 +75,7 @@ class ConversionPlan:
     first_timestamp: int | None = None
     last_timestamp: int | None = None
     missing: int = 0  # committed entries that are nowhere
+    wrong_bodies: int = 0  # messages of entries whose body is not what was stored, by its CRC
     filled: list[tuple[int, int]] = field(default_factory=list)  # the first inert records: physical offsets and sizes
     filled_bytes: int = 0
     left: list[LeftOut] = field(default_factory=list)
@@ -81,7 +83,7 @@ class ConversionPlan:
 
     @property
     def is_lossy(self) -> bool:
-        """Whether messages that were committed are not there."""
+        """Whether messages that were committed are not there; those with a wrong body are, as they are."""
         return bool(self.missing) or "damaged" in self.totals
 
     @property
@@ -155,6 +157,7 @@ def plan_conversion(
         plan.first_timestamp = plan.first_timestamp or int(stamps[0])
         plan.last_timestamp = int(stamps[-1])
         plan.messages += len(piece.run)
+        plan.wrong_bodies += int(wrong_bodies(piece.run).sum())
         plan.bytes += int(piece.run.message_sizes.sum())
         plan.end = int(piece.offsets[-1] + piece.run.message_sizes[-1])
         progress(piece.run.physical_offset + piece.run.size - start)

@@ -5,6 +5,7 @@ A process that writes holds a lock in that directory: where nobody holds it, it 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from rmqtool.transaction.system import SYSTEM, remove_tree, sync_path
 _LOCK = "new-store.lock"
 _STORE, _DERIVED = "store", "derived"
 _RESERVE = 64 << 20  # bytes that stay free
+_ELSEWHERE = "name a directory on another file system"
 
 
 def require_free_name(target: Path, sources: Sequence[Path]) -> None:
@@ -72,7 +74,7 @@ class NewStore:
             raise UnwritableError(
                 f"about {byte_size(size + _RESERVE)} are needed, {byte_size(max(0, free))} are free",
                 file=self._target.parent,
-                hint="name a directory on another file system",
+                hint=_ELSEWHERE,
             )
 
     def empty_derived(self) -> Path:
@@ -135,4 +137,5 @@ def _paths_below(directory: Path) -> Iterator[Path]:
 
 def _unwritable(path: Path, error: OSError) -> UnwritableError:
     file = Path(error.filename) if isinstance(error.filename, str) else path
-    return UnwritableError(f"cannot be written: {(error.strerror or str(error)).lower()}", file=file)
+    hint = _ELSEWHERE if error.errno in (errno.ENOSPC, errno.EDQUOT) else None
+    return UnwritableError(f"cannot be written: {(error.strerror or str(error)).lower()}", file=file, hint=hint)

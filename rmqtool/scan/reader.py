@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
+from pathlib import Path
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from rmqtool.scan.probe import Probe, find_next, is_moved, is_sound, skip_zeros
 
 Event = RecordRun | Blank | Damage
 """An event of a scan."""
+
+OpenFile = Callable[[Path, ReadPolicy], InputFile]
 
 LONGEST_BLANK = 8 << 20
 """A blank is shorter than the record or batch that did not fit: twice the default 4 MiB of both, bytes."""
@@ -41,15 +44,17 @@ def scan_files(
     stop: int = MAX_OFFSET,
     reading: ReadPolicy = UNLIMITED,
     usual_records: int = USUAL_RECORDS,
+    open_file: OpenFile = InputFile,
 ) -> Iterator[Event]:
     """Scan what begins at physical offsets from `start` to before `stop` (default: all of the log).
 
     `start` may be any byte: what a split leaves out at its head is what the split before it has read beyond its
     end, so splits that meet give each record, blank and damaged extent once. Frames must be used before the next
     step, for their block is filled again. Blocks grow, to twice the size at most, until they have `usual_records`.
+    `open_file` opens a file to be read by a policy.
     Raises UnreadableError.
     """
-    block, ends = Block(_MAX_BLOCKS * BLOCK_SIZE), _LogEnd(files, reading)
+    block, ends = Block(_MAX_BLOCKS * BLOCK_SIZE), _LogEnd(files, reading, open_file)
     previous_end = None
     for file_number, mapped in enumerate(files):
         if previous_end is not None and start <= previous_end < min(stop, mapped.start_offset):
@@ -57,7 +62,7 @@ def scan_files(
         previous_end = mapped.end_offset
         if mapped.end_offset <= start or mapped.start_offset >= stop:
             continue
-        with InputFile(mapped.path, reading) as file:
+        with open_file(mapped.path, reading) as file:
             scan = _FileScan(block, file, mapped, partial(ends.is_behind, file_number), usual_records)
             yield from scan.events(start, stop)
         check_unchanged(mapped)
@@ -66,9 +71,10 @@ def scan_files(
 class _LogEnd:
     """Where the files begin that hold only zeros: allocated ahead by the broker, or empty."""
 
-    def __init__(self, files: Sequence[MappedFile], reading: ReadPolicy) -> None:
+    def __init__(self, files: Sequence[MappedFile], reading: ReadPolicy, open_file: OpenFile) -> None:
         self._files = files
         self._reading = reading
+        self._open_file = open_file
 
     def is_behind(self, file_number: int) -> bool:
         """Whether all files behind file `file_number` hold only zeros."""
@@ -85,7 +91,7 @@ class _LogEnd:
     def _holds_something(self, file_number: int) -> bool:
         """Whether a file holds anything but zeros; a file that cannot be read counts as zeros until it is scanned."""
         try:
-            with InputFile(self._files[file_number].path, self._reading) as file:
+            with self._open_file(self._files[file_number].path, self._reading) as file:
                 return file.next_data(0, file.size) < file.size
         except UnreadableError:
             return False

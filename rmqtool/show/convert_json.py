@@ -21,6 +21,7 @@ def convert_json(
     rebuild: RebuildPlan | None,
     output: Path,
     state: ConvertState,
+    older_queues: int = 0,
 ) -> dict[str, Any]:
     """The `result` of ``convert STORE --output NEW``."""
     conversion = plan.conversion
@@ -42,6 +43,8 @@ def convert_json(
         },
         "committed_index": conversion.committed,
         "missing_entries": plan.missing,
+        "wrong_bodies": plan.wrong_bodies,
+        "queues_before_log": older_queues,
         "left_out": [each._asdict() for each in plan.left],
         "left_out_totals": [
             {"reason": reason, "extents": total.extents, "bytes": total.size, "messages": total.messages}

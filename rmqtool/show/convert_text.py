@@ -19,12 +19,24 @@ _LEFT = "physical offsets of the old log; a broker sets up its timers anew, and 
 
 
 def show_conversion(
-    plan: ConversionPlan, carried: Sequence[Carried], left: Sequence[str], rebuild: RebuildPlan | None, style: Style
+    plan: ConversionPlan,
+    carried: Sequence[Carried],
+    left: Sequence[str],
+    rebuild: RebuildPlan | None,
+    style: Style,
+    *,
+    older_queues: int = 0,
 ) -> None:
-    """Show a plan, and what a rebuild has made of it; all extents with -v."""
+    """Show a plan, and what a rebuild has made of it; all extents with -v.
+
+    `older_queues` are those that prove messages before the log.
+    """
     most = None if style.verbosity > 0 else _MAX_ROWS
     console = style.console()
-    for line in _lines(plan):
+    lines = _lines(plan)
+    if older_queues:
+        lines.append(_head_line(plan.conversion.min_offset, older_queues))
+    for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     if plan.left:
         rows = [(each.physical_offset, each.size, each.reason, each.messages) for each in plan.left[:most]]
@@ -56,4 +68,14 @@ def _lines(plan: ConversionPlan) -> list[str]:
         lines.append(f"filled: {byte_size(plan.filled_bytes)} of inert records, in the room of lost entries")
     if plan.missing:
         lines.append(f"missing: {counted(plan.missing, 'committed message')}, by the Raft indices of the entries")
+    if plan.wrong_bodies:
+        wrong = f"{counted(plan.wrong_bodies, 'message')} with a body that is not what was stored"
+        lines.append(
+            f"damaged: {wrong}, taken as it is; salvage leaves such messages out, or finds them in another node"
+        )
     return lines
+
+
+def _head_line(min_offset: int, queues: int) -> str:
+    what = f"{counted(queues, 'queue')} still {'begins' if queues == 1 else 'begin'} with files of messages before that"
+    return f"missing: the log begins at {min_offset}, and {what}, which retention takes along: they are lost"

@@ -99,7 +99,13 @@ def _tail(tail: Tail | None) -> dict[str, Any] | None:
     if tail is None:
         return None
     topics = [{"topic": topic, "messages": count} for topic, count in tail.topics]
-    return {"from_offset": tail.start, "to_offset": tail.end, "messages": tail.messages, "topics": topics}
+    return {
+        "from_offset": tail.start,
+        "to_offset": tail.end,
+        "messages": tail.messages,
+        "topics": topics,
+        "is_older": tail.is_older,
+    }
 
 
 def _epochs(epochs: EpochComparison | None) -> dict[str, Any] | None:

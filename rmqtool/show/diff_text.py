@@ -225,8 +225,11 @@ def _tails(comparison: StoreComparison) -> Iterator[str]:
     names: tuple[Name, ...] = ("a", "b")
     for name in names:
         if name in comparison.tails:
+            tail = comparison.tails[name]
             yield ""
-            yield f"Only {name.upper()} has {_count(comparison.tails[name])}, from {comparison.tails[name].start} on"
+            yield f"Only {name.upper()} has {_count(tail)}, from {tail.start} on"
+            if tail.is_older:
+                yield "  stored before the last common message: left from before it was cut, or a clock was set back"
 
 
 def _listed(comparison: StoreComparison) -> Iterator[str]:

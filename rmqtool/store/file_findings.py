@@ -14,6 +14,7 @@ from rmqtool.base.shell import quote
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.rules.empty_files import effect_of_empty_last_file, refuses_empty_last_file, spans_of
+from rmqtool.rules.file_sizes import LOG_FILE_SIZE
 from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.store.config_json import ConfigFile
 from rmqtool.store.consume_queues import Queue
@@ -69,6 +70,11 @@ def layout_findings(store: Store) -> Iterator[Finding]:
         yield finding("config.rocksdb", f"consumer offsets are kept in RocksDB{below}", file=databases[0])
 
 
+_NODE_SIZES = "the node does not start: it exits with -1, `length not matched message store config value`"
+_NODE_GAP = "the node does not start: `check data file order failed before recovery`"
+"""What DLedger does with files of its log (`MmapFileList#load`, `#checkSelf`), which mappedFileSizeCommitLog sizes."""
+
+
 def log_findings(
     store: Store, log: MappedFiles, releases: Releases = ANY_RELEASE, *, live: bool = False
 ) -> Iterator[Finding]:
@@ -83,14 +89,28 @@ def log_findings(
         name = store.relative(file.path)
         if file.size == 0:
             is_last = file is log.files[-1]
-            if not (live and is_last):
+            if file.header_size and not live:
+                yield finding("commitlog.empty-file", "0 bytes", severity="error", effect=_NODE_SIZES, file=name)
+            elif not (live and is_last):
                 yield empty_file_finding("commitlog.empty-file", store, file, releases if is_last else None)
         elif file.size != log.file_size:
-            message = f"{file.size} bytes where the others have {log.file_size}"
-            yield finding("commitlog.file-size", message, store=store.root, file=name)
+            message, effect = f"{file.size} bytes where the others have {log.file_size}", None
+            if file.header_size:
+                message, effect = f"{message}; broker.conf has mappedFileSizeCommitLog for them, too", _NODE_SIZES
+            yield finding("commitlog.file-size", message, store=store.root, file=name, effect=effect)
+    yield from _configured_size(store, log)
     for before, after in pairwise(file for file in log.files if file.size):
         if before.end_offset != after.start_offset:
             yield _not_in_line(store, before, after)
+
+
+def _configured_size(store: Store, log: MappedFiles) -> Iterator[Finding]:
+    """A size in broker.conf that the files of a node's log do not have; of other stores the start is predicted."""
+    configured, entries = store.conf.size(*LOG_FILE_SIZE), MappedFiles(tuple(f for f in log.files if f.header_size))
+    if configured and entries.file_size and configured != entries.file_size:
+        message = f"{entries.file_size} bytes, and broker.conf says {LOG_FILE_SIZE[0]}={configured}"
+        name = store.relative(entries.files[0].path)
+        yield finding("commitlog.file-size", message, store=store.root, file=name, effect=_NODE_SIZES)
 
 
 def empty_file_finding(
@@ -117,7 +137,8 @@ def _not_in_line(store: Store, before: MappedFile, after: MappedFile) -> Finding
         return finding("commitlog.overlap", message, file=file, offset=after.start_offset)
     conf = "" if store.conf.commit_log_paths else " If the log has several paths, give --broker-conf."
     message = f"{distance} bytes of the commit log before this file are in no file.{conf}"
-    return finding("commitlog.gap", message, store=store.root, file=file, offset=before.end_offset)
+    effect = _NODE_GAP if before.header_size else None
+    return finding("commitlog.gap", message, store=store.root, file=file, offset=before.end_offset, effect=effect)
 
 
 def queue_findings(

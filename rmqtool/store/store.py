@@ -17,7 +17,7 @@ from rmqtool.base.remote_path import RemotePath
 from rmqtool.base.shell import quote
 from rmqtool.base.tolerant import ReadScope
 from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
-from rmqtool.formats.file_name import is_index_name
+from rmqtool.formats.file_name import is_index_name, start_offset_of
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.lock import LOCK_FILE
 
@@ -270,4 +270,6 @@ def _where_else(root: Path, names: set[str]) -> str:
     for above in root.resolve().parents[:_DEEPEST]:
         if has_directory(above / COMMIT_LOG):
             return f"the store seems to be {above}"
-    return "give the directory that broker.conf calls storePathRootDir"
+    hint = "give the directory that broker.conf calls storePathRootDir"
+    is_of_log = any(start_offset_of(name) is not None for name in names)
+    return f"{hint}, and that file with --broker-conf: here are log files, but no store" if is_of_log else hint

@@ -25,6 +25,7 @@ from rmqtool.transaction.findings import interrupted_findings
 from rmqtool.transaction.losses import loss_findings
 from rmqtool.transaction.selections import choice_findings
 from rmqtool.verify.config_checks import check_config_files
+from rmqtool.verify.entry_index_check import check_entry_index
 from rmqtool.verify.ext_checks import check_ext_files
 from rmqtool.verify.file_type_checks import check_file_types
 from rmqtool.verify.log_witnesses import ScannedLog
@@ -64,6 +65,7 @@ def check_store_files(snapshot: Snapshot, report: Report) -> None:
     if holder is None:
         check_ext_files(store, releases, report)
     check_wheel_size(store, report)
+    check_entry_index(snapshot, report)
 
 
 def check_recorded_losses(store: Store, report: Report) -> None:

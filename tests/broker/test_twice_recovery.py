@@ -17,7 +17,7 @@ from rmqtool.rules.versions import parse_version
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import START_TIME, LogBuilder
-from tests.changed_rocksdb import changed, end_value, max_key, unit_value, write_queues
+from tests.changed_rocksdb import changed, end_value, max_key, min_key, unit_key, unit_value, write_queues
 from tests.golden import stores
 from tests.golden.rocksdb import ROCKSDB
 from tests.unchanged import unchanged
@@ -55,6 +55,10 @@ def store_of(root: Path, rows: int, *, killed: bool = True, queues: bool = True)
     ends = [*log.offsets[1:], log.end]
     found = [(topic, 0, offset, unit_value(at, size, 0, START_TIME + 1)) for topic, offset, at in offsets[:rows]]
     write_queues(root, found, ends[rows - 1] if rows else None)
+    with changed(root / "consumequeue") as families:  # a broker that was asked for minima
+        for topic, queue_offset, at in offsets[:rows]:
+            if queue_offset == 0:
+                families["offset"][min_key(topic, 0)] = end_value(at, 0)
     fields = dict.fromkeys(CHECKPOINT_DTYPE.names or (), START_TIME + 3_600_000)
     (root / "checkpoint").write_bytes(
         Checkpoint.build({**fields, "logics_physical_offset": log.end}).ljust(4096, b"\0")
@@ -124,7 +128,8 @@ def test_without_its_first_file(tmp_path: Path) -> None:
     root = store_of(tmp_path, MESSAGES, killed=False)
     min((root / "commitlog").iterdir()).unlink()
     with changed(root / "consumequeue") as families:
-        families["offset"][max_key("orders", 0)] = end_value(0, 9)
+        last = families["default"][unit_key("orders", 0, 9)]
+        families["offset"][max_key("orders", 0)] = last[:8] + end_value(0, 9)[8:]
     change = rows_after(root, "5.5.0", TWICE)["orders"]
     end = MESSAGES - EARLY
     assert (change.min_offset, change.max_offset, change.lost) == (end, end, end - (PER_FILE - EARLY))

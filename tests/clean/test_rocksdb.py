@@ -180,7 +180,7 @@ def test_topics_that_are_not_configured(tmp_path: Path) -> None:
     root = configure(store_of(tmp_path, *topics), "orders")
     found = list(unconfigured_findings(Snapshot(open_store(root))))
     assert [(each.code, each.topic) for each in found] == [
-        ("start.topic-rows-dropped", "%RETRY%desk"), ("start.topic-rows-dropped", "paper"),
+        ("clean.topic-rows-dropped", "%RETRY%desk"), ("clean.topic-rows-dropped", "paper"),
     ]  # fmt: skip
     assert "3 rows of 1 queue" in found[1].message
     (root / "config" / "topics.json").write_text("{")

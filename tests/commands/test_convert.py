@@ -85,7 +85,7 @@ def test_the_index_is_of_the_old_release(golden_store: GoldenStore, new: Path, t
     root = Path(shutil.copytree(golden_store("more/5.3.3-dledger"), tmp_path / "cut", copy_function=shutil.copy2))
     min(root.glob("dledger-*/data/0*")).unlink()
     shown = rmqtool("verify", root, "--json").document["result"]["releases"]
-    assert convert(root, new).status == Exit.OK
+    assert convert(root, new).status == Exit.FINDINGS
     assert "index-without-tags" in shown["evidence"]
     releases = rmqtool("verify", new, "--json").document["result"]["releases"]
     assert (releases["oldest"], releases["newest"]) == (shown["oldest"], shown["newest"])
@@ -233,3 +233,38 @@ def test_killed_anywhere(store: Path, new: Path) -> None:
             shutil.rmtree(new)
     assert ends[-1] == Exit.OK
     assert len(ends) > 10
+
+
+def test_first_files_that_no_retention_has_deleted(tmp_path: Path, new: Path) -> None:
+    """Queues that begin with files of messages before the log prove that these are lost; deleted ones are no loss."""
+    store = finish(entry_log(120).write(tmp_path / "store"))
+    min((store / NODE / "data").iterdir()).unlink()
+    for options in (("--dry-run",), ()):
+        done = convert(store, new, "--json", *options)
+        assert (done.status, done.document["result"]["queues_before_log"]) == (Exit.FINDINGS, 2)
+    codes = {each["code"] for each in rmqtool("verify", new, "--json").document["findings"]}
+    assert "commitlog.head-missing" in codes
+    assert "missing: the log begins at 4096, and 2 queues still begin with files" in convert(store, tmp_path / "b").out
+    for queue in (store / "consumequeue" / TOPIC).iterdir():
+        for path in sorted(queue.iterdir())[:-1]:
+            path.unlink()
+    done = convert(store, tmp_path / "c", "--json")
+    assert (done.status, done.document["result"]["queues_before_log"]) == (Exit.OK, 0)
+
+
+def test_a_body_with_another_crc(store: Path, new: Path) -> None:
+    """It is taken as it is, which the status says, also of a dry run, and no path leads into the old store."""
+    offset = entry_log(60).offsets[30]
+    path = store / NODE / "data" / f"{offset // FILE_SIZE * FILE_SIZE:020d}"
+    data = bytearray(path.read_bytes())
+    data[offset % FILE_SIZE + 90] ^= 1
+    path.write_bytes(data)
+    for options in (("--dry-run",), ()):
+        done = convert(store, new, "--json", *options)
+        assert (done.status, done.document["result"]["wrong_bodies"]) == (Exit.FINDINGS, 1)
+        assert done.document["findings"] == []
+    assert messages(new / LOG) == messages(store / NODE / "data")
+    assert len(messages(new / LOG)) == 60
+    text = convert(store, new.with_name("other")).out
+    assert "damaged: 1 message with a body that is not what was stored, taken as it is" in text
+    assert str(store) not in text

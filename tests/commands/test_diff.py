@@ -13,7 +13,7 @@ import pytest
 from rmqtool.base.errors import Exit
 from tests.commands.running import Result, rmqtool
 from tests.conftest import GoldenStore
-from tests.diff.pairs import change, log_file, log_of, pair, write_epochs
+from tests.diff.pairs import FILE_SIZE, change, log_file, log_of, pair, write_epochs
 from tests.samples import missing_line
 from tests.store.other_process import JAVA, another_process
 from tests.unchanged import unchanged
@@ -158,6 +158,19 @@ def test_a_change_that_no_crc_covers(tmp_path: Path) -> None:
     found = diff(a, b)
     for words in ("but one of them was changed afterwards", f"verify {a}", f"verify {b}"):
         assert words in found.out
+
+
+def test_an_unreadable_file_that_only_one_has(tmp_path: Path) -> None:
+    """What is in the others is counted, and the file is named."""
+    whole = log_of()
+    a, b = pair(tmp_path, whole, log_of(3))
+    second = sorted((a / "commitlog").iterdir())[1]
+    with forbidden(second):
+        answer = diff(a, b, "--json")
+    result = answer.document["result"]
+    held = [offset for offset in whole.offsets[3:] if offset // FILE_SIZE != 1]
+    assert (answer.status, result["verdict"], result["only_a"]["messages"]) == (Exit.FINDINGS, "a-ahead", len(held))
+    assert [each["file"] for each in result["unread"]] == [str(second)]
 
 
 def test_an_unreadable_file(tmp_path: Path) -> None:

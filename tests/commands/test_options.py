@@ -186,6 +186,8 @@ def test_examples_in_help_are_command_lines(name: str, store: Path, tmp_path: Pa
     places["case.tar.gz"] = tmp_path / "case.tar.gz"
     if name == "convert":
         places["/data/rocketmq/store"] = entry_log(10).write(tmp_path / "node")
+    if name == "salvage":
+        places |= {f"/data/{node}/store": entry_log(10).write(tmp_path / node) for node in ("n0", "n1")}
     (conf := tmp_path / "broker.conf").touch()
     with FakeCluster() as cluster:
         places["localhost:9876"] = cluster.address

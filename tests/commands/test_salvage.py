@@ -279,3 +279,26 @@ def test_raw_of_a_store_without_sizes(store: Path, new: Path, tmp_path: Path) ->
     file = store / LOG / f"{FILE_SIZE:020d}"
     found = rmqtool("salvage", "--raw", file, "--broker-conf", conf, "--output", new, "--dry-run", "--json")
     assert found.document["result"]["commit_log"]["min_offset"] == FILE_SIZE
+
+
+@pytest.mark.budget(1)
+def test_a_log_in_several_places(tmp_path: Path, new: Path) -> None:
+    """All of them are read, and none of them takes the new store; without the settings it is said what is missing."""
+    store, places = small_store(tmp_path / "store", checked_log(40)), [tmp_path / "one", tmp_path / "two"]
+    for place in places:
+        place.mkdir()
+    for number, path in enumerate(sorted((store / LOG).iterdir())):
+        shutil.move(path, places[number % 2] / path.name)
+    (store / LOG).rmdir()
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathCommitLog={places[0]},{places[1]}\nmappedFileSizeCommitLog={FILE_SIZE}\n")
+    inside = salvage(store, places[1] / "new", "--broker-conf", conf)
+    assert (inside.status, "must not be inside a source" in inside.err) == (Exit.USAGE, True)
+    without = salvage(store, new)
+    assert (without.status, "name the file with --broker-conf" in without.err) == (Exit.FINDINGS, True)
+    alone = salvage(places[0], new)
+    assert (alone.status, "that file with --broker-conf: here are log files" in alone.err) == (Exit.NOT_A_STORE, True)
+    with unchanged(places[0]), unchanged(places[1]):
+        assert salvage(store, new, "--broker-conf", conf).status == Exit.OK
+    assert rmqtool("verify", new).status == Exit.OK
+    assert rmqtool("diff", store, new, "--broker-conf", conf).status == Exit.OK

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from rmqtool.base.errors import Exit
 from rmqtool.base.files import RateLimit
+from rmqtool.diff.advice import next_steps
 from rmqtool.diff.comparison import DiffRequest
+from tests.building import START_TIME
 from tests.diff.pairs import FILE_SIZE, RECORDS, change, compared, log_file, log_of, pair
 
 FAST = DiffRequest(fast=True)
@@ -45,6 +47,19 @@ def test_one_is_ahead(cut: int) -> None:
     assert dict(found.tails["a"].topics) == dict(turned.tails["b"].topics) == topics
     assert "b" not in found.tails
     assert found.own_queue_differences == turned.own_queue_differences == []
+
+
+@pytest.mark.parametrize("is_older", [True, False])
+def test_what_a_cut_slave_had_before(tmp_path: Path, *, is_older: bool) -> None:
+    """It stays on the disk behind what the new master sent, and a start would take it for messages: that is said."""
+    whole, part = log_of(20), log_of(20)
+    for number in range(5):
+        whole.put("orders", store_timestamp=START_TIME + (1000 if is_older else 90_000) + number, body=b"of before")
+    a, b = pair(tmp_path, whole, part)
+    found = compared(a, b)
+    assert (found.verdict, found.tails["a"].messages, found.tails["a"].is_older) == ("a-ahead", 5, is_older)
+    assert ("do not make A a master" in " ".join(next_steps(found))) is is_older
+    assert ("B catches up as a slave" in " ".join(next_steps(found))) is not is_older
 
 
 @pytest.mark.slow

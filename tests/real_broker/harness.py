@@ -140,6 +140,13 @@ class Harness:
             facts: dict[str, Any] = json.loads(file.read_bytes())
             return facts
 
+    def write_pair(self, root: Path) -> None:
+        """Let a master and a slave under a controller write below `root` (5.x); see Pair.java for the copies there."""
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            settings = {**GEOMETRY, "deleteWhen": "24", "diskMaxUsedSpaceRatio": "95"}
+            with Jvm(self.version, Path(scratch), settings, ["pair", str(root)], whole=True) as jvm:
+                jvm.finish()
+
     def _run_whole(self, command: list[str], root: Path, settings: dict[str, str] | None = None) -> dict[str, Any]:
         with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
             file = Path(scratch, "facts.json")

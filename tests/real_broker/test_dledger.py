@@ -15,7 +15,7 @@ from rmqtool.base.errors import Exit
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.dledger_building import NODE
-from tests.real_broker.harness import Harness, dledger_settings
+from tests.real_broker.harness import Harness, HarnessError, dledger_settings
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 Factory = Callable[[str], Harness]
@@ -122,3 +122,32 @@ def test_plain_files_hold_a_node_back(
             time.sleep(0.5)
         time.sleep(KEPT_FOR_S if expected else FIRST_RUN_S + 2 * RUN_EVERY_S)
         assert [file for file in files if not file.exists()] == expected
+
+
+@pytest.mark.parametrize("what", ["index", "cut", "last-cut", "gap", "empty"])
+def test_files_that_a_node_does_not_start_with(
+    harness: Factory, golden_store: GoldenStore, tmp_path: Path, what: str
+) -> None:
+    """As verify says: data files of another size, and one that is missing; an index that is gone is made anew."""
+    version, name = STORES[1]
+    root = node(golden_store(name), tmp_path)
+    files = sorted((root / NODE / "data").iterdir())
+    match what:
+        case "index":
+            for path in (root / NODE / "index").iterdir():
+                path.unlink()
+        case "gap":
+            files[1].unlink()
+        case _:
+            os.truncate(files[2 if what == "last-cut" else 1], 0 if what == "empty" else 50_000)
+    effects = [each["effect"] for each in rmqtool("verify", root, "--json").document["findings"]]
+    refuses = any(effect.startswith("the node does not start") for effect in effects)
+    questions = {"read": [["orders", 0], ["orders", 1]]}
+    if what == "index":
+        found = harness(version).ask(root, questions, dledger_settings())
+        assert [len(messages) for messages in found["read"]] == [200, 200]
+        assert rmqtool("verify", root, "--json").document["result"]["verdict"] == "unproven"
+    else:
+        with pytest.raises(HarnessError):
+            harness(version).ask(root, questions, dledger_settings())
+    assert refuses == (what != "index")

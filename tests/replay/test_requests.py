@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from rmqtool.formats.sys_flag import COMPRESSED
@@ -17,6 +16,7 @@ from rmqtool.replay.rewriting import Rewriting
 from rmqtool.replay.routes import Route, TargetQueue
 from rmqtool.replay.targets import Targets
 from rmqtool.rules.delay_levels import parse_delay_levels
+from tests.replay.compressed import lz4
 from tests.replay.rows import TIME, row
 
 V4, V5 = BrokerFacts("4.9.7"), BrokerFacts("5.5.0")
@@ -54,10 +54,7 @@ def test_properties_that_are_too_long() -> None:
 
 def test_lz4_is_plain_for_4() -> None:
     """Clients of 4.x decompress zlib only."""
-    sink = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(sink, "lz4") as stream:
-        stream.write(b"text")
-    body, flag = sink.getvalue().to_pybytes(), COMPRESSED | 0x100
+    body, flag = lz4(b"text"), COMPRESSED | 0x100
     plain = fit(message(body=body, sys_flag=flag), V4, TIME)
     assert isinstance(plain, Outgoing)
     assert (plain.body, plain.sys_flag) == (b"text", 0)

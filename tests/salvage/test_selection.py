@@ -214,6 +214,23 @@ def test_queue_without_chosen_messages(tmp_path: Path) -> None:
     assert verified(new) == []
 
 
+@pytest.mark.budget(2)
+@pytest.mark.parametrize("damaged", [False, True])
+def test_no_file_of_older_messages(tmp_path: Path, *, damaged: bool) -> None:
+    """A queue begins with the file of its first message: verify would take older ones for those of a lost log."""
+    builder = StoreBuilder(file_size=FILE_SIZE)
+    for number in range(60):
+        builder.put("orders", number % 2, store_timestamp=START_TIME + number, body=b"x" * 300)
+    store, new = finish(builder.write(tmp_path / "store")), tmp_path / "new"
+    if damaged:
+        sorted((store / LOG).iterdir())[1].unlink()
+    assert choose(store, new, "--from", START_TIME + 40).status == (Exit.FINDINGS if damaged else Exit.OK)
+    for queue in (0, 1):
+        names = sorted(path.name for path in (new / "consumequeue" / "orders" / str(queue)).iterdir())
+        assert names == sorted(path.name for path in (store / "consumequeue" / "orders" / str(queue)).iterdir())[2:]
+    assert [each.split(":")[0] for each in verified(new)] == (["store.recorded-loss"] if damaged else [])
+
+
 @pytest.mark.budget(1)
 def test_config(tmp_path: Path) -> None:
     """Topics of the choice only, groups as they were, and no backup with the old state."""

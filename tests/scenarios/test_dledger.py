@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -178,6 +179,59 @@ def test_damage(small: Path, start: int, tmp_path: Path) -> None:
     for remedy in remedies:
         if not remedy.startswith("rmqtool salvage"):
             assert rmqtool(*remedy.split()[1:]).status in (Exit.OK, Exit.FINDINGS, Exit.LOSSY), remedy
+
+
+def test_the_index_of_entries(small: Path) -> None:
+    """One that is gone, cut, or leads elsewhere is a warning; a gap between its files is an error, with what to do."""
+
+    def found() -> list[dict[str, Any]]:
+        findings = rmqtool("verify", small, "--json").document["findings"]
+        return [each for each in findings if each["code"] == "store.dledger-index"]
+
+    index, units = small / NODE / "index", entry_log(120).entry_index()
+    first = index / f"{0:020d}"
+    assert found() == []
+    first.write_bytes(units.ljust(8192, b"\0"))
+    assert found() == []
+    first.write_bytes(units[: 32 * 100])
+    assert found()[0]["message"] == "no unit leads to 2 of 9 entries that are looked up"
+    first.write_bytes(b"\0" * 32 + units[32:])
+    assert found()[0]["message"] == "no unit leads to 1 of 9 entries that are looked up"
+    first.write_bytes(units[:1024])
+    (index / f"{2048:020d}").write_bytes(units[2048:])
+    [finding] = found()
+    assert (finding["severity"], "does not start" in finding["effect"]) == ("error", True)
+    assert finding["remedy"] == f"mv {index} {index}.old"
+    for path in index.iterdir():
+        path.unlink()
+    [finding] = found()
+    assert (finding["message"], finding["severity"]) == ("there is no file of the index", "warning")
+    document = rmqtool("verify", small, "--json").document
+    assert document["result"]["verdict"] in ("dirty", "unproven")
+
+
+@pytest.mark.parametrize("cut", [0, 3000])
+def test_a_file_of_another_size(small: Path, cut: int) -> None:
+    """No node starts with it, nor with files of another size than broker.conf says; nothing says otherwise."""
+    os.truncate(small / NODE / "data" / f"{12288:020d}", cut)
+    findings = rmqtool("verify", small, "--json").document["findings"]
+    wrong = {each["code"]: each for each in findings if each["code"] in ("commitlog.file-size", "commitlog.empty-file")}
+    [finding] = wrong.values()
+    assert (finding["severity"], "the node does not start" in finding["effect"]) == ("error", True)
+    [gap] = [each for each in findings if each["code"] == "commitlog.gap"]
+    assert gap["effect"].startswith("the node does not start: `check data file order failed")
+
+
+def test_a_size_in_broker_conf(small: Path, tmp_path: Path) -> None:
+    (conf := tmp_path / "broker.conf").write_text("mappedFileSizeCommitLog=8192\n")
+    for command in ("verify", "inspect"):
+        findings = rmqtool(command, small, "--json", "--broker-conf", conf).document["findings"]
+        [finding] = [each for each in findings if each["code"] == "commitlog.file-size"]
+        assert "4096 bytes, and broker.conf says mappedFileSizeCommitLog=8192" in finding["message"]
+        assert "the node does not start" in finding["effect"]
+    conf.write_text("mappedFileSizeCommitLog=4096\n")
+    findings = rmqtool("verify", small, "--json", "--broker-conf", conf).document["findings"]
+    assert "commitlog.file-size" not in {each["code"] for each in findings}
 
 
 def test_a_loss_on_record(small: Path) -> None:

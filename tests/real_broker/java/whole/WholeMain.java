@@ -1,3 +1,4 @@
+import java.lang.reflect.Method;
 import java.nio.file.Files;
 import java.nio.file.Path;
 
@@ -14,6 +15,9 @@ public final class WholeMain {
                 Files.write(Path.of(arguments[2]), Json.bytes(Pops.run(Path.of(arguments[1]))));
             } else if (arguments[0].equals("random")) {
                 RandomStore.run(Path.of(arguments[1]), Path.of(arguments[2]), arguments[3], arguments[4], arguments[5]);
+            } else if (arguments[0].equals("pair")) { // of 5.x only
+                Method run = Class.forName("Pair").getDeclaredMethod("run", Path.class);
+                run.invoke(null, Path.of(arguments[1]));
             } else if (arguments[0].equals("serve")) {
                 Serve.run(Path.of(arguments[1]));
             } else if (arguments[0].equals("frames")) {

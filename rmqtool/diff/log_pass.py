@@ -1,0 +1,219 @@
+"""One pass over two logs: what differs, where they part, and how much of each is behind that place.
+
+Each byte is read once. From the first difference on the records of both are scanned while the bytes are compared, for
+where the logs have parted all that follows is to be counted; where they agree again, that is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rmqtool.base.recent_reads import RecentReads
+from rmqtool.diff.log_bytes import NEAR, DifferingExtent, LogPair, Progress, samples
+from rmqtool.diff.records import MAX_EXTENTS, MAX_IN_EXTENT, Difference, Parting
+from rmqtool.diff.side import SIDES, Name, Side
+from rmqtool.diff.tails import Tail, Tally
+from rmqtool.diff.walk import Walk
+
+
+@dataclass(frozen=True)
+class Counting:
+    """What is counted in passing: the messages behind an offset of each log that `cuts` names; `fast`: nothing else.
+
+    Of the side `only` the first `limit` messages that only it has are listed.
+    """
+
+    cuts: Mapping[Name, int] = field(default_factory=dict)
+    fast: bool = False
+    only: Name | None = None
+    limit: int = 0
+
+
+@dataclass(frozen=True)
+class LogComparison:
+    """What one pass has found; `tails` are of what only one log has behind the common messages, `cuts` as asked for."""
+
+    parting: Parting = field(default_factory=Parting)
+    tails: dict[Name, Tail] = field(default_factory=dict)
+    listed: list[dict[str, Any]] = field(default_factory=list)
+    cuts: dict[Name, Tail] = field(default_factory=dict)
+
+
+def compare_logs(a: Side, b: Side, counting: Counting, progress: Progress) -> LogComparison:
+    """Compare the common range of two logs, and count what is behind it.
+
+    Logs of one broker agree byte by byte up to where they part, and never again. Where they do agree again, one of
+    them was changed afterwards; that shows only where all bytes were compared. What cannot be read is noted.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        return _Pass(a, b, counting, progress, pool).compare()
+
+
+class _Pass:
+    """The state of a pass; offsets are physical ones, and the same in both logs up to where they part."""
+
+    def __init__(self, a: Side, b: Side, counting: Counting, progress: Progress, pool: ThreadPoolExecutor) -> None:
+        self._sides: dict[Name, Side] = {"a": a, "b": b}
+        self._counting = counting
+        self._progress = progress
+        self._pool = pool
+        self._start, self._end = max(a.start, b.start), min(a.end, b.end)
+        self._recent: dict[Name, RecentReads] = {name: RecentReads() for name in SIDES}
+        self._walks: dict[Name, Walk] = {}
+        self._waiting_cuts = dict(counting.cuts)
+        self._cuts: dict[Name, Tally] = {}
+        self._tallies: dict[Name, Tally] = {}
+        self._found: list[Difference] = []
+        self._diverged: Difference | None = None
+        self._extents = 0
+        self._in_extent = 0  # differences of the last extent
+        self._extent_end = 0  # behind the last byte that differs
+        self._behind = 0  # the records there are seen
+        self._same_from = 0  # up to where the comparison has come all bytes are the same
+
+    def compare(self) -> LogComparison:
+        """Do it."""
+        a, b = self._sides["a"], self._sides["b"]
+        with closing(LogPair(a, b, [*self._recent.values()])) as pair:
+            for start, end in self._ranges(a, b):
+                for low, high in pair.blocks(start, end):
+                    self._compare_block(pair, low, high)
+                    self._progress(high - self._start)
+                if self._counting.fast:
+                    self._walks.clear()
+        if not self._counting.fast and self._start < self._end:
+            self._check_agreement(self._end)
+        self._count_rest()
+        tails = {name: tally.tail for name, tally in self._tallies.items()}
+        only = self._counting.only
+        listed = self._tallies[only].listed if only in self._tallies else []
+        return LogComparison(self._parting(), tails, listed, {name: each.tail for name, each in self._cuts.items()})
+
+    def _ranges(self, a: Side, b: Side) -> list[tuple[int, int]]:
+        if self._start >= self._end:
+            return []
+        return samples(a, b, self._start, self._end) if self._counting.fast else [(self._start, self._end)]
+
+    def _parting(self) -> Parting:
+        found = tuple(self._found)
+        if self._diverged and self._diverged not in found:
+            found = (*found, self._diverged)
+        return Parting(found, self._extents if found else 0, self._diverged)
+
+    def _compare_block(self, pair: LogPair, low: int, high: int) -> None:
+        if not self._counting.fast:
+            self._begin_cuts(low, high)
+        extents = pair.differing(low, high)
+        for extent in extents or ():
+            self._see(extent)
+        if extents is None:
+            self._same_from = high
+        if self._counting.fast or not self._walks:
+            return
+        self._pass_to(high)
+        if self._in_extent < MAX_IN_EXTENT or high - self._extent_end > NEAR:
+            self._check_agreement(high)
+        for walk in self._walks.values():
+            walk.forget_before(self._same_from)
+
+    def _see(self, extent: DifferingExtent) -> None:
+        """Look at the records where bytes differ, but for those of an extent of which enough were seen."""
+        if not self._extents or extent.start - self._extent_end > NEAR:
+            self._extents += 1
+            self._in_extent = 0
+        offset = extent.next(self._behind)
+        is_enough = self._counting.fast and self._extents > MAX_EXTENTS
+        while offset is not None and self._in_extent < MAX_IN_EXTENT and not is_enough:
+            self._look_at(offset)
+            offset = extent.next(self._behind)
+        self._extent_end = extent.end
+        self._same_from = max(self._same_from, extent.end)
+
+    def _look_at(self, offset: int) -> None:
+        for name in SIDES:
+            self._walk_from(name, offset)
+        difference = Difference(offset, self._walks["a"].place_at(offset), self._walks["b"].place_at(offset))
+        self._behind = max(difference.a.end, difference.b.end, offset + 1)
+        if not difference.is_filler:
+            self._in_extent += 1
+            if not self._counting.fast:
+                self._check_agreement(difference.start)
+            if self._diverged is None and not difference.damaged:
+                self._part_at(difference)
+            if len(self._found) < MAX_EXTENTS * MAX_IN_EXTENT:
+                self._found.append(difference)
+        self._same_from = max(self._same_from, self._behind)
+
+    def _part_at(self, difference: Difference) -> None:
+        """Take it that the logs part here, and count what follows."""
+        self._diverged = difference
+        if not self._counting.fast and difference.start > self._start:
+            for name in SIDES:
+                self._count(name, difference.start)
+
+    def _check_agreement(self, end: int) -> None:
+        """Where the same record was seen in both since the last difference, they have not parted."""
+        if self._diverged is not None:
+            first, second = (self._walks[name].records_between(self._same_from, end) for name in SIDES)
+            if not np.intersect1d(first, second).size:
+                return
+            self._diverged = None
+            while self._tallies:
+                name, tally = self._tallies.popitem()
+                self._walks[name].count_no_more(tally)
+        if self._extents <= MAX_EXTENTS and end - self._extent_end > NEAR:  # else they are not made again and again
+            self._walks = {name: walk for name, walk in self._walks.items() if walk.is_counting}
+
+    def _begin_cuts(self, start: int, end: int) -> None:
+        """Count from the cuts before `end` on; what is from `start` on is looked at, too."""
+        for name, cut in [*self._waiting_cuts.items()]:
+            if cut < end:
+                del self._waiting_cuts[name]
+                self._cuts[name] = Tally(self._sides[name], cut)
+                self._walk_from(name, min(cut, start)).count(self._cuts[name])
+
+    def _count(self, name: Name, start: int) -> None:
+        limit = self._counting.limit if name == self._counting.only else 0
+        self._tallies[name] = Tally(self._sides[name], start, limit)
+        self._walk_from(name, start).count(self._tallies[name])
+
+    def _walk_from(self, name: Name, start: int) -> Walk:
+        """The walk over one log, begun at an offset where there is none."""
+        if name not in self._walks:
+            self._walks[name] = Walk.around(self._sides[name], start, self._recent[name])
+        return self._walks[name]
+
+    def _count_rest(self) -> None:
+        """Count what is behind the common range."""
+        ends = [side.end for side in self._sides.values()]
+        self._begin_cuts(max(ends), max(ends))
+        one_is_empty = any(side.is_empty for side in self._sides.values())
+        if not self._counting.fast and self._diverged is None and (self._start < self._end or one_is_empty):
+            for name, side in self._sides.items():
+                if side.end > max(self._start, self._end):
+                    self._count(name, max(self._start, self._end))
+        for walk in self._walks.values():
+            if walk.is_counting:
+                walk.finish(lambda end: self._progress(max(0, end - self._start)))
+
+    def _pass_to(self, end: int) -> None:
+        """Let both walks go on at once."""
+        others = [self._pool.submit(walk.pass_to, end) for walk in [*self._walks.values()][1:]]
+        for walk in [*self._walks.values()][:1]:
+            walk.pass_to(end)
+        for other in others:
+            other.result()
+
+
+def count_from(side: Side, start: int, limit: int = 0) -> Tally:
+    """Count the messages of one log from an offset on, in a reading of its own."""
+    walk, tally = Walk(side, start), Tally(side, start, limit)
+    walk.count(tally)
+    walk.finish()
+    return tally
