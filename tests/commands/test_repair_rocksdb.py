@@ -1,4 +1,4 @@
-"""`rmqtool repair` of queue databases that a disk has damaged: one run, with the broker's own settings, and all is well."""
+"""`rmqtool repair` of queue databases that a disk has damaged: one run with the broker's settings, and all is well."""
 
 from __future__ import annotations
 
