@@ -143,6 +143,25 @@ class RocksDb:
             self.check_count(family, count)
         self.check_tables()
 
+    def blocks(self, family: str, most: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        """Keys and values of all rows of a family, at most `most` at a time; raises as `rows` does, in the end."""
+        cursor = self._database.get_column_family(family).iter()
+        cursor.seek_to_first()
+        is_valid, key, value, go_on = cursor.valid, cursor.key, cursor.value, cursor.next
+        count = 0
+        while is_valid():
+            keys: list[bytes] = []
+            values: list[bytes] = []
+            while len(keys) < most and is_valid():
+                keys.append(key())
+                values.append(value())
+                go_on()
+            count += len(keys)
+            yield keys, values
+        self._check(cursor)
+        self.check_count(family, count)
+        self.check_tables()
+
     def some_rows(self, family: str, start: bytes, stop: bytes, most: int) -> tuple[list[bytes], list[bytes]]:
         """Keys and values of at most `most` rows with keys from `start` to before `stop`; raises UnreadableError.
 
