@@ -2,7 +2,7 @@
 
 The files decide: they give new messages their offsets, and are read. The log is scanned from a file on whose queues in
 files have flushed, and a few files before it when rows are behind; what is scanned gets its rows. Then each queue in
-RocksDB is set to end where the files end (`initializeWithOffset`), without the rows that are missing. Before the
+RocksDB that ends elsewhere is set to begin and to end where the files end, whatever rows it has. Before the
 combined store nothing is set: `DefaultMessageStore#enableRocksdbCQWrite` adds a dispatcher, which gets what the files
 need.
 """
@@ -122,7 +122,10 @@ class TwiceRecovery:
         return not (has_rows or self.rows.dispatched_end <= 0 or snapshot.store.writes_queues_twice)
 
     def _initialised(self, name: QueueName, in_files: QueueRange, change: QueueChange | None) -> QueueChange | None:
-        """A queue that is set to end where the files end, since its rows end elsewhere; None for another."""
+        """A queue that is set to end where the files end, since its rows end elsewhere; None for another.
+
+        It is set to begin there, too (`RocksDBConsumeQueue#initializeWithOffset`): rows before it are not read then.
+        """
         now = change or self.rows.unchanged(name)
         end = in_files.max_offset
         if end == now.max_offset or (end <= 0 and now.max_offset <= 0):
@@ -130,8 +133,6 @@ class TwiceRecovery:
         is_light = name.topic.startswith(LMQ_PREFIX)
         if now.max_offset > 0 and is_light and keeps_light_queues(self.rows.rules, self.rows.snapshot.store.conf):
             return None
-        hidden = replace(now, max_offset=end, truncated=now.truncated + max(0, now.max_offset - end))
-        if self.rows.snapshot.log_min_offset > 0:
-            # The minimum is searched for again: the rows that are there are read on.
-            return replace(hidden, min_offset=min(now.min_offset, end))
-        return replace(hidden, min_offset=end, lost=max(0, end - max(in_files.min_offset, 0)))
+        truncated = now.truncated + max(0, now.max_offset - end)
+        lost = max(0, end - max(in_files.min_offset, 0))
+        return replace(now, min_offset=end, max_offset=end, truncated=truncated, lost=lost)

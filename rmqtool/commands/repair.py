@@ -256,6 +256,8 @@ def _run(style: Style, request: RepairRequest, done: _Done) -> _Found:
     """Verify, and write what is to be repaired in one transaction, which is added to those `done`."""
     from rmqtool.transaction import CONTINUED, Transaction
 
+    if done.ids:
+        request.reopen()
     saved = None if done.ids else request.saved
     command = f"repair{CONTINUED}" if done.ids else "repair"
     options = recorded_options(request.store.conf.path, request.options.version)

@@ -53,6 +53,12 @@ class RepairRequest:
             self.saved = SavedRepairPlan(self.plan)
             self.options = self.saved.options
 
+    def reopen(self) -> None:
+        """See the store as the last transaction has left it: queues may be in RocksDB again."""
+        from rmqtool.store.store import open_store
+
+        self.store = open_store(self.path, self.broker_conf)
+
     @property
     def only_shows(self) -> bool:
         """Whether nothing is to be written."""

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from rmqtool.base.files import list_directory
+from rmqtool.base.paths import has_directory
 from rmqtool.findings.report import Report
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.layout import FormatError
@@ -71,6 +73,8 @@ def check_side_stores(snapshot: Snapshot, report: Report) -> None:
             with reported_database(root / name, name, "store.rocksdb-damaged", report, killed=killed) as database:
                 if database:
                     check(database, snapshot, report)
+        elif has_directory(root / name) and not list_directory(root / name):
+            report.add("store.rocksdb-damaged", "the directory is empty: a broker makes it with a database", file=name)
 
 
 def _check_side_store(database: RocksDb, snapshot: Snapshot, report: Report) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from rmqtool.broker.prediction import QueueChange
 from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.store.consume_queues import queue_in
 from rmqtool.store.queue_range import queue_range
 from rmqtool.store.rocksdb import RocksDb
 from rmqtool.store.rocksdb_queues import QueueDatabase
@@ -136,6 +137,8 @@ def test_rows_that_end_elsewhere(
     assert change is not None
     assert (change.min_offset, change.max_offset, change.lost) == (count, count, count)
     assert end_of(root) == count
+    loaded = queue_range(queue_in(database_of(root), *QUEUE), 0, Snapshot(open_store(root)).release)
+    assert (loaded.min_offset, loaded.max_offset) == (count, count)
     with RocksDb(root / "consumequeue") as opened:
         [minimum] = [value for key, value in opened.rows("offset") if b"\x01live\x01min\x01" in key]
     assert minimum == end_value(0, count)

@@ -34,6 +34,16 @@ def copy_of(unpacked: GoldenStore, tmp_path: Path) -> Callable[[str], Path]:
     return lambda name: Path(shutil.copytree(unpacked(name), tmp_path / "store"))
 
 
+@pytest.mark.parametrize("place", ["rocksdbstore", "kvStore"])
+def test_a_directory_without_its_database(copy_of: Callable[[str], Path], place: str) -> None:
+    """An empty one is no sound one, whatever it held; where there is none, nothing shows that there was one."""
+    root = copy_of(SIDE)
+    for path in (root / place).iterdir():
+        path.unlink()
+    [damaged] = [each for each in verify(root).findings if each.code == "store.rocksdb-damaged"]
+    assert (damaged.file, damaged.message[:22]) == (place, "the directory is empty")
+
+
 @pytest.mark.parametrize("name", CLEAN)
 def test_sound_stores_are_clean(name: str, golden_store: GoldenStore) -> None:
     """Nothing is left that this version does not read."""

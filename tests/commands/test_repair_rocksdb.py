@@ -1,0 +1,57 @@
+"""`rmqtool repair` of queue databases that a disk has damaged: one run with the broker's settings, and all is well."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqtool.base.errors import Exit
+from tests.changed_rocksdb import current_gone, table_flipped, tables_gone
+from tests.commands.running import rmqtool
+from tests.conftest import GoldenStore
+from tests.golden.rocksdb import ROCKSDB
+from tests.real_broker.harness import GEOMETRY, SHOP_SETTINGS
+
+DATABASE = "consumequeue"
+
+
+def names_gone(root: Path) -> None:
+    """Nothing that a broker knows a database by."""
+    for name in ("CURRENT", "IDENTITY"):
+        (root / DATABASE / name).unlink()
+
+
+def manifest_halved(root: Path) -> None:
+    [path] = (root / DATABASE).glob("MANIFEST-*")
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def emptied(root: Path) -> None:
+    for path in (root / DATABASE).iterdir():
+        if path.is_file():
+            path.unlink()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "damage",
+    [current_gone, names_gone, manifest_halved, tables_gone, table_flipped, emptied],
+    ids=lambda each: each.__name__,
+)
+@pytest.mark.parametrize("name", ["more/5.5.0-rocksdb", "more/5.3.3-rocksdb", "more/5.5.0-rocksdb-twice"])
+def test_one_repair(golden_store: GoldenStore, tmp_path: Path, name: str, damage: Callable[[Path], None]) -> None:
+    """What it says afterwards is what `verify` says, and a second run finds nothing to do."""
+    root, conf = Path(shutil.copytree(golden_store(name), tmp_path / "store")), tmp_path / "broker.conf"
+    settings = {**SHOP_SETTINGS, **GEOMETRY, **ROCKSDB[name]}
+    conf.write_text("".join(f"{setting}={value}\n" for setting, value in settings.items()))
+    given = ("--broker-conf", conf, "--broker-version", name.removeprefix("more/").partition("-")[0])
+    damage(root)
+    done = rmqtool("repair", root, "--yes", *given)
+    assert done.status == Exit.OK, done.err
+    found = rmqtool("verify", root, "--json", *given).document["result"]
+    assert found["verdict"] == "clean"
+    assert "nothing to repair" in rmqtool("repair", root, "--yes", *given).err
