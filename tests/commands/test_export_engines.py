@@ -13,8 +13,12 @@ from rmqtool.show.output import Style
 
 GIB = 1 << 30
 NOT_GIVEN: dict[str, Any] = {
-    **{"engine": "auto", "master": None, "conf": {}},
-    **{"jobs": None, "memory": None, "limit_rate": None},
+    "engine": "auto",
+    "master": None,
+    "conf": {},
+    "jobs": None,
+    "memory": None,
+    "limit_rate": None,
 }
 
 
