@@ -6,12 +6,20 @@ from typing import Any
 
 import pytest
 
+from rmqtool.base.errors import UsageError
 from rmqtool.commands import export_engines
 from rmqtool.commands.export_engines import export_engine
 from rmqtool.show.output import Style
 
 GIB = 1 << 30
-NOT_GIVEN: dict[str, Any] = {"engine": "auto", "master": None, "conf": {}, "jobs": None, "limit_rate": None}
+NOT_GIVEN: dict[str, Any] = {
+    "engine": "auto",
+    "master": None,
+    "conf": {},
+    "jobs": None,
+    "memory": None,
+    "limit_rate": None,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +50,7 @@ def engine_for(size: int, **options: Any) -> str:
         (GIB - 1, {}, "local"),
         (GIB, {}, "spark"),
         (GIB, {"jobs": 2}, "local"),
+        (GIB, {"memory": 512 << 20}, "local"),
         (1, {"master": "yarn"}, "spark"),
         (1, {"conf": {"spark.executor.memory": "1g"}}, "spark"),
         (1, {"engine": "spark"}, "spark"),
@@ -50,6 +59,12 @@ def engine_for(size: int, **options: Any) -> str:
 )
 def test_the_engine(size: int, options: dict[str, Any], expected: str) -> None:
     assert engine_for(size, **options) == expected
+
+
+def test_memory_is_not_for_spark() -> None:
+    """Which has settings of its own."""
+    with pytest.raises(UsageError, match="--memory is for --engine local"):
+        engine_for(GIB, engine="spark", memory=512 << 20)
 
 
 def test_what_was_submitted_runs_on_spark(monkeypatch: pytest.MonkeyPatch) -> None:
