@@ -104,7 +104,8 @@ _UNIT_VALUE = struct_of(QUEUE_UNIT_DTYPE, *(field.name for field in QueueUnitVal
 _UNIT_FIELDS = tuple(field.name for field in QueueUnitValue.subcons)
 _BOUND_FIELDS = tuple(field.name for field in QueueBoundValue.subcons)
 _NUMBER = struct_of(dtype_of(Number), "number")
-_TIMER_VALUE = struct_of(dtype_of(TimerValue), "message_size", "physical_offset")
+TIMER_VALUE_DTYPE = dtype_of(TimerValue)
+_TIMER_VALUE = struct_of(TIMER_VALUE_DTYPE, "message_size", "physical_offset")
 _TRANSACTION_VALUE = struct_of(dtype_of(TransactionValue), "check_times", "message_size")
 _OFFSET_SIZE, _QUEUE_ID_SIZE = 8, 4
 _SEPARATOR = b"@"
@@ -226,6 +227,11 @@ def timer_row(key: bytes, value: bytes) -> tuple[int, int]:
 def transaction_row(key: bytes, value: bytes) -> tuple[int, int]:
     """The physical offset of a half message, and how often its producer was asked; raises struct.error."""
     return _NUMBER.unpack_from(key)[0], _TRANSACTION_VALUE.unpack(value)[0]
+
+
+def is_progress(key: bytes) -> bool:
+    """Whether a row says how far something has come."""
+    return key in _PROGRESS
 
 
 def progress_number(value: bytes) -> int:

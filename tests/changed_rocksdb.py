@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,29 @@ def end_value(physical_offset: int, queue_offset: int) -> bytes:
 def with_fields(value: bytes, **fields: int) -> bytes:
     """The value of a unit with other fields."""
     return bytes(QueueUnitValue.build({**QueueUnitValue.parse(value), **fields}))
+
+
+def number(value: int) -> bytes:
+    """As brokers write one."""
+    return value.to_bytes(8, "big", signed=True)
+
+
+def half_row(offset: int, asked: int = 0) -> tuple[bytes, bytes]:
+    """A half message."""
+    return number(offset) + b"@payments@ID", asked.to_bytes(4, "big") + (100).to_bytes(4, "big")
+
+
+def write_rows(directory: Path, families: Mapping[str, Mapping[bytes, bytes]]) -> None:
+    """A database with these rows."""
+    directory.mkdir()
+    opened = Rdict(str(directory), Options(raw_mode=True))
+    for name in families:
+        opened.create_column_family(name, Options(raw_mode=True))
+    opened.close()
+    with changed(directory) as written:
+        for name, rows in families.items():
+            for key, value in rows.items():
+                written[name][key] = value
 
 
 def write_queues(store: Path, units: Sequence[tuple[str, int, int, bytes]], dispatched_end: int | None) -> None:

@@ -75,4 +75,4 @@ def unconfigured_findings(snapshot: Snapshot) -> Iterator[Finding]:
     for found in unconfigured_rows(snapshot):
         rows = f"{counted(found.rows, 'row')} of {counted(found.queues, 'queue')}"
         message = f"the topic {found.topic} is not configured, and RocksDB holds {rows}"
-        yield finding("start.topic-rows-dropped", message, store=snapshot.store.root, topic=found.topic)
+        yield finding("clean.topic-rows-dropped", message, store=snapshot.store.root, topic=found.topic)

@@ -177,6 +177,9 @@ def group(style: Style, snapshot: Snapshot, name: str, notes: Notes) -> Exit:
         notes.add("consume queues are kept in RocksDB, which needs the package rocksdict", lossy=True)
     if snapshot.committed.file.problem:
         notes.add(f"consumer offsets: {snapshot.committed.file.problem}", lossy=True)
+    if not lines and snapshot.committed.file.problem:
+        notes.add(f"whether group {name} has committed an offset is not known")
+        return Exit.FINDINGS
     if not lines:
         groups = groups_of(snapshot)
         instead = instead_of(name, groups) if groups else "; no other group has, either"

@@ -113,6 +113,7 @@ def salvage(style: Style, /, **given: Any) -> Exit:
     from rmqtool.commands.salvaging import Making, Stores, require_movable
     from rmqtool.rebuild.options import RebuildOptions
     from rmqtool.salvage.carry_over import find_carried
+    from rmqtool.salvage.for_conversion import as_ordinary
     from rmqtool.salvage.for_rebuild import main_store
     from rmqtool.salvage.inputs import require_one_kind
     from rmqtool.salvage.new_store import NewStore, require_free_name
@@ -128,11 +129,13 @@ def salvage(style: Style, /, **given: Any) -> Exit:
     require_one_kind(stores)
     selection = request.selection
     require_movable(stores, is_numbered_anew=selection is not None and selection.queue_offsets == "new")
+    main = main_store(stores)
+    if main and main.dledger_directory:
+        as_ordinary(main)  # raises where its queues cannot be made
     plan = _plan(style, request, stores)
     for store in stores if plan.is_empty else ():
         if not store.commit_log().files:
             note(f"{store.root} has no log file: where storePathCommitLog is set, name the file with --broker-conf")
-    main = main_store(stores)
     carried = find_carried(stores, main, only_config=selection is not None)
     choice = _choose(style, plan, stores, selection, request.limit_rate) if selection and not plan.is_empty else None
     found = Salvaged(plan, carried, choice=choice)
@@ -201,6 +204,9 @@ def _why_nothing(request: _Request, found: Salvaged, stores: Sequence[Store]) ->
     from rmqtool.store.snapshot import Snapshot
     from rmqtool.store.why_nothing import NOTHING_FITS, why_nothing
 
+    if found.state == "nothing" and not found.plan.inputs.files:
+        where = "where broker.conf says that it is elsewhere, give that with --broker-conf"
+        return f"the sources have no file of a log ({where})"
     if found.state != "nothing" or found.plan.is_empty:
         return "no message proves itself"
     with suppress(RmqtoolError):

@@ -140,20 +140,4 @@ STARTS = (
         "them again. After such a start they are missing (consumequeue.missing-unit), and only queues written anew "
         "from the log bring them back.",
     ),
-    Entry(
-        code="start.topic-rows-dropped",
-        fault=None,
-        severity="warning",
-        title="A running broker deletes the queue entries of a topic that it does not have",
-        what="Queues of the topic are in RocksDB, and the configuration does not name it.",
-        how="topics.json or config/topics was lost, or comes from another time. With configManagerVersion=v2 topics "
-        "that were made on demand are not stored, those of retries and dead letters among them.",
-        effect="ten minutes after a start, and then every cleanRocksDBDirtyCQIntervalMin minutes (60), the broker "
-        "deletes the rows of such topics: the messages stay in the log, and nobody gets them",
-        versions=(
-            ("5.2.0 and later", "delete them, where queues are in RocksDB alone or twice; light queues are spared."),
-        ),
-        repair="Make the topic before the broker has run for ten minutes: `mqadmin updateTopic` with the number of "
-        "queues that it had, or bring its configuration back. Rows that are gone come back with `rmqtool rebuild-cq`.",
-    ),
 )

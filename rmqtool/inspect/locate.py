@@ -31,7 +31,7 @@ from rmqtool.store.store import (
     DLEDGER_DATA,
     DLEDGER_INDEX,
     Store,
-    holds_rocksdb,
+    is_rocksdb_directory,
     open_store,
     relative_to,
 )
@@ -75,7 +75,7 @@ def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | Location:
         raise UnreadableError(f"cannot read: {(error.strerror or '').lower()}", file=path) from error
     if not exists:
         raise UnreadableError("no such file or directory", file=path)
-    if kind == "rocksdb" or (kind is None and holds_rocksdb(path)):
+    if kind == "rocksdb" or (kind is None and is_rocksdb_directory(path)):
         return _database(path, is_directory=is_directory)
     named = _named(path, is_directory=is_directory, conf=conf)
     if kind == "store" or (kind is None and named is None and is_directory):

@@ -25,6 +25,8 @@ _DATABASES: Mapping[str, Mapping[str, rows.Decoder]] = {
 """The families of each directory; those of the other ones, in `config/`, hold names with JSON."""
 _SECRET = ("users", "acls")
 """Databases of passwords, and of who may do what."""
+_OF_USERS = {"userType": ("Super", "Normal"), "userStatus": ("enable", "disable")}
+"""What is shown of a user, by the names of codes from 1 on (`UserType`, `UserStatus`)."""
 _PASSWORD = b'"password"'
 _HIDDEN = "(not shown)"
 
@@ -79,9 +81,19 @@ def _row(decode: rows.Decoder, key: bytes, value: bytes) -> dict[str, Any]:
 
 
 def _secret(key: bytes, value: bytes) -> rows.Row:
-    """A row of a user or of a user's rights, without what is in it."""
+    """A row of a user or of a user's rights: of a user the type and the status, and never anything else."""
     row = rows.json_entry(key, value)
-    return rows.Row("secret", row.key, {"value": _HIDDEN})
+    try:
+        content = parse_fastjson(row.json or "")
+    except ValueError:
+        content = {}
+    shown = {
+        field: name
+        for field, names in _OF_USERS.items()
+        for code, name in enumerate(names, 1)
+        if content.get(field) in (code, name, name.upper())
+    }
+    return rows.Row("secret", row.key, {**shown, "password" if shown else "value": _HIDDEN})
 
 
 def _passes(row: dict[str, Any], filters: Filters) -> bool:

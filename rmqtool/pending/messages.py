@@ -72,6 +72,7 @@ class View:
         if file.path is None or file.problem:
             what = "what groups have consumed, and which half messages are done"
             self.notes.add_uncertain(what, f"config/{CONSUMER_OFFSET}: {file.problem or 'it is missing'}")
+            self.notes.at_most = True
         return {(each.group, each.topic, each.queue_id): each.offset for each in offsets}
 
     @cached_property

@@ -28,7 +28,7 @@ from rmqtool.rules.system_topics import REVIVE_GROUP, REVIVE_PREFIX
 from rmqtool.store.config_json import parse_fastjson
 from rmqtool.store.rocksdb import holds_rows
 from rmqtool.store.side_rows import POP_STORE, HeldMessage, held_messages
-from rmqtool.store.store import holds_rocksdb
+from rmqtool.store.store import is_rocksdb_directory
 
 _CHECK_POINT = "ck"
 _ACKNOWLEDGEMENTS = ("ack", "bAck")  # PopAckConstants
@@ -161,7 +161,7 @@ def _held(view: View) -> list[HeldMessage]:
     """What is in RocksDB, where brokers since 5.3.2 may keep it (popConsumerKVServiceEnable)."""
     store = view.snapshot.store
     try:
-        if holds_rocksdb(store.root / POP_STORE):
+        if is_rocksdb_directory(store.root / POP_STORE):
             return [*held_messages(store)]
         problem = "not a whole database"
     except UnreadableError as error:

@@ -98,10 +98,14 @@ class Note:
 
 @dataclass
 class Notes:
-    """`unread` is what could not be read, for whatever reason; `uncertain` what no look at the files can tell."""
+    """`unread` is what could not be read, for whatever reason; `uncertain` what no look at the files can tell.
+
+    `at_most` is set where some of what is counted may be done.
+    """
 
     unread: list[Note] = field(default_factory=list)
     uncertain: list[Note] = field(default_factory=list)
+    at_most: bool = False
 
     def add_unread(self, what: str, why: str) -> None:
         """Note what could not be read, once."""

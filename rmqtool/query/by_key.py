@@ -119,13 +119,13 @@ def _indexed_offsets(snapshot: Snapshot, query: KeyQuery, notes: Notes) -> list[
     key_types: Sequence[KeyType] = ("U",) if query.unique else ("K", "U")
     found = in_rocksdb.offsets(topics, key_types, query.key, query.begin, query.end)
     offsets += set(nlargest(limit, found)).difference(offsets)
-    if in_rocksdb.problem and _needs_rocksdb(snapshot):
+    if in_rocksdb.problem and needs_rocksdb(snapshot):
         notes.add(f"{in_rocksdb.problem}: keys may not be found; --scan looks at every message instead", lossy=True)
     offsets.sort()
     return offsets[max(0, len(offsets) - limit) :]
 
 
-def _needs_rocksdb(snapshot: Snapshot) -> bool:
+def needs_rocksdb(snapshot: Snapshot) -> bool:
     """Whether keys are likely to be in RocksDB: broker.conf says so, or no index file knows any."""
     is_on = snapshot.store.conf.text("indexRocksDBEnable") == "true"
     return is_on or not any(file.keys for file in snapshot.index.files)
@@ -150,7 +150,10 @@ def why_not_found(snapshot: Snapshot, keys: Sequence[str], topics: Sequence[str]
     if KEY_SEPARATOR in asked.strip():
         nothing += " (keys are separated by spaces: ask for one of them)"
     files = [file for file in snapshot.index.files if file.keys]
-    last_offset = RocksDbIndex(snapshot.store).last_offset()
+    in_rocksdb = RocksDbIndex(snapshot.store)
+    last_offset = in_rocksdb.last_offset()
+    if in_rocksdb.problem and needs_rocksdb(snapshot):
+        return f"whether a message has the key {asked} is not known: --scan looks at every message"
     if files:
         first, last = files[0], files[-1]
         last_offset = max(last.end_physical_offset, last_offset or 0)

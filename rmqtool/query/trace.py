@@ -20,6 +20,7 @@ from rmqtool.query.story import Event, story_of
 from rmqtool.query.time_line import with_reports
 from rmqtool.query.trace_index import IndexTrace, index_traces
 from rmqtool.query.trace_queues import QueueTrace, dispatched, queue_traces
+from rmqtool.query.trace_rows import RowsTrace, rows_trace
 from rmqtool.query.transactions import TransactionPart, transaction_of
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.record_at import record_at
@@ -69,6 +70,7 @@ class MessageTrace:
     log: dict[str, Any]
     queues: list[QueueTrace]
     index: list[IndexTrace]
+    rows: RowsTrace | None
     consumers: list[dict[str, Any]]
     relatives: list[Relative]
     transaction: TransactionPart | None
@@ -88,6 +90,7 @@ class MessageTrace:
             "consume_queue": queues[0] if queues else None,
             "further_queues": queues[1:],
             "index": [trace.as_json(relative) for trace in self.index],
+            "rocksdb_index": self.rows.as_json() if self.rows else None,
             "consumers": self.consumers,
             "relatives": [other.as_json() for other in self.relatives],
             "transaction": self.transaction.as_json() if self.transaction else None,
@@ -110,7 +113,7 @@ def trace_of(snapshot: Snapshot, message: Message) -> MessageTrace:
         raise UnreadableError("the message has vanished while it was looked up: its file was deleted", offset=offset)
     dispatcher, dispatched_record = dispatched(snapshot, frame)
     queues = queue_traces(snapshot, dispatcher, dispatched_record)
-    index = index_traces(snapshot, message, dispatched_record)
+    index, rows = index_traces(snapshot, message, dispatched_record), rows_trace(snapshot, message)
     relatives = relatives_of(snapshot, message)
     transaction = transaction_of(snapshot, message, relatives)
     log = _in_log(snapshot, message, frame)
@@ -121,6 +124,7 @@ def trace_of(snapshot: Snapshot, message: Message) -> MessageTrace:
         log=log,
         queues=queues,
         index=index,
+        rows=rows,
         consumers=passed_by(snapshot, own_queue.topic, own_queue.queue_id, own_queue.queue_offset) if own_queue else [],
         relatives=relatives,
         transaction=transaction,
@@ -135,7 +139,7 @@ def trace_of(snapshot: Snapshot, message: Message) -> MessageTrace:
         story=with_reports(
             story_of(snapshot, message, relatives, transaction), client_reports(snapshot, message, relatives)
         ),
-        contradictions=list(_contradictions(log, queues, index, transaction, refused=refused)),
+        contradictions=list(_contradictions(log, queues, index, rows, transaction, refused=refused)),
     )
 
 
@@ -173,6 +177,7 @@ def _contradictions(
     log: dict[str, Any],
     queues: list[QueueTrace],
     index: list[IndexTrace],
+    rows: RowsTrace | None,
     transaction: TransactionPart | None,
     *,
     refused: bool,
@@ -187,5 +192,7 @@ def _contradictions(
     missing = [trace.key for trace in index if trace.state == "missing"]
     if missing:
         yield f"the index has no unit for {', '.join(missing)}: queries by that key do not find the message"
+    if rows and rows.missing:
+        yield f"the index in RocksDB has no row for {', '.join(rows.missing)}, and rows for its other keys"
     if transaction and transaction.contradiction:
         yield transaction.contradiction

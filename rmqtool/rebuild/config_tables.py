@@ -17,7 +17,7 @@ from rmqtool.store.config_json import ConfigFile, load_config
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
 from rmqtool.store.rocksdb_config import FORBIDDEN_TABLE, SECOND, SINGLE, TABLES, load_table
 from rmqtool.store.rocksdb_queues import queue_database
-from rmqtool.store.store import CONFIG, Store, holds_rocksdb
+from rmqtool.store.store import CONFIG, Store, is_rocksdb_directory
 
 Form = Literal["json", "separate", "single", "second"]
 """JSON files, a database for each table, one for all of version 1, that of version 2."""
@@ -54,7 +54,7 @@ def live_form(store: Store, target: Target) -> Form:
     """
     given = store.conf.text("configManagerVersion")
     others = bool(_first_databases(store)) or _has_json(store)
-    if holds_rocksdb(store.root / CONFIG / SECOND):
+    if is_rocksdb_directory(store.root / CONFIG / SECOND):
         asked = (given or "").lower() == "v2"
         if asked or not others or (given is None and store.conf.path is None):
             return "second"
@@ -133,8 +133,10 @@ def _version(value: object) -> dict[str, int]:
 
 
 def _first_databases(store: Store) -> list[Form]:
-    found: list[Form] = ["single"] if holds_rocksdb(store.root / CONFIG / SINGLE) else []
-    return found + ["separate" for table in TABLES.values() if holds_rocksdb(store.root / CONFIG / table.database)]
+    found: list[Form] = ["single"] if is_rocksdb_directory(store.root / CONFIG / SINGLE) else []
+    return found + [
+        "separate" for table in TABLES.values() if is_rocksdb_directory(store.root / CONFIG / table.database)
+    ]
 
 
 def _has_json(store: Store) -> bool:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqtool.base.files import list_directory
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import ROCKSDB_QUEUES, Version
 from rmqtool.store.rocksdb_queues import queue_database
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store, holds_rocksdb
-
-_PARTS = (".sst", "MANIFEST-")  # what shows a database that has lost its other files
+from rmqtool.store.store import (
+    CONSUME_QUEUE,
+    SEPARATE_ROCKSDB_QUEUES,
+    Store,
+    holds_rocksdb,
+    is_rocksdb_directory,
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ def queue_places(snapshot: Snapshot, release: Version) -> QueuePlaces:
     in_rocksdb = (store.conf.text("storeType") or "").lower() == "defaultrocksdb"
     both = is_set(store.conf, "rocksdbCQDoubleWriteEnable")
     lost = in_rocksdb and not has_files and release >= ROCKSDB_QUEUES
-    if not (_holds_parts(path) or both or lost):
+    if not (is_rocksdb_directory(path) or both or lost):
         return QueuePlaces(files=True, rocksdb=False, database=path)
     return QueuePlaces(both or (has_files and not in_rocksdb), rocksdb=True, database=path)
 
@@ -53,11 +56,4 @@ def is_set(conf: BrokerConf, name: str) -> bool:
 def _database_path(store: Store) -> Path:
     separate = is_set(store.conf, "useSeparateStorePathForRocksdbCQ")
     names = (SEPARATE_ROCKSDB_QUEUES, CONSUME_QUEUE) if separate else (CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES)
-    with_parts = (store.root / name for name in names if _holds_parts(store.root / name))
-    return queue_database(store) or next(with_parts, store.root / names[0])
-
-
-def _holds_parts(directory: Path) -> bool:
-    return holds_rocksdb(directory) or any(
-        entry.name.endswith(_PARTS[0]) or entry.name.startswith(_PARTS[1]) for entry in list_directory(directory)
-    )
+    return queue_database(store) or store.root / names[0]

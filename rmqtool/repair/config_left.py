@@ -33,6 +33,11 @@ _OTHERS = {
     "config.older-copy": "nothing tells whether the file was put back on purpose: compare it with its .bak and with "
     "backups, and keep the right one",
     _KIND: "the topic has queues of both kinds: move those away that its messages are not in, and repair again",
+    "config.rocksdb-damaged": "nothing else in the store shows what was in the database: put the whole directory back "
+    "from a backup of the same time. Without one move it away, make the topics anew (mqadmin updateTopic) before "
+    "clients connect, and set each group to where it was (mqadmin resetOffsetByTime -g GROUP -t TOPIC -s TIME)",
+    "config.row": "nothing in the store shows what the row was: put the whole directory back from a backup of the same "
+    "time",
     "config.backup-differs": "neither of the two can be decoded by all releases that fit",
 }
 

@@ -168,6 +168,8 @@ def _repair_step(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) 
     if unknown:
         names = " and ".join("an index file" if kind == "index" else "a queue file" for kind in unknown)
         text = f"Repair the store, with its broker.conf, for no file shows the size of {names}:"
+        if unknown == ["simple"] and diagnosis.snapshot.store.layout == "rocksdb":
+            text = "Repair the store, with its broker.conf: the rows of delayed messages follow from messageDelayLevel:"
     more = [*(["--keep-offsets"] if keep_offsets else []), *(["--broker-conf", "BROKER_CONF"] if unknown else [])]
     changes, lost = _changes(diagnosis, repairs)
     if repairs.goes_on:

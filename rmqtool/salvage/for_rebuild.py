@@ -20,11 +20,13 @@ from rmqtool.store.unknown_sizes import unknown_sizes
 
 
 def main_store(stores: Sequence[Store]) -> Store | None:
-    """The source whose queues and sizes of files count: the first that shows all sizes, else the first."""
-    for store in stores:
+    """The source whose queues and sizes of files count: the first of those that show the most sizes."""
+    unknown: dict[int, int] = {}
+    for number, store in enumerate(stores):
         with suppress(RmqtoolError):
-            if not unknown_sizes(Snapshot(store)):
-                return store
+            unknown[number] = len(unknown_sizes(Snapshot(store)))
+    if unknown:
+        return stores[min(unknown, key=lambda number: (unknown[number], number))]
     return stores[0] if stores else None
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
+from operator import itemgetter
 
 import numpy as np
 
 from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
+from rmqtool.salvage.choose import Bytes
 from rmqtool.salvage.extents import NO_TERM, Extents
 
 _SMALLEST_ENTRY = ENTRY_HEADER_SIZE + MIN_MESSAGE_SIZE  # bytes
@@ -17,8 +20,7 @@ def settle_terms(extents: Extents, entry_files: Collection[int]) -> Extents:
     """The same extents of one source, by physical offset, with the terms that they must have.
 
     A record without its header, in one of `entry_files` (by number), has the term of the record before. Terms never go
-    down in a Raft log: where one does, between entries that follow each other by index and store time, the header of a
-    few in between is damaged.
+    down in a Raft log: where they do, and store times do not, headers are damaged, as few as explain it.
     """
     if not len(extents) or not entry_files:
         return extents
@@ -26,11 +28,37 @@ def settle_terms(extents: Extents, entry_files: Collection[int]) -> Extents:
     terms = settled["term"]
     is_entry = np.isin(settled["input"], list(entry_files))
     _fill_unknown(terms, is_entry)
-    follows = is_entry[1:] & _follows(settled)
-    for row in np.flatnonzero(follows & (terms[1:] < terms[:-1])).tolist():
-        if terms[row + 1] < terms[row]:  # not settled by a row before
-            _settle(terms, follows, row)
+    goes_back = settled["first_time"][1:] < settled["last_time"][:-1]  # as behind the place where a log was cut
+    for rows in np.split(np.arange(len(settled)), np.flatnonzero(goes_back) + 1):
+        of_entries = rows[is_entry[rows]]
+        if (np.diff(terms[of_entries]) < 0).any():
+            terms[of_entries] = _rising(terms[of_entries].tolist(), settled["records"][of_entries].tolist())
     return settled
+
+
+def _rising(terms: list[int], records: list[int]) -> list[int]:
+    """Terms that never go down: those of the most records as they are, each other one as the term before it."""
+    ends: list[tuple[int, int, int]] = []  # term, records up to there, row; terms and records rise
+    before: list[int] = []
+    for row, (term, count) in enumerate(zip(terms, records, strict=True)):
+        at = bisect_right(ends, term, key=itemgetter(0))
+        total = count + (ends[at - 1][1] if at else 0)
+        before.append(ends[at - 1][2] if at else -1)
+        behind = at
+        while behind < len(ends) and ends[behind][1] <= total:
+            behind += 1
+        at -= bool(at and ends[at - 1][0] == term)
+        ends[at:behind] = [(term, total, row)]
+    kept, row = set[int](), ends[-1][2]
+    while row >= 0:
+        kept.add(row)
+        row = before[row]
+    last = terms[min(kept)]
+    rising = []
+    for row, term in enumerate(terms):
+        last = term if row in kept else last
+        rising.append(last)
+    return rising
 
 
 def _fill_unknown(terms: np.ndarray, is_entry: np.ndarray) -> None:
@@ -41,24 +69,24 @@ def _fill_unknown(terms: np.ndarray, is_entry: np.ndarray) -> None:
         terms[unknown] = terms[known[np.maximum(before, 0)]]
 
 
-def _follows(extents: Extents) -> np.ndarray:
-    """Whether each extent but the first goes on with the next Raft index, and was not stored before."""
-    has_header = extents["header_size"] > 0
-    next_index = extents["first_index"] + extents["records"]
-    by_index = ~(has_header[1:] & has_header[:-1]) | (extents["first_index"][1:] == next_index[:-1])
-    follows: np.ndarray = by_index & (extents["first_time"][1:] >= extents["last_time"][:-1])
-    return follows
+def agreed_ends(sources: Sequence[Extents], source: Bytes) -> list[Extents]:
+    """The records of several sources, by physical offset, with a term of each last extent that others agree to.
 
-
-def _settle(terms: np.ndarray, follows: np.ndarray, row: int) -> None:
-    """Settle where the term of the row behind `row` is lower: the one that is unlike its other neighbour is wrong."""
-    high, low = terms[row], terms[row + 1]
-    behind = terms[row + 2] if row + 2 < len(terms) and follows[row + 1] else None
-    before = terms[row - 1] if row and follows[row - 1] else None
-    if high in (before, behind):
-        terms[row + 1] = high
-    else:
-        terms[row] = max(low, before) if before is not None and before <= low else low
+    Nothing behind it proves a damaged header there wrong. The same message was never written in two terms.
+    """
+    agreed = [extents.copy() for extents in sources]
+    for number, extents in enumerate(agreed):
+        if not len(extents):
+            continue
+        last, offset = extents[-1], int(extents[-1]["physical_offset"])
+        for other in (*agreed[:number], *agreed[number + 1 :]):
+            row = int(np.searchsorted(other["physical_offset"], offset, "right")) - 1
+            if row < 0 or not last["header_size"] or not other[row]["header_size"]:
+                continue
+            is_there = offset < other[row]["physical_offset"] + other[row]["size"]
+            if is_there and other[row]["term"] < last["term"] and source.have_same_record(last, other[row], offset):
+                extents["term"][-1] = other[row]["term"]
+    return agreed
 
 
 def by_index(extents: Extents, committed: int | None) -> tuple[int, int]:

@@ -124,7 +124,8 @@ def _sentence(comparison: StoreComparison) -> str:
             return f"{ahead} is ahead of {behind} by {size}: up to {comparison.common_end} the logs are the same"
         case "damaged":
             sides = " and ".join(name.upper() for name in comparison.parting.damaged)
-            what = f"{sides} is damaged" if sides else "one of them was changed afterwards"
+            verb = "are" if len(comparison.parting.damaged) > 1 else "is"
+            what = f"{sides} {verb} damaged" if sides else "one of them was changed afterwards"
             return f"damaged: A and B are copies of one log, but {what}"
         case "no-overlap" if comparison.alignment:
             return "no overlap: the logs have no message in common"

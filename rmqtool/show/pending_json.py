@@ -27,6 +27,7 @@ def pending_json(snapshot: Snapshot, work: PendingWork) -> dict[str, Any]:
         "broker_version": str(snapshot.release),
         "running": snapshot.holder is not None,
         "owed": _count(work.owed),
+        "at_most": work.notes.at_most,
         "waiting": [
             {"kind": kind, "level": level, "topics": topics, "groups": groups, **_count(count)}
             for (kind, level), topics, groups, count in work.reasons()

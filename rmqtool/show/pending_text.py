@@ -68,8 +68,9 @@ def _sentence(work: PendingWork) -> str:
     if not owed.messages:
         return f"nothing is owed {at}" + ("" if work.is_whole else ", as far as it could be read")
     overdue = f", {owed.overdue} of them overdue" if owed.overdue else ""
-    at_least = "" if work.is_whole else "at least "
-    return f"{at_least}{counted(owed.messages, 'message')} owed {at}{overdue}"
+    how_exact = "at most " if work.notes.at_most else "" if work.is_whole else "at least "
+    as_read = ", of what could be read" if work.notes.at_most and not work.is_whole else ""
+    return f"{how_exact}{counted(owed.messages, 'message')} owed {at}{overdue}{as_read}"
 
 
 def _reason(reason: tuple[str, int | None], topics: Sequence[str], groups: Sequence[str], count: Count) -> list[object]:

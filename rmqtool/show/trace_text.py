@@ -44,6 +44,7 @@ def trace_lines(message: dict[str, Any], width: int = _WIDTH) -> Iterator[Line]:
     for queue in trace["further_queues"]:
         yield from _queue_lines("light queue", queue, [], message, width)
     yield from _index_lines(trace["index"])
+    yield from _row_lines(trace["rocksdb_index"])
     yield from _transaction_lines(trace["transaction"])
     yield from _delay_lines(trace["delay"])
     yield from _retry_lines(trace["retry"])
@@ -132,6 +133,22 @@ def _index_lines(keys: list[dict[str, Any]]) -> Iterator[Line]:
         order = f"{key['place_in_chain']} of {key['chain_length']} in the chain of slot {key['slot']}"
         yield "", f"    hash {_shown(key['key_hash'])}, {order}, newest first"
 
+
+def _row_lines(rows: dict[str, Any] | None) -> Iterator[Line]:
+    """The keys in the index in RocksDB, where there is one."""
+    if rows is None:
+        return
+    lines = [f"{key['key']}: {_ROW_STATES[key['state']]}" for key in rows["keys"]]
+    if rows["problem"]:
+        lines = [f"not read: {rows['problem']}"]
+    yield from (("" if number else "in RocksDB", line) for number, line in enumerate(lines))
+
+
+_ROW_STATES = {
+    "ok": "a row of rocksdbstore",
+    "missing": "no row, though the index in RocksDB has come past the message",
+    "not-indexed": "no row: the index in RocksDB begins later, or has not come so far",
+}
 
 _INDEX_STATES = {
     "missing": "no unit is where this key leads",

@@ -17,12 +17,14 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from rmqtool.base.errors import UnreadableError, UnsupportedError
-from rmqtool.base.files import list_directory
+from rmqtool.base.files import list_directory, read_all
 from rmqtool.base.paths import DirectoryEntry, local_only
+from rmqtool.formats.rocksdb_log import first_damage
 
 _NOT_LINKED = ("LOCK", "rocksdict-config.json")  # which are written, or held by the broker
 _OPTIONS = "OPTIONS-"  # of classes that only the broker has
-_TABLE, _LOG = ".sst", ".log"
+_TABLE, _LOG, _MANIFEST = ".sst", ".log", "MANIFEST-"
+_MAX_MANIFEST = 4 << 20  # bytes
 _MAX_SHOWN = 3
 _ATTEMPTS = 3  # a running broker deletes files between listing and opening
 _NO_ACCESS = ("Permission denied", "Input/output error")
@@ -141,6 +143,25 @@ class RocksDb:
             self.check_count(family, count)
         self.check_tables()
 
+    def blocks(self, family: str, most: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        """Keys and values of all rows of a family, at most `most` at a time; raises as `rows` does, in the end."""
+        cursor = self._database.get_column_family(family).iter()
+        cursor.seek_to_first()
+        is_valid, key, value, go_on = cursor.valid, cursor.key, cursor.value, cursor.next
+        count = 0
+        while is_valid():
+            keys: list[bytes] = []
+            values: list[bytes] = []
+            while len(keys) < most and is_valid():
+                keys.append(key())
+                values.append(value())
+                go_on()
+            count += len(keys)
+            yield keys, values
+        self._check(cursor)
+        self.check_count(family, count)
+        self.check_tables()
+
     def some_rows(self, family: str, start: bytes, stop: bytes, most: int) -> tuple[list[bytes], list[bytes]]:
         """Keys and values of at most `most` rows with keys from `start` to before `stop`; raises UnreadableError.
 
@@ -156,6 +177,14 @@ class RocksDb:
             cursor.next()
         self._check(cursor)
         return keys, values
+
+    def manifest_is_cut(self) -> bool:
+        """Whether the MANIFEST does not end with a whole record, so that it may lack what was in tables.
+
+        A long one is not looked at: that it is whole takes a second for each 2 MiB.
+        """
+        path = self.directory / self._manifest
+        return not path.stat().st_size > _MAX_MANIFEST and first_damage(read_all(path, _MAX_MANIFEST)) is not None
 
     def check_count(self, family: str, count: int) -> None:
         """Raise UnreadableError when `count`, of all rows of a family, is less than its tables must hold."""
@@ -224,6 +253,8 @@ class RocksDb:
             named = {file["name"].lstrip("/") for file in self._database.live_files()}
         except Exception as error:
             raise self._unreadable(str(error)) from error
+        self.has_tables = bool(named)
+        self._manifest = max((name for name in names if name.startswith(_MANIFEST)), default="")
         self.left_over = sorted({name for name in names if name.endswith(_TABLE)} - named)
 
     def _unreadable(self, message: str) -> UnreadableError:

@@ -16,7 +16,7 @@ from rmqtool.formats.rocksdb_config_rows import config_entry
 from rmqtool.formats.rocksdb_rows import Row, json_entry
 from rmqtool.store.config_json import ConfigFile, load_config
 from rmqtool.store.rocksdb import RocksDb
-from rmqtool.store.store import CONFIG, Store, holds_rocksdb
+from rmqtool.store.store import CONFIG, Store, is_rocksdb_directory
 
 SECOND, SINGLE = "rdb", "metadata"  # config/rdb since 5.3.2, config/metadata since 5.3.4
 _COUNTER, _VERSION = "counter", "dataVersion"
@@ -86,7 +86,7 @@ def config_database(store: Store, name: str) -> Path | None:
     elif conf.path or version or kind:
         places = places[1:] if (kind or "").lower() == "defaultrocksdb" else []
     paths = (store.root / CONFIG / place for place in places)
-    return next((path for path in paths if holds_rocksdb(path)), None)
+    return next((path for path in paths if is_rocksdb_directory(path)), None)
 
 
 def _first(path: Path, table: Table) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.paths import is_remote
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.rocksdb_rows import QUEUE_UNIT_DTYPE, Row, queue_bound, queue_prefix, queue_unit
+from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.rocksdb import RocksDb
 from rmqtool.store.store import CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store, is_rocksdb_directory
 
@@ -65,13 +66,25 @@ class QueueDatabase:
         """The database; raises UnreadableError, or UnsupportedError without its library."""
         if self._error:
             raise self._error
+        database = RocksDb(self.path)
         try:
-            database = RocksDb(self.path).__enter__()
+            database.__enter__()
+            self._require_tables(database)
         except RmqtoolError as error:
+            database.close()
             self._error = error  # which each queue meets
             raise
         weakref.finalize(self, database.close)
         return database
+
+    def _require_tables(self, database: RocksDb) -> None:
+        """Raise UnreadableError where tables are left over since the MANIFEST has lost its end.
+
+        A broker that is killed leaves some over, too, and all rows are there.
+        """
+        is_killed = (self.path.parent / ABORT_FILE).exists()
+        if database.left_over and not is_killed and (not database.has_tables or database.manifest_is_cut()):
+            database.check_tables()
 
     def close(self) -> None:
         """Close the database; it is opened again when it is read again."""

@@ -27,7 +27,7 @@ from rmqtool.formats.rocksdb_rows import (
     transaction_row,
 )
 from rmqtool.store.rocksdb import RocksDb
-from rmqtool.store.store import SIDE_STORE, Store, holds_rocksdb
+from rmqtool.store.store import SIDE_STORE, Store, is_rocksdb_directory
 
 POP_STORE = "kvStore"
 _TIMERS, _HALVES, _POPS = "timer", "trans", "popState"
@@ -113,7 +113,7 @@ def held_messages(store: Store) -> Iterator[HeldMessage]:
 
 
 def _rows(directory: Path, family: str) -> Iterator[tuple[bytes, bytes]]:
-    if holds_rocksdb(directory):
+    if is_rocksdb_directory(directory):
         with RocksDb(directory) as database:
             if family in database.families:
                 yield from database.rows(family)

@@ -40,6 +40,7 @@ SIDE_STORE = "rocksdbstore"
 _CHECKPOINT_SIZE = 4096  # StoreCheckpoint: one page of the system, bytes
 _DEEPEST = 4  # directories above a file of a consume queue, the store's included
 _ROCKSDB_MARK, _ROCKSDB_IDENTITY = "CURRENT", "IDENTITY"
+_TABLE, _MANIFEST = ".sst", "MANIFEST-"  # the ends and beginnings of names in a database
 DLEDGER_PREFIX = "dledger-"  # before the id of a node
 DLEDGER_DATA = "data"
 DLEDGER_INDEX = "index"
@@ -153,8 +154,12 @@ def holds_rocksdb(directory: Path) -> bool:
 
 
 def is_rocksdb_directory(directory: Path) -> bool:
-    """Whether a directory is a RocksDB database, also one without the file that a broker looks for."""
-    return any(has_file(directory / mark) for mark in (_ROCKSDB_MARK, _ROCKSDB_IDENTITY))
+    """Whether a directory is a RocksDB database, also one without the file that a broker looks for, or almost empty."""
+    if any(has_file(directory / mark) for mark in (_ROCKSDB_MARK, _ROCKSDB_IDENTITY)):
+        return True
+    if is_remote(directory) or not has_directory(directory):
+        return False
+    return any(entry.name.endswith(_TABLE) or entry.name.startswith(_MANIFEST) for entry in list_directory(directory))
 
 
 def layout_of_queues(root: Path) -> Literal["default", "rocksdb"]:
@@ -165,7 +170,7 @@ def layout_of_queues(root: Path) -> Literal["default", "rocksdb"]:
 
 def rocksdb_configs(store: Store) -> list[str]:
     """The databases in which a broker keeps committed offsets instead of in files."""
-    return [name for name in ROCKSDB_CONFIGS if holds_rocksdb(store.root / name)]
+    return [name for name in ROCKSDB_CONFIGS if is_rocksdb_directory(store.root / name)]
 
 
 def _existing_directory(root: Path) -> Path:

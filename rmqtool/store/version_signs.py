@@ -42,7 +42,7 @@ from rmqtool.store.store import (
     CONSUME_QUEUE,
     SEPARATE_ROCKSDB_QUEUES,
     Store,
-    holds_rocksdb,
+    is_rocksdb_directory,
 )
 
 _BY_PATH = {
@@ -134,7 +134,7 @@ def index_signs(index_files: Iterable[IndexFile]) -> set[str]:
 
 def _path_signs(root: Path) -> Iterator[str]:
     yield from (sign for path, sign in _BY_PATH.items() if has_entry(root / path))
-    if holds_rocksdb(root / CONSUME_QUEUE):
+    if is_rocksdb_directory(root / CONSUME_QUEUE):
         yield "rocksdb-queues"
     try:
         if read_all(root / ABORT_FILE, 1):

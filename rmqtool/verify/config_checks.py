@@ -15,7 +15,7 @@ from rmqtool.store.config_json import backup_problem_of, load_config, read_confi
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
 from rmqtool.store.file_findings import offset_findings
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import CONFIG, SIDE_STORE, Store, holds_rocksdb
+from rmqtool.store.store import CONFIG, SIDE_STORE, Store, is_rocksdb_directory
 from rmqtool.store.topics import TOPICS
 
 _CONFIG_NAME = re.compile(r"\w+\.json|timermetrics")
@@ -105,7 +105,7 @@ def _differing(main: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[st
 
 def _check_side_store(store: Store, report: Report) -> None:
     """`rocksdbstore` counts only when index, timer or transactions are kept in it."""
-    if not holds_rocksdb(store.root / SIDE_STORE):
+    if not is_rocksdb_directory(store.root / SIDE_STORE):
         return
     report.check("store.rocksdb-side-store")
     used = [name for name in _SIDE_SETTINGS if (store.conf.text(name) or "").lower() == "true"]

@@ -24,7 +24,7 @@ from rmqtool.store.store import (
     ROCKSDB_CONFIGS,
     SIDE_STORE,
     Store,
-    holds_rocksdb,
+    is_rocksdb_directory,
 )
 from rmqtool.verify.rocksdb_config import CONFIG_DATABASES
 from rmqtool.verify.rocksdb_files import is_database
@@ -125,7 +125,7 @@ def gaps_of_store(store: Store, *, has_log: bool) -> Iterator[Gap]:
         )
     yield from _side_store(store)
     for name in () if is_readable() else ROCKSDB_CONFIGS:
-        if holds_rocksdb(store.root / name):
+        if is_rocksdb_directory(store.root / name):
             text = f"topics, groups and offsets in the RocksDB database {name}, which needs the package rocksdict"
             yield Gap(f"configuration in RocksDB ({name})", "not-supported", text, ("config.",))
     compacted = (
@@ -147,7 +147,7 @@ def gaps_of_running(store: Store) -> Iterator[Gap]:
     codes_of_config = ("config.row", "config.rocksdb-damaged", "config.swapped-offset")
     databases: list[tuple[str, tuple[str, ...]]] = [(name, codes_of_config) for name in config]
     for name, codes in _CODES_OF_ROWS.items():
-        if holds_rocksdb(store.root / name) and any(map(holds_rows, list_directory(store.root / name))):
+        if is_rocksdb_directory(store.root / name) and any(map(holds_rows, list_directory(store.root / name))):
             databases.append((name, codes))
     for name, codes in databases:
         text = f"the rows of the RocksDB database {name}, which the running broker changes"
@@ -190,7 +190,7 @@ def _has_started(store: Store) -> bool:
 def _side_store(store: Store) -> Iterator[Gap]:
     """The database `rocksdbstore`, which exists in all stores since 5.4.0, and is empty without its features."""
     directory = store.root / SIDE_STORE
-    if is_readable() or not holds_rocksdb(directory):
+    if is_readable() or not is_rocksdb_directory(directory):
         return
     used = [what for name, what in _IN_SIDE_STORE.items() if (store.conf.text(name) or "").lower() == "true"]
     kept = [entry.name for entry in list_directory(directory) if holds_rows(entry)]

@@ -20,7 +20,7 @@ from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, load_offsets
 from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.rocksdb_config import FORBIDDEN, SECOND, SINGLE, TABLES, VERSION_FAMILY, load_table
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import CONFIG, holds_rocksdb
+from rmqtool.store.store import CONFIG, is_rocksdb_directory
 from rmqtool.transaction import was_killed
 from rmqtool.verify.config_loss import listed
 from rmqtool.verify.rocksdb_files import is_database, reported_database
@@ -140,7 +140,7 @@ def check_config_tables(witnesses: Witnesses, report: Report) -> None:
     shown = {"topics.json": witnesses.user_topics, "subscriptionGroup.json": consumed, CONSUMER_OFFSET: consumed}
     for name, table in TABLES.items():
         file = load_offsets(witnesses.store).file if name == CONSUMER_OFFSET else load_table(witnesses.store, name)
-        is_second = holds_rocksdb(witnesses.store.root / CONFIG / SECOND) and name != CONSUMER_OFFSET
+        is_second = is_rocksdb_directory(witnesses.store.root / CONFIG / SECOND) and name != CONSUMER_OFFSET
         if file.problem or is_second or file.content.get(table.json_name) or not shown[name]:
             continue
         noun = "topic" if name == "topics.json" else "group"

@@ -8,12 +8,14 @@ retention has deleted stay for a while, and are no fault.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from rmqtool.findings.report import Report
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.layout import FormatError
-from rmqtool.formats.properties import TIMER_DELETES, TIMER_DUE
 from rmqtool.formats.rocksdb_rows import (
     INDEX_HOUR,
     INDEXED_TO,
@@ -22,25 +24,33 @@ from rmqtool.formats.rocksdb_rows import (
     Row,
     index_entry,
     index_prefix,
+    is_progress,
     pop_entry,
     timer_entry,
+    timer_row,
     transaction_entry,
 )
 from rmqtool.rules.system_topics import HALF_TOPIC, ROCKSDB_HALF_TOPIC, TIMER_TOPIC
+from rmqtool.scan.columns import record_batches
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import message_dicts
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.rocksdb import RocksDb, is_readable
+from rmqtool.store.rocksdb_index import index_rows
 from rmqtool.store.side_rows import POP_STORE
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import SIDE_STORE
 from rmqtool.transaction import was_killed
 from rmqtool.verify.rocksdb_files import is_database, reported_database
+from rmqtool.verify.rocksdb_index_rows import COLUMNS as INDEX_COLUMNS
+from rmqtool.verify.rocksdb_index_rows import IndexRows, MessageRows
+from rmqtool.verify.rocksdb_timer_rows import COLUMNS as TIMER_COLUMNS
+from rmqtool.verify.rocksdb_timer_rows import TimerMessages, TimerRows
 
 _INDEX, _TIMER, _HALF, _POP = "default", "timer", "trans", "popState"  # column families
 _ROLLED_MS = 86_400_000  # a timer that waits longer may stand at another time first
-_OFFSET_SIZE = 8
+_BLOCK = 1 << 15  # rows
 
 SIDE_CODES = ("index.row", "timer.row", "store.half-row", "store.pop-row", "store.rocksdb-damaged")
 """Beginnings of the codes that these checks report."""
@@ -65,11 +75,10 @@ def check_side_stores(snapshot: Snapshot, report: Report) -> None:
 
 def _check_side_store(database: RocksDb, snapshot: Snapshot, report: Report) -> None:
     rows = _Rows(database, snapshot, report)
-    indexed = rows.check(_INDEX, index_entry, "index.row", rows.index_problem)
-    timed = rows.check(_TIMER, timer_entry, "timer.row", rows.timer_problem)
+    index, timers = rows.read_index(), rows.read_timers()
     rows.check(_HALF, transaction_entry, "store.half-row", rows.half_problem)
-    if indexed or timed:
-        rows.check_messages(indexed)
+    if index or len(timers) or rows.timers_scanned > 0:
+        rows.check_log(index, timers)
 
 
 def _check_pops(database: RocksDb, snapshot: Snapshot, report: Report) -> None:
@@ -85,31 +94,55 @@ class _Rows:
         self._snapshot = snapshot
         self._report = report
         self._messages = SingleMessages(snapshot)
-        self._first = -1  # the least physical offset that the index holds
 
-    def check(self, family: str, decode: Decoder, code: str, problem: Problem) -> int:
-        """Check the rows of a family; their number, without those that say how far it has come."""
-        count = 0
-        if family not in self._database.families:
-            return count
-        for key, value in self._database.rows(family):
-            try:
-                row = decode(key, value)
-                count += row.kind != "progress"
-                why = None if row.kind == "progress" else problem(key, row)
-            except FormatError as error:
-                why = str(error)
-            self._report.check(code)
-            if why:
-                self._report.add(code, f"{decode_text(key)!r}: {why}", file=self._database.directory.name)
-        return count
+    def check(self, family: str, decode: Decoder, code: str, problem: Problem) -> None:
+        """Check the rows of a family one by one."""
+        if family in self._database.families:
+            for key, value in self._database.rows(family):
+                self._report.check(code)
+                self._check_row(key, value, decode, code, problem)
+
+    def _check_row(self, key: bytes, value: bytes, decode: Decoder, code: str, problem: Problem) -> None:
+        try:
+            row = decode(key, value)
+            why = None if row.kind == "progress" else problem(key, row)
+        except FormatError as error:
+            why = str(error)
+        if why:
+            self._report.add(code, f"{decode_text(key)!r}: {why}", file=self._database.directory.name)
+
+    @cached_property
+    def timers_scanned(self) -> int:
+        """The offset in the timer's queue before which each message has or had a row; -1 without timers."""
+        return self._progress(_TIMER, TIMERS_INDEXED_TO)
+
+    def read_index(self) -> IndexRows | None:
+        """The sums of the index, None without a row; rows that no sum is of are checked here."""
+        index = IndexRows(self._snapshot.log_min_offset, self._progress(_INDEX, INDEXED_TO))
+        has_rows = False
+        for keys, values in self._blocks(_INDEX, "index.row"):
+            has_rows = has_rows or not all(map(is_progress, keys))
+            for key, value in index.add(keys, values):
+                self._check_row(key, value, index_entry, "index.row", self.index_problem)
+        return index if has_rows else None
+
+    def read_timers(self) -> TimerRows:
+        """The rows of timers; those of another form, and those of the progress, are checked here."""
+        timers = TimerRows(self._blocks(_TIMER, "timer.row"))
+        for key, value in timers.odd:
+            self._check_row(key, value, timer_entry, "timer.row", self.timer_problem)
+        return timers
+
+    def _blocks(self, family: str, code: str) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        for keys, values in self._database.blocks(family, _BLOCK) if family in self._database.families else ():
+            self._report.check(code, len(keys))
+            yield keys, values
 
     def index_problem(self, key: bytes, row: Row) -> str | None:
         """Why a row of the index is wrong."""
         offset = row.key["physical_offset"]
         if offset < self._snapshot.log_min_offset:
             return None
-        self._first = offset if self._first < 0 else min(self._first, offset)
         message = self._messages.at(offset)
         if message is None or row.fields["store_timestamp"] != message["store_timestamp"]:
             return "no message, or one of another time" if message else f"no message at {offset}"
@@ -141,39 +174,53 @@ class _Rows:
             return f"{row.fields['message_size']} bytes, the message has {message['message_size']}"
         return None if unique_key in (None, message["unique_key"]) else f"the message has {message['unique_key']!r}"
 
-    def check_messages(self, indexed: int) -> None:
-        """Report messages whose rows are missing, of those that index and time line have come past."""
-        indexed_to = self._progress(_INDEX, INDEXED_TO) if indexed else -1
-        scanned, delivered = self._progress(_TIMER, TIMERS_INDEXED_TO), self._progress(_TIMER, TIMELINE)
-        missing: dict[bytes, Message] = {}
-        for message in _messages(self._snapshot):
-            if self._first <= message["physical_offset"] <= indexed_to:
-                self._check_indexed(message)
-            if message["topic"] == TIMER_TOPIC and message["queue_offset"] < scanned:
-                self._check_timed(message, delivered, missing)
-        for message in missing.values():
-            self._report.add("timer.row-missing", f"{message['unique_key']} has no row",
-                             file=SIDE_STORE, offset=message["physical_offset"], topic=TIMER_TOPIC,
-                             queue_id=message["queue_id"], queue_offset=message["queue_offset"])  # fmt: skip
+    def check_log(self, index: IndexRows | None, timers: TimerRows) -> None:
+        """Compare index and time line with the messages that they have come past."""
+        expected = MessageRows(index.first, index.indexed_to) if index and index.first >= 0 else None
+        scanned, delivered = self.timers_scanned, self._progress(_TIMER, TIMELINE)
+        waiting = TimerMessages(timers, scanned, delivered, _ROLLED_MS) if len(timers) or scanned > 0 else None
+        names = list(dict.fromkeys([*INDEX_COLUMNS, *(TIMER_COLUMNS if waiting else ())]))
+        for run in _runs(self._snapshot):
+            for messages in record_batches(run, names):
+                if expected:
+                    expected.add(messages)
+                if waiting:
+                    waiting.add(messages)
+        if index and expected:
+            self._report.check("index.row-missing", expected.count)
+            self._check_hours(index, index.sums.differing(expected.sums))
+        if waiting:
+            self._report_timers(timers, waiting)
+
+    def _check_hours(self, index: IndexRows, hours: set[int]) -> None:
+        """Look at the rows of these hours, and at the messages stored in them, one by one."""
+        for hour in sorted(hours):
+            for key, value in self._database.rows(_INDEX, index_prefix(hour)):
+                if index.is_summed(key, value):
+                    self._check_row(key, value, index_entry, "index.row", self.index_problem)
+        for run in _runs(self._snapshot) if hours else ():
+            timestamps = run.headers.field("store_timestamp")
+            if np.isin(timestamps - timestamps % INDEX_HOUR, list(hours)).any():
+                for message in message_dicts(run, "", "none"):
+                    if index.first <= message["physical_offset"] <= index.indexed_to and _is_sound(message):
+                        self._check_indexed(message)
+
+    def _report_timers(self, timers: TimerRows, waiting: TimerMessages) -> None:
+        self._report.check("timer.row-missing", waiting.count)
+        unmatched = timers.unmatched(self._snapshot.log_min_offset)
+        for key, value in self._database.rows(_TIMER) if unmatched else ():
+            if not is_progress(key) and timer_row(key, value)[1] in unmatched:
+                self._check_row(key, value, timer_entry, "timer.row", self.timer_problem)
+        for timer in waiting.missing.values():
+            self._report.add("timer.row-missing", f"{timer.unique_key} has no row",
+                             file=SIDE_STORE, offset=timer.physical_offset, topic=TIMER_TOPIC,
+                             queue_id=timer.queue_id, queue_offset=timer.queue_offset)  # fmt: skip
 
     def _check_indexed(self, message: Message) -> None:
         for key, shown in _index_keys(message):
-            self._report.check("index.row-missing")
             if not self._has(_INDEX, key):
                 self._report.add("index.row-missing", f"{shown} has no row", file=SIDE_STORE, topic=message["topic"],
                                  offset=message["physical_offset"])  # fmt: skip
-
-    def _check_timed(self, message: Message, delivered: int, missing: dict[bytes, Message]) -> None:
-        """Add a timer that still waits and has no row to `missing`; take out those that it cancels."""
-        due, deletes = message["properties"].get(TIMER_DUE, ""), message["properties"].get(TIMER_DELETES)
-        if deletes:
-            for key in [key for key in missing if decode_text(key[_OFFSET_SIZE:]) in deletes]:
-                del missing[key]
-        elif due.isdecimal() and message["unique_key"] and _waits(message, int(due), delivered):
-            self._report.check("timer.row-missing")
-            key = int(due).to_bytes(_OFFSET_SIZE, "big") + message["unique_key"].encode()
-            if not self._has(_TIMER, key):
-                missing[key] = message
 
     def _has(self, family: str, key: bytes) -> bool:
         return self._database.some_rows(family, key, key + b"\0", 1)[0] == [key]
@@ -186,26 +233,16 @@ class _Rows:
         return int.from_bytes(values[0], "big", signed=True) if values else -1
 
 
-def _messages(snapshot: Snapshot) -> Iterator[Message]:
-    """All messages that are neither prepared nor rolled back."""
-    for event in scan_files(snapshot.log.files, reading=snapshot.reading):
-        if isinstance(event, RecordRun):
-            yield from (each for each in message_dicts(event, "", "none") if each["transaction"] in ("none", "commit"))
+def _runs(snapshot: Snapshot) -> Iterator[RecordRun]:
+    return (event for event in scan_files(snapshot.log.files, reading=snapshot.reading) if isinstance(event, RecordRun))
+
+
+def _is_sound(message: Message) -> bool:
+    """Whether a message is neither prepared nor rolled back."""
+    return message["transaction"] in ("none", "commit")
 
 
 def _index_keys(message: Message) -> Iterator[tuple[bytes, str]]:
     """The keys of a message's rows, each with its name for people; none without a unique key."""
-    unique_key, timestamp = message["unique_key"], message["store_timestamp"]
-    if not unique_key:
-        return
-    hour = timestamp - timestamp % INDEX_HOUR
-    end = int(message["physical_offset"]).to_bytes(_OFFSET_SIZE, "big")
-    yield index_prefix(hour, message["topic"], "U", unique_key) + end, f"unique key {unique_key}"
-    tags = [("T", message["tags"], "tag")] if message["tags"] else []
-    for kind, word, noun in (*(("K", word, "key") for word in dict.fromkeys(message["keys"])), *tags):
-        yield index_prefix(hour, message["topic"], kind, f"{word}@{unique_key}") + end, f"{noun} {word}"
-
-
-def _waits(message: Message, due: int, delivered: int) -> bool:
-    """Whether a timer is not delivered yet, and stands at its own time."""
-    return delivered <= due <= int(message["store_timestamp"]) + _ROLLED_MS
+    nouns = {"U": "unique key", "K": "key", "T": "tag"}
+    yield from ((row.key, f"{nouns[row.kind]} {row.text}") for row in index_rows(message))

@@ -27,7 +27,7 @@ from rmqtool.store.config_json import ConfigFile, load_config
 from rmqtool.store.consumer_offsets import LMQ_CONSUMER_OFFSET
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
+from rmqtool.store.store import CONFIG, ROCKSDB_CONFIGS, Store, is_rocksdb_directory
 from rmqtool.store.topics import TOPICS
 from rmqtool.transaction import was_killed
 from rmqtool.verify.offset_checks import Ranges
@@ -83,7 +83,7 @@ class Witnesses:
     @cached_property
     def is_in_rocksdb(self) -> bool:
         """Whether topics, groups or offsets are kept in a database."""
-        return any(holds_rocksdb(self.store.root / name) for name in _ROCKSDB)
+        return any(is_rocksdb_directory(self.store.root / name) for name in _ROCKSDB)
 
     @cached_property
     def names(self) -> frozenset[str]:

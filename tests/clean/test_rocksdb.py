@@ -17,14 +17,23 @@ from rmqtool.rules.versions import NEWEST, Version, parse_version
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import LogBuilder
-from tests.changed_rocksdb import changed, manifest_cut, unit_key, unit_value, write_queues
+from tests.changed_rocksdb import (
+    changed,
+    half_row,
+    manifest_cut,
+    number,
+    unit_key,
+    unit_value,
+    write_queues,
+    write_rows,
+)
 from tests.clean.planning import FOUR, HOUR, planned, set_mtime
 from tests.commands.running import rmqtool
 from tests.golden import stores
-from tests.pending.test_rocksdb import half_row, number, write
-from tests.rebuild.test_rocksdb import NAMES
+from tests.golden.rocksdb import ROCKSDB
 from tests.unchanged import unchanged
 
+OTHER_QUEUES = ("5.1.4-rocksdb", "5.3.3-rocksdb-second-config", "5.5.0-rocksdb-side")
 HALF = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
 TWICE = {"rocksdbCQDoubleWriteEnable": "true"}
 OLD = 3
@@ -171,7 +180,7 @@ def test_topics_that_are_not_configured(tmp_path: Path) -> None:
     root = configure(store_of(tmp_path, *topics), "orders")
     found = list(unconfigured_findings(Snapshot(open_store(root))))
     assert [(each.code, each.topic) for each in found] == [
-        ("start.topic-rows-dropped", "%RETRY%desk"), ("start.topic-rows-dropped", "paper"),
+        ("clean.topic-rows-dropped", "%RETRY%desk"), ("clean.topic-rows-dropped", "paper"),
     ]  # fmt: skip
     assert "3 rows of 1 queue" in found[1].message
     (root / "config" / "topics.json").write_text("{")
@@ -190,7 +199,7 @@ def test_half_messages(
     starts = [each.physical_offset for each in rows_in(root)]
     if waiting is not None:
         rows = dict(half_row(starts[each]) for each in waiting)
-        write(root / "rocksdbstore", {"trans": {**rows, b"lastOffsetPy": number(indexed)}})
+        write_rows(root / "rocksdbstore", {"trans": {**rows, b"lastOffsetPy": number(indexed)}})
     found = losses(root).undelivered
     expected = [] if lost is None else [Undelivered("transaction", HALF, 0, lost, exact=exact)]
     assert found == expected
@@ -211,7 +220,7 @@ def test_a_database_that_cannot_be_read(tmp_path: Path) -> None:
     assert "consumequeue" in done.err
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in ROCKSDB if not name.endswith(OTHER_QUEUES)])
 def test_golden_stores(tmp_path: Path, name: str) -> None:
     """Offsets and queues of all modes are read: what groups lose is known."""
     found = losses_of(planned(stores.unpack(name, tmp_path)))

@@ -193,6 +193,25 @@ def test_there_may_be_more(store: Path) -> None:
     assert "Not looked at\n  1 message of SCHEDULE_TOPIC_XXXX, queue 0: " in found.out
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+def test_there_may_be_fewer(store: Path, damaged: bool) -> None:
+    """Without committed offsets half messages count that may be done: an upper bound, of what was read."""
+    (store / "config" / "consumerOffset.json").unlink(missing_ok=True)
+    (store / "config" / "consumerOffsets").mkdir(parents=True)
+    (store / "config" / "consumerOffsets" / "IDENTITY").touch()
+    if damaged:
+        path = store / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "0" / ("0" * 20)
+        path.write_bytes((1 << 40).to_bytes(8, "big") + path.read_bytes()[8:])
+    found = pending(store)
+    first = found.out.splitlines()[0]
+    assert first.startswith("at most ")
+    assert first.endswith("of what could be read") is damaged
+    assert "what groups have consumed, and which half messages are done: config/consumerOffset.json: RocksDB" in (
+        " ".join(found.out.split())
+    )
+    assert result_of(store)["at_most"] is True
+
+
 def test_statuses(tmp_path: Path, store: Path) -> None:
     assert rmqtool("pending", tmp_path / "nowhere").status == Exit.FAILED
     (tmp_path / "other").mkdir()

@@ -227,6 +227,9 @@ def test_a_compacted_topic(store: Path) -> None:
 def test_consumer_offsets_in_rocksdb(store: Path) -> None:
     (store / "config" / "consumerOffsets").mkdir()
     (store / "config" / "consumerOffsets" / "CURRENT").touch()
-    result = query(store, "--json", "--group", "middle")
+    result = query(store, "--json", "--group", "nobody")
     assert result.status == 1
     assert "consumer offsets: RocksDB cannot read it" in result.err
+    assert "whether group nobody has committed an offset is not known" in result.err
+    (store / "config" / "consumerOffsets" / "CURRENT").rename(store / "config" / "consumerOffsets" / "IDENTITY")
+    assert "consumer offsets: RocksDB cannot read it" in query(store, "--group", "nobody").err

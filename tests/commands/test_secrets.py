@@ -13,7 +13,7 @@ from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 
 PASSWORD = "hunter2-and-more"
-USER = b'{"password":"%s","userStatus":"ENABLE","userType":"Super","username":"admin"}' % PASSWORD.encode()
+USER = b'{"password":"%s","userStatus":1,"userType":1,"username":"admin"}' % PASSWORD.encode()
 NAME = "more/5.5.0-rocksdb"
 
 
@@ -45,6 +45,20 @@ def test_inspect(store: Path, place: str, options: tuple[str, ...]) -> None:
     assert PASSWORD.encode().hex() not in shown
     if place.endswith("users") and not options:
         assert "admin" in shown
+
+
+def test_users_by_name(store: Path) -> None:
+    """Given their directory, who they are, and nothing of a row that cannot be decoded, or of rights."""
+    shown = rmqtool("inspect", store / "config" / "auth" / "users", "--json").lines
+    assert [(line["key"]["name"], line["value"]) for line in shown] == [
+        ("admin", {"userType": "Super", "userStatus": "enable", "password": "(not shown)"}),
+        ("bad", {"value": "(not shown)"}),
+    ]
+    rights = store / "config" / "auth" / "acls"
+    rights.mkdir()
+    write_database(rights, {"default": {b"User:admin": b'{"subject":"User:admin","userType":"hunter2"}'}})
+    [line] = rmqtool("inspect", rights, "--json").lines
+    assert line["value"] == {"value": "(not shown)"}
 
 
 def test_files_of_the_database(store: Path) -> None:

@@ -211,3 +211,13 @@ def test_topics_that_differ(tmp_path: Path) -> None:
     assert found.verdict == "differs"
     assert [entry.file for entry in found.configs] == ["topics.json"]
     assert [(queue.topic, queue.queue_id) for queue in found.own_queue_differences] == [("orders", 1)]
+
+
+def test_both_are_damaged(tmp_path: Path) -> None:
+    """Each in the same message."""
+    log = entry_log(40)
+    stores = node(tmp_path / "a", log), node(tmp_path / "b", log)
+    at = log.offsets[20]
+    for number, store in enumerate(stores):
+        change(data_file(store, at), at % FILE_SIZE + 90 + number)
+    assert "copies of one log, but A and B are damaged" in rmqtool("diff", *stores).out

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from rocksdict import Options, Rdict
 
 from rmqtool.pending.work import PendingWork
 from tests.building import START_TIME
-from tests.changed_rocksdb import changed
+from tests.changed_rocksdb import half_row, number, write_rows
 from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.pending.waiting_store import REVIVE, WaitingStore, counts, rows_of, work_of
@@ -22,19 +21,9 @@ NOW = START_TIME + 60_000
 SECOND = 1000
 
 
-def number(value: int) -> bytes:
-    """As brokers write one."""
-    return value.to_bytes(8, "big", signed=True)
-
-
 def timer_row(due: int, name: str, offset: int) -> tuple[bytes, bytes]:
     """A timer message of a unique key."""
     return number(due) + name.encode(), (100).to_bytes(4, "big") + number(offset)
-
-
-def half_row(offset: int, asked: int = 0) -> tuple[bytes, bytes]:
-    """A half message."""
-    return number(offset) + b"@payments@ID", asked.to_bytes(4, "big") + (100).to_bytes(4, "big")
 
 
 def pop_row(visible: int, offset: int, topic: str = "tasks", group: str = "workers") -> tuple[bytes, bytes]:
@@ -43,22 +32,9 @@ def pop_row(visible: int, offset: int, topic: str = "tasks", group: str = "worke
     return number(visible) + names + number(offset), b"{}"
 
 
-def write(directory: Path, families: Mapping[str, Mapping[bytes, bytes]]) -> None:
-    """A database with these rows."""
-    directory.mkdir()
-    opened = Rdict(str(directory), Options(raw_mode=True))
-    for name in families:
-        opened.create_column_family(name, Options(raw_mode=True))
-    opened.close()
-    with changed(directory) as written:
-        for name, rows in families.items():
-            for key, value in rows.items():
-                written[name][key] = value
-
-
 def side(store: Path, timers: Mapping[bytes, bytes] | None = None, halves: Mapping[bytes, bytes] | None = None) -> Path:
     """The database beside the log."""
-    write(store / "rocksdbstore", {"timer": timers or {}, "trans": halves or {}})
+    write_rows(store / "rocksdbstore", {"timer": timers or {}, "trans": halves or {}})
     return store
 
 
@@ -181,7 +157,7 @@ def test_pops(tmp_path: Path) -> None:
     builder.check_point(topic=REVIVE, so=3, n=1, bm=0, pt=NOW, it=SECOND)
     store = builder.build(tmp_path)
     rows = [pop_row(NOW + 5, 0), pop_row(NOW - 5, 2), pop_row(NOW, 9), pop_row(NOW, 0, "../x")]
-    write(store / "kvStore", {"popState": dict(rows)})
+    write_rows(store / "kvStore", {"popState": dict(rows)})
     work = work_of(store, NOW)
     assert [(row["queue_offset"], row["due_timestamp"], row["group"]) for row in rows_of(work)] == [
         *((2, NOW - 5, "workers"), (0, NOW + 5, "workers"), (3, NOW + SECOND, "workers")),
@@ -210,8 +186,8 @@ def test_rows_of_nobody(tmp_path: Path, family: str, row: tuple[bytes, bytes]) -
     progress = {b"lastOffsetPy": number(0)}
     families = {"timer": {**builder.rows, b"timeline_checkpoint": number(NOW)}, "trans": progress, "popState": {}}
     families[family] = {**families[family], row[0]: row[1]}
-    write(store / "rocksdbstore", {name: families[name] for name in ("timer", "trans")})
-    write(store / "kvStore", {"popState": families["popState"]})
+    write_rows(store / "rocksdbstore", {name: families[name] for name in ("timer", "trans")})
+    write_rows(store / "kvStore", {"popState": families["popState"]})
     work = work_of(store, NOW)
     (note,) = work.notes.unread
     assert "a row is not of a broker" in note.why
@@ -227,7 +203,7 @@ def test_a_damaged_database(tmp_path: Path, name: str) -> None:
     builder.named("one", NOW)
     builder.delay(1)
     store = builder.with_rows(tmp_path / "store", NOW, 1)
-    write(store / "kvStore", {"popState": dict([pop_row(NOW, 0)])})
+    write_rows(store / "kvStore", {"popState": dict([pop_row(NOW, 0)])})
     assert counts(work_of(store, NOW)) == {"timer": 1, "delay": 1, "pop": 1}
     kind = {"rocksdbstore": "timer", "kvStore": "pop"}[name]
     (table,) = (store / name).glob("*.sst")
@@ -251,7 +227,7 @@ def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     builder.message(HALF)
     builder.delay(1)
     store = builder.with_rows(tmp_path, NOW, 1)
-    write(store / "kvStore", {"popState": dict([pop_row(NOW, 0)])})
+    write_rows(store / "kvStore", {"popState": dict([pop_row(NOW, 0)])})
     monkeypatch.setitem(sys.modules, "rocksdict", None)
     work = work_of(store, NOW)
     assert counts(work) == {"delay": 1}

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import rocksdict
 
+from rmqtool.base.errors import Exit
 from rmqtool.formats.rocksdb_rows import INDEX_HOUR, INDEXED_TO, index_prefix
 from rmqtool.query import by_key as searched
 from rmqtool.query.by_key import KeyQuery, why_not_found
@@ -20,7 +21,7 @@ from rmqtool.store.index_query import FOREVER
 from rmqtool.store.rocksdb_index import RocksDbIndex
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import SIDE_STORE, open_store
-from tests.commands.running import listing
+from tests.commands.running import listing, rmqtool
 from tests.conftest import GoldenStore
 from tests.unchanged import unchanged
 
@@ -104,6 +105,20 @@ def test_a_database_that_cannot_be_read(root: Path) -> None:
     assert found(root, KeyQuery(key, [topic]), notes) == []
     assert notes.lossy
     assert any(line.startswith("rocksdbstore: ") and "--scan" in line for line in notes.lines)
+
+
+@pytest.mark.parametrize("gone", [("CURRENT",), ("CURRENT", "IDENTITY"), ("MANIFEST-000005",)])
+def test_a_database_without_its_names(root: Path, gone: tuple[str, ...]) -> None:
+    """A lost file is no empty index: nothing is said of the key, but the way to it."""
+    unique_key = next(_keys(root))[1]
+    for name in gone:
+        (root / SIDE_STORE / name).unlink()
+    done = rmqtool("query", root, "--unique-key", unique_key)
+    assert done.status == Exit.FINDINGS
+    assert "rocksdbstore: RocksDB cannot read it" in done.err
+    assert f"whether a message has the key {unique_key} is not known: --scan looks at every message" in done.err
+    assert "no message has the key" not in done.err
+    assert rmqtool("query", root, "--unique-key", unique_key, "--scan").status == Exit.OK
 
 
 def test_without_the_library(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

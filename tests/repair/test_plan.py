@@ -262,3 +262,12 @@ def test_a_step_for_people_names_each_place(store: Path) -> None:
     of = diagnosis(store, *(finding("config.rocksdb-damaged", "CURRENT", store=store, file=place) for place in places))
     texts = [step.text for step in plan_of(of, repairs_of(of)).steps]
     assert [text.split(": CURRENT: Put the whole directory back")[0] for text in texts[:2]] == list(places)
+
+
+@pytest.mark.parametrize("code", ["config.rocksdb-damaged", "config.row"])
+def test_a_database_stays_for_reasons_of_its_own(store: Path, code: str) -> None:
+    """No slave copies a database as a file."""
+    of = diagnosis(store, finding(code, "CURRENT", store=store, file="config/topics"))
+    [remaining] = plan_of(of, repairs_of(of)).remaining
+    assert "put the whole directory back from a backup of the same time" in remaining
+    assert "slave" not in remaining

@@ -12,16 +12,12 @@ import pytest
 
 from rmqtool.base.errors import Exit
 from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
-from rmqtool.salvage.inputs import list_inputs
-from rmqtool.salvage.moved_log import write_saved
-from rmqtool.salvage.plan import SalvagePlan, make_plan
-from rmqtool.store.store import open_store
 from tests.building import START_TIME
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.dledger_building import NODE, EntryBuilder, entry_log, put_entries
-from tests.salvage.damaged_logs import CONF, damage, walked
-from tests.salvage.entry_logs import file_at, messages, moved, overwrite
+from tests.salvage.damaged_logs import damage
+from tests.salvage.entry_logs import file_at, messages, moved, overwrite, salvaged
 from tests.unchanged import unchanged
 from tests.verify.small_store import FILE_SIZE, finish
 
@@ -31,15 +27,6 @@ STORES = ["more/4.9.7-dledger", "more/5.3.3-dledger", "more/5.3.3-converted"]
 @pytest.fixture
 def new(tmp_path: Path) -> Path:
     return tmp_path / "new"
-
-
-def salvaged(new: Path, *stores: Path, raw: tuple[Path, ...] = ()) -> tuple[SalvagePlan, list[bytes]]:
-    """Plan, write the new log, and read it as a broker does: messages without their physical offset."""
-    plan = make_plan(list_inputs([open_store(store) for store in stores], raw), CONF, frozenset(["orders"]))
-    assert plan.layout.is_moved
-    if plan.records:
-        assert write_saved(plan, new).messages == plan.records
-    return plan, [moved(record) for _, record in sorted(walked(new).items())] if plan.records else []
 
 
 def checked_entries(records: int, start_offset: int = 0) -> EntryBuilder:
@@ -193,7 +180,8 @@ def test_stale_entries(tmp_path: Path, new: Path) -> None:
     """What an earlier leader has left behind the end is listed, and not part of the log."""
     old, log = entry_log(60), entry_log(30)
     log.term = 2
-    put_entries(log, 5, "new message")
+    for number in range(5):
+        log.put("orders", 0, body=b"new message", store_timestamp=START_TIME + 400 * 60 + number)
     store = log.write(tmp_path / "a")
     path = file_at(store, (len(log.files) - 1) * FILE_SIZE)
     end, before = len(log.files[-1]), bytes(old.files[len(log.files) - 1])
@@ -281,3 +269,46 @@ def test_offsets_of_groups_stay(tmp_path: Path) -> None:
     assert rows[0]["queue_offset"] == rows[1]["queue_offset"] == 55
     findings = rmqtool("verify", new, "--json").document["findings"]
     assert {each["code"] for each in findings if each["severity"] == "error"} <= {"store.recorded-loss"}
+
+
+def test_an_empty_node_comes_first(tmp_path: Path) -> None:
+    """Queues are made as those of the node that shows their sizes."""
+    store = finish(entry_log(60).write(tmp_path / "b"))
+    (tmp_path / "a" / NODE / "data").mkdir(parents=True)
+    done = rmqtool("salvage", tmp_path / "a", store, "--output", tmp_path / "new", "--json")
+    assert (done.status, done.document["findings"]) == (Exit.OK, [])
+    first, second = (sorted((root / "consumequeue").rglob("0*")) for root in (store, tmp_path / "new"))
+    assert [path.stat().st_size for path in first] == [path.stat().st_size for path in second] != []
+
+
+def test_without_names_nothing_is_lost_before_the_first(tmp_path: Path, new: Path) -> None:
+    """Where the log of a raw file began is not known."""
+    log = entry_log(60)
+    (image := tmp_path / "image").write_bytes(log.images()[FILE_SIZE])
+    plan, found = salvaged(new, raw=(image,))
+    assert found == [
+        each for each, at in zip(messages(log), log.offsets, strict=True) if FILE_SIZE <= at < 2 * FILE_SIZE
+    ]
+    assert (plan.layout.gaps, plan.is_lossy) == ([], False)
+
+
+def test_a_log_that_is_elsewhere(tmp_path: Path) -> None:
+    """Without its broker.conf a node has no log here, which is said."""
+    store = finish(entry_log(60).write(tmp_path / "a"))
+    (store / NODE / "data").rename(tmp_path / "data")
+    done = rmqtool("salvage", store, "--output", tmp_path / "new")
+    assert done.status == Exit.FINDINGS
+    assert "the sources have no file of a log (where broker.conf says that it is elsewhere, give that" in done.err
+    (conf := tmp_path / "broker.conf").write_text(f"storePathDLedgerCommitLog={tmp_path / 'data'}\n")
+    done = rmqtool("salvage", store, "--output", tmp_path / "new", "--broker-conf", conf, "--json")
+    assert done.document["result"]["commit_log"]["messages"] == 60
+
+
+def test_queues_in_rocksdb(tmp_path: Path) -> None:
+    """Refused before anything is read, also by a dry run: no queues can be made of them for a log that moves."""
+    store = finish(entry_log(60).write(tmp_path / "a"))
+    (store / "consumequeue" / "CURRENT").write_text("MANIFEST-000001\n")
+    for options in (("--dry-run",), ()):
+        done = rmqtool("salvage", store, "--output", tmp_path / "new", *options)
+        assert (done.status, (tmp_path / "new").exists()) == (Exit.FAILED, False)
+        assert "queues in RocksDB, which cannot be written for a log that moves" in done.err

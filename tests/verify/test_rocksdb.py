@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from rmqtool.base.errors import Exit
 from rmqtool.base.parallel import WorkerPool
 from rmqtool.findings.finding import Finding
 from rmqtool.rules.broker_conf import BrokerConf
@@ -22,6 +23,7 @@ from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.request import VerifyRequest
 from rmqtool.verify.verification import Verification
 from tests.changed_rocksdb import DISPATCHED_KEY, changed, end_value, max_key, unit_key, with_fields, write_queues
+from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.golden.rocksdb import ROCKSDB
@@ -348,6 +350,38 @@ def test_files_that_are_left_from_before(twice: Path) -> None:
     conf = BrokerConf({"storeType": "defaultRocksDB"})
     assert "consumequeue.hole" not in codes_of(verify(twice, conf=conf))
     assert codes_of(verify(twice))
+
+
+@pytest.mark.parametrize("part", [2, 1.25])
+def test_a_manifest_that_lost_its_end(store: Path, part: float) -> None:
+    """It opens, and names older tables or none: no command takes that for all rows."""
+    [manifest] = (store / "consumequeue").glob("MANIFEST-*")
+    os.truncate(manifest, int(manifest.stat().st_size / part))
+    outcome = verify(store)
+    [damaged] = found(outcome, "consumequeue.database")
+    assert "the MANIFEST names fewer tables than there are" in damaged.message
+    assert codes_of(outcome) == {"consumequeue.database"}
+    for arguments in (
+        ("clean", "--dry-run"),
+        ("query", "--group", "desk"),
+        ("query", "--at", "0", "--topic", "orders"),
+    ):
+        done = rmqtool(arguments[0], store, *arguments[1:])
+        assert done.status == Exit.FAILED
+        assert "rows may be missing" in done.err
+
+
+@pytest.mark.parametrize("left", ["MANIFEST-", ".sst"])
+def test_a_database_of_which_little_is_left(store: Path, left: str) -> None:
+    """Still a database: its files are not taken for stray ones, nor the queues for queues in files."""
+    for path in (store / "consumequeue").iterdir():
+        if left not in path.name:
+            path.unlink()
+    outcome = verify(store)
+    assert codes_of(outcome) == {"consumequeue.database"}
+    done = rmqtool("repair", store, "--dry-run")
+    assert "do not belong there" not in done.out
+    assert "--broker-conf BROKER_CONF" in done.out
 
 
 def test_tables_that_are_left_over(store: Path) -> None:
