@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 from construct import Int32sb, Int64sb, Struct
 from numpy.typing import NDArray
@@ -17,6 +19,7 @@ UNIT_DTYPE = dtype_of(ConsumeQueueUnit)
 UNIT_SIZE = UNIT_DTYPE.itemsize  # ConsumeQueue.CQ_STORE_UNIT_SIZE
 
 PRE_BLANK_MESSAGE_SIZE = 0x7FFFFFFF
+PRE_BLANK_HEAD = struct.pack(">qi", 0, PRE_BLANK_MESSAGE_SIZE)  # the first bytes of a unit of filler
 MAX_EXT_ADDRESS = -(1 << 31) - 1  # ConsumeQueueExt.MAX_ADDR
 
 

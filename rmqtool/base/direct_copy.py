@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from rmqtool.base.files import InputFile, open_read_only
+from rmqtool.base.paths import Place
 
 COPY_SIZE = 4 << 20
 """The most that is copied at once, bytes."""
@@ -44,7 +45,7 @@ class DirectCopy:
 
     def __init__(self, target: Path) -> None:
         self._target = target
-        self._source: Path | None = None
+        self._source: Place | None = None
         self._descriptors: list[int] = []  # of the source and of the target
         self._can = self._can_share = True
         self._buffer = mmap.mmap(-1, COPY_SIZE)  # begins with a page
@@ -85,7 +86,7 @@ class DirectCopy:
                 self._can_share = False
         return self._can_share
 
-    def _open(self, path: Path) -> None:
+    def _open(self, path: Place) -> None:
         if path == self._source:
             return
         self._close()

@@ -6,13 +6,14 @@ import stat
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple, Self
 
 from rmqtool.base.errors import ChangedError
 from rmqtool.base.files import list_directory, status_now, unreadable
-from rmqtool.base.paths import DirectoryEntry, entry_path, is_remote
+from rmqtool.base.paths import DirectoryEntry, Place, entry_path, entry_place, is_remote, place_of
 from rmqtool.base.tolerant import ReadScope
 from rmqtool.formats.file_name import MAX_OFFSET, start_offset_of
 
@@ -21,19 +22,46 @@ _SECOND = 10**9  # ns
 StrayKind = Literal["directory", "name", "special"]
 
 
-@dataclass(frozen=True)
-class MappedFile:
+class _Found(NamedTuple):
+    place: Place
+    start_offset: int
+    size: int
+    header_size: int
+    modified_ns: int | None
+
+
+class MappedFile(_Found):
     """One file of a queue of files; `size` as found, bytes.
 
     A header of `header_size` bytes that is not part of it stands before each record, or none.
     `modified_ns` is given on another machine, where it shows whether the file was replaced, ns since the epoch.
+    A tuple with its path as text, for a store may have several hundred thousand of them.
     """
 
-    path: Path
-    start_offset: int
-    size: int
-    header_size: int = 0
-    modified_ns: int | None = None
+    __slots__ = ()
+
+    def __new__(
+        cls, path: Place, start_offset: int, size: int, header_size: int = 0, modified_ns: int | None = None
+    ) -> Self:
+        """A file at `path`."""
+        return cls._make((place_of(path), start_offset, size, header_size, modified_ns))
+
+    def at(self, path: Path) -> Self:
+        """The same file by another path."""
+        return self._replace(place=place_of(path))
+
+    def with_size(self, size: int) -> Self:
+        """The first `size` bytes of it."""
+        return self._replace(size=size)
+
+    def with_header(self, size: int) -> Self:
+        """The same with headers of `size` bytes."""
+        return self._replace(header_size=size)
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self.place if isinstance(self.place, Path) else Path(self.place)
 
     @property
     def end_offset(self) -> int:
@@ -53,7 +81,7 @@ class Stray:
     kind: StrayKind
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class MappedFiles:
     """The mapped files of one queue in offset order; `file_size` is the size that most of them have, bytes.
 
@@ -66,6 +94,8 @@ class MappedFiles:
     @property
     def file_size(self) -> int:
         """The size that most files have, the larger one of two that are as frequent; bytes."""
+        if len(self.files) == 1:
+            return self.files[0].size
         sizes = Counter(file.size for file in self.files if file.size)
         return max(sizes, key=lambda size: (sizes[size], size), default=0)
 
@@ -99,7 +129,7 @@ def file_at(files: Iterable[MappedFile], offset: int) -> MappedFile | None:
     return next((file for file in files if file.holds(offset)), None)
 
 
-def list_mapped_files(*directories: Path, scope: ReadScope = nullcontext, header_size: int = 0) -> MappedFiles:
+def list_mapped_files(*directories: Place, scope: ReadScope = nullcontext, header_size: int = 0) -> MappedFiles:
     """List the mapped files of one queue, which may be spread over several directories; a missing one is empty.
 
     `header_size` is what stands before each record in them, bytes. Each directory and each entry is read in a `scope`
@@ -115,29 +145,37 @@ def list_mapped_files(*directories: Path, scope: ReadScope = nullcontext, header
             with scope():
                 classified = _classify(entry)
                 if isinstance(classified, MappedFile):
-                    files.append(replace(classified, header_size=header_size) if header_size else classified)
+                    files.append(classified.with_header(header_size) if header_size else classified)
                 elif classified:
                     strays.append(classified)
-    return MappedFiles(tuple(sorted(files, key=lambda file: file.start_offset)), tuple(strays))
+    if len(files) > 1:
+        files.sort(key=lambda file: file.start_offset)
+    return MappedFiles(tuple(files), tuple(strays))
 
 
 def _classify(entry: DirectoryEntry) -> MappedFile | Stray | None:
     """The mapped file or stray that an entry is; None when it has vanished: a running broker deletes files."""
-    path = entry_path(entry)
     start_offset = start_offset_of(entry.name)
     try:
         status = entry.stat()
     except OSError as error:
         if start_offset is None:
-            return Stray(path, "name")
+            return Stray(entry_path(entry), "name")
         if isinstance(error, FileNotFoundError) and not entry.is_symlink():
             return None
-        raise unreadable(path, None, error) from error
+        raise unreadable(entry_path(entry), None, error) from error
     if stat.S_ISDIR(status.st_mode):
-        return Stray(path, "directory")
+        return Stray(entry_path(entry), "directory")
     if start_offset is None:
-        return Stray(path, "name")
+        return Stray(entry_path(entry), "name")
     if not stat.S_ISREG(status.st_mode):
-        return Stray(path, "special")
-    modified_ns = status.st_mtime_ns if is_remote(path) else None
-    return MappedFile(path, start_offset, status.st_size, modified_ns=modified_ns)
+        return Stray(entry_path(entry), "special")
+    place = entry_place(entry)
+    modified_ns = status.st_mtime_ns if is_remote(place) else None
+    return MappedFile._make((place, start_offset, _one_number(status.st_size), 0, modified_ns))
+
+
+@lru_cache(16)
+def _one_number(size: int) -> int:
+    """The same number, as one object for all files of a size."""
+    return size

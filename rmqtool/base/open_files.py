@@ -1,25 +1,29 @@
-"""Files that are read again and again: only some of them are kept open."""
+"""Files that are read again and again: only some of them are kept open, and of those the first page is kept, too."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from pathlib import Path
 
 from rmqtool.base.files import InputFile, ReadPolicy
 from rmqtool.base.limits import open_files_at_once
+from rmqtool.base.paths import Place
 
 _MAX_OPEN = 128  # open at once; a process may have 256 on macOS
+_PAGE = 4096  # bytes
 
 
 class OpenFiles:
-    """Opens files when they are asked for and closes the one that was not used for the longest time."""
+    """Opens files when they are asked for and closes the one that was not used for the longest time.
+
+    What a broker does not write to meanwhile has its first page read once: of many queues that is all there is.
+    """
 
     def __init__(self, reading: ReadPolicy) -> None:
         self._reading = reading
         self._limit = open_files_at_once(_MAX_OPEN)
-        self._files: OrderedDict[Path, InputFile] = OrderedDict()
+        self._files: OrderedDict[Place, InputFile] = OrderedDict()
 
-    def get(self, path: Path) -> InputFile:
+    def get(self, path: Place) -> InputFile:
         """The open file; raises UnreadableError."""
         file = self._files.get(path)
         if file is None:
@@ -30,12 +34,26 @@ class OpenFiles:
             self._files.move_to_end(path)
         return file
 
-    def opened(self, path: Path) -> InputFile:
+    def opened(self, path: Place) -> InputFile:
         """A file, opened."""
-        return InputFile(path, self._reading)
+        return (InputFile if self._reading.drop_page_cache else _WithHead)(path, self._reading)
 
     def close(self) -> None:
         """Close all of them."""
         for file in self._files.values():
             file.close()
         self._files.clear()
+
+
+class _WithHead(InputFile):
+    """A file whose first page is read once."""
+
+    _head: bytes | None = None
+
+    def read(self, position: int, size: int) -> bytes:
+        """As the base."""
+        if position + size > _PAGE or self._remote is not None:
+            return super().read(position, size)
+        if self._head is None:
+            self._head = super().read(0, _PAGE)
+        return self._head[position : position + size]

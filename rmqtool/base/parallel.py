@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Generic
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.limits import cannot_start, processes_at_once
+from rmqtool.base.memory import share_held
 from rmqtool.base.worker import (
     DONE,
     ENDING,
@@ -234,7 +235,8 @@ class WorkerPool(Generic[R]):
         parent_ends = [jobs, steps, self._part_numbers_end]
         parent_ends += [end for worker in self.workers for end in (worker.jobs, worker.steps)]
         worker_number = len(self.workers) + 1
-        arguments = (worker_number, self._part_numbers, their_jobs, their_steps, parent_ends if copies else [])
+        ends = parent_ends if copies else []
+        arguments = (worker_number, share_held(), self._part_numbers, their_jobs, their_steps, ends)
         try:
             process = context.Process(target=serve, args=arguments, daemon=True)
             with uninterrupted(ENDING), warnings.catch_warnings():  # a new process would answer Ctrl-C with a traceback

@@ -16,7 +16,11 @@ DirectoryEntry = os.DirEntry[str] | RemoteEntry
 """An entry of a directory; `entry_path` is its path."""
 
 
-def is_remote(path: Path) -> bool:
+Place = Path | str
+"""A path, or the text of one of this machine, where making a path for each of many files would cost too much."""
+
+
+def is_remote(path: Place) -> bool:
     """Whether a path is on another machine."""
     return isinstance(path, RemotePath)
 
@@ -52,6 +56,16 @@ def path_of(text: str | os.PathLike[str]) -> Path:
 def entry_path(entry: DirectoryEntry) -> Path:
     """The path of an entry, on the machine of its directory."""
     return entry.path if isinstance(entry, RemoteEntry) else Path(entry.path)
+
+
+def entry_place(entry: DirectoryEntry) -> Place:
+    """The same without making a path of it on this machine."""
+    return entry.path
+
+
+def place_of(path: Place) -> Place:
+    """The place at `path`, as entries of directories give it."""
+    return path if isinstance(path, RemotePath) else os.fspath(path)
 
 
 def absolute(path: Path) -> Path:

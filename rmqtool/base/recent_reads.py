@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from pathlib import Path
 
 from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
 from rmqtool.base.limits import memory_is_short
+from rmqtool.base.paths import Place
 
 BLOCK_SIZE = 1 << 20
 """Bytes that are read at once, from a multiple of it on."""
@@ -19,9 +19,9 @@ class RecentReads:
 
     def __init__(self, kept: int = _KEPT) -> None:
         self._kept = kept
-        self._blocks: OrderedDict[tuple[Path, int], memoryview] = OrderedDict()
+        self._blocks: OrderedDict[tuple[Place, int], memoryview] = OrderedDict()
 
-    def get(self, path: Path, number: int) -> memoryview | None:
+    def get(self, path: Place, number: int) -> memoryview | None:
         """A block of a file; None where it is not kept."""
         block = self._blocks.get((path, number))
         if block is not None:
@@ -35,7 +35,7 @@ class RecentReads:
         buffer = self._blocks.popitem(last=False)[1].obj
         return buffer if isinstance(buffer, bytearray) else bytearray(BLOCK_SIZE)
 
-    def keep(self, path: Path, number: int, block: memoryview) -> None:
+    def keep(self, path: Place, number: int, block: memoryview) -> None:
         """Keep what was read."""
         self._blocks[path, number] = block
 
@@ -43,7 +43,7 @@ class RecentReads:
 class RecentFile(InputFile):
     """A file that is read block by block; what `recent` has of it is not read again."""
 
-    def __init__(self, path: Path, reading: ReadPolicy = UNLIMITED, recent: RecentReads | None = None) -> None:
+    def __init__(self, path: Place, reading: ReadPolicy = UNLIMITED, recent: RecentReads | None = None) -> None:
         super().__init__(path, reading)
         self._recent = recent or RecentReads()
 

@@ -15,7 +15,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rmqtool.base.hidden_pandas import hide_pandas
-from rmqtool.base.limits import exhausted, memory_is_short
+from rmqtool.base.limits import exhausted
+from rmqtool.base.memory import hold, sized
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -25,7 +26,8 @@ READY, DONE = "ready", "done"
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-_MAX_WAITING = (4 if memory_is_short() else 64) << 20  # bytes that a process has ready, not yet read
+_MAX_WAITING = 64 << 20  # bytes that a process has ready, not yet read
+_LEAST_WAITING = 4 << 20
 _PROGRESS_STEP = 32 << 20  # bytes between two messages that report nothing but progress
 _PART_NUMBER_SIZE = 4  # bytes
 _PROTOCOL = 5  # of pickle: arrays are copied once
@@ -72,14 +74,17 @@ def write_part_numbers(pipe: Connection, parts: Iterable[int]) -> None:
 
 
 def serve(
-    worker: int, part_numbers: Connection, jobs: Connection, steps: Connection, parent_ends: list[Connection]
-) -> None:
+    worker: int, share: float, part_numbers: Connection, jobs: Connection, steps: Connection,
+    parent_ends: list[Connection],
+) -> None:  # fmt: skip
     """Run a process of a pool: `jobs` brings the function that makes its job, `steps` takes its steps.
 
+    `share` is what it may hold at once (`base.memory`).
     `parent_ends` are the parent's ends of pipes, which a forked process inherits: closed, lest they stay open.
     """
     for end in parent_ends:
         end.close()
+    hold(share)
     _leave_signals_to_parent()
     sender = _Sender(steps)
     job: Job[object] | None = None
@@ -150,6 +155,7 @@ class _Sender:
         self._connection = connection
         self._waiting: SimpleQueue[bytes | None] = SimpleQueue()
         self._size = 0
+        self._limit = sized(_MAX_WAITING, _LEAST_WAITING)
         self._is_broken = False
         self._is_stopped = False
         self._is_putting = False
@@ -185,7 +191,7 @@ class _Sender:
     def _put(self, message: object) -> None:
         data = pickle.dumps(message, _PROTOCOL)
         with self._room:
-            self._room.wait_for(lambda: self._size < _MAX_WAITING)
+            self._room.wait_for(lambda: self._size < self._limit)
             self._size += len(data)
         if self._is_broken:
             raise BrokenPipeError

@@ -57,7 +57,7 @@ class _Entry:
     mapped: MappedFile | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _LoadedFiles:
     files: tuple[MappedFile, ...]
     deleted: tuple[Path, ...]
@@ -75,7 +75,8 @@ def load(snapshot: Snapshot, rules: RecoveryRules) -> Loaded:
     deleted = list(log_files.deleted)
     for queue, loaded in _load_queues(snapshot, rules):
         refuses = refuses or _kind_refusal(queue, snapshot.topics, rules)
-        queues.append((queue, replace(queue, files=MappedFiles(loaded.files))))
+        is_whole = loaded.files is queue.files.files
+        queues.append((queue, queue if is_whole else replace(queue, files=MappedFiles(loaded.files))))
         deleted += loaded.deleted
         refuses = refuses or loaded.refuses
     refuses = refuses or _directory_refusal(store) or _index_refusal(store, rules) or _timer_refusal(store, rules)
@@ -124,6 +125,8 @@ def _usual_size(queues: Sequence[Queue], kind: Kind) -> int:
 
 def _load_files(store: Store, listed: MappedFiles, size: int, rules: RecoveryRules) -> _LoadedFiles:
     """`MappedFileQueue#load`: the files in name order up to the first obstacle."""
+    if size and not listed.strays and all(file.size == size for file in listed.files):
+        return _LoadedFiles(listed.files, (), None)
     files: list[MappedFile] = []
     entries = sorted(_entries(listed), key=lambda entry: entry.path.name)
     for index, entry in enumerate(entries):

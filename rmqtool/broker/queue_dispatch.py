@@ -17,7 +17,7 @@ from rmqtool.broker.dispatched_units import QueueName, QueueUnits
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.file_walk import FileWalk, FileWalker
 from rmqtool.broker.queue_recovery import RecoveredQueue
-from rmqtool.broker.queue_simulation import SimulatedQueue
+from rmqtool.broker.queue_simulation import SimulatedQueue, max_physical, wrote
 from rmqtool.broker.record_parser import parse_at
 from rmqtool.formats.message import (
     BODY_SIZE_WIDTH,
@@ -48,40 +48,78 @@ class QueueSizes:
         return self.batch if kind == "batch" else self.simple
 
 
+QueueKey = tuple[Kind, str, int]
+"""Kind, topic and queue id."""
+
+
 @dataclass
 class Queues:
-    """All queues of a store while a start changes them; those that it creates are added."""
+    """All queues of a store while a start changes them; those that it creates are added.
+
+    Most starts change few of many queues: only these are simulated, the others stay as their own recovery left them.
+    """
 
     rules: RecoveryRules
     sizes: QueueSizes
     log_end: int
     reading: ReadPolicy = UNLIMITED
-    states: dict[tuple[Kind, str, int], SimulatedQueue] = field(default_factory=dict)
+    recovered: dict[QueueKey, RecoveredQueue] = field(default_factory=dict)
+    states: dict[QueueKey, SimulatedQueue] = field(default_factory=dict)
 
     def load(self, recovered_queues: Iterable[RecoveredQueue]) -> None:
         """Add the queues as their own recovery left them."""
-        for recovered in recovered_queues:
-            queue = recovered.queue
-            key = (queue.kind, queue.topic, queue.queue_id)
-            self.states[key] = SimulatedQueue(
-                recovered, self.rules, self.sizes.of(queue.kind), self.log_end, self.reading
-            )
+        for each in recovered_queues:
+            self.recovered[each.queue.kind, each.queue.topic, each.queue.queue_id] = each
 
     def __iter__(self) -> Iterator[SimulatedQueue]:
+        """All of them, simulated."""
+        for key in self.recovered:
+            self.state(key)
         return iter(self.states.values())
+
+    def touched(self) -> Iterator[QueueKey]:
+        """Those that are simulated, and those of which their own recovery deletes files."""
+        yield from self.states
+        yield from (key for key, each in self.recovered.items() if each.deleted and key not in self.states)
+
+    def truncate(self, physical_offset: int) -> None:
+        """Cut all of them at the end of the log; those that end before it stay."""
+        for key, each in self.recovered.items():
+            if not wrote(each) or each.highest >= physical_offset:
+                self.state(key)
+        for state in self.states.values():
+            state.truncate(physical_offset)
+
+    def ending_at_file(self) -> Iterator[SimulatedQueue]:
+        """Those whose last file holds no unit, although they do not begin with it."""
+        for key, each in self.recovered.items():
+            if each.files and not wrote(each):
+                self.state(key)
+        yield from (state for state in self.states.values() if state.ends_at_file)
+
+    @property
+    def topics(self) -> set[str]:
+        """The topics of all of them."""
+        return {topic for _, topic, _ in (*self.recovered, *self.states)}
 
     @property
     def max_physical(self) -> int:
         """`getMaxPhyOffsetInConsumeQueue`: the greatest of all queues."""
-        return max((state.max_physical for state in self), default=-1)
+        untouched = (each for key, each in self.recovered.items() if key not in self.states)
+        ends = (max_physical(each.last, each.queue.kind, self.rules) for each in untouched)
+        return max((*ends, *(state.max_physical for state in self.states.values())), default=-1)
 
     def of(self, kind: Kind, name: QueueName) -> SimulatedQueue:
         """The queue of a name, which is created when it does not exist."""
-        key = (kind, name.topic, name.queue_id)
+        return self.state((kind, name.topic, name.queue_id))
+
+    def state(self, key: QueueKey) -> SimulatedQueue:
+        """The same by its key."""
         if key not in self.states:
-            queue = Queue(name.topic, name.queue_id, kind, MappedFiles())
-            empty = RecoveredQueue(queue, (), (), 0, None, -1)
-            self.states[key] = SimulatedQueue(empty, self.rules, self.sizes.of(kind), self.log_end, self.reading)
+            kind, topic, queue_id = key
+            queue = Queue(topic, queue_id, kind, MappedFiles())
+            start = self.recovered.get(key) or RecoveredQueue(queue, (), (), 0, None, -1)
+            self.states[key] = SimulatedQueue(start, self.rules, self.sizes.of(kind), self.log_end, self.reading)
         return self.states[key]
 
 

@@ -11,25 +11,30 @@ from rmqtool.base.open_files import OpenFiles
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.unit_files import RECOVERED_FILES, UnitFiles, count_leading, open_units
 
-_FIRST_PIECE_UNITS = 1 << 8  # most files are written at their head only
+_FIRST_PIECE_UNITS = 200  # less than a page: most files are written at their head only
 _PIECE_UNITS = 1 << 15
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RecoveredQueue:
     """A queue after its own recovery.
 
-    `files` are kept, `deleted` lie behind the end; `written` counts the units in the last kept file. `last` is the last
-    written unit, None when the last three files hold none; `highest` is the greatest physical offset in the last kept
-    file, -1 without a unit.
+    `files` are kept, `deleted` lie behind the end; `written` counts the units in the last kept file. `last_unit` is the
+    last written unit as stored, None when the last three files hold none; `highest` is the greatest physical offset in
+    the last kept file, -1 without a unit.
     """
 
     queue: Queue
     files: tuple[MappedFile, ...]
     deleted: tuple[MappedFile, ...]
     written: int
-    last: np.void | None
+    last_unit: bytes | None
     highest: int
+
+    @property
+    def last(self) -> np.void | None:
+        """The last written unit by its fields."""
+        return None if self.last_unit is None else self.queue.format.decode(self.last_unit)[0]
 
     @property
     def file_units(self) -> int:
@@ -52,7 +57,7 @@ def recover_queue(queue: Queue, open_files: OpenFiles | None = None) -> Recovere
             file_index += 1
 
 
-def _written_units(files: UnitFiles, mapped: MappedFile) -> tuple[int, np.void | None, int]:
+def _written_units(files: UnitFiles, mapped: MappedFile) -> tuple[int, bytes | None, int]:
     """Count of the units before the first that is not written, the last of them, and their greatest physical offset.
 
     All are read, not searched as in `UnitFiles.recovered_end`: any of them may point farthest, or not be written.
@@ -62,7 +67,7 @@ def _written_units(files: UnitFiles, mapped: MappedFile) -> tuple[int, np.void |
         units = files.units_in(mapped, written, piece)
         count = count_leading(files.is_written(units))
         if count:
-            last = units[count - 1].copy()
+            last = units[count - 1].tobytes()
             highest = max(highest, int(units["physical_offset"][:count].max()))
         written += count
         if count < piece:

@@ -53,7 +53,7 @@ class SimulatedQueue:
         self._reading = reading
         self._file_size = file_size
         self._files = [_File(mapped.start_offset, mapped) for mapped in start.files]
-        self._wrote = _wrote(start)
+        self._wrote = wrote(start)
         self._highest = start.highest
         self._log_end = log_end
         self._first_appended: int | None = None  # position
@@ -292,8 +292,11 @@ class SimulatedQueue:
         self._wrote = self._file_size if self._files else 0
 
 
-def _wrote(recovered: RecoveredQueue) -> int:
-    """`MappedFileQueue#truncateDirtyFiles` counts from multiples of the file size, not from the file's own base."""
+def wrote(recovered: RecoveredQueue) -> int:
+    """Bytes written in the last file; a cut counts from multiples of the file size, not from the file's own base.
+
+    `MappedFileQueue#truncateDirtyFiles`.
+    """
     if not recovered.files:
         return 0
     last, written = recovered.files[-1], recovered.written * recovered.queue.unit_size

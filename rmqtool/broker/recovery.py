@@ -23,7 +23,7 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.load import Loaded, load, loaded_index_files
 from rmqtool.broker.log_walk import LogEnd, LogWalks, end_of, readable_behind
 from rmqtool.broker.prediction import Mode, QueueChange, ScanFrom, StartPrediction
-from rmqtool.broker.queue_dispatch import Dispatching, Queues, QueueSizes
+from rmqtool.broker.queue_dispatch import Dispatching, QueueKey, Queues, QueueSizes
 from rmqtool.broker.queue_recovery import RecoveredQueue, recover_queue
 from rmqtool.broker.queue_simulation import SimulatedQueue, max_physical
 from rmqtool.broker.rocksdb_recovery import RocksDbRecovery
@@ -119,21 +119,20 @@ class Recovery:
         """The files that are loaded before the recovery."""
         return load(self.snapshot, self.rules)
 
-    @cached_property
-    def recovered_queues(self) -> list[tuple[Queue, RecoveredQueue]]:
+    def recovered_queues(self) -> Iterator[tuple[Queue, RecoveredQueue]]:
         """Pairs of each queue on disk, and after its own recovery."""
         with closing(OpenFiles(self._reading)) as open_files:
-            for _, loaded in self.loaded.queues:
+            for queue, loaded in self.loaded.queues:
                 if loaded not in self._known:
                     self._known[loaded] = recover_queue(loaded, open_files)
-        return [(queue, self._known[loaded]) for queue, loaded in self.loaded.queues]
+                yield queue, self._known[loaded]
 
     @cached_property
     def max_physical(self) -> int:
         """`getMaxPhyOffsetInConsumeQueue` before the log is scanned."""
         if self.in_rocksdb:
             return self.in_rocksdb.dispatched_end
-        ends = (max_physical(each.last, each.queue.kind, self.rules) for _, each in self.recovered_queues)
+        ends = (max_physical(each.last, each.queue.kind, self.rules) for _, each in self.recovered_queues())
         return max(ends, default=-1)
 
     @cached_property
@@ -157,7 +156,7 @@ class Recovery:
     def _queues(self, log_end: int = MAX_OFFSET) -> Queues:
         sizes = QueueSizes(self.loaded.queue_file_size, self.loaded.batch_queue_file_size)
         queues = Queues(self.rules, sizes, log_end, self._reading)
-        queues.load(recovered for _, recovered in self.recovered_queues)
+        queues.load(recovered for _, recovered in self.recovered_queues())
         return queues
 
     def _cut_behind(self, first: int, end: LogEnd) -> LogCut:
@@ -217,8 +216,7 @@ class Recovery:
         before = queues.max_physical
         self._dispatch(queues, cut, outline.mode, before)
         if (queues.max_physical if self.rules.recounts_before_cut else before) >= cut.end.offset:
-            for state in queues:
-                state.truncate(cut.end.offset)
+            queues.truncate(cut.end.offset)
         refuses = _min_offset_refusal(queues) if self.rules.reads_last_unit_first else None
         if refuses:
             return replace(outline, scan_from=self._scan_from(cut), refuses=refuses)
@@ -269,7 +267,7 @@ class Recovery:
         self._dispatching(queues, above).run(scanned, cut.end.offset)
 
     def _dispatching(self, queues: Queues, above: int | None) -> Dispatching:
-        has_light_queues = any(state.queue.topic.startswith(LMQ_PREFIX) for state in queues)
+        has_light_queues = any(topic.startswith(LMQ_PREFIX) for topic in queues.topics)
         conf, delays = self.snapshot.store.conf, self.snapshot.delay_levels
         rules = DispatchRules.of(self.rules.version, conf, delays, has_light_queues=has_light_queues)
         return Dispatching(queues, rules, self.snapshot.topics, above)
@@ -282,12 +280,13 @@ class Recovery:
         self, log: list[MappedFile] | tuple[MappedFile, ...], queues: Queues, mode: Mode, checkpoint: Checkpoint
     ) -> list[str]:
         root = self.snapshot.store.root
+        states = [queues.state(key) for key in [*queues.touched()]]
         made = {
             root / state.queue.format.directory / state.queue.topic / str(state.queue.queue_id) / name
-            for state in queues
+            for state in states
             for name in state.made
         }
-        paths = [*self.loaded.deleted, *(path for state in queues for path in state.deleted)]
+        paths = [*self.loaded.deleted, *(path for state in states for path in state.deleted)]
         paths = [path for path in paths if path not in made]
         paths += [file.path for file in log]
         if mode == "abnormal":
@@ -298,10 +297,14 @@ class Recovery:
 
     def _changes(self, queues: Queues, log_min_offset: int) -> Iterator[QueueChange]:
         """The queues that the start changes."""
-        known = {(queue.kind, queue.topic, queue.queue_id): queue for queue, _ in self.recovered_queues}
         min_before = self.snapshot.log_min_offset
-        for key in sorted(queues.states, key=lambda key: (key[1], key[2], key[0])):
-            state, queue = queues.states[key], known.get(key)
+        known: dict[QueueKey, Queue | None] = dict.fromkeys(queues.touched())
+        for stored, recovered in self.recovered_queues():
+            key = (stored.kind, stored.topic, stored.queue_id)
+            if key in known or log_min_offset != min_before or stored.files != recovered.queue.files:
+                known[key] = stored
+        for key in sorted(known, key=lambda key: (key[1], key[2], key[0])):
+            state, queue = queues.state(key), known[key]
             is_whole = queue is not None and queue.files == state.queue.files
             if is_whole and not state.is_changed and log_min_offset == min_before:
                 continue
@@ -332,8 +335,8 @@ def _moves(change: QueueChange) -> bool:
 
 def _min_offset_refusal(queues: Queues) -> str | None:
     """`ConsumeQueue#correctMinOffset` reads the last unit of the last file, and fails when that holds none."""
-    for state in queues:
-        if state.kind == "simple" and state.ends_at_file:
+    for state in queues.ending_at_file():
+        if state.kind == "simple":
             queue = state.queue
             directory = f"{CONSUME_QUEUE}/{queue.topic}/{queue.queue_id}"
             return (

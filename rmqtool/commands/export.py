@@ -14,6 +14,7 @@ from rmqtool.commands.decoder_options import decoder_option, note_failures
 from rmqtool.commands.export_engines import export_engine, is_local, patience_for
 from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
+from rmqtool.commands.memory_option import memory_option, within_memory
 from rmqtool.commands.options import global_options, jobs_option, size_of_at_least, spark_options, store_options
 from rmqtool.commands.redact_options import redact_options
 from rmqtool.commands.store_path import StorePath
@@ -32,6 +33,7 @@ _EPILOG = examples_and_statuses(
         "rmqtool export /data/rocketmq/store --output /lake/all --mode incremental",
         "rmqtool export /data/rocketmq/store --check /lake/all",
         "rmqtool export /data/rocketmq/store --output /lake/day --from -1d -j 2",
+        "rmqtool export /data/rocketmq/store --output /lake/small --memory 512MiB",
         "rmqtool export /data/rocketmq/store -o /lake/csv --format csv --from yesterday",
         "rmqtool export '/brokers/*/store' --output /lake/b --master yarn",
         "rmqtool export s3://backups/store --output s3://lake/all --table delta",
@@ -145,6 +147,7 @@ def _choices(*allowed: str) -> Any:
 )
 @spark_options
 @jobs_option(default=None)
+@memory_option
 @click.option(
     "--split-size",
     default="128MiB",
@@ -304,7 +307,7 @@ def _export_options(options: dict[str, Any], *, with_store: bool) -> ExportOptio
 
 def _check(style: Style, given: Sequence[str], path: Path, options: dict[str, Any]) -> Exit:
     from rmqtool.export.check import Given, check_files, check_split, check_sums, plan_check
-    from rmqtool.export.local import run_local, usable_cores
+    from rmqtool.export.local import EXPORT_NEED, run_local, usable_cores
     from rmqtool.export.output import read_manifest
     from rmqtool.export.plan import names_in
     from rmqtool.show.export_text import show_check
@@ -314,14 +317,15 @@ def _check(style: Style, given: Sequence[str], path: Path, options: dict[str, An
     manifest = read_manifest(path)
     if manifest is None:
         raise UnreadableError("no export is here: it has no _manifest.json", file=path)
-    jobs, limit = options["jobs"] or usable_cores(), options["limit_rate"]
-    rate = None if limit is None else limit.bytes_per_second // jobs
+    limit = options["limit_rate"]
     opened = open_stores(given, options["broker_conf"], names_in(manifest))
-    plan = plan_check(path, manifest, opened, rate, Given(options["redaction"], options["decoder"]))
-    with byte_progress("comparing", plan.size, style=style) as progress:
-        results: list[CheckResult] = run_local(
-            check_split, plan.tasks, jobs, progress.update, patience=patience_for(options["decoder"])
-        )
+    with within_memory(style, options["memory"], options["jobs"] or usable_cores(), EXPORT_NEED) as jobs:
+        rate = None if limit is None else limit.bytes_per_second // jobs
+        plan = plan_check(path, manifest, opened, rate, Given(options["redaction"], options["decoder"]))
+        with byte_progress("comparing", plan.size, style=style) as progress:
+            results: list[CheckResult] = run_local(
+                check_split, plan.tasks, jobs, progress.update, patience=patience_for(options["decoder"])
+            )
     findings = [*check_files(path, manifest, results), *(finding for result in results for finding in result.findings)]
     findings += check_sums(manifest, plan, results)
     status = Exit.FINDINGS if findings else Exit.OK

@@ -11,6 +11,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.base.byte_size import byte_size
+from rmqtool.base.errors import UsageError
+from rmqtool.commands.memory_option import within_memory
 from rmqtool.show.output import Style, note
 
 if TYPE_CHECKING:
@@ -31,8 +33,13 @@ def export_engine(
 ) -> Iterator[Callable[[ExportPlan], list[SplitResult]]]:
     """The function that writes the splits of a plan, of logs of `size` bytes; Spark starts in the background."""
     if is_local(style, options, size):
-        yield lambda plan: _run_local(style, plan, options)
+        from rmqtool.export.local import EXPORT_NEED, usable_cores
+
+        with within_memory(style, options["memory"], options["jobs"] or usable_cores(), EXPORT_NEED) as jobs:
+            yield lambda plan: _run_local(style, plan, options, jobs)
         return
+    if options["memory"] is not None:
+        raise UsageError("--memory is for --engine local: Spark has spark.executor.memory and others")
     from rmqtool.spark.session import starting_spark
 
     with starting_spark(options["master"], options["conf"]) as start:
@@ -49,19 +56,18 @@ def is_local(style: Style, options: dict[str, Any], size: int) -> bool:
         return False
     if not (find_spec("pyspark") and ("JAVA_HOME" in os.environ or shutil.which("java"))):
         return True
-    is_local = bool(options["jobs"]) or size < _SMALL
+    is_local = bool(options["jobs"] or options["memory"]) or size < _SMALL
     if not style.quiet:
         other = "spark" if is_local else "local"
         note(f"{byte_size(size)} of log: {'without ' if is_local else 'with '}Spark (--engine {other} to change that)")
     return is_local
 
 
-def _run_local(style: Style, plan: ExportPlan, options: dict[str, Any]) -> list[SplitResult]:
-    from rmqtool.export.local import run_local, usable_cores
+def _run_local(style: Style, plan: ExportPlan, options: dict[str, Any], jobs: int) -> list[SplitResult]:
+    from rmqtool.export.local import run_local
     from rmqtool.export.write import write_split
     from rmqtool.show.progress import byte_progress
 
-    jobs = options["jobs"] or usable_cores()
     with byte_progress("exporting", plan.size, style=style) as progress:
         tasks = _limited(plan.tasks, options["limit_rate"], jobs)
         return run_local(write_split, tasks, jobs, progress.update, patience=patience_for(options["decoder"]))

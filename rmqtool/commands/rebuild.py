@@ -14,6 +14,7 @@ import click
 from rmqtool.base.errors import Exit
 from rmqtool.base.shell import join, quote
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
+from rmqtool.commands.memory_option import within_memory
 from rmqtool.commands.only_damaged import select_damaged
 from rmqtool.commands.rebuild_request import RebuildRequest, command_line, rebuild_options
 from rmqtool.commands.verifying import recorded_options, repeated_options
@@ -54,6 +55,7 @@ _STATUSES = {
         (
             "rmqtool rebuild-cq /data/rocketmq/store --dry-run",
             "rmqtool rebuild-cq /data/rocketmq/store --topic orders --dry-run",
+            "rmqtool rebuild-cq /data/rocketmq/store -j 2 --memory 256MiB --dry-run",
             "rmqtool rebuild-cq /data/rocketmq/store --output /data/rocketmq/store-new",
             "rmqtool rebuild-cq /data/rocketmq/store --to files --dry-run",
         ),
@@ -104,9 +106,16 @@ def rebuild_index(style: Style, /, **given: Any) -> Exit:
 
 
 def _rebuild(style: Style, command: str, part: Part, given: dict[str, Any]) -> Exit:
-    from rmqtool.store.snapshot import Snapshot
+    from rmqtool.rebuild.workers import REBUILD_NEED
 
     style.store = str(given["path"])
+    with within_memory(style, given["memory"], given["jobs"], REBUILD_NEED[part]) as given["jobs"]:
+        return _rebuild_within(style, command, part, given)
+
+
+def _rebuild_within(style: Style, command: str, part: Part, given: dict[str, Any]) -> Exit:
+    from rmqtool.store.snapshot import Snapshot
+
     request = RebuildRequest(command, part, **given)
     named = Snapshot(request.store, request.options.version, request.limit_rate)
     only_reads = bool(request.output or request.only_shows)

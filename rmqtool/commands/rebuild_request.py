@@ -11,6 +11,7 @@ import click
 from rmqtool.base.errors import UsageError
 from rmqtool.base.shell import quote
 from rmqtool.commands.filter_options import filter_options
+from rmqtool.commands.memory_option import memory_option
 from rmqtool.commands.options import F, global_options, jobs_option, store_options
 from rmqtool.commands.store_path import StorePath
 from rmqtool.commands.writing import dry_run_option, older_release_option, saved_plan_options, yes_option
@@ -44,6 +45,7 @@ def rebuild_options(command: F) -> F:
             dry_run_option,
             saved_plan_options,
             jobs_option(),
+            memory_option,
         )
     ):  # fmt: skip
         command = option(command)
@@ -74,6 +76,7 @@ class RebuildRequest:
     broker_version: Version | None
     broker_conf: BrokerConf
     limit_rate: RateLimit | None
+    memory: int | None
     to: Target | None = None
     store: Store = field(init=False)
     options: RebuildOptions = field(init=False)
@@ -143,6 +146,7 @@ def command_line(request: RebuildRequest, *more: str) -> str:
         words += ["--append-order"] if request.options.order == "broker" else []
         words += ["--to", request.options.target] if request.options.target else []
     words += ["--jobs", str(request.options.jobs)] if request.options.jobs > 1 else []
+    words += ["--memory", str(request.memory)] if request.memory is not None else []
     words += ["--broker-version", str(request.options.version)] if request.options.version else []
     words += ["--broker-conf", request.store.conf.path] if request.store.conf.path else []
     return " ".join(map(quote, words))

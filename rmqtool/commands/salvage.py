@@ -133,9 +133,6 @@ def salvage(style: Style, /, **given: Any) -> Exit:
     if main and main.dledger_directory:
         as_ordinary(main)  # raises where its queues cannot be made
     plan = _plan(style, request, stores)
-    for store in stores if plan.is_empty else ():
-        if not store.commit_log().files:
-            note(f"{store.root} has no log file: where storePathCommitLog is set, name the file with --broker-conf")
     carried = find_carried(stores, main, only_config=selection is not None)
     choice = _choose(style, plan, stores, selection, request.limit_rate) if selection and not plan.is_empty else None
     found = Salvaged(plan, carried, choice=choice)

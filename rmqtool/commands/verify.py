@@ -18,6 +18,7 @@ from rmqtool.base.visible import visible
 from rmqtool.commands.completion import codes, complete_from
 from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
+from rmqtool.commands.memory_option import memory_option, within_memory
 from rmqtool.commands.options import global_options, jobs_option, spark_options, store_options
 from rmqtool.commands.store_path import StorePath
 from rmqtool.commands.verifying import repeated_options, run_verification
@@ -43,6 +44,7 @@ _EPILOG = examples_and_statuses(
         "rmqtool verify /data/rocketmq/store",
         "rmqtool verify /data/rocketmq/store --broker-version 5.3",
         "rmqtool verify /data/rocketmq/store -j 4 --fast --only consumequeue",
+        "rmqtool verify /data/rocketmq/store -j 4 --memory 256MiB",
         "rmqtool verify /data/rocketmq/store --format junit | tee verify.xml",
         "rmqtool verify /data/rocketmq/store --time-limit 1h --resume verify.progress",
         "rmqtool verify /data/rocketmq/store --json | jq .result.verdict",
@@ -122,6 +124,7 @@ def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
 )
 @filter_options("topic", "exclude-topic")
 @jobs_option()
+@memory_option
 @click.option(
     "--time-limit",
     callback=_duration,
@@ -168,6 +171,7 @@ def verify(
     only: tuple[str, ...],
     skip: tuple[str, ...],
     max_examples: int,
+    memory: int | None,
     jobs: int,
     time_limit: float | None,
     sample: float | None,
@@ -195,12 +199,16 @@ def verify(
     from rmqtool.verify.outcome import outcome_of
     from rmqtool.verify.request import VerifyRequest
     from rmqtool.verify.verification import Verification
+    from rmqtool.verify.workers import VERIFY_NEED
 
     style.store = str(path)
     spark = {"master": master, "conf": conf}
     if style.json and form != "text":
         raise UsageError(f"--format {form} does not go with --json")
     with ExitStack() as stack:
+        if memory is not None and engine == "spark":
+            raise UsageError("--memory is for --engine local: Spark has spark.driver.memory and others")
+        jobs = stack.enter_context(within_memory(style, memory, jobs, VERIFY_NEED))
         pool = _pool(stack, path, jobs, engine, limit_rate, spark)  # before a progress bar, which has a thread
         path = path.absolute() if engine == "spark" else path  # workers have directories of their own
         request = VerifyRequest(

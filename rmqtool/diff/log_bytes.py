@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import InputFile, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile, file_at
 from rmqtool.base.open_files import OpenFiles
+from rmqtool.base.paths import Place
 from rmqtool.base.recent_reads import RecentFile, RecentReads
 from rmqtool.diff.side import Side
 
@@ -57,7 +57,7 @@ class _RecentFiles(OpenFiles):
         super().__init__(reading)
         self._recent = recent
 
-    def opened(self, path: Path) -> InputFile:
+    def opened(self, path: Place) -> InputFile:
         """A file, opened."""
         return RecentFile(path, self._reading, self._recent)
 

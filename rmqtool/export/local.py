@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Generic, TypeVar
 
+from rmqtool.base.memory import MemoryNeed
 from rmqtool.base.parallel import MAX_PARTS, WorkerPool
 from rmqtool.base.worker import Job
 from rmqtool.store.splits import HasSplit
 
+EXPORT_NEED = MemoryNeed(least=220, usual=290, further_least=105, further_usual=170)
 _WORTH_A_PROCESS = 32 << 20  # less is written before a process has started, bytes
 
 T = TypeVar("T", bound=HasSplit)

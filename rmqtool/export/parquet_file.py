@@ -7,12 +7,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rmqtool.base.memory import sized
 from rmqtool.export.file_sink import new_sink
 from rmqtool.export.options import ExportOptions
 from rmqtool.export.sink import abandon, output_errors
 
 ROW_GROUP_BYTES = 64 << 20
-"""A row group is written when its columns reach this in memory, bytes."""
+"""A row group is written when its columns reach this in memory, bytes; earlier where memory is limited."""
+
+_LEAST_ROW_GROUP = 8 << 20
 
 _VALUES_AT_ONCE = 1 << 16  # Arrow's 1024 cost calls
 _DICTIONARY = ("topic", "tags", "born_host", "store_host", "transaction", "compression", "queue_id", "store",
@@ -34,6 +37,7 @@ class ParquetFile:
         self.rows = 0
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
+        self._limit = sized(ROW_GROUP_BYTES, _LEAST_ROW_GROUP)
         self._schema = schema
         with output_errors(path):
             self._sink = new_sink(path)
@@ -54,7 +58,7 @@ class ParquetFile:
         self._batches.append(batch)
         self._bytes += batch.nbytes
         self.rows += batch.num_rows
-        if self._bytes >= ROW_GROUP_BYTES:
+        if self._bytes >= self._limit:
             self._flush()
 
     def close(self) -> tuple[int, int]:

@@ -14,9 +14,11 @@ import pyarrow.parquet as pq
 from zlib_ng import zlib_ng
 
 from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.memory import sized
 
 _READ_AT_ONCE = 1 << 20
 _PARTITIONED_BYTES = 128 << 20  # of all partitions together: what a split of usual size has, so each is one file
+_LEAST_PARTITIONED = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class PartitionedRows:
     @property
     def is_full(self) -> bool:
         """Whether it is time to write them."""
-        return self._bytes >= _PARTITIONED_BYTES
+        return self._bytes >= sized(_PARTITIONED_BYTES, _LEAST_PARTITIONED)
 
     def add(self, directory: str, batch: pa.RecordBatch, first: int, last: int) -> None:
         """Add rows of a partition, whose physical offsets go from `first` to `last`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from rmqtool.base.errors import UnreadableError, UnsupportedError, WrongKindError
@@ -136,7 +136,7 @@ def _location(path: Path, named: Named, *, is_directory: bool, conf: BrokerConf)
         if not any(group.files for group in groups) and not _may_be_empty(path, named):
             raise WrongKindError(f"nothing of {name_of(named.kind)} is in this directory", file=path)
         return Location(named.kind, named.root, path, groups)
-    file = replace(_any_file(path), header_size=_header_size(named))
+    file = _any_file(path).with_header(_header_size(named))
     return Location(named.kind, named.root, path, (FileGroup((file,), named.topic, named.queue_id),))
 
 

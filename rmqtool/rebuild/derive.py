@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.limits import memory_is_short
+from rmqtool.base.memory import sized
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits
 from rmqtool.rebuild.batch_placement import BatchQueues
 from rmqtool.rebuild.existing import ExistingQueues
@@ -30,8 +30,9 @@ from rmqtool.scan.events import Blank, Damage
 from rmqtool.store.consume_queues import Kind
 from rmqtool.store.index_files import Geometry
 
-_FEW_UNITS = 3 << (14 if memory_is_short() else 17)  # a batch this small stays in the processor's cache ...
-_MOST_UNITS = 1 << (17 if memory_is_short() else 20)  # ... and this large in memory
+_FEW_UNITS = 3 << 17  # a batch this small stays in the processor's cache ...
+_MOST_UNITS = 1 << 20  # ... and this large in memory
+_LEAST_SHARE = 8  # where memory is limited: at least an eighth of these
 _UNITS_PER_QUEUE = 512  # fewer at a time, and opening files takes longer than filling them
 
 
@@ -53,6 +54,10 @@ class BatchTopicFoundError(Exception):
     def __init__(self, topics: frozenset[str]) -> None:
         super().__init__()
         self.topics = topics
+
+
+def _share_of(units: int) -> int:
+    return sized(units, units // _LEAST_SHARE)
 
 
 class Derivation:
@@ -146,13 +151,13 @@ class Derivation:
         if units is not None and self.simple:
             rows = self._taken(units.queues)
             self._held.add(units if rows is None else units.rows(rows))
-            limit = min(_UNITS_PER_QUEUE * len(self.queues), _MOST_UNITS)
-            if self._held.count >= max(_FEW_UNITS, limit):
+            limit = min(_UNITS_PER_QUEUE * len(self.queues), _share_of(_MOST_UNITS))
+            if self._held.count >= max(_share_of(_FEW_UNITS), limit):
                 self.simple.add(self._held.drain())
         if batch_units is not None and self.batch:
             rows = self._taken(batch_units.queues)
             self._held_batches.append(batch_units if rows is None else batch_units[rows])
-            if sum(map(len, self._held_batches)) >= _FEW_UNITS:
+            if sum(map(len, self._held_batches)) >= _share_of(_FEW_UNITS):
                 self._flush_batches()
 
     def _flush_batches(self) -> None:

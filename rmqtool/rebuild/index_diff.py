@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.files import InputFile
-from rmqtool.base.limits import memory_is_short
+from rmqtool.base.memory import sized
 from rmqtool.broker.index_keys import IndexKeys
 from rmqtool.formats.index_file import (
     SLOT_DTYPE,
@@ -26,7 +26,8 @@ from rmqtool.formats.index_file import (
 from rmqtool.rebuild.index_builder import MAX_SECONDS, link, seconds_between
 from rmqtool.store.index_files import Geometry, IndexFile
 
-_UNITS_AT_ONCE = 1 << (13 if memory_is_short() else 16)
+_UNITS_AT_ONCE = 1 << 16
+_LEAST_AT_ONCE = 1 << 13
 _SLOTS_AT_ONCE = 1 << 18
 
 
@@ -120,8 +121,9 @@ def _blocks(files: Sequence[IndexFile], geometry: Geometry) -> Generator[_Units,
             continue
         slots = np.zeros(geometry.slots, dtype=np.int32)
         with InputFile(index_file.path) as file:
-            for first in range(1, index_file.keys + 1, _UNITS_AT_ONCE):
-                count = min(_UNITS_AT_ONCE, index_file.keys + 1 - first)
+            at_once = sized(_UNITS_AT_ONCE, _LEAST_AT_ONCE)
+            for first in range(1, index_file.keys + 1, at_once):
+                count = min(at_once, index_file.keys + 1 - first)
                 units = decode_units(file.read(unit_position(geometry.slots, first), count * UNIT_SIZE))
                 _check_links(units, slots, first, count)
                 _check_ends(index_file, units, first)

@@ -13,13 +13,19 @@ from functools import partial
 import numpy as np
 
 from rmqtool.base.files import RateLimit
-from rmqtool.base.limits import memory_is_short
+from rmqtool.base.memory import MemoryNeed, sized
 from rmqtool.base.parallel import WorkerPool
 from rmqtool.base.worker import Job
 from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.rebuild.options import Part
 from rmqtool.rebuild.run_result import Item, RunReader, RunResult, RunTask
 
-_MAX_AHEAD = (8 if memory_is_short() else 128) << 20  # bytes of the log whose results wait for their turn
+REBUILD_NEED: dict[Part, MemoryNeed] = {
+    "queues": MemoryNeed(least=145, usual=185, further_least=30, further_usual=60),
+    "index": MemoryNeed(least=180, usual=195, further_least=30, further_usual=60),
+}
+_MAX_AHEAD = 128 << 20  # bytes of the log whose results wait for their turn
+_LEAST_AHEAD = 8 << 20
 
 
 class PartsDoNotMeetError(Exception):
@@ -108,7 +114,7 @@ def _of_processes(task: RunTask, numbers: PassNumbers, parts: Sequence[tuple[int
     end = None
     with WorkerPool[tuple[Item, list[QueueName]]](jobs - 1) as pool:
         pool.begin(make, range(len(parts)), make())
-        for step in pool.steps_in_order(_MAX_AHEAD):
+        for step in pool.steps_in_order(sized(_MAX_AHEAD, _LEAST_AHEAD)):
             if step.result is None:
                 continue
             item, queues = step.result

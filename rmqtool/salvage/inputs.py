@@ -12,6 +12,7 @@ from pathlib import Path
 from rmqtool.base.errors import RmqtoolError, UnreadableError, UsageError
 from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
 from rmqtool.base.open_files import OpenFiles
+from rmqtool.base.paths import Place
 from rmqtool.base.tolerant import ReadErrors
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE, LOG_FILE_SIZE
@@ -123,15 +124,15 @@ class SalvagedFiles(OpenFiles):
         super().__init__(reading)
         self.unread: defaultdict[Path, set[int]] = defaultdict(set)
 
-    def opened(self, path: Path) -> InputFile:
+    def opened(self, path: Place) -> InputFile:
         """A file, opened."""
-        return SalvagedFile(path, self.unread[path], self._reading)
+        return SalvagedFile(path, self.unread[Path(path)], self._reading)
 
 
 class SalvagedFile(InputFile):
     """A file of a failing disk: pages that cannot be read are zeros, and their positions go to `unread`, bytes."""
 
-    def __init__(self, path: Path, unread: set[int], reading: ReadPolicy = UNLIMITED) -> None:
+    def __init__(self, path: Place, unread: set[int], reading: ReadPolicy = UNLIMITED) -> None:
         super().__init__(path, reading)
         self._unread = unread
 

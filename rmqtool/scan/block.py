@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 from numpy.typing import DTypeLike, NDArray
 
 from rmqtool.base.files import InputFile
-from rmqtool.base.limits import memory_is_short
+from rmqtool.base.memory import sized
 
 # Larger blocks miss the processor's cache, smaller ones cost calls; what a block needs around it grows with it.
-BLOCK_SIZE = (1 if memory_is_short() else 4) << 20
+BLOCK_SIZE = 4 << 20
+_LEAST_BLOCK = 1 << 20
 PADDING = 256  # readable zeros behind the data, wider than any field that is gathered
 _LITTLE_MORE = 32
 _USUAL_COUNT = 1 << 17  # slices of a block: its records' properties at most, nearly always
@@ -26,16 +27,21 @@ Positions = NDArray[np.intp]
 """Positions in a block's buffer, bytes."""
 
 
+def block_size() -> int:
+    """The bytes that a scan reads at once."""
+    return sized(BLOCK_SIZE, _LEAST_BLOCK)
+
+
 class Block:
     """A reused buffer: `length` bytes of the log from physical offset `start_offset`, then zeros.
 
     What is gathered is copied; nothing that outlives the next `fill` may refer to the buffer itself.
     """
 
-    def __init__(self, size: int = BLOCK_SIZE) -> None:
+    def __init__(self, size: int | None = None) -> None:
         self.start_offset = 0
         self.length = 0
-        self._allocate(size)
+        self._allocate(size or block_size())
 
     def _allocate(self, size: int) -> None:
         self.size = size

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from typing import cast
 
 import pyarrow as pa
 from isal import isal_zlib
 
+from rmqtool.base.memory import sized
 from rmqtool.formats.sys_flag import COMPRESSED, compression
 from rmqtool.scan.frames import RecordRun
 
@@ -15,8 +17,11 @@ MAX_BODY_SIZE = 64 << 20
 """Decompressed bodies above this are kept as stored, bytes: a client refuses to send more than 4 MiB."""
 
 BATCH_BODY_BYTES = 32 << 20
-"""A batch is cut when its decompressed bodies together reach this, bytes."""
+"""A batch is cut when its decompressed bodies together reach this, bytes; earlier where memory is limited."""
 
+_LEAST_SHARE = 8
+
+_FAST_ERROR = cast("type[Exception]", isal_zlib.error)
 _PIECE_SIZE = 1 << 20  # of a body that is read, bytes
 
 
@@ -45,7 +50,7 @@ def _inflate(body: bytes) -> bytes:
     fast = isal_zlib.decompressobj()
     try:
         plain = fast.decompress(body, MAX_BODY_SIZE + 1)
-    except isal_zlib.error:  # type: ignore[misc]  # its stub calls the class an exception
+    except _FAST_ERROR:
         return _inflate_by_zlib(body)
     return plain if fast.eof or len(plain) > MAX_BODY_SIZE else _inflate_by_zlib(body)
 
@@ -86,12 +91,12 @@ def with_plain_bodies(frames: RecordRun) -> Iterator[tuple[RecordRun, pa.BinaryA
     if not (flags & COMPRESSED).any():
         yield frames, stored
         return
-    start, total = 0, 0
+    start, total, limit = 0, 0, sized(BATCH_BODY_BYTES, BATCH_BODY_BYTES // _LEAST_SHARE)
     bodies: list[bytes] = []
     for row, (body, sys_flag) in enumerate(zip(stored.to_pylist(), flags.tolist(), strict=True), 1):
         bodies.append(_decompress_or_keep(body, sys_flag))
         total += len(bodies[-1])
-        if total >= BATCH_BODY_BYTES or row == len(frames):
+        if total >= limit or row == len(frames):
             yield frames[start:row], pa.array(bodies, pa.binary())
             start, total, bodies = row, 0, []
 

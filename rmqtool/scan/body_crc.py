@@ -13,7 +13,7 @@ from rmqtool.formats.crc import CRC_MASK
 from rmqtool.scan.block import Block, Positions
 from rmqtool.scan.frames import RecordRun
 
-_COPIED = 2 << 10  # up to this mean size a copy takes less time than a view of Python, bytes
+_COPIED = 640  # up to this mean size a copy takes less time than a view of Python, bytes
 _BATCH, _BATCH_SIZE = 512, 256 << 10  # bytes objects at a time, and bytes: they stay in the processor's cache
 _INLINE = 12  # Arrow keeps views up to this size inside the view itself
 

@@ -15,7 +15,7 @@ from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile, check_unchanged
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.scan.block import BLOCK_SIZE, Block
+from rmqtool.scan.block import Block, block_size
 from rmqtool.scan.chain import chain
 from rmqtool.scan.events import Blank, Damage, Reason
 from rmqtool.scan.frames import RecordRun, in_whole_entries, sound_prefix
@@ -54,7 +54,7 @@ def scan_files(
     `open_file` opens a file to be read by a policy.
     Raises UnreadableError.
     """
-    block, ends = Block(_MAX_BLOCKS * BLOCK_SIZE), _LogEnd(files, reading, open_file)
+    block, ends = Block(_MAX_BLOCKS * block_size()), _LogEnd(files, reading, open_file)
     previous_end = None
     for file_number, mapped in enumerate(files):
         if previous_end is not None and start <= previous_end < min(stop, mapped.start_offset):
@@ -114,7 +114,7 @@ class _FileScan:
         self._block = block
         self._block_position = 0
         self._block_end = 0  # nothing of this file is in the block yet
-        self._block_size = BLOCK_SIZE  # what is read next, bytes
+        self._usual_size = self._block_size = block_size()  # the second is what is read next, bytes
         self._max_records: int | None = None  # records of the next run, behind damage
         self._filled_for = -1  # where a record was seen that was not in the block
         self._file = file
@@ -159,7 +159,7 @@ class _FileScan:
     def _frames(self, position: int) -> RecordRun | None:
         """The sound records from `position` in the block; None when the first is not sound or not all there."""
         if not self._block_position <= position < self._block_end or self._is_cut(position):
-            self._fill(position, BLOCK_SIZE)
+            self._fill(position, self._usual_size)
         positions = chain(self._block, position - self._block_position, self._max_records, self._header_size)
         frames = sound_prefix(self._block, positions) if len(positions) else None
         if frames and self._header_size:
@@ -168,7 +168,7 @@ class _FileScan:
             self._max_records *= 2
         elif frames:
             usual = self._usual_records * frames.size // len(frames)
-            self._block_size = min(max(BLOCK_SIZE, usual), _MAX_BLOCKS * BLOCK_SIZE)
+            self._block_size = min(max(self._usual_size, usual), _MAX_BLOCKS * self._usual_size)
         return frames or None
 
     def _is_cut(self, position: int) -> bool:

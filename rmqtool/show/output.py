@@ -195,15 +195,20 @@ def table(title: str, columns: Columns, rows: Iterable[Sequence[object]]) -> Tab
 
 def show_table(console: Console, shown: Table) -> None:
     """Print a table without the blanks that rich puts behind the last column; on a narrow terminal row by row."""
-    from rmqtool.show.records import fits, record_lines
+    from rmqtool.show.records import fits, is_unfolded, record_lines
+    from rmqtool.show.table_lines import table_lines
 
     if sys.stdout.isatty() and not fits(shown, console.width):
         for line in record_lines(shown, console):
             console.print(line, soft_wrap=True)
         return
-    with console.capture() as captured:
-        console.print(shown)
-    console.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+    if is_unfolded(shown, console.width):
+        lines = [*table_lines(shown, console)]
+    else:
+        with console.capture() as captured:
+            console.print(shown)
+        lines = [line.rstrip() for line in captured.get().splitlines()]
+    console.file.write("".join(f"{line}\n" for line in lines))
 
 
 def show_finding(console: Console, finding: Finding) -> None:

@@ -27,6 +27,14 @@ def fits(shown: Table, width: int) -> bool:
     return sum(map(_least, shown.columns)) + _GAP * (len(shown.columns) - 1) <= width
 
 
+def is_unfolded(shown: Table, width: int) -> bool:
+    """Whether each row is one line of so many columns."""
+    cells = [[_text(cell).plain for cell in (column.header, *column.cells)] for column in shown.columns]
+    widest = [max(map(cell_len, column)) for column in cells]
+    fitting = sum(widest) + _GAP * (len(widest) - 1) <= width
+    return fitting and not any("\n" in cell for column in cells for cell in column)
+
+
 def record_lines(shown: Table, console: Console) -> Iterator[Text]:
     """The title, and the rows of a table as lines; between two rows is an empty line."""
     if shown.title:

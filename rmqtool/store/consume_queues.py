@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
+from operator import itemgetter
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import MappedFiles, list_mapped_files
-from rmqtool.base.paths import DirectoryEntry, entry_path
+from rmqtool.base.paths import DirectoryEntry, Place, entry_place
 from rmqtool.base.tolerant import ReadScope
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.rules.system_topics import LMQ_PREFIX
@@ -44,7 +44,7 @@ UNIT_FORMATS: dict[Kind, UnitFormat] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Queue:
     """One consume queue on disk: in files, or in a `database`, where units are those of a simple queue."""
 
@@ -82,9 +82,10 @@ def list_queues(store: Store, scope: ReadScope = nullcontext) -> Iterator[Queue]
     """
     for kind, units in UNIT_FORMATS.items():
         for topic in _directories_in(store.root / units.directory, scope):
-            numbered = [entry for entry in _directories_in(entry_path(topic), scope) if _QUEUE_ID.fullmatch(entry.name)]
-            for entry in sorted(numbered, key=lambda entry: int(entry.name)):
-                yield Queue(topic.name, int(entry.name), kind, list_mapped_files(entry_path(entry), scope=scope))
+            directories = _directories_in(entry_place(topic), scope)
+            numbered = [(int(entry.name), entry) for entry in directories if _QUEUE_ID.fullmatch(entry.name)]
+            for queue_id, entry in sorted(numbered, key=itemgetter(0)):
+                yield Queue(topic.name, queue_id, kind, list_mapped_files(entry_place(entry), scope=scope))
 
 
 def list_rocksdb_queues(database: QueueDatabase, scope: ReadScope = nullcontext) -> Iterator[Queue]:
@@ -103,7 +104,7 @@ def has_light_queues(store: Store, scope: ReadScope = nullcontext) -> bool:
     return any(entry.name.startswith(LMQ_PREFIX) for entry in entries)
 
 
-def _directories_in(path: Path, scope: ReadScope) -> list[DirectoryEntry]:
+def _directories_in(path: Place, scope: ReadScope) -> list[DirectoryEntry]:
     entries: list[DirectoryEntry] = []
     with scope():
         entries = list_directory(path)

@@ -13,7 +13,7 @@ from rmqtool.store.rocksdb_queues import NO_UNIT, QueueDatabase, QueueKey
 from rmqtool.store.unit_files import UnitFiles, open_units
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class QueueRange:
     """What a broker reports for a queue: offsets (the maximum exclusive), and the physical offset in its last unit.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
@@ -100,7 +100,7 @@ def _find_source(named: NamedStore, start: int, stop: int) -> Source:
     store = named.store
     live = lock_holder(store.root) is not None
     # Absolute: workers of a cluster have another working directory.
-    files = tuple(replace(file, path=file.path.absolute()) for file in store.commit_log().files if file.size)
+    files = tuple(file.at(file.path.absolute()) for file in store.commit_log().files if file.size)
     end = _end_of(files, ReadPolicy(drop_page_cache=live), live=live)
     last = max((file for file in files if file.start_offset < end), key=lambda file: file.start_offset, default=None)
     if not live:
@@ -133,7 +133,7 @@ def split_source(source: Source, size: int = SPLIT_SIZE) -> Iterator[Split]:
         begin = file.start_offset if previous is None else previous.end_offset
         before = () if previous is None else (previous,)
         known = (*before, file, *(one for one in last if one.start_offset > file.start_offset))
-        previous = replace(file, size=end - file.start_offset)
+        previous = file.with_size(end - file.start_offset)
         borders = (begin, *range(file.start_offset + size, end, size), end)
         for low, high in pairwise(borders):
             start, stop = max(low, source.start), min(high, source.stop)

@@ -53,7 +53,7 @@ class UnitFiles:
         position, end = first * self.size, (first + count) * self.size
         for file in self.files:
             if file.start_offset <= position and end <= file.end_offset:
-                data = self._open.get(file.path).read(position - file.start_offset, end - position)
+                data = self._open.get(file.place).read(position - file.start_offset, end - position)
                 return data if len(data) == end - position else data.ljust(end - position, b"\0")
         return self._read_pieces(position, end)
 
@@ -66,13 +66,13 @@ class UnitFiles:
         for file in self.files:
             low, high = max(position, file.start_offset), min(end, file.end_offset)
             if low < high:
-                piece = self._open.get(file.path).read(low - file.start_offset, high - low)
+                piece = self._open.get(file.place).read(low - file.start_offset, high - low)
                 data[low - position : low - position + len(piece)] = piece
         return bytes(data)
 
     def read_in(self, mapped: MappedFile, first: int, count: int) -> bytes:
         """Units of one file from its unit `first` on as stored, fewer only at its end."""
-        return self._open.get(mapped.path).read(first * self.size, count * self.size)
+        return self._open.get(mapped.place).read(first * self.size, count * self.size)
 
     def units_in(self, mapped: MappedFile, first: int, count: int) -> NDArray[np.void]:
         """Units of one file from its unit `first` on by their fields, shape ``(count,)`` or shorter at its end."""
@@ -96,7 +96,7 @@ class UnitFiles:
 
     def is_zero_from(self, mapped: MappedFile, first: int) -> bool:
         """Whether nothing but zeros follows in one file from its unit `first` on; holes are not read."""
-        return self._open.get(mapped.path).next_data(first * self.size, mapped.size) == mapped.size
+        return self._open.get(mapped.place).next_data(first * self.size, mapped.size) == mapped.size
 
     def recovered_end(self) -> tuple[int, int]:
         """Index of the last file that a start keeps, and count of the units in it; (-1, 0) without a file."""
@@ -125,7 +125,8 @@ class UnitFiles:
         return low + count_leading(self.is_written(self.units_in(mapped, low, high - low)))
 
     def _is_written_in(self, mapped: MappedFile, index: int) -> bool:
-        return bool(self.is_written(self.units_in(mapped, index, 1)).any())
+        unit = self.read_in(mapped, index, 1)
+        return bool(unit.strip(b"\0")) and bool(self.is_written(self.queue.format.decode(unit)).any())
 
     def stretches(self, first: int, stop: int) -> Iterator[tuple[int, int, bool]]:
         """Units from `first` to before `stop` as ranges (begin, end, whether a file holds them).
@@ -144,7 +145,7 @@ class UnitFiles:
     def data_end(self) -> int:
         """Number behind the last unit that is not all zeros, except one that a running broker may be writing."""
         for mapped in reversed(self.files):
-            end = self._open.get(mapped.path).data_end()
+            end = self._open.get(mapped.place).data_end()
             if end:
                 stop = (mapped.start_offset + end + self.size - 1) // self.size
                 return stop - 1 if self._live else stop
@@ -226,4 +227,5 @@ def written_units(
 
 def count_leading(rows: NDArray[np.bool_]) -> int:
     """How many of the first rows are true."""
-    return len(rows) if rows.all() else int(np.argmin(rows))
+    first = rows.tobytes().find(b"\0")  # of few rows four times as fast as calls of NumPy
+    return len(rows) if first < 0 else first

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.files import InputFile, ReadPolicy
-from rmqtool.base.limits import memory_is_short
+from rmqtool.base.memory import sized
 from rmqtool.findings.finding import Severity, counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.index_file import (
@@ -27,7 +27,8 @@ from rmqtool.store.store import Store
 from rmqtool.verify.index_sequence import FileUnits
 from rmqtool.verify.task import StoreReader, VerifyTask
 
-_CHUNK = 1 << (16 if memory_is_short() else 18)  # units
+_CHUNK = 1 << 18  # units
+_LEAST_CHUNK = 1 << 16
 _PIECE = 1 << 14  # units whose slots are read twice, which is fast while they are in the processor's cache
 
 
@@ -110,13 +111,14 @@ class ChainCheck:
         self._next = 1  # number of the first unit that was not added yet
         self._waiting: list[NDArray[np.void]] = []  # checked many at once, while the slots are in the processor's cache
         self._used = 0
+        self._chunk = sized(_CHUNK, _LEAST_CHUNK)
 
     def add(self, first: int, units: NDArray[np.void]) -> None:
         """Check units from number `first` of the file on; those that do not go on where the last ones ended are not."""
         if first <= self._next < first + len(units):
             self._waiting.append(units[self._next - first :])
             self._next = first + len(units)
-            if sum(map(len, self._waiting)) >= _CHUNK:
+            if sum(map(len, self._waiting)) >= self._chunk:
                 self._check_waiting()
 
     def _check_waiting(self) -> None:
@@ -135,8 +137,8 @@ class ChainCheck:
         self.report.check("index.slot", index_file.units)
         self.report.check("index.chain", index_file.units)
         with InputFile(index_file.file.path, reading) as file:
-            for first in range(self._next, index_file.units + 1, _CHUNK):
-                count = min(_CHUNK, index_file.units + 1 - first)
+            for first in range(self._next, index_file.units + 1, self._chunk):
+                count = min(self._chunk, index_file.units + 1 - first)
                 data = file.read(unit_position(index_file.geometry.slots, first), count * UNIT_SIZE)
                 self.add(first, decode_units(data))
                 yield count * UNIT_SIZE
@@ -174,8 +176,8 @@ class ChainCheck:
         return int(np.count_nonzero(expected == 0))
 
     def _check_slots(self, file: InputFile) -> None:
-        for first in range(0, len(self._slots), _CHUNK):
-            count = min(_CHUNK, len(self._slots) - first)
+        for first in range(0, len(self._slots), self._chunk):
+            count = min(self._chunk, len(self._slots) - first)
             stored = np.frombuffer(file.read(slot_position(first), SLOT_DTYPE.itemsize * count), SLOT_DTYPE)
             wanted = self._slots[first : first + len(stored)]
             for row in np.flatnonzero(stored != wanted).tolist():

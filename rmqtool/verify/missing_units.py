@@ -40,7 +40,7 @@ def report_missing_units(
     A killed broker may not have created a queue yet: when the predicted `start` derives all of it, nothing is lost.
     """
     name = state.name
-    for code, missing in state.missing.items():
+    for code, missing in (state.missing or {}).items():
         if live and code == "consumequeue.behind":
             continue
         offset, physical_offset = missing.examples[0]

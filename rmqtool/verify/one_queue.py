@@ -32,6 +32,11 @@ class OneQueue:
         self._lookups_made = 0
         self._next: int | None = None  # of a batch queue: number of the next unit
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing but its state is needed for the units that follow."""
+        return not (self._shift or self._lookups_made) and (self._files is None or self._files.queue.kind == "simple")
+
     def compare(self, units: QueueUnits, rows: NDArray[np.intp], expected: bytes) -> None:
         """Compare the units `rows`, with consecutive queue offsets; `expected` are their bytes in a simple queue."""
         state, files, first, last = self.state, self._files, int(rows[0]), int(rows[-1])

@@ -264,7 +264,7 @@ def _unproven(outcome: Outcome) -> Iterator[str]:
         deleted = ", ".join(store.relative(path_of(path)) for path in outcome.total.deleted)
         yield f"log files that the running broker has deleted meanwhile: {deleted}"
     if outcome.snapshot.holder is not None:
-        missing = (state.missing.get("consumequeue.behind") for state in outcome.total.states.values())
+        missing = ((state.missing or {}).get("consumequeue.behind") for state in outcome.total.states.values())
         if outcome.snapshot.database and (count := sum(each.count for each in missing if each)):
             messages = counted(count, "message")
             yield f"the consume queue rows of the last {messages}, which the running broker has not flushed"

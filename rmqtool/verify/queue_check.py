@@ -11,8 +11,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.limits import memory_is_short
 from rmqtool.base.mapped_files import list_mapped_files
+from rmqtool.base.memory import sized
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits, group
 from rmqtool.broker.dispatcher import Dispatcher
@@ -26,11 +26,12 @@ from rmqtool.verify.queue_progress import QueueProgress
 from rmqtool.verify.rocksdb_checks import report_bad_units
 from rmqtool.verify.task import StoreReader
 
-BATCH = (32 if memory_is_short() else 256) << 10
+BATCH = 256 << 10
 """Units that are collected before they are compared: few enough for the cache, and enough for each of many queues."""
 
 _UNITS_PER_QUEUE = 256
-_MAX_BATCH = (128 if memory_is_short() else 1024) << 10
+_MAX_BATCH = 1024 << 10
+_LEAST_SHARE = 8  # where memory is limited: a batch is at least an eighth of these
 _NAME_MAX = 255
 
 
@@ -45,6 +46,7 @@ class QueueCheck:
         self._live = reader.task.live
         self._runs: list[QueueUnits] = []
         self._waiting = 0
+        self._batch, self._max_batch = (sized(size, size // _LEAST_SHARE) for size in (BATCH, _MAX_BATCH))
         self._queues: dict[int, OneQueue] = {}
 
     def add(self, units: QueueUnits, optional: QueueUnits | None = None) -> None:
@@ -55,7 +57,7 @@ class QueueCheck:
             return
         self._runs.append(units)
         self._waiting += len(units)
-        if self._waiting >= min(max(BATCH, _UNITS_PER_QUEUE * len(self._dispatcher.queues)), _MAX_BATCH):
+        if self._waiting >= min(max(self._batch, _UNITS_PER_QUEUE * len(self._dispatcher.queues)), self._max_batch):
             self.flush()
 
     def _with_stored(self, units: QueueUnits, optional: QueueUnits) -> QueueUnits:
@@ -112,6 +114,8 @@ class QueueCheck:
         queue = self._queue(queue_number)
         for rows, stored in runs:
             queue.compare(units, rows, stored.tobytes())
+        if queue.is_plain:  # of many queues nearly all are; what is kept of them is in their states
+            del self._queues[queue_number]
 
     def _queue(self, queue_number: int) -> OneQueue:
         queue = self._queues.get(queue_number)
@@ -127,6 +131,9 @@ class QueueCheck:
     def _files_of(self, name: QueueName) -> UnitFiles | None:
         reader = self._reader
         kind: Kind = "batch" if self._dispatcher.is_batch_topic(name.topic) else "simple"
+        known = reader.task.listed.get((kind, name)) if reader.task.listed is not None else None
+        if known is not None and not reader.store.reads_only_rocksdb:
+            return UnitFiles(known, reader.open_files)
         if (kind, name) not in reader.queues:
             reader.queues[kind, name] = self._in_files(name, kind) or self._in_rocksdb(name)
         return reader.queues[kind, name]
@@ -135,9 +142,6 @@ class QueueCheck:
         reader = self._reader
         if reader.store.reads_only_rocksdb or not is_directory_name(name.topic) or name.queue_id < 0:
             return None
-        known = reader.task.listed.get((kind, name)) if reader.task.listed is not None else None
-        if known is not None:
-            return UnitFiles(known, reader.open_files) if known.files.files else None
         directory = reader.store.root / UNIT_FORMATS[kind].directory / name.topic / str(name.queue_id)
         files = list_mapped_files(directory, scope=skip_wrong_type)  # where no directory stands, units are missing
         queue = Queue(name.topic, name.queue_id, kind, files)

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.open_files import OpenFiles
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
-from rmqtool.formats.consume_queue import is_pre_blank
+from rmqtool.formats.consume_queue import PRE_BLANK_HEAD, is_pre_blank
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.rules.system_topics import LMQ_PREFIX
@@ -50,7 +51,6 @@ class UnmatchedUnits:
 
     `lost` counts units that point into damage, by queue, and `beyond_files` those that point behind the last log file,
     by topic.
-    `start` is the predicted start, None without one.
     """
 
     store: Store
@@ -61,9 +61,9 @@ class UnmatchedUnits:
     lost: Counter[QueueName] = field(default_factory=Counter)
     beyond_files: Counter[str] = field(default_factory=Counter)
     releases: Releases = ANY_RELEASE
-    start: StartPrediction | None = None
     batch_topics: Collection[str] = ()
     _lookups_made: int = 0
+    _zero_files: list[tuple[Queue, MappedFile, QueueProgress | None]] = field(default_factory=list)
 
     def check(self, queue: Queue, state: QueueProgress | None) -> None:
         """Check one queue that is on disk."""
@@ -97,26 +97,33 @@ class UnmatchedUnits:
             self.report.add_finding(each)
 
     def _check_end(self, files: UnitFiles, state: QueueProgress | None) -> None:
-        """Report a last file of zeros: a file is created when it is needed, and gets its first unit at once."""
-        sized = [file for file in files.queue.files.files if file.size]
+        """Note a last file of zeros: a file is created when it is needed, and gets its first unit at once."""
+        sized = [file for file in files.files if file.size]
         last = sized[-1] if len(sized) > 1 else None
-        if last is None or files.data_end > last.start_offset // files.size or self.bounds.live:
-            return
-        name = QueueName(files.queue.topic, files.queue.queue_id)
-        details: dict[str, Any] = {"topic": name.topic, "queue_id": name.queue_id}
-        if state is not None and is_derived(self.start, state):
-            details.update(severity="info", effect="the next start writes the unit that was to come into it")
-        self.report.add("consumequeue.zero-file", "holds only zeros", file=self.store.relative(last.path), **details)
+        if last is not None and files.data_end <= last.start_offset // files.size and not self.bounds.live:
+            self._zero_files.append((files.queue, last, state))
+
+    def report_zero_files(self, start: StartPrediction | None) -> None:
+        """Report the last files of zeros, when the next start is predicted, or is not: it may write into them."""
+        for queue, file, state in self._zero_files:
+            name = QueueName(queue.topic, queue.queue_id)
+            details: dict[str, Any] = {"topic": name.topic, "queue_id": name.queue_id}
+            if state is not None and is_derived(start, state):
+                details.update(severity="info", effect="the next start writes the unit that was to come into it")
+            shown = self.store.relative(file.path)
+            self.report.add("consumequeue.zero-file", "holds only zeros", file=shown, **details)
 
     def _pre_blank_stop(self, files: UnitFiles) -> int:
         """Number behind the filler that a queue's first file may begin with (`ConsumeQueue#fillPreBlank`)."""
-        first, count = files.start, 1  # mostly there is no filler
+        first = files.start
+        if not files.read(first, 1).startswith(PRE_BLANK_HEAD):
+            return first
         stop = first + files.queue.files.files[0].size // files.size
         while first < stop:
-            blank = is_pre_blank(files.units(first, min(count, stop - first)))
+            blank = is_pre_blank(files.units(first, min(_CHUNK, stop - first)))
             if not blank.all():
                 return first + int(np.argmin(blank))
-            first, count = first + len(blank), _CHUNK
+            first += len(blank)
         return stop
 
     def _check_units(self, files: UnitFiles, first: int, units: NDArray[np.void]) -> None:

@@ -39,7 +39,7 @@ class QueueProgress:
     `proven` are ascending ranges of unit numbers that match their records, `missing` records without a unit by code of
     the finding. `first_offset` is the queue offset of the first record, `next_offset` that behind the last one.
     `optional` are queue offsets of records without a unit, to which only older releases give one. `lost` counts queue
-    offsets whose records can only have been in damage of the log.
+    offsets whose records can only have been in damage of the log. What is empty in most of many queues is None.
     """
 
     name: QueueName
@@ -51,20 +51,20 @@ class QueueProgress:
     restarts: int = 0
     lost: int = 0
     proven: list[list[int]] = field(default_factory=list)
-    missing: dict[str, MissingUnits] = field(default_factory=dict)
-    optional: set[int] = field(default_factory=set)
+    missing: dict[str, MissingUnits] | None = None
+    optional: set[int] | None = None
     may_jump: bool = False  # a queue of batches in RocksDB, of whose last one a start knows the first offset only
 
     def add_optional(self, offset: int) -> None:
         """Note a record without a unit to which only older releases give one."""
+        self.optional = self.optional or set()
         if len(self.optional) < _MAX_OPTIONAL:
             self.optional.add(offset)
 
     def may_hold_all_to(self, offset: int) -> bool:
         """Whether older releases give units to all queue offsets from the next one to before `offset`."""
-        return offset - self.next_offset <= len(self.optional) and self.optional.issuperset(
-            range(self.next_offset, offset)
-        )
+        held = self.optional or ()
+        return offset - self.next_offset <= len(held) and set(held).issuperset(range(self.next_offset, offset))
 
     def prove(self, start: int, stop: int) -> None:
         """Note that units `start` to before `stop` match their records."""
@@ -76,22 +76,23 @@ class QueueProgress:
 
     def add_missing(self, code: str, offsets: list[tuple[int, int]], count: int) -> None:
         """Note records without a unit."""
+        self.missing = self.missing or {}
         self.missing.setdefault(code, MissingUnits()).add(offsets, count)
 
     def restart(self) -> None:
         """Note that the queue's offsets begin again: missing units belong to a queue that was deleted."""
         self.restarts += 1
-        self.missing.clear()
+        self.missing = None
 
     def extend(self, later: QueueProgress) -> None:
         """Add the state of the same queue in a later part of the log."""
         if later.restarts:
-            self.missing.clear()
+            self.missing = None
         for start, stop in later.proven:
             self.prove(start, stop)
-        for code, missing in later.missing.items():
+        for code, missing in (later.missing or {}).items():
             self.add_missing(code, missing.examples, missing.count)
-        for offset in later.optional:
+        for offset in later.optional or ():
             self.add_optional(offset)
         if not later.records:
             return

@@ -65,11 +65,15 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Predictor:
-    """Predicts starts from the `walks` of the newest release through the log; `states` are the queues by the log."""
+    """Predicts starts from the `walks` of the newest release through the log; `states` are the queues by the log.
+
+    `recovered` are queues as their own recovery leaves them, as far as that is known; it takes the others.
+    """
 
     snapshot: Snapshot
     walks: Sequence[FileWalk]
     states: Mapping[QueueName, QueueProgress]
+    recovered: dict[Queue, RecoveredQueue]
 
     def predict(self) -> list[Prediction]:
         """The predictions for all releases, the newest first; one for all that agree.
@@ -82,24 +86,18 @@ class Predictor:
         log_only = len(older) * size > _MAX_READ
         if log_only:
             older = older[-1:]
-        recovered: dict[Queue, RecoveredQueue] = {}
         undamaged = [walk for walk in self.walks if walk.is_undamaged]  # the same to every release
         each = [
-            self._predict(newest, self.walks, recovered),
-            *(self._predict(group, undamaged, recovered, log_only=log_only) for group in older),
+            self._predict(newest, self.walks),
+            *(self._predict(group, undamaged, log_only=log_only) for group in older),
         ]
         return list(_different(each))
 
     def _predict(
-        self,
-        versions: tuple[Version, ...],
-        walks: Sequence[FileWalk],
-        recovered: dict[Queue, RecoveredQueue],
-        *,
-        log_only: bool = False,
+        self, versions: tuple[Version, ...], walks: Sequence[FileWalk], *, log_only: bool = False
     ) -> Prediction:
         rules = RecoveryRules.of(versions[-1], self.snapshot.store.conf)
-        recovery = Recovery(self.snapshot, rules, LogWalks(rules, walks, self.snapshot.reading), recovered)
+        recovery = Recovery(self.snapshot, rules, LogWalks(rules, walks, self.snapshot.reading), self.recovered)
         start = recovery.predict(log_only=log_only)
         states = self.states.items()
         ends = {(name.topic, name.queue_id): state.next_offset for name, state in states

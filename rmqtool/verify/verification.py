@@ -21,7 +21,6 @@ from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.store.commit_log import log_start
 from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.index_files import Geometry, IndexFile
-from rmqtool.store.queue_range import QueueRange, queue_range
 from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
@@ -33,19 +32,19 @@ from rmqtool.verify.index_chains import check_headers, check_timestamps
 from rmqtool.verify.index_check import check_index_end
 from rmqtool.verify.index_duty import IndexDuty
 from rmqtool.verify.index_sequence import readable_files, tags_expected
-from rmqtool.verify.log_head import LogHead
 from rmqtool.verify.log_witnesses import ScannedLog, check_log_end
 from rmqtool.verify.missing_units import WHETHER_DELETED, lost_by_topic, report_missing_units
 from rmqtool.verify.mixed_brokers import check_hosts
-from rmqtool.verify.offset_checks import check_beginnings, check_delay_offsets, check_kind, check_offsets, check_topics
+from rmqtool.verify.offset_checks import check_beginnings, check_delay_offsets, check_offsets, check_topics
 from rmqtool.verify.part_result import PartResult, report_unreadable
 from rmqtool.verify.part_run import PartRun
 from rmqtool.verify.parts import AnyPart, index_parts, live_parts, with_index
-from rmqtool.verify.queue_leftovers import LogBounds, UnmatchedUnits
+from rmqtool.verify.queue_leftovers import LogBounds
+from rmqtool.verify.queue_visit import QueueVisit
 from rmqtool.verify.read_errors import UnreadFiles
 from rmqtool.verify.record_checks import finish_end, finish_times
 from rmqtool.verify.request import EarlyEnd, VerifyRequest
-from rmqtool.verify.rocksdb_checks import check_copy, check_database
+from rmqtool.verify.rocksdb_checks import check_database
 from rmqtool.verify.rocksdb_config import check_config_databases
 from rmqtool.verify.rocksdb_side import SIDE_CODES, check_side_stores
 from rmqtool.verify.saved_progress import SavedProgress
@@ -181,7 +180,7 @@ class Verification:
         queues = {
             (queue.kind, QueueName(queue.topic, queue.queue_id)): queue
             for queue in self.snapshot.queues
-            if queue.files.files and queue.files.files[0].path.parent.name == str(queue.queue_id)
+            if queue.files.files and str(queue.files.files[0].place).split("/")[-2] == str(queue.queue_id)
         }
         return None if self.read_errors.errors else queues
 
@@ -229,9 +228,10 @@ class Verification:
         if is_end_read:
             check(finish_end, totals, report)
         check(finish_times, totals, report, now + _CLOCK_TOLERANCE)
-        self._predict(total)
-        if task.queues:
-            self._check_queues(reader, total)
+        visit = self._visit_queues(reader, total) if task.queues else None
+        self._predict(total, visit)
+        if visit:
+            self._check_queues(reader, total, visit)
         if not live and task.index and not self.read_errors.index_in(store):
             check(check_index_end, reader, total)
         if not live:
@@ -251,12 +251,11 @@ class Verification:
         if not live:
             check(check_abort_missing, self.report_with(total.report).all_totals(), report)
 
-    def _check_queues(self, reader: StoreReader, total: PartResult) -> None:
-        """Run the checks that need all queues."""
+    def _check_queues(self, reader: StoreReader, total: PartResult, visit: QueueVisit) -> None:
+        """Run the checks that need all queues, once they are visited."""
         check, snapshot, report, live = self._check, self.snapshot, self._report, self.task.live
-        store, topics = snapshot.store, snapshot.topics
-        head = LogHead(self.log_start)
-        ranges = self._match_queues(reader, total, head)
+        store, topics, ranges = snapshot.store, snapshot.topics, visit.ranges
+        visit.unmatched.report_zero_files(self.start)
         if snapshot.database:
             check(check_database, snapshot.database, total.states, report, live=live)
         for state in total.states.values():
@@ -271,45 +270,40 @@ class Verification:
         check(check_delay_offsets, store, ranges, report)
         if live:
             return
-        check(head.check, reader, report)
+        check(visit.head.check, reader, report)
         messages = SingleMessages(snapshot)
         witnesses = Witnesses(snapshot, ranges, total.states, total.totals, messages)
         check(check_witnesses, witnesses, report)
         ends = {name: max(each.max_offset, ends.get(name, 0)) for name, each in ranges.items()}
         check(check_timer, reader, ends, total.totals.latest, report)
 
-    def _match_queues(self, reader: StoreReader, total: PartResult, head: LogHead) -> dict[QueueName, QueueRange]:
-        """Check each queue on disk for units that match no message of the log; returns the ranges of the queues."""
+    def _visit_queues(self, reader: StoreReader, total: PartResult) -> QueueVisit:
+        """Read each queue on disk, one after the other."""
         snapshot, files = self.snapshot, self.task.files
         files_end = files[-1].end_offset if files else 0
         bounds = LogBounds(self.log_start, self.log_end, files_end, total.extents, self.task.live)
-        ranges: dict[QueueName, QueueRange] = {}
-        rest = UnmatchedUnits(snapshot.store, self._report, bounds, reader.open_files, reader.lookups,
-                              releases=snapshot.releases, start=self.start,
-                              batch_topics=snapshot.topics.with_batch_queues or ())  # fmt: skip
+        visit = QueueVisit(snapshot, reader, self._report, bounds, recovers=self.task.recovery is not None)
         for queue in snapshot.queues:
             name = QueueName(queue.topic, queue.queue_id)
             with self.read_errors.queue(name):
-                rest.check(queue, None if name in self.read_errors.queues else total.states.get(name))
-                check_kind(snapshot.topics, queue, self._report)
-                if snapshot.database and not queue.database:
-                    check_copy(queue, snapshot.database, reader, self._report)
-                head.add_queue(queue, reader.open_files)
-                ranges[name] = queue_range(queue, self.log_start, snapshot.release, open_files=reader.open_files)
-        self.lost = lost_by_topic(rest.lost, total.states, snapshot.topics, snapshot.releases)
-        if rest.beyond_files.total():
-            message = f"{counted(rest.beyond_files.total(), 'message')} behind the last file, to which queues lead"
+                visit.visit(queue, None if name in self.read_errors.queues else total.states.get(name))
+        self.lost = lost_by_topic(visit.unmatched.lost, total.states, snapshot.topics, snapshot.releases)
+        beyond = visit.unmatched.beyond_files.total()
+        if beyond:
+            message = f"{counted(beyond, 'message')} behind the last file, to which queues lead"
             self._report.add("commitlog.last-file-missing", message, offset=files_end)
-        return ranges
+        return visit
 
-    def _predict(self, total: PartResult) -> None:
+    def _predict(self, total: PartResult, visit: QueueVisit | None) -> None:
         if self.task.recovery is None:
             return
         if self.read_errors.any_in(self.snapshot.store, CONSUME_QUEUE, BATCH_CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES):
             self.not_predicted = "not all of the queues could be read"
             return
         try:
-            self.starts = Predictor(self.snapshot, total.walks, total.states).predict()
+            self.starts = Predictor(
+                self.snapshot, total.walks, total.states, visit.recovered if visit else {}
+            ).predict()
         except RmqtoolError as error:
             self.not_predicted = str(error)
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from rmqtool.base.memory import MemoryNeed
 from rmqtool.base.parallel import WorkerPool
 from rmqtool.base.paths import is_remote
 from rmqtool.verify.part_result import PartResult
+
+VERIFY_NEED = MemoryNeed(least=170, usual=200, further_least=40, further_usual=65)
 
 WORTH = 64 << 20
 """Bytes of a log that make one more process worth its start."""

@@ -20,7 +20,7 @@ from rmqtool.scan.reader import scan_files
 from tests.benchmarks import jobs
 from tests.benchmarks.cases import ALL_COLUMNS, BASE, CASES, read_with_crc
 from tests.benchmarks.damage import make_damaged_log
-from tests.benchmarks.jobs import Speedup, measure_jobs
+from tests.benchmarks.jobs import Speedup, measure_jobs, process_counts
 from tests.benchmarks.logs import log_files, make_log, message_count
 from tests.benchmarks.measure import Case, Program, Run, measure_cases, measure_program
 
@@ -51,7 +51,7 @@ def fail(_store: Path, _output: Path) -> None:
 @pytest.fixture(autouse=True)
 def one_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is measured that needs more than one core, unless a test wants it."""
-    monkeypatch.setattr(runner, "can_measure", lambda: False)
+    monkeypatch.setattr(runner, "usable_cores", lambda: 1)
     monkeypatch.setattr(runner, "use_one_core", lambda: None)
 
 
@@ -204,7 +204,7 @@ def test_a_special_kind_of_log_has_the_limit_of_the_plain_one() -> None:
     assert sizes == [1 << 30, 1 << 30, runner.SPECIAL_SIZE]
 
 
-@pytest.mark.parametrize(("ratio", "missed"), [(1.75, False), (1.65, True)])
+@pytest.mark.parametrize(("ratio", "missed"), [(1.85, False), (1.75, True)])
 def test_processes_that_are_too_slow_are_told(
     made: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -215,11 +215,19 @@ def test_processes_that_are_too_slow_are_told(
     """The ratio is shown, and the exit status tells when two processes are not enough faster than one."""
     monkeypatch.setattr(runner, "CASES", {})
     monkeypatch.setattr(runner, "PROGRAMS", ())
-    monkeypatch.setattr(runner, "can_measure", lambda: True)
+    monkeypatch.setattr(runner, "usable_cores", lambda: 4)
     monkeypatch.setattr(runner, "make_derived", lambda store: store)
     monkeypatch.setattr(runner, "measure_jobs", lambda *_: Speedup(ratio, 1.0, ratio))
     assert runner.main(["--size", "1MiB", "--dir", str(made)]) == missed
-    assert ("MISSED" in capsys.readouterr().out) == missed
+    out = capsys.readouterr().out
+    assert out.count("MISSED") == missed * len(jobs.COMMANDS)  # with two processes: four have no target
+    assert out.count("-j 4 ") == len(jobs.COMMANDS)
+
+
+@pytest.mark.parametrize(("cores", "counts"), [(1, [2]), (2, [2]), (3, [2, 3]), (4, [2, 4]), (12, [2, 4, 8, 12])])
+def test_all_cores_are_measured(cores: int, counts: list[int]) -> None:
+    """Doubled each time, and all of them at last."""
+    assert process_counts(cores) == counts
 
 
 def test_jobs_are_measured_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,10 +236,12 @@ def test_jobs_are_measured_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     seconds = {"big1": 7.0, "one1": 1.0, "big2": 4.5, "one2": 0.5}
 
     def time_command(command: Sequence[str]) -> float:
-        _, path, _, count = command
+        _, path, quiet, _, count = command
+        assert quiet == "--quiet"
         ran.append(Path(path).name + count)
         return 100.0 if len(ran) <= 4 else seconds[ran[-1]]
 
     monkeypatch.setattr(jobs, "time_command", time_command)
-    assert measure_jobs(["verify"], tmp_path / "big", tmp_path / "one", 2) == Speedup(6.0, 4.0, 1.5)
+    stores = tmp_path / "big", tmp_path / "one"
+    assert measure_jobs(["verify", "{store}"], stores, tmp_path / "out", 2, 2) == Speedup(6.0, 4.0, 1.5)
     assert ran == 3 * ["big1", "one1", "big2", "one2"]

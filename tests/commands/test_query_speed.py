@@ -56,7 +56,8 @@ def test_little_is_read(store: Path, monkeypatch: pytest.MonkeyPatch, key: str) 
 
     def counted(self: InputFile, position: int, size: int) -> bytes:
         data = original(self, position, size)
-        read[self.path] = read.get(self.path, 0) + len(data)
+        path = Path(self.path)
+        read[path] = read.get(path, 0) + len(data)
         return data
 
     monkeypatch.setattr(InputFile, "read", counted)

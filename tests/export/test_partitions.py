@@ -75,7 +75,7 @@ def test_many_topics_are_not_all_held(tmp_path: Path, monkeypatch: pytest.Monkey
     store = builder.write(tmp_path / "store")
     from rmqtool.scan import reader
 
-    monkeypatch.setattr(reader, "BLOCK_SIZE", 1 << 13)
+    monkeypatch.setattr(reader, "block_size", lambda: 1 << 13)
     export(store, tmp_path / "out", partition_by=("topic",))
     assert len(manifest_of(tmp_path / "out")["files"]) > 40
     assert [row["physical_offset"] for row in rows_of(tmp_path / "out")] == builder.offsets

@@ -97,7 +97,7 @@ def agree(store: Path, columns: Sequence[str] = tuple(COLUMNS)) -> list[Event]:
 def small_blocks(size: int, longest_blank: int = reader.LONGEST_BLANK) -> Iterator[None]:
     """Scan with blocks, reads and lanes of about `size` bytes, so that small logs cross their borders."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reader, "BLOCK_SIZE", size)
+        patch.setattr(reader, "block_size", lambda: size)
         patch.setattr(reader, "LONGEST_BLANK", longest_blank)
         patch.setattr(reader, "_RECORDS_BEHIND_DAMAGE", 1)
         patch.setattr(reader, "_SMALL_REST", size // 64)

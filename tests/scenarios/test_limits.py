@@ -221,8 +221,8 @@ def test_a_usual_process_saves_nothing() -> None:
         "import os\n"
         "from rmqtool.base.limits import save_memory\n"
         "save_memory()\n"
-        "from rmqtool.scan.block import BLOCK_SIZE\n"
-        "print(BLOCK_SIZE >> 10, os.environ.get('ARROW_DEFAULT_MEMORY_POOL'))"
+        "from rmqtool.scan.block import block_size\n"
+        "print(block_size() >> 10, os.environ.get('ARROW_DEFAULT_MEMORY_POOL'))"
     )
     for memory, expected in ((None, "4096 None"), (MEMORY, "1024 system")):
         command = [sys.executable, "-c", code]
