@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -68,6 +70,24 @@ def test_a_system_that_cannot(place: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with InputFile(place / "source") as source, DirectCopy(place / "target") as direct:
         assert [direct.copy(source, 0, PAGE, 0) for _ in range(3)] == [0, 0, 0]
     assert len(asked) == 1
+
+
+def test_a_system_that_shares_pages(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked with what FICLONERANGE takes, and nothing is copied then (tried on XFS and Btrfs)."""
+    shared: list[tuple[int, int, int]] = []
+
+    def share(target: int, request: int, argument: bytes) -> int:
+        source, *extent = struct.unpack("qQQQ", argument)
+        names = [os.readlink(f"/proc/self/fd/{number}") for number in (source, target)]
+        assert names == [str(place / "source"), str(place / "target")]
+        assert request == 0x4020940D
+        shared.append((extent[0], extent[1], extent[2]))
+        return 0
+
+    monkeypatch.setattr(fcntl, "ioctl", share)
+    assert copied(place, PAGE, 2 * PAGE, 3 * PAGE) == 2 * PAGE
+    assert shared == [(PAGE, 2 * PAGE, 3 * PAGE)]
+    assert (place / "target").read_bytes() == bytes(len(DATA))
 
 
 def test_what_fits_into_the_page_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
