@@ -105,7 +105,7 @@ def _conf(settings: dict[str, str]) -> BrokerConf:
 def _judged(outcome: Outcome, *, killed: bool, twice: bool) -> Iterator[str]:
     """A finding above information in a sound store; of a broker with both kinds of queues no start is predicted.
 
-    A start that goes on behind the queue files leaves the rows of light queues out that a kill has taken: these are lost.
+    A start that goes on behind the queue files does not make the rows of light queues again that a kill has taken.
     """
     findings = [finding for finding in outcome.findings if finding.severity != "info"]
     if killed and twice:
