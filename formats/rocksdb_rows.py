@@ -130,9 +130,9 @@ def queue_prefix(topic: bytes, queue_id: int | None = None) -> bytes:
     return prefix if queue_id is None else prefix + queue_id.to_bytes(4, "big", signed=True) + b"\x01"
 
 
-def bound_key(topic: bytes, queue_id: int) -> bytes:
-    """The key of a queue's last unit."""
-    fields = {"topic_length": len(topic), "topic": topic, "bound": LAST_UNIT, "queue_id": queue_id}
+def bound_key(topic: bytes, queue_id: int, bound: bytes = LAST_UNIT) -> bytes:
+    """The key of a queue's last unit (max), or of its first (min)."""
+    fields = {"topic_length": len(topic), "topic": topic, "bound": bound, "queue_id": queue_id}
     return build(QueueBoundKey, fields)
 
 

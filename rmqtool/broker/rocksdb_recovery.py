@@ -134,4 +134,4 @@ class RocksDbRecovery:
             return new.last_offset if stored is None and is_made else stored
 
         last = LastUnit(new.last, new.last_offset)
-        return rows_min_offset(self.database.firsts.get(name), last, self.snapshot.log_min_offset, physical_offset_at)
+        return rows_min_offset(self.database.first_of(name), last, self.snapshot.log_min_offset, physical_offset_at)

@@ -65,9 +65,10 @@ def moved_range(queue: Queue, known: QueueRange, log_min_offset: int, version: V
 
 def _rocksdb_range(database: QueueDatabase, key: QueueKey, log_min_offset: int) -> QueueRange:
     """The range of a queue in RocksDB, which ends where its `max` row says."""
-    last = database.lasts.get(key, NO_UNIT)
+    known = database.last_of(key)
+    last = known or NO_UNIT
     physical_offset_at = partial(database.physical_offset, key)
-    first = rows_min_offset(database.firsts.get(key), database.lasts.get(key), log_min_offset, physical_offset_at)
+    first = rows_min_offset(database.first_of(key), known, log_min_offset, physical_offset_at)
     is_expired = 0 <= last.queue_offset < first
     return QueueRange(
         first, last.queue_offset + 1, last.physical_offset if last.queue_offset >= 0 else None, is_expired

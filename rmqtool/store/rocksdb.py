@@ -255,7 +255,19 @@ class RocksDb:
             raise self._unreadable(str(error)) from error
         self.has_tables = bool(named)
         self._manifest = max((name for name in names if name.startswith(_MANIFEST)), default="")
-        self.left_over = sorted({name for name in names if name.endswith(_TABLE)} - named)
+        unnamed = {name for name in names if name.endswith(_TABLE)} - named
+        self.left_over = sorted(name for name in unnamed if not self._was_being_written(name, names))
+
+    def _was_being_written(self, table: str, names: list[str]) -> bool:
+        """Whether a broker was killed while it wrote a table, whose rows are still in a log of the database.
+
+        The next log is begun before a table is written, and the one before is deleted once the MANIFEST names it.
+        """
+        logs = sorted(name for name in names if name.endswith(_LOG) and name < table)
+        try:
+            return len(logs) > 1 and os.path.getsize(os.path.join(self._shadow, logs[0])) > 0
+        except OSError:
+            return True  # a running broker has named the table by now
 
     def _unreadable(self, message: str) -> UnreadableError:
         text = " ".join(message.replace(f"{self._shadow}/", "").split())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 from itertools import compress
 from pathlib import Path
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.paths import is_remote
 from rmqtool.formats.layout import FormatError
-from rmqtool.formats.rocksdb_rows import QUEUE_UNIT_DTYPE, Row, queue_bound, queue_prefix, queue_unit
+from rmqtool.formats.rocksdb_rows import QUEUE_UNIT_DTYPE, Row, bound_key, queue_bound, queue_prefix, queue_unit
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.rocksdb import RocksDb
 from rmqtool.store.store import CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store, is_rocksdb_directory
@@ -23,6 +24,9 @@ from rmqtool.store.store import CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store, i
 _UNITS, _ENDS = "default", "offset"  # column families
 _MAX_OFFSET = (1 << 63) - 1
 _OFFSET_SIZE = 8
+_FEW_QUEUES = 64  # whose ends are read by themselves; for more, those of all queues are read at once
+_LENGTH_SIZE = 4  # of a topic's length, with which each key begins
+_BEHIND_ALL = b"\xff" * 5  # keys
 
 QueueKey = tuple[str, int]
 """Topic and queue id."""
@@ -60,6 +64,7 @@ class QueueDatabase:
         self.path = path
         self.bad_units: set[bytes] = set()  # keys of rows among the units that are of another form
         self._error: RmqtoolError | None = None
+        self._asked = 0
 
     @cached_property
     def rows(self) -> RocksDb:
@@ -96,7 +101,7 @@ class QueueDatabase:
     def _offset_rows(self) -> tuple[dict[str, dict[QueueKey, LastUnit]], int | None, list[BadRow]]:
         bounds: dict[str, dict[QueueKey, LastUnit]] = {"max": {}, "min": {}}
         dispatched, bad = None, []
-        keys, values = self.rows.some_rows(_ENDS, b"", b"\xff" * 5, _MAX_OFFSET)
+        keys, values = self.rows.some_rows(_ENDS, b"", _BEHIND_ALL, _MAX_OFFSET)
         self.rows.check_count(_ENDS, len(keys))
         for key, value in zip(keys, values, strict=True):
             try:
@@ -116,10 +121,38 @@ class QueueDatabase:
         """The last unit of each queue that has a `max` row, in the order of the keys."""
         return self._offset_rows[0]["max"]
 
-    @property
-    def firsts(self) -> Mapping[QueueKey, LastUnit]:
-        """The first unit of each queue that has a `min` row: a broker writes one when it is asked for the minimum."""
-        return self._offset_rows[0]["min"]
+    def last_of(self, queue: QueueKey) -> LastUnit | None:
+        """The last unit of a queue, None without a `max` row; no row of another queue is read for it."""
+        return self._bound_of(queue, "max")
+
+    def first_of(self, queue: QueueKey) -> LastUnit | None:
+        """The first unit of a queue by its `min` row, None without one; no row of another queue is read for it."""
+        return self._bound_of(queue, "min")
+
+    def _bound_of(self, queue: QueueKey, bound: str) -> LastUnit | None:
+        self._asked += 1
+        if self._asked > _FEW_QUEUES or "_offset_rows" in self.__dict__:
+            return self._offset_rows[0][bound].get(queue)
+        key = bound_key(queue[0].encode(), queue[1], bound.encode())
+        keys, values = self.rows.some_rows(_ENDS, key, key + b"\0", 1)
+        with suppress(FormatError):  # verify reports such a row
+            for row in map(queue_bound, keys, values):
+                if row.kind != "dispatched-end":
+                    return LastUnit(row.fields["queue_offset"], row.fields["physical_offset"])
+        return None
+
+    def has_topics(self, prefix: str) -> bool:
+        """Whether the topic of some queue with an end begins with `prefix`.
+
+        Keys are in the order of the topics' lengths: one or two rows are read of each length.
+        """
+        start = b""
+        while keys := self.rows.some_rows(_ENDS, start, _BEHIND_ALL, 1)[0]:
+            begin = keys[0][:_LENGTH_SIZE] + b"\x01" + prefix.encode()
+            if self.rows.some_rows(_ENDS, begin, begin + b"\xff", 1)[0]:
+                return True
+            start = (int.from_bytes(keys[0][:_LENGTH_SIZE], "big") + 1).to_bytes(_LENGTH_SIZE, "big")
+        return False
 
     @property
     def dispatched_end(self) -> int | None:
@@ -141,7 +174,7 @@ class QueueDatabase:
         """The first row of each queue, and each row of no queue with the reason; the others are not read."""
         start = b""
         while True:
-            keys, values = self.rows.some_rows(_UNITS, start, b"\xff" * 5, 1)
+            keys, values = self.rows.some_rows(_UNITS, start, _BEHIND_ALL, 1)
             if not keys:
                 return
             try:
@@ -154,7 +187,7 @@ class QueueDatabase:
 
     def holds(self, queue: QueueKey) -> bool:
         """Whether a queue has an end or a row."""
-        return queue in self.lasts or self._unit_from(queue, 0, _MAX_OFFSET) is not None
+        return self.last_of(queue) is not None or self._unit_from(queue, 0, _MAX_OFFSET) is not None
 
     def first_live(self, queue: QueueKey, log_min_offset: int) -> int:
         """The queue offset of the first unit at or behind `log_min_offset`; behind the last one where there is none.
@@ -162,7 +195,8 @@ class QueueDatabase:
         Rows of deleted messages stay until a compaction. What a broker takes for the minimum may lie behind that unit:
         `queue_minimum.rows_min_offset`.
         """
-        low, high = 0, self.lasts.get(queue, NO_UNIT).queue_offset + 1
+        end = (self.last_of(queue) or NO_UNIT).queue_offset + 1
+        low, high = 0, end
         first = self._unit_from(queue, low, high)
         if first is None or first[1] >= log_min_offset:  # as in most queues
             return first[0] if first else high
@@ -173,8 +207,8 @@ class QueueDatabase:
                 high = middle
             else:
                 low = unit[0] + 1
-        unit = self._unit_from(queue, low, self.lasts[queue].queue_offset + 1)
-        return unit[0] if unit else self.lasts[queue].queue_offset + 1
+        unit = self._unit_from(queue, low, end)
+        return unit[0] if unit else end
 
     def rows_below(self, queue: QueueKey, log_min_offset: int, *, has_gaps: bool) -> int:
         """Rows of a queue that lead below `log_min_offset`; `has_gaps`: not every queue offset has a row."""

@@ -35,7 +35,7 @@ class RocksDbUnits(UnitFiles):
         super().__init__(queue, open_files)
         self.dtype = QUEUE_UNIT_DTYPE
         self.size = QUEUE_UNIT_DTYPE.itemsize
-        self.last = database.lasts.get((queue.topic, queue.queue_id), NO_UNIT)
+        self.last = database.last_of((queue.topic, queue.queue_id)) or NO_UNIT
         self.start = database.first_live((queue.topic, queue.queue_id), log_min_offset)
         self._database = database
 

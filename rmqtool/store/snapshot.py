@@ -138,14 +138,19 @@ class Snapshot:
     @cached_property
     def has_light_queues(self) -> bool:
         """Whether there are light queues, by the names of the topics' directories or the rows of a database."""
-        in_rocksdb = any(topic.startswith(LMQ_PREFIX) for topic in self._topics_in_rocksdb)
-        return in_rocksdb or has_light_queues(self.store, self._scope)
+        return self._has_light_rows or has_light_queues(self.store, self._scope)
 
     @cached_property
     def _topics_in_rocksdb(self) -> set[str]:
         with suppress(RmqtoolError):  # whoever reads the queues meets it again
             return {topic for topic, _ in self.database.lasts} if self.database else set()
         return set()
+
+    @cached_property
+    def _has_light_rows(self) -> bool:
+        with suppress(RmqtoolError):  # whoever reads the queues meets it again
+            return self.database is not None and self.database.has_topics(LMQ_PREFIX)
+        return False
 
     def _queue(self, topic: str, queue_id: int) -> LoadedQueue | None:
         """One queue as a broker has loaded it, None when it does not exist."""
@@ -162,7 +167,7 @@ class Snapshot:
         return loaded(queue, queue_range(queue, self.log_min_offset, self.release))
 
     def _queue_in_rocksdb(self, topic: str, queue_id: int) -> Queue | None:
-        if self.database and (topic, queue_id) in self.database.lasts:
+        if self.database and self.database.last_of((topic, queue_id)):
             return queue_in(self.database, topic, queue_id)
         return None
 

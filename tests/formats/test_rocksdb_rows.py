@@ -21,6 +21,10 @@ from tests.formats.samples import int32s, int64s
 UNIT_KEY = bytes.fromhex("00000001 01 54 01 00000001 01 0000000000000005")  # of topic T, queue 1, offset 5
 UNIT_VALUE = bytes.fromhex("000000000000807D 000002B1 000000000027A807 000001A205FC3CE3")
 NUMBER = (80).to_bytes(8, "big")
+HELD = (
+    b'{"popTime":1795579949737,"groupId":"workers","topicId":"tasks","queueId":0,"retryFlag":0,"invisibleTime":45000,'
+    b'"offset":1,"attemptTimes":0,"suspend":false}'
+)
 EXAMPLES: dict[str, tuple[rows.Decoder, bytes, bytes, rows.Row]] = {
     "unit": (
         rows.queue_unit, UNIT_KEY, UNIT_VALUE,
@@ -81,6 +85,28 @@ EXAMPLES: dict[str, tuple[rows.Decoder, bytes, bytes, rows.Row]] = {
         rows.pop_entry, NUMBER + b"group@orders@\0\0\0\x02@" + NUMBER, b'{"popTime":1}',
         rows.Row("pop-record", {"visible_timestamp": 80, "group": "group", "topic": "orders", "queue_id": 2,
                                 "queue_offset": 80}, json='{"popTime":1}'),
+    ),
+    # 5.5.0 wrote the next three: a shop with `timerRocksDBEnable`, one with `transRocksDBEnable` and
+    # `transWriteOriginTransHalfEnable=false`, and a POP consumer with `popConsumerKVServiceEnable`.
+    "timer of a broker": (
+        rows.timer_entry, bytes.fromhex("000001a2060de680") + b"7F000001512C4E0E2F2A71A5FA02006F",
+        bytes.fromhex("0000016e 0000000000007c2f"),
+        rows.Row("timer-entry", {"delivery_timestamp": 1795397904000, "unique_key": "7F000001512C4E0E2F2A71A5FA02006F"},
+                 {"message_size": 366, "physical_offset": 31791}),
+    ),
+    "half message of a broker": (
+        rows.transaction_entry, bytes.fromhex("00000000000069d8") + b"@vouchers@7F0000014D2E4E0E2F2A7C80A4AC0066",
+        bytes.fromhex("00000000 00000193"),
+        rows.Row("half-message", {"physical_offset": 27096, "topic": "vouchers",
+                                  "transaction_id": "7F0000014D2E4E0E2F2A7C80A4AC0066"},
+                 {"check_times": 0, "message_size": 403}),
+    ),
+    "held by POP of a broker": (
+        rows.pop_entry,
+        bytes.fromhex("000001a210e86271") + b"workers@tasks@" + bytes.fromhex("00000000 40 0000000000000001"),
+        HELD,
+        rows.Row("pop-record", {"visible_timestamp": 1795579994737, "group": "workers", "topic": "tasks",
+                                "queue_id": 0, "queue_offset": 1}, json=HELD.decode()),
     ),
 }  # fmt: skip
 OF_ANY_LENGTH = {"version 1"}

@@ -11,9 +11,11 @@ from rmqtool.broker.offset_by_time import QueueTimes
 from rmqtool.broker.pull import Puller, Subscription, puller_of
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import parse_version
+from rmqtool.store.rocksdb import RocksDb
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
-from tests.changed_rocksdb import changed, unit_key
+from tests.building import START_TIME, LogBuilder
+from tests.changed_rocksdb import changed, unit_key, unit_value, write_queues
 from tests.commands.running import query
 from tests.conftest import GoldenStore
 from tests.golden import stores
@@ -59,6 +61,49 @@ def test_which_of_both_kinds_is_read(preferred: str, next_offset: int, golden_st
     store = open_store(golden_store("more/5.4.0-rocksdb-twice"), conf)
     puller = puller_of(Snapshot(store, parse_version("5.4.0")), "orders", 1)
     assert puller.pull(2, 3, Subscription(("nobody",))).next_begin_offset == next_offset
+
+
+LIGHT_QUEUES = 400
+
+
+@pytest.fixture
+def many_queues(tmp_path: Path) -> Path:
+    """A store of many light queues, two messages in each."""
+    log = LogBuilder(file_size=1 << 20)
+    units = []
+    for number in range(2 * LIGHT_QUEUES):
+        queue, offset = f"%LMQ%{number % LIGHT_QUEUES}", number // LIGHT_QUEUES
+        properties = {"INNER_MULTI_DISPATCH": queue, "INNER_MULTI_QUEUE_OFFSET": str(offset)}
+        begin = log.add(topic="sensors", queue_offset=number, properties=properties)
+        value = unit_value(begin, log.end - begin, 0, START_TIME)
+        units += [("sensors", 0, number, value), (queue, 0, offset, value)]
+    log.write(tmp_path / "store")
+    write_queues(tmp_path / "store", units, log.end)
+    return tmp_path / "store"
+
+
+@pytest.mark.parametrize("options", [("--pull", "--queue-offset", "0"), ("--queue-offset", "1")])
+def test_one_queue_of_many_is_read_alone(
+    options: tuple[str, ...], many_queues: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither units nor ends of the other queues: some rows, however many queues there are."""
+    some_rows, read = RocksDb.some_rows, list[bytes]()
+
+    def counted(self: RocksDb, family: str, start: bytes, stop: bytes, most: int) -> tuple[list[bytes], list[bytes]]:
+        keys, values = some_rows(self, family, start, stop, most)
+        read.extend(keys)
+        return keys, values
+
+    def refused(*arguments: object) -> None:
+        raise AssertionError("all rows of a family")
+
+    monkeypatch.setattr(RocksDb, "some_rows", counted)
+    monkeypatch.setattr(RocksDb, "rows", refused)
+    monkeypatch.setattr(RocksDb, "blocks", refused)
+    result = query(many_queues, "--topic", "%LMQ%77", "--queue", "0", *options)
+    assert result.status == 0
+    assert 0 < len(read) < 20
+    assert all(b"%LMQ%77" in key for key in read[-2:])
 
 
 @pytest.fixture
