@@ -144,7 +144,8 @@ class QueueNumbers:
         """Write the numbers of `rows` into `numbers`; topic and queue id are coded in one integer, to hash fast."""
         codes = topics[rows].astype(np.int64) << _ID_BITS
         codes |= queue_ids[rows].view(np.uint32)
-        dictionary_encoded = pa.array(codes).dictionary_encode()
+        values = pa.Array.from_buffers(pa.int64(), len(codes), [None, pa.py_buffer(codes)])
+        dictionary_encoded = values.dictionary_encode()
         distinct = np.asarray(dictionary_encoded.dictionary)
         ids = distinct.astype(np.uint32).view(np.int32).tolist()
         distinct_numbers = []

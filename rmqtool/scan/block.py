@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ _LEAST_BLOCK = 1 << 20
 PADDING = 256  # readable zeros behind the data, wider than any field that is gathered
 _LITTLE_MORE = 32
 _USUAL_COUNT = 1 << 17  # slices of a block: its records' properties at most, nearly always
-_TAKE, _UNCHECKED = pc.get_function("array_take"), pc.TakeOptions(boundscheck=False)
 
 Positions = NDArray[np.intp]
 """Positions in a block's buffer, bytes."""
@@ -121,9 +120,16 @@ def _gather_alternating(buffer: pa.Buffer, starts: NDArray[Any], ends: NDArray[A
 
 def take(values: pa.Array, rows: pa.Int32Array) -> pa.Array:
     """The values at `rows`, which must exist: nothing is checked."""
-    return _TAKE.call([values, rows], _UNCHECKED)
+    function, options = _unchecked_take()
+    return function.call([values, rows], options)
+
+
+@cache
+def _unchecked_take() -> tuple[Any, Any]:
+    return pc.get_function("array_take"), pc.TakeOptions(boundscheck=False)
 
 
 @lru_cache(maxsize=2)
 def _even_numbers(count: int) -> pa.Int32Array:
-    return pa.array(np.arange(0, 2 * count, 2, dtype=np.int32))
+    numbers = np.arange(0, 2 * count, 2, dtype=np.int32)
+    return pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(numbers)])  # `array` loads masked arrays

@@ -19,6 +19,7 @@ _MAGIC_PREFIX = re.compile(re.escape(_MAGIC_CODE[:3]))  # V1 and V2 differ in th
 _LANE_COST = 7  # starting a lane costs as much as a seventh of a step of all lanes
 _MIN_STRIDE = 4 << 10
 _MAX_STRIDE = 32 << 10  # bytes between the starts of two lanes
+_FEW = 8  # records that are walked before lanes are begun
 
 
 def chain(block: Block, start: int, limit: int | None = None, header_size: int = 0) -> Positions:
@@ -31,6 +32,9 @@ def chain(block: Block, start: int, limit: int | None = None, header_size: int =
     """
     first = start + header_size
     if limit is None and first < block.length:
+        few = _walk_carefully(block, first, _FEW, header_size)
+        if len(few) < _FEW:
+            return few  # behind the last records of a file are zeros, in which lanes would search for long
         positions = _walk_in_lanes(block, first, header_size)
         if positions is not None:
             return positions

@@ -6,16 +6,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
-from rich.text import Text
-
-from rmqtool.base.byte_size import byte_size
 from rmqtool.show import progress_line
 from rmqtool.show.output import Style
-from rmqtool.show.pager import before_pager, terminal_for_progress
+from rmqtool.show.pager import before_pager
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 _PATIENCE = 1.0  # seconds before anything is shown
 _REFRESH = 0.1  # seconds between two updates
@@ -34,8 +32,9 @@ class ByteProgress:
     def wait_for(self, what: str) -> None:
         """Show what is waited for before the first bytes."""
         if self._shown:
-            columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-            self._start(Progress(*columns, console=_console(), transient=True), what, None)
+            from rmqtool.show.progress_bar import bar_of_time
+
+            self._start(bar_of_time(), what, None)
 
     def update(self, done: int) -> None:
         """Show how many bytes are done in all."""
@@ -49,7 +48,9 @@ class ByteProgress:
         if self._as_json:
             self._work.write_json()
         elif self._bar is None:
-            self._start(_bar(self._work), self._work.title, self._work.total)
+            from rmqtool.show.progress_bar import bar_of_bytes  # most commands end before they show one
+
+            self._start(bar_of_bytes(self._work), self._work.title, self._work.total)
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=done)
 
@@ -86,31 +87,3 @@ def byte_progress(title: str, total: int, *, style: Style) -> Iterator[ByteProgr
     finally:
         progress_line.end(work)
         progress.close()
-
-
-class _Rate(ProgressColumn):
-    """The average rate, and the time that the remaining bytes take at this rate.
-
-    The average is that since the work began, as processes report their progress in large steps.
-    """
-
-    def __init__(self, work: progress_line.Work) -> None:
-        super().__init__()
-        self._work = work
-
-    def render(self, task: Task) -> Text:
-        """``212 MiB/s  0:01:40 left``."""
-        rate = self._work.rate
-        if rate <= 0 or task.total is None:
-            return Text("")
-        left = timedelta(seconds=max(0, round((task.total - task.completed) / rate)))
-        return Text(f"{byte_size(round(rate))}/s  {left} left", style="progress.data.speed")
-
-
-def _bar(work: progress_line.Work) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
-    return Progress(*columns, _Rate(work), console=_console(), transient=True)
-
-
-def _console() -> Console:
-    return Console(file=terminal_for_progress())

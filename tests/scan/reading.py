@@ -103,6 +103,7 @@ def small_blocks(size: int, longest_blank: int = reader.LONGEST_BLANK) -> Iterat
         patch.setattr(reader, "_SMALL_REST", size // 64)
         patch.setattr(probe, "BLOCK_SIZE", size)
         patch.setattr(probe, "_FIRST_READ", min(probe._FIRST_READ, max(16, size // 4)))
+        patch.setattr(chain, "_FEW", 1)
         patch.setattr(chain, "_MIN_STRIDE", min(chain._MIN_STRIDE, max(250, size // 8)))
         patch.setattr(chain, "_MAX_STRIDE", min(chain._MAX_STRIDE, max(250, size // 2)))
         yield

@@ -12,9 +12,10 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from rmqtool.show import progress
+from rmqtool.show import progress, progress_bar
 from rmqtool.show.output import Style
 from rmqtool.show.progress import ByteProgress, byte_progress
+from rmqtool.show.progress_bar import Rate
 from rmqtool.show.progress_line import Work, answer_signals
 
 MIB = 1 << 20
@@ -24,7 +25,7 @@ MIB = 1 << 20
 def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """A terminal of 80 columns, and no patience."""
     shown = io.StringIO()
-    monkeypatch.setattr(progress, "_console", lambda: Console(file=shown, force_terminal=True, width=80))
+    monkeypatch.setattr(progress_bar, "_console", lambda: Console(file=shown, force_terminal=True, width=80))
     monkeypatch.setattr(progress, "_PATIENCE", 0)
     monkeypatch.setattr(progress, "_REFRESH", 0)
     return shown
@@ -51,7 +52,7 @@ def test_the_rate_is_that_since_the_work_began(monkeypatch: pytest.MonkeyPatch) 
     work = Work("exporting", 300 * MIB)
     with Progress(disable=True) as found:
         number = found.add_task("exporting", total=300 * MIB)
-        column = progress._Rate(work)
+        column = Rate(work)
         work.report(50 * MIB)
         found.update(number, completed=50 * MIB)
         assert column.render(found.tasks[0]).plain == ""
