@@ -35,9 +35,9 @@ class HeldRows(NamedTuple):
 
 
 def index_rows(message: Mapping[str, Any]) -> Iterator[IndexRow]:
-    """The rows of a message; none without a unique key, nor of one that is prepared or rolled back."""
+    """The rows of a message; none without a unique key, nor of one that is rolled back."""
     unique_key, timestamp = message["unique_key"], message["store_timestamp"]
-    if not unique_key or message["transaction"] not in ("none", "commit"):
+    if not unique_key or message["transaction"] == "rollback":
         return
     hour, topic = timestamp - timestamp % INDEX_HOUR, message["topic"]
     end = int(message["physical_offset"]).to_bytes(_OFFSET_SIZE, "big")

@@ -206,7 +206,7 @@ class _Rows:
             timestamps = run.headers.field("store_timestamp")
             if np.isin(timestamps - timestamps % INDEX_HOUR, list(hours)).any():
                 for message in message_dicts(run, "", "none"):
-                    if index.first <= message["physical_offset"] <= index.indexed_to and _is_sound(message):
+                    if index.first <= message["physical_offset"] <= index.indexed_to:
                         self._check_indexed(message)
 
     def _report_timers(self, timers: TimerRows, waiting: TimerMessages) -> None:
@@ -239,11 +239,6 @@ class _Rows:
 
 def _runs(snapshot: Snapshot) -> Iterator[RecordRun]:
     return (event for event in scan_files(snapshot.log.files, reading=snapshot.reading) if isinstance(event, RecordRun))
-
-
-def _is_sound(message: Message) -> bool:
-    """Whether a message is neither prepared nor rolled back."""
-    return message["transaction"] in ("none", "commit")
 
 
 def _index_keys(message: Message) -> Iterator[tuple[bytes, str]]:
