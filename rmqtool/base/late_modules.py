@@ -59,9 +59,11 @@ class _Finder:
     @staticmethod
     def find_spec(fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """The module with a loader that waits; None for all others."""
+        if fullname != _LATE:
+            return None
         from importlib.machinery import PathFinder
 
-        spec = PathFinder.find_spec(fullname, path, target) if fullname == _LATE else None
+        spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
             late: Any = _LateLoader(spec.loader)
             spec.loader = late

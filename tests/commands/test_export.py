@@ -280,6 +280,7 @@ IN_ENVIRONMENT = {
     "--broker-version": "5.3",
     "--broker-conf": str(ROOT / "Makefile"),
     "--store-column": "",
+    "--memory": "300MiB",
     "--dry-run": "",
     "--table": "delta",
 }

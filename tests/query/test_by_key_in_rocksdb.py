@@ -47,7 +47,7 @@ def found(root: Path, query: KeyQuery, notes: Notes | None = None) -> list[int]:
 def _keys(root: Path) -> Iterator[tuple[str, str, int]]:
     """Topic, key or unique key, and physical offset of each message with a unique key."""
     for message in listing(root, "--json", part="commitlog").of_kind("message"):
-        for key in {*message["keys"], message["unique_key"]} if message["unique_key"] else ():
+        for key in dict.fromkeys([message["unique_key"], *message["keys"]]) if message["unique_key"] else ():
             yield message["topic"], key, message["physical_offset"]
 
 
