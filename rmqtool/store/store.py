@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -154,12 +154,20 @@ def holds_rocksdb(directory: Path) -> bool:
 
 
 def is_rocksdb_directory(directory: Path) -> bool:
-    """Whether a directory is a RocksDB database, also one without the file that a broker looks for, or almost empty."""
+    """Whether a directory is a RocksDB database, also one without the file that a broker looks for, or almost empty.
+
+    False where that cannot be seen: those who read the directory report it.
+    """
     if any(has_file(directory / mark) for mark in (_ROCKSDB_MARK, _ROCKSDB_IDENTITY)):
         return True
     if is_remote(directory) or not has_directory(directory):
         return False
-    return any(entry.name.endswith(_TABLE) or entry.name.startswith(_MANIFEST) for entry in list_directory(directory))
+    with suppress(UnreadableError):
+        entries = list_directory(directory)
+        return any(
+            (each.name.endswith(_TABLE) or each.name.startswith(_MANIFEST)) and each.is_file() for each in entries
+        )
+    return False
 
 
 def layout_of_queues(root: Path) -> Literal["default", "rocksdb"]:

@@ -138,6 +138,14 @@ def test_a_commit_log_path_of_another_machine(tmp_path: Path) -> None:
     assert opened(root, conf(storePathCommitLog=f"/data/elsewhere,{tmp_path / 'far'}")).layout == "multi-path"
 
 
+def test_topics_that_are_named_as_tables_are(tmp_path: Path) -> None:
+    """A queue's directory is no table of RocksDB."""
+    for name in ("orders.sst", "MANIFEST-1"):
+        (tmp_path / "consumequeue" / name / "0").mkdir(parents=True)
+    (tmp_path / "commitlog").mkdir()
+    assert open_store(tmp_path).layout == "default"
+
+
 @pytest.mark.parametrize("directory", ["consumequeue", "consumequeue_rocksdb"])
 def test_rocksdb_queues(tmp_path: Path, directory: str) -> None:
     """The database's file CURRENT tells the layout; a directory of that name is a topic."""
