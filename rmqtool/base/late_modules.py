@@ -23,11 +23,15 @@ class _Late(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         loader: Any = self.__loader__
-        if not name.startswith("__") and isinstance(loader, _LateLoader):
+        if (name == "__all__" or not name.startswith("__")) and isinstance(loader, _LateLoader):
             loader.load(self)
         if name not in self.__dict__:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         return self.__dict__[name]
+
+    def __dir__(self) -> list[str]:
+        getattr(self, "__all__", None)  # loads it
+        return sorted(self.__dict__)
 
 
 class _LateLoader:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from rmqtool.base.byte_size import byte_size
 from rmqtool.base.errors import UsageError
 from rmqtool.base.limits import memory_is_short
 
@@ -38,7 +39,7 @@ def processes_within(memory: int, jobs: int, need: MemoryNeed) -> tuple[int, flo
     """
     if memory < need.least * MIB:
         raise UsageError(
-            f"--memory {memory // MIB}MiB is too little: at least {need.least} MiB are needed",
+            f"--memory {byte_size(memory)} is too little: at least {need.least} MiB are needed",
             hint=f"--memory {need.least}MiB",
         )
     room = memory / MIB - need.least

@@ -11,7 +11,7 @@ import click
 from rmqtool.base.errors import Exit, UnreadableError, UsageError
 from rmqtool.commands.completion import columns, complete_from, compressions
 from rmqtool.commands.decoder_options import decoder_option, note_failures
-from rmqtool.commands.export_engines import export_engine, is_local, patience_for
+from rmqtool.commands.export_engines import export_engine, local_processes, patience_for
 from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.memory_option import memory_option, within_memory
@@ -203,8 +203,8 @@ def _preview(style: Style, given: Sequence[str], path: Path, options: dict[str, 
     stores, settings = _selection(given, options, manifest)
     preview = preview_export(stores, path, mode, settings, manifest)
     size = sum(named.store.commit_log().size for named in stores)
-    engine = "local" if is_local(style, options, size) else "spark"
-    document = preview_as_json(preview, path, settings, mode, engine)
+    with local_processes(style, options, size) as jobs:
+        document = preview_as_json(preview, path, settings, mode, "spark" if jobs is None else "local")
     if style.json:
         write_document(style, "export", style.store, {"plan": document}, status=Exit.OK)
     else:

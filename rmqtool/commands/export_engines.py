@@ -32,21 +32,31 @@ def export_engine(
     style: Style, options: dict[str, Any], size: int
 ) -> Iterator[Callable[[ExportPlan], list[SplitResult]]]:
     """The function that writes the splits of a plan, of logs of `size` bytes; Spark starts in the background."""
-    if is_local(style, options, size):
-        from rmqtool.export.local import EXPORT_NEED, usable_cores
-
-        with within_memory(style, options["memory"], options["jobs"] or usable_cores(), EXPORT_NEED) as jobs:
+    with local_processes(style, options, size) as jobs:
+        if jobs is not None:
             yield lambda plan: _run_local(style, plan, options, jobs)
-        return
-    if options["memory"] is not None:
-        raise UsageError("--memory is for --engine local: Spark has spark.executor.memory and others")
+            return
     from rmqtool.spark.session import starting_spark
 
     with starting_spark(options["master"], options["conf"]) as start:
         yield lambda plan: _run_on_spark(style, plan, options, start)
 
 
-def is_local(style: Style, options: dict[str, Any], size: int) -> bool:
+@contextmanager
+def local_processes(style: Style, options: dict[str, Any], size: int) -> Iterator[int | None]:
+    """How many processes of this machine export logs of `size` bytes; None where Spark does."""
+    if not _is_local(style, options, size):
+        if options["memory"] is not None:
+            raise UsageError("--memory is for --engine local: Spark has spark.executor.memory and others")
+        yield None
+        return
+    from rmqtool.export.local import EXPORT_NEED, usable_cores
+
+    with within_memory(style, options["memory"], options["jobs"] or usable_cores(), EXPORT_NEED) as jobs:
+        yield jobs
+
+
+def _is_local(style: Style, options: dict[str, Any], size: int) -> bool:
     """Whether it is done without Spark; where nobody said it, Spark is for what it is worth starting for."""
     if options["engine"] != "auto":
         return bool(options["engine"] == "local")

@@ -34,7 +34,7 @@ def size_of_at_least(least: int) -> Callable[[click.Context, click.Parameter, st
         match = _SIZE.fullmatch(value.strip())
         size = int(match[1]) * _UNITS[(match[2] or "").lower()] if match else -1
         if size < least:
-            shown = f" of at least {least >> 20}MiB" if least else ""
+            shown = f" of at least {least >> 20}MiB" if least >> 20 else ""
             raise click.BadParameter(f"{value!r} is not a size{shown}", ctx, param)
         return size
 

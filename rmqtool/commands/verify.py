@@ -208,14 +208,14 @@ def verify(
     with ExitStack() as stack:
         if memory is not None and engine == "spark":
             raise UsageError("--memory is for --engine local: Spark has spark.driver.memory and others")
-        jobs = stack.enter_context(within_memory(style, memory, jobs, VERIFY_NEED))
-        pool = _pool(stack, path, jobs, engine, limit_rate, spark)  # before a progress bar, which has a thread
+        processes = stack.enter_context(within_memory(style, memory, jobs, VERIFY_NEED))
+        pool = _pool(stack, path, processes, engine, limit_rate, spark)  # before a progress bar, which has a thread
         path = path.absolute() if engine == "spark" else path  # workers have directories of their own
         request = VerifyRequest(
             version=broker_version,
             selection=Selection(only, skip, filters.topic_choice or None),
             max_examples=max_examples,
-            jobs=jobs,
+            jobs=processes,
             bodies=not fast,
             rate=limit_rate.bytes_per_second if limit_rate else None,
             time_limit=time_limit,

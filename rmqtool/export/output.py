@@ -28,6 +28,7 @@ MANIFEST = "_manifest.json"
 SUCCESS = "_SUCCESS"
 MANIFEST_SCHEMA = "rmqtool.export-manifest/1"
 
+_NEEDED = {"rows", "columns", "source", "files", "damaged", "runs"}  # of a manifest, by those who read it
 TEMPORARY = "_temporary"
 JOURNAL = f"{TEMPORARY}/commit.json"
 
@@ -41,7 +42,7 @@ def read_manifest(output: Path) -> dict[str, Any] | None:
 
             return parse_manifest(read_remote(path), path)
         return parse_manifest(path.read_bytes(), path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise UnreadableError(f"cannot read the manifest: {error}", file=path) from error
@@ -80,7 +81,7 @@ def parse_manifest(data: bytes, path: Path) -> dict[str, Any]:
         manifest: Any = json.loads(data.decode("utf-8"))
     except ValueError as error:
         raise UnreadableError(f"cannot read the manifest: {error}", file=path) from error
-    if not isinstance(manifest, dict) or manifest.get("schema") != MANIFEST_SCHEMA:
+    if not isinstance(manifest, dict) or manifest.get("schema") != MANIFEST_SCHEMA or not manifest.keys() >= _NEEDED:
         raise UnreadableError(f"not a manifest of {MANIFEST_SCHEMA}", file=path)
     known: dict[str, Any] = manifest
     return known
@@ -148,7 +149,9 @@ class Output:
     def _recover(self) -> None:
         """Finish a commit that was interrupted; remove files that were never committed."""
         with suppress(FileNotFoundError, ValueError):
-            self._apply(json.loads((self.path / JOURNAL).read_text(encoding="utf-8")))
+            journal = json.loads((self.path / JOURNAL).read_text(encoding="utf-8"))
+            if isinstance(journal, dict) and journal.keys() >= {"moves", "removed", "manifest"}:
+                self._apply(journal)
         if self._folder.is_dir():
             shutil.rmtree(self._folder)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rmqtool.base.errors import UnreadableError
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.export import output, remote_output
 from rmqtool.export.options import ExportOptions, Mode, Target
@@ -38,7 +39,7 @@ def manifest_there(path: Path) -> dict[str, Any] | None:
 
     Raises UnreadableError.
     """
-    with suppress(FileNotFoundError, ValueError):
+    with suppress(FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, UnreadableError):
         if isinstance(path, RemotePath):
             journal = read_remote(path / remote_output.JOURNAL)
         else:
@@ -64,11 +65,17 @@ def _is_empty(path: Path) -> bool:
     """Whether nothing is there but what an interrupted run has left."""
     if isinstance(path, RemotePath):
         return all(remote_output.OURS.fullmatch(name) for name, _ in files_in(path))
-    return not path.exists() or set(os.listdir(path)) <= {output.TEMPORARY}
+    there = _nearest(path)
+    names = set(os.listdir(there))  # raises for what is no directory
+    return there != path.absolute() or names <= {output.TEMPORARY}
 
 
 def _free(path: Path) -> int | None:
     if isinstance(path, RemotePath):
         return None
-    there = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
-    return shutil.disk_usage(there).free
+    return shutil.disk_usage(_nearest(path)).free
+
+
+def _nearest(path: Path) -> Path:
+    """The output, or the directory above it that is there."""
+    return next(each for each in (path.absolute(), *path.absolute().parents) if os.path.lexists(each))

@@ -22,6 +22,7 @@ BATCH_BODY_BYTES = 32 << 20
 _LEAST_SHARE = 8
 
 _FAST_ERROR = cast("type[Exception]", isal_zlib.error)
+_MAX_WINDOW = 7  # as a stream's first byte has it: 32 KiB
 _PIECE_SIZE = 1 << 20  # of a body that is read, bytes
 
 
@@ -46,7 +47,9 @@ def decompress(body: bytes, sys_flag: int) -> bytes:
 
 
 def _inflate(body: bytes) -> bytes:
-    """Twice as fast as zlib, by ISA-L; zlib decides on what that refuses."""
+    """Twice as fast as zlib, by ISA-L; zlib decides on what that refuses, and on windows that are too large for it."""
+    if not body or body[0] >> 4 > _MAX_WINDOW:
+        return _inflate_by_zlib(body)
     fast = isal_zlib.decompressobj()
     try:
         plain = fast.decompress(body, MAX_BODY_SIZE + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 
 import numpy as np
@@ -21,6 +22,7 @@ def constant_strings(
 
 @lru_cache(maxsize=64)
 def _repeated(value: str, count: int, *, dictionary_encoded: bool) -> pa.StringArray | pa.DictionaryArray:
+    value = os.fsencode(value).decode("utf-8", "replace")  # names of files may be no text
     if dictionary_encoded:
         return pa.DictionaryArray.from_arrays(np.zeros(count, dtype=np.int32), [value])
     return pa.repeat(value, count)

@@ -54,7 +54,11 @@ def show_preview(document: dict[str, Any], style: Style) -> None:
     console = style.console()
     size, splits = byte_size(document["bytes_to_read"]), counted(document["splits"], "part")
     is_idle = document["rows_there"] is not None and not document["splits"]
-    todo = "nothing is new" if is_idle else f"{size} of log in {splits}, with {_ENGINES[document['engine']]}"
+    todo = (
+        "nothing: the output has all of it"
+        if is_idle
+        else f"{size} of log in {splits}, with {_ENGINES[document['engine']]}"
+    )
     show_line(console, "would read", todo)
     for source in document["source"]:
         span = f"offsets {source['physical_offset_first']} to {source['next_physical_offset']}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ SIDE_STORE = "rocksdbstore"
 _CHECKPOINT_SIZE = 4096  # StoreCheckpoint: one page of the system, bytes
 _DEEPEST = 4  # directories above a file of a consume queue, the store's included
 _ROCKSDB_MARK, _ROCKSDB_IDENTITY = "CURRENT", "IDENTITY"
-_TABLE, _MANIFEST = ".sst", "MANIFEST-"  # the ends and beginnings of names in a database
+_DATABASE_FILE = re.compile(r"\d{6,}\.sst|MANIFEST-\d{6,}", re.ASCII)
 DLEDGER_PREFIX = "dledger-"  # before the id of a node
 DLEDGER_DATA = "data"
 DLEDGER_INDEX = "index"
@@ -164,9 +165,7 @@ def is_rocksdb_directory(directory: Path) -> bool:
         return False
     with suppress(UnreadableError):
         entries = list_directory(directory)
-        return any(
-            (each.name.endswith(_TABLE) or each.name.startswith(_MANIFEST)) and each.is_file() for each in entries
-        )
+        return any(_DATABASE_FILE.fullmatch(each.name) and each.is_file() for each in entries)
     return False
 
 

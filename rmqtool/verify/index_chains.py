@@ -204,21 +204,22 @@ class ChainChecks:
 
     def __init__(self, task: VerifyTask) -> None:
         self._task = task
-        self._checks: dict[int, ChainCheck | None] = {}  # by the number of the file's first unit; None once taken
+        self._checks: dict[str, ChainCheck | None] = {}  # by the file's path; None once taken
 
     def add(self, index_file: FileUnits, first: int, units: NDArray[np.void]) -> None:
         """Check units of a file that were read, from number `first` among all units on."""
-        start = index_file.start
-        if start == first and start not in self._checks:
-            self._checks[start] = ChainCheck(self._task, index_file)
-        check = self._checks.get(start)
+        name, start = str(index_file.file.path), index_file.start
+        if start == first and len(units) and name not in self._checks:
+            self._checks[name] = ChainCheck(self._task, index_file)
+        check = self._checks.get(name)
         if check is not None:
             check.add(first - start + 1, units)
 
     def take(self, index_file: FileUnits) -> ChainCheck:
         """The check of a file, with what is done of it."""
-        check = self._checks.get(index_file.start) or ChainCheck(self._task, index_file)
-        self._checks[index_file.start] = None
+        name = str(index_file.file.path)
+        check = self._checks.get(name) or ChainCheck(self._task, index_file)
+        self._checks[name] = None
         return check
 
 

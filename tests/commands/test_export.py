@@ -424,3 +424,43 @@ def test_a_dry_run_after_an_interrupted_commit(store: Path, output: Path) -> Non
 def test_a_check_has_no_dry_run(store: Path, output: Path) -> None:
     done = rmqtool("export", store, "--check", output, "--dry-run")
     assert (done.status, "--check writes nothing" in done.err) == (Exit.USAGE, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--memory", "10MiB"), "--memory 10.0 MiB is too little"),
+        (("--engine", "spark", "--memory", "1GiB"), "is for --engine local"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_does(
+    store: Path, output: Path, options: tuple[str, ...], expected: str
+) -> None:
+    done = export(store, output, "--dry-run", *options)
+    assert (done.status, expected in done.err) == (Exit.USAGE, True)
+
+
+@pytest.mark.parametrize("name", ["file", "file/below", "dangling"])
+def test_a_dry_run_into_no_directory(store: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for more in ((), ("--dry-run",)):
+        done = export(store, tmp_path / name, *more)
+        assert (done.status, str(tmp_path / name) in done.err) == (Exit.FAILED, True)
+
+
+@pytest.mark.parametrize("journal", ["[1]", '{"moves": [], "removed": []}', '{"manifest": {"schema": 1}}', "{"])
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_damaged_record_of_a_commit(store: Path, output: Path, journal: str, more: tuple[str, ...]) -> None:
+    """It is as if there were none."""
+    (output / "_temporary").mkdir(parents=True)
+    (output / "_temporary" / "commit.json").write_text(journal)
+    assert export(store, output, *more).status == Exit.OK
+
+
+def test_half_a_manifest(store: Path, output: Path) -> None:
+    output.mkdir()
+    (output / "_manifest.json").write_text('{"schema": "rmqtool.export-manifest/1"}')
+    for more in ((), ("--dry-run",)):
+        done = export(store, output, "--mode", "incremental", *more)
+        assert (done.status, "not a manifest" in done.err) == (Exit.FAILED, True)

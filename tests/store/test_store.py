@@ -139,9 +139,10 @@ def test_a_commit_log_path_of_another_machine(tmp_path: Path) -> None:
 
 
 def test_topics_that_are_named_as_tables_are(tmp_path: Path) -> None:
-    """A queue's directory is no table of RocksDB."""
-    for name in ("orders.sst", "MANIFEST-1"):
+    """A queue's directory is no table of RocksDB, and neither is any file."""
+    for name in ("000012.sst", "MANIFEST-000004"):
         (tmp_path / "consumequeue" / name / "0").mkdir(parents=True)
+    (tmp_path / "consumequeue" / "notes.sst").touch()
     (tmp_path / "commitlog").mkdir()
     assert open_store(tmp_path).layout == "default"
 

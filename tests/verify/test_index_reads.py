@@ -93,3 +93,11 @@ def test_wrong_links_are_found_in_units_that_the_log_has_read(store: Path, unit:
     assert "index.chain" in codes_of(found)
     of_two = verify(store, conf=CONF, part_size=1 << 15, jobs=2)
     assert [str(each) for each in found.findings] == [str(each) for each in of_two.findings]
+
+
+def test_a_file_without_units_has_no_links(store: Path) -> None:
+    """It begins where the file behind it does, and is not taken for that one."""
+    first, second, _ = files_of(store, "index")
+    (store / "index" / f"{int(first.name) + 1}").write_bytes(bytes(second.stat().st_size))
+    assert int(first.name) + 1 < int(second.name)
+    assert "index.slot" not in codes_of(verify(store, conf=CONF, part_size=1 << 15))
