@@ -365,6 +365,14 @@ def test_without_broker_conf_lost_files_are_a_doubt(
     assert not any("files of queues" in gap.text for gap in only_rows.gaps)
 
 
+@pytest.mark.parametrize("topics", ["orders", "*"])
+def test_rows_of_missing_files_are_no_duplicates(topics: str, unpacked: GoldenStore, tmp_path: Path) -> None:
+    """They lead to the messages of their queue, as the units did that are missing."""
+    conf = BrokerConf({**ROCKSDB["more/5.5.0-rocksdb-twice"]})
+    outcome = verify(without_files(unpacked, tmp_path, topics), conf=conf)
+    assert codes_of(outcome) == {"consumequeue.missing-queue"}
+
+
 def test_files_that_are_left_from_before(twice: Path) -> None:
     """With storeType=defaultRocksDB no broker reads them."""
     for path in (twice / "consumequeue" / "orders" / "1").iterdir():
