@@ -29,6 +29,7 @@ from rmqtool.rebuild.version_choice import undecided_of
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.rules.versions import VALUES_MAY_HOLD_SEPARATOR
 from rmqtool.store.consume_queues import Kind, Queue
+from rmqtool.store.delays_seen import observed_delays
 from rmqtool.store.queue_range import queue_range
 from rmqtool.store.rocksdb_queues import NO_UNIT
 from rmqtool.store.unknown_sizes import Sized
@@ -96,11 +97,12 @@ class RebuildPlan:
             )
 
     def _assumes_delay(self, queue: QueuePlan) -> bool:
-        """Whether rows of delayed messages are written where none is left to show their delay."""
+        """Whether rows of delayed messages are written where no row, nor a file of the queue, shows their delay."""
         rows = self.source.rows
         is_new = queue.kind == "rocksdb" or (self.conversion and not self.source.file_queues)
-        is_delayed = is_new and queue.name.topic == SCHEDULE_TOPIC
-        return bool(is_delayed) and (queue.name not in rows.lasts or rows.problem is not None)
+        if not is_new or queue.name.topic != SCHEDULE_TOPIC or (queue.name in rows.lasts and rows.problem is None):
+            return False
+        return rows.problem is not None or queue.name.queue_id + 1 not in observed_delays(self.source.snapshot.store)
 
     @property
     def is_lossy(self) -> bool:

@@ -17,6 +17,7 @@ from rmqtool.repair.not_healed import NotHealed
 from rmqtool.repair.permissions import permission_command
 from rmqtool.repair.timer_files import lost_by_rebuilt_queue
 from rmqtool.repair.treatments import Treatment
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.store import CONFIG
 from rmqtool.store.unknown_sizes import unknown_sizes
 from rmqtool.transaction.home import STAGING
@@ -164,17 +165,33 @@ def _has_newer_records(found: Mapping[Treatment, Sequence[Finding]]) -> bool:
 def _repair_step(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> PlanStep:
     wanted = {*(["simple"] if repairs.queues else []), *(["index"] if repairs.index else [])}
     unknown = sorted(wanted & unknown_sizes(diagnosis.snapshot))
+    lacks_delays = repairs.queues and _lacks_delays(diagnosis)
     text = "Repair the store (rmqtool undo takes it back):"
-    if unknown:
+    if lacks_delays or (unknown == ["simple"] and diagnosis.snapshot.store.layout == "rocksdb"):
+        text = "Repair the store, with its broker.conf: the rows of delayed messages follow from messageDelayLevel:"
+    elif unknown:
         names = " and ".join("an index file" if kind == "index" else "a queue file" for kind in unknown)
         text = f"Repair the store, with its broker.conf, for no file shows the size of {names}:"
-        if unknown == ["simple"] and diagnosis.snapshot.store.layout == "rocksdb":
-            text = "Repair the store, with its broker.conf: the rows of delayed messages follow from messageDelayLevel:"
-    more = [*(["--keep-offsets"] if keep_offsets else []), *(["--broker-conf", "BROKER_CONF"] if unknown else [])]
+    needs_conf = lacks_delays or unknown
+    more = [*(["--keep-offsets"] if keep_offsets else []), *(["--broker-conf", "BROKER_CONF"] if needs_conf else [])]
     changes, lost = _changes(diagnosis, repairs)
     if repairs.goes_on:
         changes.append("then it verifies again, and goes on with what is left")
     return PlanStep(text, diagnosis.command("repair", *more), tuple(changes), tuple(dict.fromkeys(lost)))
+
+
+def _lacks_delays(diagnosis: Diagnosis) -> bool:
+    """Whether only broker.conf may know the delays of rows, as `RebuildPlan.require_release` demands it."""
+    store = diagnosis.snapshot.store
+    return (
+        store.layout == "rocksdb"
+        and store.conf.path is None
+        and any(
+            each.code == "consumequeue.database"
+            or (each.code == "consumequeue.missing-queue" and each.topic == SCHEDULE_TOPIC)
+            for each in diagnosis.findings
+        )
+    )
 
 
 def _is_without_offsets(finding: Finding) -> bool:

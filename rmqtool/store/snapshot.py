@@ -121,8 +121,13 @@ class Snapshot:
 
     @cached_property
     def has_queues_twice(self) -> bool:
-        """Whether queues are in files and in RocksDB, as a broker leaves them that writes both."""
-        return self.database is not None and any(queue.database is None for queue in self.queues)
+        """Whether queues are in files and in RocksDB, as a broker leaves them that writes both.
+
+        Also where the files are gone that it writes.
+        """
+        if self.database is None or self.store.reads_only_rocksdb:
+            return False
+        return self.store.writes_queues_twice or any(queue.database is None for queue in self.queues)
 
     @property
     def leaves_queues_out(self) -> bool:

@@ -208,6 +208,8 @@ class UnmatchedUnits:
         if reason is not None:
             self.lost[QueueName(queue.topic, queue.queue_id)] += 1
             return
+        if self._is_copy(queue):
+            return
         if self._lookups_made >= MAX_LOOKUPS:
             self.report.count("consumequeue.wrong-record", 1, queue.topic)
             return
@@ -230,6 +232,10 @@ class UnmatchedUnits:
             first = next(iter(owners))
             message = f"points to a record of {first.topic}, queue {first.queue_id}, at {physical_offset}"
         self._report_all(code, message, files, np.array([unit_number]))
+
+    def _is_copy(self, queue: Queue) -> bool:
+        """Whether rows stand for files that are missing: their units are compared with nothing, and told as missing."""
+        return bool(queue.database) and self.store.writes_queues_twice and not queue.topic.startswith(LMQ_PREFIX)
 
     def _report_all(self, code: str, message: str, files: UnitFiles, unit_numbers: NDArray[np.intp]) -> None:
         """Report one finding for each run of consecutive units."""

@@ -7,12 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from rmqtool.base.paths import has_file
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
+from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.store.consume_queues import Queue, queue_in
 from rmqtool.store.rocksdb_queues import QueueDatabase
 from rmqtool.store.rocksdb_units import RocksDbUnits
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import CONFIG, rocksdb_configs
+from rmqtool.store.topics import TOPICS
 from rmqtool.store.unit_files import UnitFiles
 from rmqtool.verify.queue_progress import QueueProgress
 from rmqtool.verify.task import StoreReader
@@ -39,6 +44,30 @@ def check_database(
         if QueueName(topic, queue_id) not in states:
             message = "rows without a max row, and no message in the log"
             report.add("consumequeue.row", message, topic=topic, queue_id=queue_id, **details)
+
+
+def check_copies_alone(snapshot: Snapshot, states: Mapping[QueueName, QueueProgress], report: Report) -> None:
+    """Note queues with messages that are in RocksDB alone, though the broker may write files of them, too.
+
+    It may where other queues have files, and where topics are in JSON: a broker without files of queues keeps them in
+    RocksDB (`RocksDBMessageStore`). One that left files for RocksDB made no files of later queues. Light queues may be
+    in RocksDB alone in any case.
+    """
+    store, database = snapshot.store, snapshot.database
+    if database is None or store.writes_queues_twice or store.reads_only_rocksdb:
+        return
+    in_files = {QueueName(queue.topic, queue.queue_id) for queue in snapshot.queues if queue.files.files}
+    with_messages = {name for name in states if not name.topic.startswith(LMQ_PREFIX)}
+    ordinary = with_messages.intersection(QueueName(*queue) for queue in database.lasts)
+    alone = sorted(ordinary - in_files)
+    with_json = has_file(store.root / CONFIG / TOPICS) and not rocksdb_configs(store)
+    if not alone or not (ordinary & in_files or with_json):
+        return
+    shown = ", ".join(f"{name.topic} {name.queue_id}" for name in alone[:_MAX_SHOWN])
+    more = f" and {counted(len(alone) - _MAX_SHOWN, 'more queue')}" if len(alone) > _MAX_SHOWN else ""
+    what, why = "whether files of queues are lost", "others in files, too" if in_files else "topics in JSON"
+    text = f"{what}: {shown}{more} are in RocksDB alone, and {why}; "
+    report.doubt(what, f"{text}they are where broker.conf sets rocksdbCQDoubleWriteEnable=true (--broker-conf)")
 
 
 def report_bad_units(database: QueueDatabase, report: Report) -> None:

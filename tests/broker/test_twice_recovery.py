@@ -112,6 +112,22 @@ def test_without_any_row(tmp_path: Path, version: str, files: int) -> None:
     assert (early.min_offset, early.max_offset, early.lost, early.dispatched) == (EARLY, EARLY, EARLY, 0)
 
 
+@pytest.mark.parametrize(("killed", "files"), [(False, 10), (True, 1)])
+def test_without_any_file_of_a_queue(tmp_path: Path, killed: bool, files: int) -> None:
+    """A start makes units of what it scans; without broker.conf the rows are taken for all that there is."""
+    root = store_of(tmp_path, MESSAGES, killed=killed, queues=False)
+
+    def changes(settings: dict[str, str]) -> list[tuple[str, bool, int, int]]:
+        with unchanged(root):
+            snapshot = Snapshot(open_store(root, BrokerConf(settings)), parse_version("5.4.0"))
+            start = Recovery(snapshot, RecoveryRules.of(snapshot.release, snapshot.store.conf)).predict()
+        return [(each.topic, each.in_rocksdb, each.dispatched, each.max_offset) for each in start.queues]
+
+    assert changes({}) == []
+    assert changes(TWICE) == [("orders", False, files * PER_FILE, MESSAGES - EARLY)]
+    assert changes({**TWICE, "storeType": "defaultRocksDB"}) == []
+
+
 @pytest.mark.parametrize(("version", "is_set"), [("5.3.3", False), ("5.3.4", True), ("5.5.0", True)])
 def test_rows_that_end_elsewhere(tmp_path: Path, version: str, is_set: bool) -> None:
     """The files decide; before the combined store nothing does."""

@@ -110,6 +110,27 @@ def test_after_a_kill(
         assert end_of(whole) == every.max_offset == in_files(whole)[1]
 
 
+@pytest.mark.parametrize(("version", "settings"), [("5.4.0", TWICE), ("5.5.0", LIGHT)])
+def test_without_any_file_of_a_queue(
+    harness: Callable[[str], Harness], tmp_path: Path, version: str, settings: dict[str, str]
+) -> None:
+    """They are made anew, as predicted, though there are rows of all messages."""
+    broker, root = harness(version), tmp_path / "store"
+    root.mkdir()
+    with broker.hold(root, 2000, settings):
+        time.sleep(0.5)
+    before = in_files(root)
+    for path in [path for path in (root / "consumequeue").iterdir() if path.is_dir()]:
+        shutil.rmtree(path)
+    outcome = verify(root, version=version, conf=BrokerConf({**GEOMETRY, **settings}))
+    assert outcome.start is not None
+    ends = {(each.topic, each.queue_id): each.max_offset for each in outcome.start.queues if not each.in_rocksdb}
+    with broker.hold(root, 0, settings):
+        pass
+    assert before[1] > 1
+    assert (in_files(root), ends) == (before, {QUEUE: before[1]})
+
+
 @pytest.mark.parametrize("end", [3, 0])
 @pytest.mark.parametrize(("version", "settings"), [("5.3.3", TWICE), ("5.4.0", TWICE), ("5.5.0", LIGHT)])
 def test_rows_that_end_elsewhere(

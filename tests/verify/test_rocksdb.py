@@ -84,7 +84,7 @@ def bulk_end(units: Any) -> tuple[int, int]:
 def test_sound_stores_have_no_finding(name: str, golden_store: GoldenStore) -> None:
     """Every unit of every queue is compared; nothing in the store is touched."""
     outcome = verify(golden_store(name))
-    assert codes_of(outcome) == set()
+    assert (outcome.verdict, codes_of(outcome)) == ("clean", set())
     assert codes_of(outcome, info=True) <= {"store.rocksdb-queues", "config.rocksdb", "config.offset-out-of-range"}
     assert [gap.what for gap in outcome.gaps if "queues" in gap.what] == []
     records = stores.oracle(name)["survey"]["queues"].values()
@@ -341,6 +341,36 @@ def test_a_queue_whose_files_are_gone(twice: Path) -> None:
     conf = BrokerConf({"rocksdbCQDoubleWriteEnable": "true"})
     [told] = found(verify(twice, conf=conf, version="5.4.0"), "consumequeue.missing-queue")
     assert (told.topic, told.queue_id) == ORDERS
+
+
+def without_files(unpacked: GoldenStore, root: Path, topics: str = "*") -> Path:
+    """A store of a broker that writes queues twice, without the files of queues of some topics."""
+    store = Path(shutil.copytree(unpacked("more/5.5.0-rocksdb-twice"), root / "twice"))
+    for directory in [path for path in (store / "consumequeue").glob(topics) if path.is_dir()]:
+        shutil.rmtree(directory)
+    return store
+
+
+@pytest.mark.parametrize(("topics", "why"), [("orders", "others in files, too"), ("*", "topics in JSON")])
+def test_without_broker_conf_lost_files_are_a_doubt(
+    topics: str, why: str, unpacked: GoldenStore, tmp_path: Path
+) -> None:
+    """A broker that left files for RocksDB has made no files of later queues: it is no finding, and never clean."""
+    store = without_files(unpacked, tmp_path, topics)
+    outcome = verify(store)
+    assert (outcome.verdict, codes_of(outcome)) == ("unproven", set())
+    [text] = [gap.text for gap in outcome.gaps if "files of queues" in gap.text]
+    assert why in text
+    only_rows = verify(store, conf=BrokerConf({"storeType": "defaultRocksDB"}))
+    assert not any("files of queues" in gap.text for gap in only_rows.gaps)
+
+
+@pytest.mark.parametrize("topics", ["orders", "*"])
+def test_rows_of_missing_files_are_no_duplicates(topics: str, unpacked: GoldenStore, tmp_path: Path) -> None:
+    """They lead to the messages of their queue, as the units did that are missing."""
+    conf = BrokerConf({**ROCKSDB["more/5.5.0-rocksdb-twice"]})
+    outcome = verify(without_files(unpacked, tmp_path, topics), conf=conf)
+    assert codes_of(outcome) == {"consumequeue.missing-queue"}
 
 
 def test_files_that_are_left_from_before(twice: Path) -> None:
