@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from operator import itemgetter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
@@ -14,13 +15,38 @@ from rmqtool.salvage.choose import Bytes
 from rmqtool.salvage.extents import NO_TERM, Extents
 
 _SMALLEST_ENTRY = ENTRY_HEADER_SIZE + MIN_MESSAGE_SIZE  # bytes
+_STEP_BACK = 1000  # a leader's clock corrects itself by less, and no election is as fast, ms
+
+Numbers = NDArray[np.int64]
+
+
+def go_on(rooms: Numbers, steps: Numbers, steps_back: Numbers) -> NDArray[np.bool_]:
+    """Whether entries are the next ones of the log behind those before them, whatever terms their headers have.
+
+    Between two there is `rooms` for those that are missing there, bytes, their Raft indices differ by `steps`, and
+    the store time of the second is `steps_back` before that of the first, ms.
+    """
+    return (steps >= 1) & (steps - 1 <= rooms // _SMALLEST_ENTRY) & (steps_back < _STEP_BACK)
+
+
+def extents_go_on(extents: Extents) -> NDArray[np.bool_]:
+    """Which extents but the first are entries that go on behind those of the extent before them.
+
+    Two of one term are of one leader: its clock may have gone back any time.
+    """
+    before, behind = extents[:-1], extents[1:]
+    steps_back = np.where(before["term"] == behind["term"], 0, before["last_time"] - behind["first_time"])
+    steps = behind["first_index"] - (before["first_index"] + before["records"] - 1)
+    rooms = behind["physical_offset"] - (before["physical_offset"] + before["size"])
+    are_entries = (before["header_size"] > 0) & (behind["header_size"] > 0)
+    return are_entries & go_on(rooms, steps, steps_back)
 
 
 def settle_terms(extents: Extents, entry_files: Collection[int]) -> Extents:
     """The same extents of one source, by physical offset, with the terms that they must have.
 
     A record without its header, in one of `entry_files` (by number), has the term of the record before. Terms never go
-    down in a Raft log: where they do, and store times do not, headers are damaged, as few as explain it.
+    down in a Raft log: where they do, and the log goes on, headers are damaged, as few as explain it.
     """
     if not len(extents) or not entry_files:
         return extents
@@ -29,10 +55,26 @@ def settle_terms(extents: Extents, entry_files: Collection[int]) -> Extents:
     is_entry = np.isin(settled["input"], list(entry_files))
     _fill_unknown(terms, is_entry)
     goes_back = settled["first_time"][1:] < settled["last_time"][:-1]  # as behind the place where a log was cut
+    goes_back &= ~extents_go_on(settled)
     for rows in np.split(np.arange(len(settled)), np.flatnonzero(goes_back) + 1):
         of_entries = rows[is_entry[rows]]
         if (np.diff(terms[of_entries]) < 0).any():
             terms[of_entries] = _rising(terms[of_entries].tolist(), settled["records"][of_entries].tolist())
+    return settled
+
+
+def without_single_changes(terms: Numbers, follow: NDArray[np.bool_]) -> Numbers:
+    """Terms of entries; a single one that is above the next one or below the one before it is damaged.
+
+    `follow` says which entries but the first go on behind the one before. A damaged term is made that of the entry
+    before, the first one that of the next. There are two entries at least.
+    """
+    one, two, three = terms[:-2], terms[1:-1], terms[2:]
+    is_single = (one <= three) & ((two > three) | (two < one)) & follow[:-1] & follow[1:]
+    settled = terms.copy()
+    settled[1:-1][is_single] = one[is_single]
+    if follow[0]:
+        settled[0] = min(settled[0], settled[1])
     return settled
 
 

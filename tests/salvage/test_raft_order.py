@@ -135,3 +135,30 @@ def test_a_damaged_term_before_other_damage(tmp_path: Path) -> None:
     change(store, log, 21, 4, 1)
     _, found = salvaged(tmp_path / "new", store)
     assert found == [record for row, record in enumerate(messages(log)) if row != 21]
+
+
+@pytest.mark.parametrize("bits", [1, 4, 128])
+def test_a_damaged_term_before_a_step_back_of_the_clock(bits: int, tmp_path: Path) -> None:
+    """Indices go on behind it: the log was not cut there, and a second node makes no difference."""
+    log = entry_log(20)
+    for number in range(20):
+        log.put("orders", 0, body=f"{number}".encode(), store_timestamp=START_TIME + 10_000 - (number > 9))
+    stores = log.write(tmp_path / "a"), log.write(tmp_path / "b")
+    change(stores[0], log, 29, TERM_AT + 7, bits)
+    for number, given in enumerate((stores, stores[::-1], stores[:1])):
+        plan, found = salvaged(tmp_path / str(number), *given)
+        assert found == messages(log)
+        assert not plan.committed_missing
+
+
+def test_a_damaged_entry_before_a_step_back_of_the_clock(tmp_path: Path) -> None:
+    """What is behind it in the last file is not left from before a cut."""
+    log = entry_log(40)
+    count = len(log.offsets)
+    for number in range(6):
+        log.put("orders", 0, body=f"{number}".encode(), store_timestamp=START_TIME + 50_000 - 5 * (number > 3))
+    assert log.offsets[count + 3] // FILE_SIZE == log.offsets[-1] // FILE_SIZE
+    store = log.write(tmp_path / "a")
+    change(store, log, count + 3, 4, 1)
+    _, found = salvaged(tmp_path / "new", store)
+    assert found == [record for row, record in enumerate(messages(log)) if row != count + 3]
