@@ -58,7 +58,8 @@ def classify(files: Sequence[Input], found: Sequence[Extents]) -> SourceRecords:
 def _with_terms(files: Sequence[Input], found: Sequence[Extents]) -> list[Extents]:
     """The records, where headers of entries are damaged with the terms of those around them in the log."""
     entry_files = [file.number for file in files if file.may_have_headers]
-    settled = settle_terms(of_records(joined(*found)), entry_files)
+    latest = max((file.latest_term for file in files if file.latest_term is not None), default=None)
+    settled = settle_terms(of_records(joined(*found)), entry_files, latest)
     return [settled[settled["input"] == file.number] for file in files]
 
 

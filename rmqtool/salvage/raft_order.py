@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from operator import itemgetter
 
 import numpy as np
@@ -42,17 +42,20 @@ def extents_go_on(extents: Extents) -> NDArray[np.bool_]:
     return are_entries & go_on(rooms, steps, steps_back)
 
 
-def settle_terms(extents: Extents, entry_files: Collection[int]) -> Extents:
+def settle_terms(extents: Extents, entry_files: Collection[int], latest: int | None = None) -> Extents:
     """The same extents of one source, by physical offset, with the terms that they must have.
 
     A record without its header, in one of `entry_files` (by number), has the term of the record before. Terms never go
-    down in a Raft log: where they do, and the log goes on, headers are damaged, as few as explain it.
+    down in a Raft log: where they do, and the log goes on, headers are damaged, as few as explain it. So is a single
+    one above the `latest` term that the node knew: it notes each before it takes the first entry of it.
     """
     if not len(extents) or not entry_files:
         return extents
     settled = extents.copy()
     terms = settled["term"]
     is_entry = np.isin(settled["input"], list(entry_files))
+    if latest is not None:
+        terms[is_entry & (terms > latest) & (settled["records"] == 1)] = NO_TERM
     _fill_unknown(terms, is_entry)
     goes_back = settled["first_time"][1:] < settled["last_time"][:-1]  # as behind the place where a log was cut
     goes_back &= ~extents_go_on(settled)
@@ -111,24 +114,33 @@ def _fill_unknown(terms: np.ndarray, is_entry: np.ndarray) -> None:
         terms[unknown] = terms[known[np.maximum(before, 0)]]
 
 
-def agreed_ends(sources: Sequence[Extents], source: Bytes) -> list[Extents]:
-    """The records of several sources, by physical offset, with a term of each last extent that others agree to.
+def agreed_terms(sources: Sequence[Extents], source: Bytes) -> list[Extents]:
+    """The records of several sources, by physical offset, where terms rise at a single one with that of the others.
 
-    Nothing behind it proves a damaged header there wrong. The same message was never written in two terms.
+    Nothing of an earlier term behind it may prove a damaged header there wrong. The same message was never written in
+    two terms.
     """
     agreed = [extents.copy() for extents in sources]
     for number, extents in enumerate(agreed):
-        if not len(extents):
-            continue
-        last, offset = extents[-1], int(extents[-1]["physical_offset"])
-        for other in (*agreed[:number], *agreed[number + 1 :]):
-            row = int(np.searchsorted(other["physical_offset"], offset, "right")) - 1
-            if row < 0 or not last["header_size"] or not other[row]["header_size"]:
-                continue
-            is_there = offset < other[row]["physical_offset"] + other[row]["size"]
-            if is_there and other[row]["term"] < last["term"] and source.have_same_record(last, other[row], offset):
-                extents["term"][-1] = other[row]["term"]
+        others = [*agreed[:number], *agreed[number + 1 :]]
+        terms = extents["term"]
+        rises = terms > np.append(NO_TERM, terms)[: len(terms)]
+        for row in np.flatnonzero(rises & (extents["records"] == 1) & (extents["header_size"] > 0)).tolist():
+            terms[row] = min(_terms_of(extents[row], others, source))
     return agreed
+
+
+def _terms_of(record: np.void, others: Sequence[Extents], source: Bytes) -> Iterator[int]:
+    """The terms that other sources have for the same record, and its own."""
+    yield int(record["term"])
+    offset = int(record["physical_offset"])
+    for other in others:
+        row = int(np.searchsorted(other["physical_offset"], offset, "right")) - 1
+        if row < 0 or not other[row]["header_size"]:
+            continue
+        is_there = offset < other[row]["physical_offset"] + other[row]["size"]
+        if is_there and source.have_same_record(record, other[row], offset):
+            yield int(other[row]["term"])
 
 
 def by_index(extents: Extents, committed: int | None) -> tuple[int, int]:
