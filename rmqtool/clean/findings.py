@@ -154,10 +154,19 @@ def _why_nothing(plan: CleanPlan) -> str:
 
 def _mtimes(plan: CleanPlan) -> Iterator[Finding]:
     by_deviation: dict[str, list[WrongTime]] = {}
+    never = _never_by_age(plan)
     for wrong in wrong_times(plan.facts, plan.now):
-        by_deviation.setdefault(wrong.deviation, []).append(wrong)
+        if wrong.log_file.start_offset not in never:
+            by_deviation.setdefault(wrong.deviation, []).append(wrong)
     for deviation, files in by_deviation.items():
         yield _wrong_time(plan, deviation, files)
+
+
+def _never_by_age(plan: CleanPlan) -> set[int]:
+    """Start offsets of the files that stay, however old, because the last log file from before DLedger does."""
+    kept = [decision for decision in plan.runs[0].log.kept if decision.reason in NOT_BY_AGE]
+    stay = plan.holds_entries_back and any(decision.reason == "last-file" for decision in kept)
+    return {decision.log_file.start_offset for decision in kept} if stay else set()
 
 
 def _wrong_time(plan: CleanPlan, deviation: str, files: Sequence[WrongTime]) -> Finding:
@@ -196,6 +205,7 @@ def _overdue(plan: CleanPlan) -> Iterator[Finding]:
     if (
         len(files) < 2
         or not hours
+        or decisions[0].reason in NOT_BY_AGE
         or plan.now - decisions[0].expires < 25 * _HOUR_MS
         or failing_hours(rules.settings.delete_when)
     ):

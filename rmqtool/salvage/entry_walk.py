@@ -18,6 +18,7 @@ from rmqtool.base.files import UNLIMITED, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.dledger import ENTRY_DTYPE, ENTRY_HEADER_SIZE
 from rmqtool.formats.message import BLANK_SIZE
+from rmqtool.salvage.raft_order import go_on, without_single_changes
 from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.inert_records import SMALLEST_INERT
@@ -31,6 +32,8 @@ LEFT_MEANINGS: dict[LeftReason, str] = {
 }
 _KINDS: tuple[LeftReason | None, ...] = (None, "uncommitted", "stale")
 _LARGEST_INERT = 1 << 20  # bytes
+# Of an entry; `begin` and `end` of its message in the log, `end` with the next entry's header, bytes, `time` epoch ms.
+_STEP_DTYPE = np.dtype([("term", "i8"), ("index", "i8"), ("begin", "i8"), ("end", "i8"), ("time", "i8")])
 
 Offsets = NDArray[np.int64]
 
@@ -103,32 +106,53 @@ class _RaftOrder:
     def __init__(self, committed: int | None) -> None:
         self._committed = committed
         self._gaps = 0
-        self._index = self._term = -1  # of the last entry that is no stale one
+        self._last = np.zeros(0, _STEP_DTYPE)  # the last two entries that are no stale ones
 
     def kinds(self, run: RecordRun) -> NDArray[np.intp]:
         """The number in _KINDS of each entry of a run."""
-        headers = run.block.gather(ENTRY_DTYPE, run.positions - ENTRY_HEADER_SIZE)
-        terms, indices = headers["term"].astype(np.int64), headers["index"].astype(np.int64)
-        in_order = np.flatnonzero(terms >= np.maximum.accumulate(np.append(self._term, terms))[:-1])
-        rising = indices[in_order] > np.maximum.accumulate(np.append(self._index, indices[in_order]))[:-1]
+        entries = np.append(self._last, _steps(run))
+        _settle(entries)
+        known, entries = entries[: len(self._last)], entries[len(self._last) :]
+        terms, indices = entries["term"], entries["index"]
+        term, index = (int(known["term"][-1]), int(known["index"][-1])) if len(known) else (-1, -1)
+        in_order = np.flatnonzero(terms >= np.maximum.accumulate(np.append(term, terms))[:-1])
+        rising = indices[in_order] > np.maximum.accumulate(np.append(index, indices[in_order]))[:-1]
         fresh = in_order[rising]
         kinds = np.full(len(run), _KINDS.index("stale"), np.intp)
         kinds[fresh] = 0 if self._committed is None else indices[fresh] > self._committed
-        if len(fresh):
-            known = np.append(self._index, indices[fresh])[self._index < 0 :]
-            self._gaps += sum(self._gap(before, after) for before, after in _jumps(known))
-            self._index, self._term = int(indices[fresh[-1]]), int(terms[fresh[-1]])
+        steps = np.append(known["index"][-1:], indices[fresh])
+        self._gaps += sum(self._gap(before, after) for before, after in _jumps(steps))
+        self._last = np.append(known, entries[fresh])[-2:]
         return kinds
 
     @property
     def missing(self) -> int:
         """Committed entries that were not met, from the first that was met on."""
-        return self._gaps + (0 if self._committed is None else max(0, self._committed - self._index))
+        last = int(self._last["index"][-1]) if len(self._last) else -1
+        return self._gaps + (0 if self._committed is None else max(0, self._committed - last))
 
     def _gap(self, before: int, after: int) -> int:
         """Committed entries between two that follow each other."""
         last = after - 1 if self._committed is None else min(after - 1, self._committed)
         return max(0, last - before)
+
+
+def _steps(run: RecordRun) -> NDArray[np.void]:
+    headers = run.block.gather(ENTRY_DTYPE, run.positions - ENTRY_HEADER_SIZE)
+    steps = np.empty(len(run), _STEP_DTYPE)
+    steps["term"], steps["index"], steps["begin"] = headers["term"], headers["index"], run.physical_offsets
+    steps["end"] = run.physical_offsets + run.message_sizes + ENTRY_HEADER_SIZE
+    steps["time"] = run.headers.field("store_timestamp")
+    return steps
+
+
+def _settle(entries: NDArray[np.void]) -> None:
+    """Give entries whose terms are damaged those that they must have."""
+    before, behind = entries[:-1], entries[1:]
+    if (behind["term"] < before["term"]).any():
+        rooms, steps_back = behind["begin"] - before["end"], before["time"] - behind["time"]
+        follow = go_on(rooms, behind["index"] - before["index"], steps_back)
+        entries["term"] = without_single_changes(entries["term"], follow)
 
 
 def _jumps(indices: Offsets) -> Iterator[tuple[int, int]]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from rmqtool.salvage.extents import Extents, ends, joined, of_records, shifts
 from rmqtool.salvage.inputs import Input
-from rmqtool.salvage.raft_order import settle_terms
+from rmqtool.salvage.raft_order import extents_go_on, settle_terms
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ def classify(files: Sequence[Input], found: Sequence[Extents]) -> SourceRecords:
 def _with_terms(files: Sequence[Input], found: Sequence[Extents]) -> list[Extents]:
     """The records, where headers of entries are damaged with the terms of those around them in the log."""
     entry_files = [file.number for file in files if file.may_have_headers]
-    settled = settle_terms(of_records(joined(*found)), entry_files)
+    latest = max((file.latest_term for file in files if file.latest_term is not None), default=None)
+    settled = settle_terms(of_records(joined(*found)), entry_files, latest)
     return [settled[settled["input"] == file.number] for file in files]
 
 
@@ -69,10 +70,10 @@ def _split(extents: Extents, mask: np.ndarray) -> tuple[Extents, Extents]:
 def _at_stale(extents: Extents) -> tuple[Extents, Extents]:
     """Records of the log's last file, and the stale ones: behind a gap, and older than those before it.
 
-    The clock of a later leader of a DLedger group may be behind.
+    The clock of a later leader of a DLedger group may be behind, and one leader's clock may have gone back.
     """
     behind_gap = extents["physical_offset"][1:] > ends(extents)[:-1]
     older = (extents["first_time"][1:] < extents["last_time"][:-1]) & (extents["term"][1:] <= extents["term"][:-1])
-    back = np.flatnonzero(behind_gap & older)
+    back = np.flatnonzero(behind_gap & older & ~extents_go_on(extents))
     count = int(back[0]) + 1 if len(back) else len(extents)
     return extents[:count], extents[count:]

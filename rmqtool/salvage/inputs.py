@@ -16,7 +16,7 @@ from rmqtool.base.paths import Place
 from rmqtool.base.tolerant import ReadErrors
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE, LOG_FILE_SIZE
-from rmqtool.store.dledger_node import committed_index
+from rmqtool.store.dledger_node import committed_index, current_term
 from rmqtool.store.store import Store
 
 
@@ -25,7 +25,8 @@ class Input:
     """One file; `source` is the number of its source, `start_offset` where its name says that it begins, bytes.
 
     Without a `start_offset` the name proves nothing: a stray file beside a log, or any file in which there may be
-    anything between the records. Where it `may_have_headers` those of DLedger entries are looked for before records.
+    anything between the records. Where it `may_have_headers` those of DLedger entries are looked for before records;
+    `latest_term` is the last Raft term that its node knew, if anything says that.
     """
 
     number: int
@@ -34,6 +35,7 @@ class Input:
     size: int
     start_offset: int | None = None
     may_have_headers: bool = False
+    latest_term: int | None = None
 
 
 @dataclass(frozen=True)
@@ -64,11 +66,12 @@ def list_inputs(stores: Sequence[Store], raw: Sequence[Path]) -> Inputs:
     nodes = [store.dledger_directory for store in stores if store.dledger_directory]
     for source, store in enumerate(stores):
         log, is_node = store.commit_log(errors.scope), bool(store.dledger_directory)
+        term = current_term(store.dledger_directory) if store.dledger_directory else None
         named = [(file.path, file.size, file.start_offset, file.header_size > 0) for file in log.files]
         strays = [(stray.path, _size(stray.path), None, is_node) for stray in log.strays if stray.kind == "name"]
         for path, size, start_offset, has_headers in (*named, *strays):
             if size and not (start_offset is None and path.is_symlink()):
-                files.append(Input(len(files), source, path, size, start_offset, has_headers))
+                files.append(Input(len(files), source, path, size, start_offset, has_headers, term))
     for source, path in enumerate(raw, len(stores)):
         with InputFile(path) as opened:
             files.append(Input(len(files), source, path, opened.size, None, len(nodes) == len(stores)))

@@ -18,7 +18,7 @@ from rmqtool.salvage.generations import SourceRecords, classify
 from rmqtool.salvage.inputs import Inputs, log_file_size
 from rmqtool.salvage.layout import Layout, lay_out, lay_out_moved
 from rmqtool.salvage.left_behind import LeftBehind, left_behind
-from rmqtool.salvage.raft_order import agreed_ends, by_index
+from rmqtool.salvage.raft_order import agreed_terms, by_index
 from rmqtool.salvage.sources import Sources
 
 MAX_GAPS = 1000
@@ -134,7 +134,7 @@ def _chosen(inputs: Inputs, found: list[Extents], sources: Sources) -> tuple[Ext
     classes = list(_by_source(inputs, found))
     starts = [file.start_offset for file in inputs.files if file.start_offset is not None]
     limit = max(starts, default=0) + sources.file_size  # no name of a file says that the log goes further
-    taken, older = fill_by_term(NO_EXTENTS, agreed_ends([each.in_place for each in classes], sources), sources)
+    taken, older = fill_by_term(NO_EXTENTS, agreed_terms([each.in_place for each in classes], sources), sources)
     refused = [*(each.stale for each in classes), older]
     for each in classes:
         taken, stale = fill(taken, each.odd, sources)

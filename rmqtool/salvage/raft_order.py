@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from operator import itemgetter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
@@ -14,25 +15,69 @@ from rmqtool.salvage.choose import Bytes
 from rmqtool.salvage.extents import NO_TERM, Extents
 
 _SMALLEST_ENTRY = ENTRY_HEADER_SIZE + MIN_MESSAGE_SIZE  # bytes
+_STEP_BACK = 1000  # a leader's clock corrects itself by less, and no election is as fast, ms
+
+Numbers = NDArray[np.int64]
 
 
-def settle_terms(extents: Extents, entry_files: Collection[int]) -> Extents:
+def go_on(rooms: Numbers, steps: Numbers, steps_back: Numbers) -> NDArray[np.bool_]:
+    """Whether entries are the next ones of the log behind those before them, whatever terms their headers have.
+
+    Between two there is `rooms` for those that are missing there, bytes, their Raft indices differ by `steps`, and
+    the store time of the second is `steps_back` before that of the first, ms.
+    """
+    return (steps >= 1) & (steps - 1 <= rooms // _SMALLEST_ENTRY) & (steps_back < _STEP_BACK)
+
+
+def extents_go_on(extents: Extents) -> NDArray[np.bool_]:
+    """Which extents but the first are entries that go on behind those of the extent before them.
+
+    Two of one term are of one leader: its clock may have gone back any time.
+    """
+    before, behind = extents[:-1], extents[1:]
+    steps_back = np.where(before["term"] == behind["term"], 0, before["last_time"] - behind["first_time"])
+    steps = behind["first_index"] - (before["first_index"] + before["records"] - 1)
+    rooms = behind["physical_offset"] - (before["physical_offset"] + before["size"])
+    are_entries = (before["header_size"] > 0) & (behind["header_size"] > 0)
+    return are_entries & go_on(rooms, steps, steps_back)
+
+
+def settle_terms(extents: Extents, entry_files: Collection[int], latest: int | None = None) -> Extents:
     """The same extents of one source, by physical offset, with the terms that they must have.
 
     A record without its header, in one of `entry_files` (by number), has the term of the record before. Terms never go
-    down in a Raft log: where they do, and store times do not, headers are damaged, as few as explain it.
+    down in a Raft log: where they do, and the log goes on, headers are damaged, as few as explain it. So is a single
+    one above the `latest` term that the node knew: it notes each before it takes the first entry of it.
     """
     if not len(extents) or not entry_files:
         return extents
     settled = extents.copy()
     terms = settled["term"]
     is_entry = np.isin(settled["input"], list(entry_files))
+    if latest is not None:
+        terms[is_entry & (terms > latest) & (settled["records"] == 1)] = NO_TERM
     _fill_unknown(terms, is_entry)
     goes_back = settled["first_time"][1:] < settled["last_time"][:-1]  # as behind the place where a log was cut
+    goes_back &= ~extents_go_on(settled)
     for rows in np.split(np.arange(len(settled)), np.flatnonzero(goes_back) + 1):
         of_entries = rows[is_entry[rows]]
         if (np.diff(terms[of_entries]) < 0).any():
             terms[of_entries] = _rising(terms[of_entries].tolist(), settled["records"][of_entries].tolist())
+    return settled
+
+
+def without_single_changes(terms: Numbers, follow: NDArray[np.bool_]) -> Numbers:
+    """Terms of entries; a single one that is above the next one or below the one before it is damaged.
+
+    `follow` says which entries but the first go on behind the one before. A damaged term is made that of the entry
+    before, the first one that of the next. There are two entries at least.
+    """
+    one, two, three = terms[:-2], terms[1:-1], terms[2:]
+    is_single = (one <= three) & ((two > three) | (two < one)) & follow[:-1] & follow[1:]
+    settled = terms.copy()
+    settled[1:-1][is_single] = one[is_single]
+    if follow[0]:
+        settled[0] = min(settled[0], settled[1])
     return settled
 
 
@@ -69,24 +114,33 @@ def _fill_unknown(terms: np.ndarray, is_entry: np.ndarray) -> None:
         terms[unknown] = terms[known[np.maximum(before, 0)]]
 
 
-def agreed_ends(sources: Sequence[Extents], source: Bytes) -> list[Extents]:
-    """The records of several sources, by physical offset, with a term of each last extent that others agree to.
+def agreed_terms(sources: Sequence[Extents], source: Bytes) -> list[Extents]:
+    """The records of several sources, by physical offset, where terms rise at a single one with that of the others.
 
-    Nothing behind it proves a damaged header there wrong. The same message was never written in two terms.
+    Nothing of an earlier term behind it may prove a damaged header there wrong. The same message was never written in
+    two terms.
     """
     agreed = [extents.copy() for extents in sources]
     for number, extents in enumerate(agreed):
-        if not len(extents):
-            continue
-        last, offset = extents[-1], int(extents[-1]["physical_offset"])
-        for other in (*agreed[:number], *agreed[number + 1 :]):
-            row = int(np.searchsorted(other["physical_offset"], offset, "right")) - 1
-            if row < 0 or not last["header_size"] or not other[row]["header_size"]:
-                continue
-            is_there = offset < other[row]["physical_offset"] + other[row]["size"]
-            if is_there and other[row]["term"] < last["term"] and source.have_same_record(last, other[row], offset):
-                extents["term"][-1] = other[row]["term"]
+        others = [*agreed[:number], *agreed[number + 1 :]]
+        terms = extents["term"]
+        rises = terms > np.append(NO_TERM, terms)[: len(terms)]
+        for row in np.flatnonzero(rises & (extents["records"] == 1) & (extents["header_size"] > 0)).tolist():
+            terms[row] = min(_terms_of(extents[row], others, source))
     return agreed
+
+
+def _terms_of(record: np.void, others: Sequence[Extents], source: Bytes) -> Iterator[int]:
+    """The terms that other sources have for the same record, and its own."""
+    yield int(record["term"])
+    offset = int(record["physical_offset"])
+    for other in others:
+        row = int(np.searchsorted(other["physical_offset"], offset, "right")) - 1
+        if row < 0 or not other[row]["header_size"]:
+            continue
+        is_there = offset < other[row]["physical_offset"] + other[row]["size"]
+        if is_there and source.have_same_record(record, other[row], offset):
+            yield int(other[row]["term"])
 
 
 def by_index(extents: Extents, committed: int | None) -> tuple[int, int]:

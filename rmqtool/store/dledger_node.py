@@ -17,6 +17,8 @@ from rmqtool.formats.java import decode_text
 
 _CHECKPOINT = "checkpoint"
 _LARGEST_CHECKPOINT = 4 << 10  # bytes; two lines
+_CURRENT_TERM = "currterm"
+_TERM = re.compile(r"^currTerm=(\d{1,18})\s*$", re.ASCII | re.MULTILINE)
 _COMMITTED = re.compile(r"^committedIndex=(-?\d{1,18})\s*$", re.ASCII | re.MULTILINE)
 
 
@@ -26,11 +28,23 @@ def committed_index(node: Path) -> int | None:
     A node writes it every few seconds and at a clean stop: later entries may be committed too, and may be overwritten
     after a change of the leader. None without a checkpoint (`DLedgerMmapFileStore#persistCheckPoint`).
     """
+    return _number(node / _CHECKPOINT, _COMMITTED)
+
+
+def current_term(node: Path) -> int | None:
+    """The Raft term that a node was in; it writes each before it votes in it, or takes an entry of it.
+
+    None without that file (`MemberState#persistTerm`).
+    """
+    return _number(node / _CURRENT_TERM, _TERM)
+
+
+def _number(path: Path, pattern: re.Pattern[str]) -> int | None:
     try:
-        text = decode_text(read_all(node / _CHECKPOINT, _LARGEST_CHECKPOINT))
+        text = decode_text(read_all(path, _LARGEST_CHECKPOINT))
     except RmqtoolError:
         return None
-    match = _COMMITTED.search(text)
+    match = pattern.search(text)
     return int(match[1]) if match else None
 
 

@@ -116,6 +116,39 @@ def test_entries_of_an_index_that_was_there(tmp_path: Path, new: Path) -> None:
     assert plan.totals["stale"].messages == 10
 
 
+@pytest.mark.parametrize("step_back", [0, 1])
+@pytest.mark.parametrize(("row", "term"), [(0, 9), (30, 9), (30, 0), (58, 9), (59, 9)])
+def test_a_damaged_term(row: int, term: int, step_back: int, tmp_path: Path, new: Path) -> None:
+    """No other leader begins with one entry, with those of the leader before right behind it: all is taken."""
+    store = one_more_term(row, term, step_back).write(tmp_path / "store")
+    plan, found = converted(store, new)
+    assert (len(found), plan.missing, plan.totals) == (60, 0, {})
+
+
+def test_a_damaged_term_before_a_damaged_entry(tmp_path: Path, new: Path) -> None:
+    """As many entries are missing as have room: what is behind is taken."""
+    log = one_more_term(30, 9, 1)
+    store, offset = log.write(tmp_path / "store"), log.offsets[31]
+    overwrite(file_at(store, offset // FILE_SIZE * FILE_SIZE), offset % FILE_SIZE, offset % FILE_SIZE + 9)
+    plan, found = converted(store, new)
+    assert (len(found), plan.missing) == (59, 1)
+
+
+def test_one_entry_of_a_later_leader(tmp_path: Path, new: Path) -> None:
+    """Entries behind it that are older by more than clocks go back are stale, even where indices go on."""
+    plan, found = converted(one_more_term(30, 9, 5000).write(tmp_path / "store", committed=30), new)
+    assert (len(found), plan.totals["stale"].messages) == (31, 29)
+
+
+def one_more_term(row: int, term: int, step_back: int) -> EntryBuilder:
+    """60 entries of which one has another term than all others; the next ones are stored so many ms before it."""
+    log = EntryBuilder(file_size=FILE_SIZE)
+    for number in range(60):
+        log.term = term if number == row else 1
+        log.put("orders", 0, body=f"{number}".encode(), store_timestamp=START_TIME - step_back * (number > row))
+    return log
+
+
 def test_inert_records_for_lost_entries(tmp_path: Path, new: Path) -> None:
     """Damage within a file: about as many bytes are taken by records of which no unit is derived."""
     log = entry_log(60)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from rmqtool.salvage.extents import EXTENT_DTYPE, NO_TERM
-from rmqtool.salvage.raft_order import by_index, settle_terms
+from rmqtool.salvage.raft_order import agreed_terms, by_index, settle_terms
 from tests.building import START_TIME
-from tests.dledger_building import EntryBuilder, entry_log
+from tests.dledger_building import NODE, EntryBuilder, entry_log
 from tests.salvage.entry_logs import file_at, messages, salvaged
 from tests.verify.small_store import FILE_SIZE
 
@@ -135,3 +135,71 @@ def test_a_damaged_term_before_other_damage(tmp_path: Path) -> None:
     change(store, log, 21, 4, 1)
     _, found = salvaged(tmp_path / "new", store)
     assert found == [record for row, record in enumerate(messages(log)) if row != 21]
+
+
+@pytest.mark.parametrize("bits", [1, 4, 128])
+def test_a_damaged_term_before_a_step_back_of_the_clock(bits: int, tmp_path: Path) -> None:
+    """Indices go on behind it: the log was not cut there, and a second node makes no difference."""
+    log = entry_log(20)
+    for number in range(20):
+        log.put("orders", 0, body=f"{number}".encode(), store_timestamp=START_TIME + 10_000 - (number > 9))
+    stores = log.write(tmp_path / "a"), log.write(tmp_path / "b")
+    change(stores[0], log, 29, TERM_AT + 7, bits)
+    for number, given in enumerate((stores, stores[::-1], stores[:1])):
+        plan, found = salvaged(tmp_path / str(number), *given)
+        assert found == messages(log)
+        assert not plan.committed_missing
+
+
+def test_a_damaged_entry_before_a_step_back_of_the_clock(tmp_path: Path) -> None:
+    """What is behind it in the last file is not left from before a cut."""
+    log = entry_log(40)
+    count = len(log.offsets)
+    for number in range(6):
+        log.put("orders", 0, body=f"{number}".encode(), store_timestamp=START_TIME + 50_000 - 5 * (number > 3))
+    assert log.offsets[count + 3] // FILE_SIZE == log.offsets[-1] // FILE_SIZE
+    store = log.write(tmp_path / "a")
+    change(store, log, count + 3, 4, 1)
+    _, found = salvaged(tmp_path / "new", store)
+    assert found == [record for row, record in enumerate(messages(log)) if row != count + 3]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_damaged_terms_at_the_end_of_a_node(count: int, tmp_path: Path) -> None:
+    """They rise, as those of leaders: the other node, which has the same messages and more, proves them wrong."""
+    short, log = entry_log(40), parted_log(40, 1, 10)
+    stores = short.write(tmp_path / "a"), log.write(tmp_path / "b")
+    for number in range(count):
+        change(stores[0], short, 39 - number, TERM_AT + 7, 1 << (6 - number))
+    for number, given in enumerate((stores, stores[::-1])):
+        assert salvaged(tmp_path / str(number), *given)[1] == messages(log)
+
+
+class SameRecords:
+    """Sources that have the same record at each offset."""
+
+    def carve_between(self, extent: np.void, start: int, end: int) -> np.ndarray:
+        raise NotImplementedError
+
+    def have_same_record(self, one: np.void, other: np.void, physical_offset: int) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("records", "expected"), [([40, 1], [1, 1]), ([40, 10], [1, 3])])
+def test_a_leader_with_more_than_one_entry(records: list[int], expected: list[int]) -> None:
+    """A header of another source is damaged, rather than all entries of the leader."""
+    sources = [extents_of([1, 3], records), extents_of([1], [41])]
+    for extents in sources:
+        extents["size"] = 100 * extents["records"]
+        extents["physical_offset"] = np.cumsum(extents["size"]) - extents["size"]
+    assert [extents["term"].tolist() for extents in agreed_terms(sources, SameRecords())] == [expected, [1]]
+
+
+def test_a_term_above_that_of_the_node(tmp_path: Path) -> None:
+    """The last entry of a node, where the other one is damaged, is of no leader that the node did not know."""
+    short, log = entry_log(40), parted_log(40, 1, 10)
+    stores = short.write(tmp_path / "a"), log.write(tmp_path / "b")
+    change(stores[0], short, 39, TERM_AT + 3, 4)
+    change(stores[1], log, 39, 4, 1)
+    (stores[0] / NODE / "currterm").write_text("voteLeader=n0\ncurrTerm=1\n")
+    assert salvaged(tmp_path / "new", *stores)[1] == messages(log)
