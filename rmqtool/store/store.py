@@ -274,7 +274,9 @@ def _where_else(root: Path, names: set[str]) -> str:
     for name in sorted(names):
         if has_directory(root / name / COMMIT_LOG):
             return f"the store seems to be {root / name}"
-    for above in root.resolve().parents[:_DEEPEST]:
+    above = root.resolve()
+    for _ in range(_DEEPEST):
+        above = above.parent
         if has_directory(above / COMMIT_LOG):
             return f"the store seems to be {above}"
     hint = "give the directory that broker.conf calls storePathRootDir"

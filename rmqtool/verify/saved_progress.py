@@ -91,7 +91,7 @@ class SavedProgress:
         try:
             try:
                 with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                    file.write(json.dumps(header).encode() + b"\n" + content)
+                    file.write(json.dumps(header, separators=(",", ":")).encode() + b"\n" + content)
                     file.flush()
                     os.fsync(file.fileno())
                 partial.replace(self.path)

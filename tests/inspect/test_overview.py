@@ -451,8 +451,8 @@ def test_few_files_are_opened(tmp_path: Path, opened: list[Path]) -> None:
         assert {(found.min_offset, found.max_offset) for _, found in overview.queues} == {(0, 600_100)}
         assert overview.log_range is not None
         assert overview.log_range.max_offset == (log_files - 1) * GIB + 2 * len(message())
-        in_log = sum(path.parent.name == LOG for path in opened)
-        counts[log_files, queues] = in_log, sum("consumequeue" in path.parts for path in opened)
+        in_log = sum(Path(path).parent.name == LOG for path in opened)
+        counts[log_files, queues] = in_log, sum("consumequeue" in Path(path).parts for path in opened)
     assert counts[10, 10][0] == counts[100, 10][0] == counts[100, 1000][0] <= 20
     assert counts[10, 10][1] == counts[100, 10][1] <= 5 * 10
     assert counts[100, 1000][1] <= 5 * 1000
