@@ -147,12 +147,24 @@ def _steps(run: RecordRun) -> NDArray[np.void]:
 
 
 def _settle(entries: NDArray[np.void]) -> None:
-    """Give entries whose terms are damaged those that they must have."""
+    """Give entries whose terms or indices are damaged those that they must have."""
     before, behind = entries[:-1], entries[1:]
+    _settle_indices(entries["index"], behind["begin"] == before["end"])
     if (behind["term"] < before["term"]).any():
         rooms, steps_back = behind["begin"] - before["end"], before["time"] - behind["time"]
         follow = go_on(rooms, behind["index"] - before["index"], steps_back)
         entries["term"] = without_single_changes(entries["term"], follow)
+
+
+def _settle_indices(indices: Offsets, touches: NDArray[np.bool_]) -> None:
+    """A single index is damaged where the next one goes on with that before; `touches` has all entries but the first.
+
+    So is the first, where the next two go on.
+    """
+    goes_on = touches[1:] & touches[:-1] & (indices[2:] == indices[:-2] + 2)
+    indices[1:-1][goes_on] = indices[:-2][goes_on] + 1
+    if touches[:2].sum() == 2 and indices[2] == indices[1] + 1:
+        indices[0] = indices[1] - 1
 
 
 def _jumps(indices: Offsets) -> Iterator[tuple[int, int]]:

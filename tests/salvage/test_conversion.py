@@ -125,6 +125,16 @@ def test_a_damaged_term(row: int, term: int, step_back: int, tmp_path: Path, new
     assert (len(found), plan.missing, plan.totals) == (60, 0, {})
 
 
+@pytest.mark.parametrize("row", [0, 1, 5])
+def test_a_damaged_index(row: int, tmp_path: Path, new: Path) -> None:
+    """The entries around it go on without it."""
+    log = entry_log(60)
+    store, position = log.write(tmp_path / "store"), log.offsets[row] - ENTRY_HEADER_SIZE + 8
+    overwrite(file_at(store, 0), position + 2, position + 3)
+    plan, found = converted(store, new)
+    assert (found, plan.missing, plan.totals) == (messages(log), 0, {})
+
+
 def test_a_damaged_term_before_a_damaged_entry(tmp_path: Path, new: Path) -> None:
     """As many entries are missing as have room: what is behind is taken."""
     log = one_more_term(30, 9, 1)
