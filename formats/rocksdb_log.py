@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from .layout import FormatError
+
 _BLOCK = 1 << 15
 _HEADER, _LONG_HEADER = 7, 11  # CRC, size, type; since a file is used again, a number of the log, too
 _FIRST_LONG_TYPE = 5
 _TYPES = range(1, 9)
+_FULL, _FIRST, _MIDDLE, _LAST = range(4)  # which parts of a record one of the log is, in both headers
 _MASK_DELTA = 0xA282EAD8
 _POLYNOMIAL = 0x82F63B78
 
@@ -36,6 +41,38 @@ def first_damage(data: bytes) -> int | None:
 
     Zeros to the end are no damage: the file may have been allocated ahead.
     """
+    return next((start for start, stop in _records(data) if stop is None), None)
+
+
+def payloads(data: bytes) -> Iterator[bytes]:
+    """What was written, record by record, those put together that are in parts; FormatError where one is not whole."""
+    parts = b""
+    is_begun = False
+    for start, stop in _records(data):
+        if stop is None:
+            raise FormatError(f"no whole record at byte {start}")
+        is_long = data[start + 6] >= _FIRST_LONG_TYPE
+        part = data[start + 6] - (_FIRST_LONG_TYPE if is_long else 1)
+        if is_begun != (part in (_MIDDLE, _LAST)):
+            raise FormatError(f"the record at byte {start} is not the next part")
+        parts += data[start + (_LONG_HEADER if is_long else _HEADER) : stop]
+        is_begun = part in (_FIRST, _MIDDLE)
+        if not is_begun:
+            yield parts
+            parts = b""
+    if is_begun:
+        raise FormatError("the last record ends in the middle")
+
+
+def goes_on(data: bytes, damage: int) -> bool:
+    """Whether a whole record stands behind a damaged one: it is no end that a kill has torn."""
+    behind = damage + _HEADER + int.from_bytes(data[damage + 4 : damage + 6], "little")
+    blocks = range((damage // _BLOCK + 1) * _BLOCK, len(data), _BLOCK)
+    return any(_end_of_record(data, position) is not None for position in (behind, *blocks))
+
+
+def _records(data: bytes) -> Iterator[tuple[int, int | None]]:
+    """Where each record begins and ends, up to the first that is not whole: that ends at None."""
     position = 0
     while position < len(data):
         left = _BLOCK - position % _BLOCK
@@ -44,16 +81,11 @@ def first_damage(data: bytes) -> int | None:
             continue
         stop = _end_of_record(data, position)
         if stop is None:
-            return position if data[position:].strip(b"\0") else None
+            if data[position:].strip(b"\0"):
+                yield position, None
+            return
+        yield position, stop
         position = stop
-    return None
-
-
-def goes_on(data: bytes, damage: int) -> bool:
-    """Whether a whole record stands behind a damaged one: it is no end that a kill has torn."""
-    behind = damage + _HEADER + int.from_bytes(data[damage + 4 : damage + 6], "little")
-    blocks = range((damage // _BLOCK + 1) * _BLOCK, len(data), _BLOCK)
-    return any(_end_of_record(data, position) is not None for position in (behind, *blocks))
 
 
 def _end_of_record(data: bytes, position: int) -> int | None:

@@ -137,8 +137,7 @@ def _steps_before(
             f"Restore {files} from a backup or a replica, and verify again. If there is none, go on.",
             lost=_some(tuple(dict.fromkeys(_first_part(finding.message) for finding in found.get("restore", ())))),
         )
-    for finding in _one_of_each(found.get("decide", ()))[:_MAX_NAMED]:
-        yield PlanStep(f"{_database(finding)}{finding.message}: {CATALOGUE[finding.code].repair}")
+    yield from _decisions(found.get("decide", ()))[:_MAX_NAMED]
     if "release" in found and not _has_newer_records(found):
         text = "Find out the release of the broker (its lib/ names it), and name it: starts of the releases that fit "
         yield PlanStep(f"{text}differ.", f"{diagnosis.command('verify')} --broker-version VERSION")
@@ -148,14 +147,18 @@ def _steps_before(
                        f"{messages} are lost.")  # fmt: skip
 
 
-def _one_of_each(findings: Sequence[Finding]) -> list[Finding]:
-    """The first finding of each message, in each database."""
-    return list({(_database(finding), finding.message): finding for finding in reversed(findings)}.values())[::-1]
-
-
-def _database(finding: Finding) -> str:
-    """The database that a finding is about, as the beginning of a step; people put it back or move it away."""
-    return f"{finding.file}: " if finding.file and finding.code in _OF_DATABASES else ""
+def _decisions(findings: Sequence[Finding]) -> list[PlanStep]:
+    """What people decide: one step for each message, and for each database, which they put back or move away."""
+    messages: dict[tuple[str, str], dict[str, None]] = {}
+    for finding in findings:
+        name = (finding.file or "").removesuffix("/") if finding.code in _OF_DATABASES else ""
+        database = name.rpartition("/")[0] if name.endswith(".log") else name
+        key = (f"{database}: ", finding.code) if database else (finding.message, finding.code)
+        messages.setdefault(key, {})[finding.message] = None
+    return [
+        PlanStep(f"{start if start not in texts else ''}{'; '.join(_some(tuple(texts)))}: {CATALOGUE[code].repair}")
+        for (start, code), texts in messages.items()
+    ]
 
 
 def _has_newer_records(found: Mapping[Treatment, Sequence[Finding]]) -> bool:

@@ -20,6 +20,7 @@ from rmqtool.base.errors import UnreadableError, UnsupportedError
 from rmqtool.base.files import list_directory, read_all
 from rmqtool.base.paths import DirectoryEntry, local_only
 from rmqtool.formats.rocksdb_log import first_damage
+from rmqtool.store.killed_tables import tables_in_logs
 
 _NOT_LINKED = ("LOCK", "rocksdict-config.json")  # which are written, or held by the broker
 _OPTIONS = "OPTIONS-"  # of classes that only the broker has
@@ -256,18 +257,15 @@ class RocksDb:
         self.has_tables = bool(named)
         self._manifest = max((name for name in names if name.startswith(_MANIFEST)), default="")
         unnamed = {name for name in names if name.endswith(_TABLE)} - named
-        self.left_over = sorted(name for name in unnamed if not self._was_being_written(name, names))
+        self.left_over = self._not_in_logs(unnamed, names) if unnamed else []
 
-    def _was_being_written(self, table: str, names: list[str]) -> bool:
-        """Whether a broker was killed while it wrote a table, whose rows are still in a log of the database.
-
-        The next log is begun before a table is written, and the one before is deleted once the MANIFEST names it.
-        """
-        logs = sorted(name for name in names if name.endswith(_LOG) and name < table)
+    def _not_in_logs(self, unnamed: set[str], names: list[str]) -> list[str]:
+        """Those of the tables that the MANIFEST does not name whose rows may be lost."""
         try:
-            return len(logs) > 1 and os.path.getsize(os.path.join(self._shadow, logs[0])) > 0
-        except OSError:
-            return True  # a running broker has named the table by now
+            left = sorted(unnamed - tables_in_logs(self.directory, unnamed, names))
+        except UnreadableError:
+            left = sorted(unnamed)
+        return left if left and self._names() == names else []  # else a running broker has named or deleted them
 
     def _unreadable(self, message: str) -> UnreadableError:
         text = " ".join(message.replace(f"{self._shadow}/", "").split())

@@ -30,13 +30,15 @@ def reported_database(
 ) -> Iterator[RocksDb | None]:
     """The opened database, None where it cannot be opened; damage, then or later, is reported as `code`.
 
-    A broker that was `killed` may leave the end of a log of the database behind that is not whole.
+    A broker that was `killed` may leave the end of the log that it wrote to, the last with rows, that is not whole.
     """
     report.check(code)
-    for path in sorted(Path(entry.path) for entry in list_directory(directory) if entry.name.endswith(_LOG)):
-        data = read_all(path, _MAX_LOG) if os.path.getsize(path) else b""
+    logs = sorted(Path(entry.path) for entry in list_directory(directory) if entry.name.endswith(_LOG))
+    with_rows = [path for path in logs if os.path.getsize(path)]
+    for path in with_rows:
+        data = read_all(path, _MAX_LOG)
         damage = first_damage(data)
-        if damage is not None and not (killed and not goes_on(data, damage)):
+        if damage is not None and not (killed and path == with_rows[-1] and not goes_on(data, damage)):
             message = f"{path.name} is damaged at byte {damage}: what was written to the database behind it is lost"
             report.add(code, message, file=f"{name}/{path.name}", offset=damage)
     database = None

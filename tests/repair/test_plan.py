@@ -264,6 +264,20 @@ def test_a_step_for_people_names_each_place(store: Path) -> None:
     assert [text.split(": CURRENT: Put the whole directory back")[0] for text in texts[:2]] == list(places)
 
 
+def test_one_step_for_a_database(store: Path) -> None:
+    """A damaged log, and tables that are left over, are healed by the same: the directory is put back."""
+    found = [
+        finding("config.rocksdb-damaged", "000004.log is damaged", store=store, file="config/topics/000004.log"),
+        finding("config.rocksdb-damaged", "rows may be missing", store=store, file="config/topics"),
+        finding("config.row", "key ab: not JSON", store=store, file="config/topics"),
+    ]
+    of = diagnosis(store, *found)
+    texts = [step.text for step in plan_of(of, repairs_of(of)).steps]
+    assert texts[0].startswith("config/topics: 000004.log is damaged; rows may be missing: Put the whole directory")
+    assert texts[1].startswith("config/topics: key ab: not JSON: ")
+    assert sum("rows may be missing" in text for text in texts) == 1
+
+
 @pytest.mark.parametrize("code", ["config.rocksdb-damaged", "config.row"])
 def test_a_database_stays_for_reasons_of_its_own(store: Path, code: str) -> None:
     """No slave copies a database as a file."""

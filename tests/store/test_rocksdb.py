@@ -199,25 +199,6 @@ def test_the_fewest_rows_of_tables(tables: list[tuple[bytes, bytes, int, int]], 
     assert fewest_rows([Table(*table) for table in tables]) == rows
 
 
-def test_a_table_that_was_being_written(tmp_path: Path) -> None:
-    """A kill leaves it behind while its rows are still in the log of the database; without that log they are lost."""
-    written, killed = Rdict(str(tmp_path / "open"), Options(raw_mode=True)), tmp_path / "killed"
-    for number in range(20):
-        written[unit_key("orders", 0, number)] = unit_value(number, 300, 0, number)
-    written.flush_wal(True)
-    shutil.copytree(tmp_path / "open", killed)
-    (log,) = killed.glob("*.log")
-    written.flush()
-    (table,) = (tmp_path / "open").glob("*.sst")
-    shutil.copy(table, killed)
-    written.close()
-    (killed / f"{int(table.stem) - 1:06}.log").touch()
-    assert len(rows_of(killed)["default"]) == 20
-    os.truncate(log, 0)
-    with pytest.raises(DamagedDatabaseError, match="fewer tables than there are"):
-        rows_of(killed)
-
-
 def test_a_torn_log_gives_the_rows_before(unpacked: GoldenStore, tmp_path: Path) -> None:
     """The end of a database's own log is lost when its broker is killed."""
     source = Path(shutil.copytree(unpacked("more/5.5.0-rocksdb-side") / "rocksdbstore", tmp_path / "rocksdbstore"))

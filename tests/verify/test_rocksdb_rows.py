@@ -289,6 +289,11 @@ def test_the_end_that_a_kill_tears(copy_of: Callable[[str], Path]) -> None:
     assert "config.rocksdb-damaged" in codes_of(verify(root))
     (root / "abort").touch()
     assert "config.rocksdb-damaged" not in codes_of(verify(root))
+    (path.parent / "000900.log").touch()
+    assert "config.rocksdb-damaged" not in codes_of(verify(root))  # nothing was written to the next log yet
+    shutil.copy(path, path.parent / "000901.log")
+    found = [finding for finding in verify(root).findings if finding.code == "config.rocksdb-damaged"]
+    assert [finding.file for finding in found if finding.offset] == [f"config/topics/{path.name}"]
 
 
 def test_a_log_by_its_records() -> None:
