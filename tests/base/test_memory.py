@@ -30,8 +30,8 @@ def test_processes_come_first(memory: int, jobs: int, expected: tuple[int, float
 
 def test_too_little_is_refused() -> None:
     """The error names the least."""
-    with pytest.raises(UsageError, match=r"--memory 99MiB is too little: at least 100 MiB"):
-        processes_within(100 * MIB - 1, 1, NEED)
+    with pytest.raises(UsageError, match=r"--memory 64.0 MiB is too little: at least 100 MiB"):
+        processes_within(64 * MIB, 1, NEED)
 
 
 def test_sizes_follow_the_share() -> None:

@@ -102,6 +102,7 @@ def test_a_node_deletes_what_clean_says(
         assert sorted((root / NODE / "data").iterdir())[: 3 - gone] == files[gone:]
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize(("version", "gone"), [("4.9.7", 4), ("5.3.3", 0)])
 def test_plain_files_hold_a_node_back(
     harness: Factory, golden_store: GoldenStore, tmp_path: Path, version: str, gone: int

@@ -18,6 +18,7 @@ FIRST, ALONE, FORCED = 40, 25, 10
 """Messages that both have, that only the first master took, and that the slave took when it was made master."""
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("version", ["5.1.4", "5.3.3", "5.5.0"])
 def test_master_and_slave(harness: Callable[[str], Harness], tmp_path: Path, version: str) -> None:
     """Equal, one behind, parted by an unclean election; and the old master is cut where it was predicted."""
