@@ -231,7 +231,7 @@ def verify(
         _tell_progress(style, verification.saved, is_complete=verification.complete)
     outcome = outcome_of(verification)
     unseen = missing - verification.topics_seen
-    options = repeated_options(broker_conf.path, broker_version, limit_rate, jobs)
+    options = repeated_options(broker_conf.path, broker_version, limit_rate, jobs, memory)
     status = _show(style, outcome, plan_for(outcome, options), form, monotonic() - started)
     return Exit.FINDINGS if unseen and status == Exit.OK else status
 
