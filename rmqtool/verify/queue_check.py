@@ -36,6 +36,7 @@ _UNITS_PER_QUEUE = 256
 _MAX_BATCH = 1024 << 10
 _LEAST_SHARE = 8  # where memory is limited: a batch is at least an eighth of these
 _NAME_MAX = 255
+_PIECE = 1 << 16  # units that are brought into the order of queues together, and all of one queue in any case
 _RUNS = 1 << 12  # that are looked at together
 
 
@@ -84,8 +85,7 @@ class QueueCheck:
         """Compare the collected units."""
         if not self._runs:
             return
-        units = QueueUnits.concatenate(self._runs)
-        self._runs, self._waiting = [], 0
+        units, self._waiting = QueueUnits.drain(self._runs), 0
         order, bounds = group(units.queues)
         self._result.report.check("consumequeue.missing-unit", len(units))
         errors = self._result.read_errors
@@ -125,7 +125,7 @@ class QueueCheck:
     def _files_of(self, name: QueueName) -> UnitFiles | None:
         reader = self._reader
         kind: Kind = "batch" if self._dispatcher.is_batch_topic(name.topic) else "simple"
-        known = reader.task.listed.get((kind, name)) if reader.task.listed is not None else None
+        known = reader.task.listed[kind].get(name) if reader.task.listed is not None else None
         if known is not None and not reader.store.reads_only_rocksdb:
             return UnitFiles(known, reader.open_files)
         if (kind, name) not in reader.queues:
@@ -154,21 +154,29 @@ class QueueCheck:
 
 def _runs(units: QueueUnits, order: NDArray[np.intp], bounds: NDArray[np.intp]) -> Iterator[tuple[int, UnitRun]]:
     """The runs of consecutive queue offsets, each with the number of its queue; `order` and `bounds` are by queue."""
-    stored = units.as_consume_queue().view("V20").take(order).tobytes()
-    offsets, physical_offsets = units.queue_offsets.take(order), units.physical_offsets.take(order)
-    nexts = offsets + units.message_counts.take(order)
-    follows = np.zeros(len(units), dtype=np.bool_)
+    first = 0
+    while first < len(bounds) - 1:  # some queues at a time: not all units are held in both orders
+        stop = max(first + 1, int(np.searchsorted(bounds, bounds[first] + _PIECE, "right")) - 1)
+        rows = order[bounds[first] : bounds[stop]]
+        yield from _runs_of(units[rows], rows, bounds[first:stop] - bounds[first])
+        first = stop
+
+
+def _runs_of(piece: QueueUnits, rows: NDArray[np.intp], firsts: NDArray[np.intp]) -> Iterator[tuple[int, UnitRun]]:
+    """The same of some queues: their units by queue, what `rows` these are, and where each queue's begin."""
+    stored, offsets = piece.as_consume_queue().tobytes(), piece.queue_offsets
+    nexts = offsets + piece.message_counts
+    follows = np.zeros(len(piece), dtype=np.bool_)
     follows[1:] = offsets[1:] == nexts[:-1]
-    follows[bounds[:-1]] = False
+    follows[firsts] = False
     starts = np.flatnonzero(~follows)
-    stops = np.append(starts[1:], len(units))
-    lasts, numbers = stops - 1, units.queues.take(order)
+    stops = np.append(starts[1:], len(piece))
+    columns = (piece.queues[starts], starts, stops, offsets[starts], nexts[stops - 1],
+               piece.physical_offsets[starts], piece.physical_offsets[stops - 1])  # fmt: skip
     for low in range(0, len(starts), _RUNS):
-        first, last = starts[low : low + _RUNS], lasts[low : low + _RUNS]
-        columns = (numbers[first], first, stops[low : low + _RUNS],
-                   offsets[first], nexts[last], physical_offsets[first], physical_offsets[last])  # fmt: skip
-        for number, start, stop, *ends in zip(*(column.tolist() for column in columns), strict=True):
-            yield number, UnitRun(order[start:stop], stored[start * UNIT_SIZE : stop * UNIT_SIZE], *ends)
+        of_runs = (column[low : low + _RUNS].tolist() for column in columns)
+        for number, start, stop, *ends in zip(*of_runs, strict=True):
+            yield number, UnitRun(rows[start:stop], stored[start * UNIT_SIZE : stop * UNIT_SIZE], *ends)
 
 
 def is_directory_name(topic: str) -> bool:

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import rmqtool.broker.dispatcher as dispatcher_module
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.index_keys import TAGS, IndexKeys
 from rmqtool.formats.index_file import key_hash
+from rmqtool.formats.java import string_hash
 from rmqtool.rules.versions import Version, parse_version
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
@@ -128,13 +128,12 @@ def test_light_queues_cost_nothing_of_what_records_do(tmp_path: Path, monkeypatc
     properties = {"INNER_MULTI_DISPATCH": ",".join(names), "INNER_MULTI_QUEUE_OFFSET": ",".join("0" * len(names))}
     store = LogBuilder(1 << 16).add_all([{"properties": {**properties, "KEYS": "k", "TAGS": "t"}}]).write(tmp_path)
     hashed: list[str] = []
-    string_hash = dispatcher_module.string_hash
 
     def hashing(text: str) -> int:
         hashed.append(text)
         return string_hash(text)
 
-    monkeypatch.setattr(dispatcher_module, "string_hash", hashing)
+    monkeypatch.setattr("rmqtool.broker.dispatcher.string_hash", hashing)
     dispatcher = Dispatcher(DispatchRules(multi_dispatch=True, lmq=True))
     for event in scan_files(open_store(store).commit_log().files):
         if isinstance(event, RecordRun):
