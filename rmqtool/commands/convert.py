@@ -125,6 +125,7 @@ def _older_queues(store: Store, start: int) -> int:
     """How many queues prove that the log once began before `start`, and that no retention has deleted what is gone."""
     from rmqtool.base.open_files import OpenFiles
     from rmqtool.store.snapshot import Snapshot
+    from rmqtool.store.unit_files import UnitFiles
     from rmqtool.verify.log_head import LogHead
 
     head = LogHead(start)
@@ -132,7 +133,7 @@ def _older_queues(store: Store, start: int) -> int:
         for queue in Snapshot(store).queues:
             if queue.database is None:
                 with suppress(RmqtoolError):  # a rebuild meets it again
-                    head.add_queue(queue, files)
+                    head.add_queue(UnitFiles(queue, files))
     return head.left
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class RepairRequest:
-    """The arguments and options of a repair, by the names that click gives them."""
+    """The arguments and options of a repair, by the names that click gives them; so many `processes` work."""
 
     path: Path
     dry_run: bool
@@ -29,11 +29,13 @@ class RepairRequest:
     keep_offsets: bool
     acknowledge: bool
     jobs: int
+    memory: int | None
     yes: bool
     allow_older_release: bool
     broker_version: Version | None
     broker_conf: BrokerConf
     limit_rate: RateLimit | None
+    processes: int = field(init=False)
     store: Store = field(init=False)
     options: RepairOptions = field(init=False)
     saved: SavedRepairPlan | None = field(init=False, default=None)
@@ -46,6 +48,7 @@ class RepairRequest:
             raise UsageError("--acknowledge repairs nothing: no other choice may be made beside it")
         if self.plan and (self.only_shows or self.keep_offsets or self.broker_version):
             raise UsageError("--plan carries out what was saved: it cannot be combined with other choices")
+        self.processes = self.jobs
         self.store = rmqtool.open(self.path, broker_conf=self.broker_conf).snapshot.store
         if not self.acknowledge:
             require_plain_log(self.store, "repair")
@@ -66,4 +69,4 @@ class RepairRequest:
     @property
     def words(self) -> tuple[str, ...]:
         """The options that other commands on the store need, too."""
-        return repeated_options(self.broker_conf.path, self.options.version, self.limit_rate, self.jobs)
+        return repeated_options(self.broker_conf.path, self.options.version, self.limit_rate, self.jobs, self.memory)

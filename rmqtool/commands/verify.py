@@ -227,7 +227,7 @@ def verify(
     if verification.saved is not None:
         _tell_progress(style, verification.saved, is_complete=verification.complete)
     unseen = missing - verification.topics_seen
-    options = repeated_options(broker_conf.path, broker_version, limit_rate, jobs)
+    options = repeated_options(broker_conf.path, broker_version, limit_rate, jobs, memory)
     status = _show(style, Verified.of(outcome_of(verification), options), form, monotonic() - started)
     return Exit.FINDINGS if unseen and status == Exit.OK else status
 
