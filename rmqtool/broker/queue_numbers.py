@@ -53,6 +53,10 @@ class TopicNumbers:
             self.topics.append(decode_text(topic))
         return number
 
+    def known(self, topic: str) -> int | None:
+        """The number of a topic that was seen."""
+        return self._numbers.get(topic.encode("utf-8", "surrogatepass"))
+
     def of(self, frames: RecordRun) -> NDArray[np.int32]:
         """The number in `topics` of each record's topic."""
         sizes = frames.topic_sizes
@@ -123,8 +127,9 @@ class QueueNumbers:
 
     def of(self, topics: NDArray[np.int32], queue_ids: NDArray[np.int32], names: Sequence[str]) -> NDArray[np.int32]:
         """The number in `queues` of each record's queue; topic ``topics[i]`` is called ``names[topics[i]]``."""
-        if len(names) > len(self._usual):
-            more = np.full((2 * len(names) - len(self._usual), _USUAL_QUEUE_IDS), -1, dtype=np.int32)
+        needed = int(topics.max(initial=-1)) + 1  # light queues are topics, too, and stand in no record of their own
+        if needed > len(self._usual):
+            more = np.full((2 * needed - len(self._usual), _USUAL_QUEUE_IDS), -1, dtype=np.int32)
             self._usual = np.append(self._usual, more, axis=0)
         ids = queue_ids.view(np.uint32)
         unusual = ids >= _USUAL_QUEUE_IDS

@@ -39,6 +39,7 @@ from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.queue_range import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONSUME_QUEUE
+from rmqtool.store.unit_files import UnitFiles
 
 NO_CHECKPOINT: Checkpoint = dict.fromkeys(CHECKPOINT_DTYPE.names or (), 0)
 """What a broker reads where the file checkpoint is missing."""
@@ -119,20 +120,24 @@ class Recovery:
         """The files that are loaded before the recovery."""
         return load(self.snapshot, self.rules)
 
-    def recovered_queues(self) -> Iterator[tuple[Queue, RecoveredQueue]]:
+    @cached_property
+    def recovered_queues(self) -> list[tuple[Queue, RecoveredQueue]]:
         """Pairs of each queue on disk, and after its own recovery."""
+        pairs: list[tuple[Queue, RecoveredQueue]] = []
         with closing(OpenFiles(self._reading)) as open_files:
             for queue, loaded in self.loaded.queues:
-                if loaded not in self._known:
-                    self._known[loaded] = recover_queue(loaded, open_files)
-                yield queue, self._known[loaded]
+                recovered = self._known.get(loaded)
+                if recovered is None:
+                    recovered = self._known[loaded] = recover_queue(loaded, UnitFiles(loaded, open_files))
+                pairs.append((queue, recovered))
+        return pairs
 
     @cached_property
     def max_physical(self) -> int:
         """`getMaxPhyOffsetInConsumeQueue` before the log is scanned."""
         if self.in_rocksdb:
             return self.in_rocksdb.dispatched_end
-        ends = (max_physical(each.last, each.queue.kind, self.rules) for _, each in self.recovered_queues())
+        ends = (max_physical(each.last, each.queue.kind, self.rules) for _, each in self.recovered_queues)
         return max(ends, default=-1)
 
     @cached_property
@@ -156,7 +161,7 @@ class Recovery:
     def _queues(self, log_end: int = MAX_OFFSET) -> Queues:
         sizes = QueueSizes(self.loaded.queue_file_size, self.loaded.batch_queue_file_size)
         queues = Queues(self.rules, sizes, log_end, self._reading)
-        queues.load(recovered for _, recovered in self.recovered_queues())
+        queues.load(recovered for _, recovered in self.recovered_queues)
         return queues
 
     def _cut_behind(self, first: int, end: LogEnd) -> LogCut:
@@ -299,7 +304,7 @@ class Recovery:
         """The queues that the start changes."""
         min_before = self.snapshot.log_min_offset
         known: dict[QueueKey, Queue | None] = dict.fromkeys(queues.touched())
-        for stored, recovered in self.recovered_queues():
+        for stored, recovered in self.recovered_queues:
             key = (stored.kind, stored.topic, stored.queue_id)
             if key in known or log_min_offset != min_before or stored.files != recovered.queue.files:
                 known[key] = stored

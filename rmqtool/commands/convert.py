@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import rmqtool
 from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.base.files import UNLIMITED, RateLimit
 from rmqtool.base.shell import join, quote
@@ -100,11 +101,10 @@ def convert(style: Style, /, **given: Any) -> Exit:
     from rmqtool.salvage.for_conversion import carried_with, require_stopped
     from rmqtool.salvage.new_store import NewStore, require_free_name
     from rmqtool.show.progress import byte_progress
-    from rmqtool.store.store import open_store
 
     request = _Request(**given)
     style.store = str(request.path)
-    store = open_store(request.path, request.broker_conf)
+    store = rmqtool.open(request.path, broker_conf=request.broker_conf).snapshot.store
     require_free_name(request.output, [request.path, *store.log_directories])
     require_stopped(store)
     conversion = conversion_of(store, with_uncommitted=request.uncommitted)
@@ -125,6 +125,7 @@ def _older_queues(store: Store, start: int) -> int:
     """How many queues prove that the log once began before `start`, and that no retention has deleted what is gone."""
     from rmqtool.base.open_files import OpenFiles
     from rmqtool.store.snapshot import Snapshot
+    from rmqtool.store.unit_files import UnitFiles
     from rmqtool.verify.log_head import LogHead
 
     head = LogHead(start)
@@ -132,7 +133,7 @@ def _older_queues(store: Store, start: int) -> int:
         for queue in Snapshot(store).queues:
             if queue.database is None:
                 with suppress(RmqtoolError):  # a rebuild meets it again
-                    head.add_queue(queue, files)
+                    head.add_queue(UnitFiles(queue, files))
     return head.left
 
 

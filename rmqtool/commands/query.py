@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import rmqtool
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.shell import quote
 from rmqtool.base.visible import visible
@@ -70,12 +71,11 @@ def query(
     it. Answers are those of the broker on the same files.
     """
     from rmqtool.query.notes import Notes
-    from rmqtool.store.snapshot import Snapshot
-    from rmqtool.store.store import open_store
 
     style.store = str(path)
     question = question_of(click.get_current_context())
-    snapshot = Snapshot(open_store(path, broker_conf), broker_version, limit_rate)
+    store = rmqtool.open(path, broker_conf=broker_conf, broker_version=broker_version, limit_rate=limit_rate)
+    snapshot = store.snapshot
     notes = Notes()
     begin_paging(style)
     status = _decoded_answer(style, snapshot, question, asked, notes)

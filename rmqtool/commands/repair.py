@@ -12,6 +12,7 @@ from rmqtool.base.errors import Exit
 from rmqtool.base.shell import join, quote
 from rmqtool.base.visible import visible
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
+from rmqtool.commands.memory_option import memory_option, within_memory
 from rmqtool.commands.options import global_options, jobs_option, store_options
 from rmqtool.commands.repair_request import RepairRequest
 from rmqtool.commands.store_path import StorePath
@@ -33,6 +34,7 @@ from rmqtool.show.output import Style, note, write_document, write_text
 from rmqtool.show.times import sentence
 
 if TYPE_CHECKING:
+    from rmqtool.base.memory import MemoryNeed
     from rmqtool.rebuild.plan import RebuildPlan
     from rmqtool.repair.diagnosis import Repairs
     from rmqtool.repair.plan import Plan
@@ -71,6 +73,7 @@ _EPILOG = examples_and_statuses(
     help="Repair nothing: remove the records of losses, which verify reports until then.",
 )
 @jobs_option()
+@memory_option
 @yes_option
 @older_release_option
 @store_options
@@ -91,8 +94,20 @@ def repair(style: Style, /, **given: Any) -> Exit:
     named = Snapshot(request.store, request.options.version, request.limit_rate)
     only_reads = request.only_shows
     require_release(named, yes=request.yes, is_allowed=request.allow_older_release or only_reads)
-    if request.only_shows:
-        return _show_only(style, request)
+    with within_memory(style, request.memory, request.jobs, _need()) as request.processes:
+        return _show_only(style, request) if request.only_shows else _carry_out(style, request)
+
+
+def _need() -> MemoryNeed:
+    """A repair verifies, and then rebuilds."""
+    from rmqtool.rebuild.workers import REBUILD_NEED
+    from rmqtool.verify.workers import VERIFY_NEED
+
+    return VERIFY_NEED.with_later(*REBUILD_NEED.values())
+
+
+def _carry_out(style: Style, request: RepairRequest) -> Exit:
+    """Repair, after a question, and show what is left."""
     require_answer(yes=request.yes)
     root = request.store.root
     on = join(["rmqtool", "repair", str(root), *request.words])
@@ -169,8 +184,8 @@ def _find(style: Style, request: RepairRequest) -> _Found:
     from rmqtool.verify.workers import workers_for
 
     rate = request.limit_rate.bytes_per_second if request.limit_rate else None
-    with workers_for(request.path, request.jobs) as pool:
-        asked = VerifyRequest(request.options.version, max_examples=_EXAMPLES, jobs=request.jobs, rate=rate)
+    with workers_for(request.path, request.processes) as pool:
+        asked = VerifyRequest(request.options.version, max_examples=_EXAMPLES, jobs=request.processes, rate=rate)
         verification = Verification(request.store, asked)
         run_verification(style, verification, pool)
     outcome = outcome_of(verification)
@@ -194,7 +209,7 @@ def _rebuild_plan(style: Style, request: RepairRequest, repairs: Repairs) -> Reb
     if not parts:
         return None
     options = RebuildOptions(parts, version=request.options.version, limit=request.limit_rate,
-                             neutralise=repairs.neutralise, jobs=request.jobs)  # fmt: skip
+                             neutralise=repairs.neutralise, jobs=request.processes)  # fmt: skip
     with byte_progress("comparing with the commit log", request.store.commit_log().size, style=style) as bar:
         return make_plan(open_source(request.store, options), bar.update)
 

@@ -52,7 +52,11 @@ def scanned_events(style: Style, snapshot: Snapshot, unread: list[RmqtoolError])
 
 
 def repeated_options(
-    conf: str | None, version: Version | None, rate: RateLimit | None = None, jobs: int = 1
+    conf: str | None,
+    version: Version | None,
+    rate: RateLimit | None = None,
+    jobs: int = 1,
+    memory: int | None = None,
 ) -> tuple[str, ...]:
     """The options of this run that the next commands on the store need, too, as words."""
     given: list[tuple[str, str | Path | int | None]] = [
@@ -60,6 +64,7 @@ def repeated_options(
         ("--broker-version", str(version) if version else None),
         ("--limit-rate", rate.bytes_per_second if rate else None),
         ("--jobs", jobs if jobs > 1 else None),
+        ("--memory", memory),
     ]
     return tuple(word for name, value in given if value is not None for word in (name, str(value)))
 

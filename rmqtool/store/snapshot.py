@@ -70,6 +70,15 @@ class Snapshot:
         """The broker that runs on the store."""
         return lock_holder(self.store.root)
 
+    @property
+    def bytes_per_second(self) -> int | None:
+        """How much may be read; None: as much as can be."""
+        return self._limit.bytes_per_second if self._limit else None
+
+    def within(self, scope: ReadScope) -> Snapshot:
+        """The same store, version and limit, with files that are read in another scope."""
+        return Snapshot(self.store, self.version, self._limit, scope=scope)
+
     @cached_property
     def reading(self) -> ReadPolicy:
         """How fast files are read, and whether the page cache is spared."""
@@ -178,7 +187,14 @@ class Snapshot:
 
     def queue_ids(self, topic: str) -> list[int]:
         """The queue ids of a topic's queues."""
-        return [queue.queue_id for queue in self.queues if queue.topic == topic]
+        return self._queue_ids.get(topic, [])
+
+    @cached_property
+    def _queue_ids(self) -> dict[str, list[int]]:
+        ids: dict[str, list[int]] = {}
+        for queue in self.queues:
+            ids.setdefault(queue.topic, []).append(queue.queue_id)
+        return ids
 
     @cached_property
     def index_files(self) -> tuple[IndexFile, ...]:

@@ -22,6 +22,7 @@ from tests.benchmarks.jobs import COMMANDS, MIN_SPEEDUP, measure_jobs, process_c
 from tests.benchmarks.logs import make_log, make_one_message_store, message_count
 from tests.benchmarks.measure import Case, Program, Run, measure_cases, measure_program, use_one_core
 from tests.benchmarks.messages import KINDS
+from tests.benchmarks.queues import MANY, ROWS, measure_rows
 from tests.building import write_large_store
 
 GIB = 1 << 30
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     met = [*_measure_jobs(options)]  # the only one that needs more than one core
     use_one_core()
-    met += [*_measure_logs(options), *_measure_programs(options)]
+    met += [*_measure_logs(options), *_measure_queues(options), *_measure_programs(options)]
     return 0 if all(met) else 1
 
 
@@ -134,6 +135,22 @@ def _target_of(case: Case) -> str:
     if case.min_rate:
         wanted.append(f"messages/s >= {case.min_rate:,.0f}")
     return ", ".join(wanted)
+
+
+def _measure_queues(options: argparse.Namespace) -> Iterator[bool]:
+    """Print what many queues take; yield whether each goal is met."""
+    rows = [row for row in ROWS if options.only in f"many queues: {row.name}"]
+    if not rows:
+        return
+    print(f"many queues: {KINDS[MANY].queues:,} in a log of 256 MiB; whole commands, their start included")
+    for row, figure in zip(
+        rows, measure_rows(rows, options.dir, min(options.size, SPECIAL_SIZE), options.runs), strict=True
+    ):
+        met = row.goal is None or figure <= row.goal
+        goal = "" if row.goal is None else f"<= {row.goal:g}"
+        print(f"  {row.name:40} {figure:7.3f}  {goal}{'' if met else ' MISSED'}")
+        yield met
+    print()
 
 
 def _measure_programs(options: argparse.Namespace) -> Iterator[bool]:

@@ -121,6 +121,47 @@ def test_queues_and_groups(store: Store) -> None:
         store.queue("orders", 99)
 
 
+def test_verify_with_options(store: Store, tmp_path: Path) -> None:
+    """As the command with the options of the same names; the progress ends with all bytes."""
+    steps: list[tuple[int, int]] = []
+    found = store.verify(
+        only="start", topic="orders*", fast=True, progress=lambda done, total: steps.append((done, total))
+    )
+    options = ("--only", "start", "--topic", "orders*", "--fast")
+    document = run("verify", EXAMPLE, *options, "--json").document
+    assert [finding.as_json() for finding in found.findings] == document["findings"]
+    assert found.verdict == document["result"]["verdict"]
+    assert [done for done, _ in steps] == sorted(done for done, _ in steps)
+    assert 0 < steps[-1][0] <= steps[-1][1]
+    conf = tmp_path / "broker.conf"
+    conf.write_text("fileReservedTime=1\n")
+    opened = rmqtool.open(EXAMPLE, broker_conf=conf, broker_version="5.3.3", limit_rate=1 << 30)
+    expected = run("verify", EXAMPLE, "--broker-conf", conf, "--broker-version", "5.3.3", "--json").document
+    assert opened.verify().plan.as_json() == expected["result"]["plan"]
+
+
+def test_clean_as_if(store: Store) -> None:
+    """A plan takes what the options of the command take."""
+    now = "2026-12-31T12:00:00Z"
+    full = store.clean_plan(now=now, manual=True, settings={"fileReservedTime": "1"}, disk_used_percent=50)
+    document = run("clean", EXAMPLE, "--dry-run", "--now", now, "--manual", "--file-reserved-time", "1",
+                   "--disk-used-percent", "50", "--json").document  # fmt: skip
+    result = document["result"]
+    assert (full.min_offset, len(full.kept)) == (result["min_offset"], len(result["kept"]))
+    assert full.trigger.manual
+    assert full.trigger != store.clean_plan(now=now).trigger
+
+
+def test_commands_open_stores_with_it() -> None:
+    """One way in: a command opens by itself only a store that it has just written."""
+    own = {}
+    for path in (ROOT / "rmqtool" / "commands").glob("*.py"):
+        calls = re.findall(r"\bopen_store\(([^()]*)\)", path.read_text(encoding="utf-8"))
+        if calls:
+            own[path.stem] = calls
+    assert own == {"convert": ["new.directory"], "salvaging": ["new.directory"]}
+
+
 def test_verify_and_clean(store: Store) -> None:
     """The verdict, findings and plan of the command."""
     document = run("verify", EXAMPLE, "--json").document
@@ -200,7 +241,19 @@ def test_the_examples_of_the_page_run(monkeypatch: pytest.MonkeyPatch, capsys: p
 
 
 PUBLIC = {
-    Store: {"path", "topics", "queues", "queue", "consumer_offsets", "messages", "find", "verify", "clean_plan"},
+    Store: {
+        "path",
+        "topics",
+        "queues",
+        "queue",
+        "consumer_offsets",
+        "messages",
+        "find",
+        "verify",
+        "clean_plan",
+        "snapshot",
+        "verification",
+    },
     Queue: {"topic", "queue_id", "range", "units"},
     Messages: {"first", "count", "batches", "to_arrow", "to_pandas"},
 }
