@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.files import InputFile
-from rmqtool.export import file_sink
-from tests.building import GIB, LOG, build_blank, message, write_sparse
+from rmqtool.export import file_sink, sink
+from rmqtool.formats.message import build_blank
+from tests.building import GIB, LOG, message, write_sparse
 from tests.export.exporting import check, export, manifest_of, rows_of
 
 FILES = 20
@@ -28,7 +29,7 @@ def sparse_store(root: Path, files: int) -> Path:
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The data files that are brought to the disk."""
     paths: list[Path] = []
-    original = file_sink.sync
+    original = sink.sync
 
     def noted(path: Path) -> int:
         paths.append(path)
