@@ -25,7 +25,7 @@ from rmqtool.show.progress_line import answer_signals
 from rmqtool.show.times import show_times_in
 
 _NAME = "rmqtool"
-_REPORT = "please report it with the traceback; what has been said before it is not complete"
+_REPORT = "please report it with the traceback; the output before it is not complete"
 
 _READING = "Look (nothing is changed)"
 _WRITING = "Repair (all but salvage and convert write to the store: stop the broker first)"
@@ -46,7 +46,7 @@ _SECTIONS = {
         "repair": ("Carry out the plan that verify ends with.", "rmqtool.commands.repair:repair"),
         "rebuild-cq": ("Rebuild the consume queues from the commit log.", "rmqtool.commands.rebuild:rebuild_cq"),
         "rebuild-index": ("Rebuild the index files from the commit log.", "rmqtool.commands.rebuild:rebuild_index"),
-        "salvage": ("Make a new store of what is sound in damaged ones.", "rmqtool.commands.salvage:salvage"),
+        "salvage": ("Make a new store of what is sound, or of chosen messages.", "rmqtool.commands.salvage:salvage"),
         "convert": ("Make an ordinary store of one with DLedger.", "rmqtool.commands.convert:convert"),
         "undo": ("Take back the last repair of a store.", "rmqtool.commands.undo:undo"),
         "clean": ("Preview or delete expired files; forecast the disk.", "rmqtool.commands.clean:clean"),
@@ -132,7 +132,7 @@ def main() -> NoReturn:
         status = stop.code
     except Exception as fault:  # noqa: BLE001 - Python would exit with 1, which means findings, or no hit
         traceback.print_exc()
-        status = _report(style, sys.argv[1:], RmqtoolError(f"a fault of rmqtool itself: {fault!r}", hint=_REPORT))
+        status = _report(style, sys.argv[1:], RmqtoolError(f"a bug in rmqtool: {fault!r}", hint=_REPORT))
     finally:
         ignore_signals()
     sys.exit(status)

@@ -176,7 +176,7 @@ class Recovery:
             yield f"broker.conf sets {name}, which is not followed here"
         files = self.loaded.files
         if len(files) == 1 and self.rules.log_file_size is None and files[0].size != DEFAULT_LOG_FILE_SIZE:
-            yield f"the one commit log file is taken to have the configured size: {files[0].size} bytes"
+            yield f"the only commit log file is assumed to have the configured size: {files[0].size} bytes"
         if self.snapshot.leaves_queues_out:
             yield "the consume queues are in RocksDB, which is not read: where the scan begins may differ"
 

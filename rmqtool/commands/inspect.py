@@ -71,9 +71,9 @@ _OF_STORES = ("openmetrics", "nagios")  # formats for a whole store
     "as_hex",
     is_flag=True,
     envvar="RMQTOOL_INSPECT_HEX",
-    help="The bytes of each unit too, with its fields named.",
+    help="Also show the bytes of each unit, with its fields named.",
 )
-@click.option("--columns", metavar="NAMES", help="Only these fields, with commas between.")
+@click.option("--columns", metavar="NAMES", help="Only these fields, separated by commas.")
 @click.option(
     "--format",
     "output_format",
@@ -81,8 +81,8 @@ _OF_STORES = ("openmetrics", "nagios")  # formats for a whole store
     type=click.Choice(["text", "table", "json", "csv", *_OF_STORES]),
     help="text for people (default), a table, JSON lines, or CSV; figures of a store: openmetrics, nagios.",
 )
-@click.option("--count", is_flag=True, help="Only how many there are of each kind.")
-@click.option("--slots", is_flag=True, help="Of an index file the hash slots and the lengths of their chains.")
+@click.option("--count", is_flag=True, help="Only the number of each kind.")
+@click.option("--slots", is_flag=True, help="Hash slots of an index file, and the lengths of their chains.")
 @click.option(
     "--body",
     type=click.Choice(["decompressed", "stored", "none"]),

@@ -20,7 +20,7 @@ from rmqtool.commands.store_path import StorePath
 from rmqtool.commands.verifying import progress_bar
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
-from rmqtool.show.output import Style, note, write_line, write_text
+from rmqtool.show.output import Style, note, terminal_width, write_line, write_text
 from rmqtool.show.pager import begin_paging
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def _show_message(style: Style, snapshot: Snapshot, message: Message, asked: dic
         return
     from rmqtool.show.message_text import object_text
 
-    write_text(object_text(message, asked["body_format"], color=style.wants_color()))
+    write_text(object_text(message, asked["body_format"], color=style.wants_color(), width=terminal_width()))
     if asked["trace"]:
         from rmqtool.show.trace_text import show_trace
 

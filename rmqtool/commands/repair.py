@@ -66,7 +66,7 @@ _EPILOG = examples_and_statuses(
 @click.argument("path", metavar="STORE", type=StorePath())
 @dry_run_option
 @saved_plan_options
-@click.option("--keep-offsets", is_flag=True, help="Leave committed offsets as they are, also impossible ones.")
+@click.option("--keep-offsets", is_flag=True, help="Leave committed offsets as they are, even impossible ones.")
 @click.option(
     "--acknowledge",
     is_flag=True,

@@ -50,7 +50,7 @@ def report_options(command: F) -> F:
     shared = (redact_options, now_option, jobs_option(), store_options, global_options)
     for option in reversed(shared):
         command = option(command)
-    text = "The life of this message, by its message id or unique key, too. Repeatable."
+    text = "Also the life of this message, by its message id or unique key. Repeatable."
     return click.option("--trace", "traces", multiple=True, metavar="ID", help=text)(command)
 
 

@@ -91,7 +91,7 @@ def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
     found = re.fullmatch(r"(\d{1,3}(?:\.\d{1,6})?) ?%", value.strip(), re.ASCII)
     share = float(found[1]) / 100 if found else 0
     if not 0 < share <= 1:
-        raise click.BadParameter(f"{value!r} is no share above 0 % and up to 100 %; example: 5%", ctx, param)
+        raise click.BadParameter(f"{value!r} is not a share above 0% and up to 100%; example: 5%", ctx, param)
     return share
 
 
@@ -119,7 +119,7 @@ def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
     default=10,
     show_default=True,
     metavar="N",
-    help="Show at most so many findings of one code; all are counted.",
+    help="Show at most this many findings of one code; all are counted.",
 )
 @filter_options("topic", "exclude-topic")
 @jobs_option()
@@ -134,7 +134,7 @@ def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
     "--sample",
     callback=_share,
     metavar="PERCENT",
-    help="Look at this share of log and index, such as 5%, taken from all over them.",
+    help="Verify only this share of log and index, such as 5%, taken from all over them.",
 )
 @click.option(
     "--resume",

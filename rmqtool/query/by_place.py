@@ -153,6 +153,6 @@ def _compare(queue: LoadedQueue, unit: Unit, queue_offset: int, message: Message
                 f"the unit leads to a message of topic {message['topic']} queue {message['queue_id']}", lossy=True
             )
     elif message["queue_offset"] != queue_offset:
-        notes.add(f"the unit leads to a message that tells queue offset {message['queue_offset']}", lossy=True)
+        notes.add(f"the unit leads to a message with queue offset {message['queue_offset']}", lossy=True)
     if unit.message_size != message["message_size"]:
-        notes.add(f"the unit tells {unit.message_size} bytes, the record {message['message_size']}", lossy=True)
+        notes.add(f"the unit has {unit.message_size} bytes, the record {message['message_size']}", lossy=True)

@@ -52,7 +52,7 @@ class Style:
         return self.verbosity < 0
 
     def wants_color(self) -> bool:
-        """Whether text on stdout is coloured: on a terminal, unless NO_COLOR or ``--color`` say otherwise."""
+        """Whether text on stdout is coloured: on a terminal, unless ``--color``, NO_COLOR or FORCE_COLOR decide."""
         return self._wants_color_on(sys.stdout)
 
     def wants_color_for_errors(self) -> bool:
@@ -60,9 +60,11 @@ class Style:
         return self._wants_color_on(sys.stderr)
 
     def _wants_color_on(self, stream: TextIO) -> bool:
-        if self.color == "auto":
-            return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-        return self.color == "always"
+        if self.color != "auto":
+            return self.color == "always"
+        if os.environ.get("NO_COLOR"):
+            return False
+        return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")
 
     def console(self) -> Console:
         """A console on stdout that wraps nothing where no terminal reads."""
@@ -216,6 +218,14 @@ def show_table(console: Console, shown: Table) -> None:
     console.file.write("".join(f"{line}\n" for line in lines))
 
 
+def show_effect(console: Console, finding: Finding) -> None:
+    """Print what the broker does about a finding, on a line of its own; nothing where it does nothing."""
+    from rich.text import Text
+
+    if finding.effect != "none":
+        print_labelled(console, Text("  broker: ", style="dim"), sentence(finding.effect), style="dim")
+
+
 def show_finding(console: Console, finding: Finding) -> None:
     """Print one finding in a few lines: what, what the broker does, what to run."""
     from rich.text import Text
@@ -223,7 +233,7 @@ def show_finding(console: Console, finding: Finding) -> None:
     head = Text(f"{finding.severity}: ", style=_SEVERITY_STYLES[finding.severity])
     message = sentence(finding.message)
     print_labelled(console, head, f"{finding.file}: {message}" if finding.file else message)
-    print_labelled(console, Text("  broker: ", style="dim"), sentence(finding.effect), style="dim")
+    show_effect(console, finding)
     if finding.remedy:
         print_labelled(console, Text("  next: "), finding.remedy)
 

@@ -44,11 +44,11 @@ def check_headers(
             if not file.keys and not live:
                 _check_emptied(store, file, report)
             elif file.keys and live:
-                message = "the running broker changes it faster than its geometry can be told: not verified"
+                message = "the running broker changes it faster than its geometry can be read: not verified"
                 report.add("index.geometry", message, severity="info", effect="none", file=shown)
             elif file.keys:
                 keys = counted(file.keys, "key")
-                message = f"its header tells {keys}, but no number of hash slots fits its size and units"
+                message = f"its header says {keys}, but no number of hash slots fits its size and units"
                 report.add("index.geometry", message, file=shown)
             continue
         for message in _header_problems(file, geometry, live=live):
