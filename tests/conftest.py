@@ -171,7 +171,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
         return None
     from xdist.scheduler import LoadScopeScheduling
 
-    class Modules(LoadScopeScheduling):
+    class Modules(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             module = super()._split_scope(nodeid)
             return WITH_SERVERS[0] if module.startswith(WITH_SERVERS) else module
