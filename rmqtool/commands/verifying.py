@@ -1,4 +1,4 @@
-"""A verification under a progress bar, and the options that its next commands need: shared by commands that verify."""
+"""Progress bars over jobs, and the options that the next commands need: shared by commands that verify."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import os
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+from rmqtool.library.repeated_options import repeated_options
 from rmqtool.show.output import Style
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from rmqtool.base.errors import RmqtoolError
-    from rmqtool.base.files import RateLimit
     from rmqtool.base.parallel import WorkerPool
     from rmqtool.rules.versions import Version
     from rmqtool.scan.reader import Event
@@ -67,24 +66,6 @@ def scanned_events(style: Style, snapshot: Snapshot, unread: list[RmqtoolError])
         for event in events_of(snapshot, unread):
             yield event
             progress.update(event.physical_offset + event.size - first)
-
-
-def repeated_options(
-    conf: str | None,
-    version: Version | None,
-    rate: RateLimit | None = None,
-    jobs: int = 1,
-    memory: int | None = None,
-) -> tuple[str, ...]:
-    """The options of this run that the next commands on the store need, too, as words."""
-    given: list[tuple[str, str | Path | int | None]] = [
-        ("--broker-conf", conf),
-        ("--broker-version", str(version) if version else None),
-        ("--limit-rate", rate.bytes_per_second if rate else None),
-        ("--jobs", jobs if jobs > 1 else None),
-        ("--memory", memory),
-    ]
-    return tuple(word for name, value in given if value is not None for word in (name, str(value)))
 
 
 def recorded_options(conf: str | None, version: Version | None) -> tuple[str, ...]:

@@ -230,6 +230,7 @@ class Store:
         is called with the bytes that are read, and with all there are to read.
         """
         from rmqtool.findings.report import Selection
+        from rmqtool.library.repeated_options import repeated_options
         from rmqtool.library.verified import Verified
         from rmqtool.scan.topic_choice import TopicChoice
         from rmqtool.verify.outcome import outcome_of
@@ -255,10 +256,13 @@ class Store:
             if progress is not None:
                 progress(done, verification.total_bytes)
 
-        with workers_for(self.path, jobs) as pool:
+        with workers_for(self.path, jobs) as pool:  # before there is a progress bar, which has a thread
             verification = self.verification(request)
+            on_read(0)
             verification.run(on_read, pool)
-        return Verified.of(outcome_of(verification), self._options)
+        of = self.snapshot
+        options = repeated_options(of.store.conf.path, of.version, of.bytes_per_second, jobs)
+        return Verified(outcome_of(verification), options)
 
     def verification(self, request: VerifyRequest, saved: SavedProgress | None = None) -> Verification:
         """A verification before it has run, for rmqtool's own commands; `saved` is the progress of earlier runs."""
@@ -303,13 +307,6 @@ class Store:
             from_timestamp=_epoch_ms(since),
             to_timestamp=_epoch_ms(until),
         )
-
-    @property
-    def _options(self) -> tuple[str, ...]:
-        """With which the commands of a plan open the store as this one was."""
-        conf, version = self.snapshot.store.conf.path, self.snapshot.version
-        named = {"--broker-conf": conf, "--broker-version": version and str(version)}
-        return tuple(word for name, value in named.items() if value for word in (name, value))
 
     def _at(self, physical_offset: int) -> Messages:
         from rmqtool.store.message_query import INCLUDABLE

@@ -199,6 +199,25 @@ def test_commands_open_stores_with_it() -> None:
     assert own == {"convert": ["new.directory"], "salvaging": ["new.directory"]}
 
 
+def test_commands_verify_with_it() -> None:
+    """Only verify itself, which is interrupted and goes on, has a request of its own."""
+    commands = (ROOT / "rmqtool" / "commands").glob("*.py")
+    pattern = re.compile(r"\b(?:VerifyRequest|Verification)\(")
+    assert [path.stem for path in commands if pattern.search(path.read_text(encoding="utf-8"))] == ["verify"]
+
+
+def test_the_next_commands_open_the_store_so(damaged: Path, tmp_path: Path) -> None:
+    """With all that it was opened with, as those of the command."""
+    conf = tmp_path / "broker.conf"
+    conf.write_text("fileReservedTime=1\n")
+    options = ("--broker-conf", str(conf), "--broker-version", "5.3.3", "--limit-rate", "1048576", "--jobs", "2")
+    expected = run("verify", damaged, *options, "--json").document["result"]["plan"]
+    opened = rmqtool.open(damaged, broker_conf=conf, broker_version="5.3.3", limit_rate=1 << 20)
+    assert opened.verify(jobs=2).plan.as_json() == expected
+    repair = next(step["command"] for step in expected["steps"] if step["command"])
+    assert all(word in repair for word in options)
+
+
 def test_verify_and_clean(store: Store) -> None:
     """The verdict, findings and plan of the command."""
     document = run("verify", EXAMPLE, "--json").document

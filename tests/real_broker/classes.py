@@ -2,8 +2,8 @@
 
 import hashlib
 import subprocess
-from collections.abc import Sequence
 import zipfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
