@@ -103,7 +103,7 @@ class Dispatcher:
             self._prefixes = np.append(self._prefixes, np.zeros((2, missing), dtype=np.uint32), axis=1)
             self._has_prefixes = np.append(self._has_prefixes, np.zeros(missing, dtype=np.bool_))
         new = topics[~self._has_prefixes.take(topics)]
-        for number in np.unique(new).tolist():  # only those of records: a light queue is a topic, too
+        for number in {*new.tolist()}:  # only those of records: a light queue is a topic, too
             prefixes = [string_hash(f"{self.topics[number]}#{kind}") % (1 << 32) for kind in ("", _TAG_KEY_PREFIX)]
             self._prefixes[:, number], self._has_prefixes[number] = prefixes, True
         prefixes_of_rows: NDArray[np.uint32] = self._prefixes[int(of_tags)].take(topics)

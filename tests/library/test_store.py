@@ -253,7 +253,7 @@ def test_damage_is_raised_with_its_place_or_passed_over(damaged: Path) -> None:
         assert not rmqtool.open(damaged).verify().is_clean
         found = rmqtool.open(damaged).find(body_contains="")
         assert ([each.physical_offset for each in found], found.may_be_more) == (left, True)
-        assert found.notes == ("the log has damage: what was stored there cannot be looked at",)
+        assert found.notes == ("the log has damage: messages that were stored there cannot be found",)
 
 
 def test_a_wrong_body_is_not_given_out(tmp_path: Path) -> None:
