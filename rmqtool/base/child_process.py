@@ -15,6 +15,7 @@ _PIECE = 64 << 10  # bytes that are written or read at once
 _MAX_SAID = 4 << 10  # bytes of standard error that are kept, the last ones
 _MAX_LINE = 500  # characters of the line that is shown
 _PAUSE = 0.02  # seconds between two looks whether a process has ended that has closed its output
+_WAIT_SECONDS = 0.5  # of waiting at once: Python hears a signal that comes just before only when it has waited
 _END_SECONDS = 1.0  # that a process may take to end once its input has ended
 
 
@@ -65,8 +66,9 @@ class ChildProcess:
 
     def exchange(self, until: float) -> bool:
         """Write and read what is possible; wait for it until this time of `time.monotonic`, and return False then."""
-        left = until - time.monotonic()
-        ready = self._selector.select(left) if left > 0 else []
+        ready: list[Any] = []
+        while not ready and (left := until - time.monotonic()) > 0:
+            ready = self._selector.select(min(left, _WAIT_SECONDS))
         for key, _ in ready:
             key.data()
         return bool(ready)

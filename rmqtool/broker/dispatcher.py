@@ -72,6 +72,8 @@ class Dispatcher:
         self.topics = self._topic_numbers.topics
         self.queues = self._queue_numbers.queues
         self._prefixes = np.empty((2, 0), dtype=np.uint32)
+        self._has_prefixes = np.empty(0, dtype=np.bool_)
+        self._in_batches = np.empty(0, dtype=np.bool_)
 
     def dispatch(self, frames: RecordRun) -> Dispatched:
         """What the records of a run give."""
@@ -80,6 +82,10 @@ class Dispatcher:
     def topic_numbers(self, frames: RecordRun) -> NDArray[np.int32]:
         """The number in `topics` of each record's topic."""
         return self._topic_numbers.of(frames)
+
+    def number_of(self, topic: str) -> int | None:
+        """The number in `topics` of a topic; None where no record has had it yet."""
+        return self._topic_numbers.known(topic)
 
     def queue_numbers(self, topics: NDArray[np.int32], queue_ids: NDArray[np.int32]) -> NDArray[np.int32]:
         """The number in `queues` of each record's queue."""
@@ -92,11 +98,16 @@ class Dispatcher:
 
     def key_prefixes(self, topics: NDArray[np.int32], *, of_tags: bool) -> NDArray[np.uint32]:
         """Hash of the prefix ``topic#`` or ``topic#T#`` of an index key, for each record."""
-        for topic in self.topics[self._prefixes.shape[1] :]:
-            hashes = [[string_hash(f"{topic}#{kind}") % (1 << 32)] for kind in ("", _TAG_KEY_PREFIX)]
-            self._prefixes = np.append(self._prefixes, np.array(hashes, dtype=np.uint32), axis=1)
-        prefixes: NDArray[np.uint32] = self._prefixes[int(of_tags)][topics]
-        return prefixes
+        missing = len(self.topics) - len(self._has_prefixes)
+        if missing > 0:
+            self._prefixes = np.append(self._prefixes, np.zeros((2, missing), dtype=np.uint32), axis=1)
+            self._has_prefixes = np.append(self._has_prefixes, np.zeros(missing, dtype=np.bool_))
+        new = topics[~self._has_prefixes.take(topics)]
+        for number in np.unique(new).tolist():  # only those of records: a light queue is a topic, too
+            prefixes = [string_hash(f"{self.topics[number]}#{kind}") % (1 << 32) for kind in ("", _TAG_KEY_PREFIX)]
+            self._prefixes[:, number], self._has_prefixes[number] = prefixes, True
+        prefixes_of_rows: NDArray[np.uint32] = self._prefixes[int(of_tags)].take(topics)
+        return prefixes_of_rows
 
     def is_batch_topic(self, topic: str) -> bool:
         """Whether a topic is known to have batch consume queues: by configuration, or by records seen so far."""
@@ -111,7 +122,9 @@ class Dispatcher:
             return in_batches
         if not self.batch_topics:
             return np.zeros(len(topics), dtype=np.bool_)
-        return np.array([topic in self.batch_topics for topic in self.topics])[topics]
+        new = [topic in self.batch_topics for topic in self.topics[len(self._in_batches) :]]
+        self._in_batches = np.append(self._in_batches, np.array(new, dtype=np.bool_)) if new else self._in_batches
+        return self._in_batches.take(topics)
 
 
 class Dispatched:
@@ -247,9 +260,10 @@ class Dispatched:
     @cached_property
     def _tags_codes(self) -> NDArray[np.int64]:
         """Tags codes: of a delayed message the time of its delivery (`CommitLog#checkMessageAndReturnSize`)."""
-        if SCHEDULE_TOPIC not in self._dispatcher.topics:
+        schedule_topic = self._dispatcher.number_of(SCHEDULE_TOPIC)
+        if schedule_topic is None:
             return self._tags_hashes
-        delayed = self._topics == self._dispatcher.topics.index(SCHEDULE_TOPIC)
+        delayed = self._topics == schedule_topic
         starts, sizes = self._value_spans(names.DELAY)
         rows = np.flatnonzero(delayed & (sizes > 0))
         codes = self._tags_hashes.copy() if len(rows) else self._tags_hashes

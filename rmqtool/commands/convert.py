@@ -16,8 +16,8 @@ from rmqtool.base.shell import join, quote
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.new_stores import cut_moved, derive, owner_of
 from rmqtool.commands.options import global_options, jobs_option, store_options
-from rmqtool.commands.verifying import repeated_options
 from rmqtool.commands.writing import dry_run_option
+from rmqtool.library.repeated_options import repeated_options
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, note, write_document
@@ -125,6 +125,7 @@ def _older_queues(store: Store, start: int) -> int:
     """How many queues prove that the log once began before `start`, and that no retention has deleted what is gone."""
     from rmqtool.base.open_files import OpenFiles
     from rmqtool.store.snapshot import Snapshot
+    from rmqtool.store.unit_files import UnitFiles
     from rmqtool.verify.log_head import LogHead
 
     head = LogHead(start)
@@ -132,7 +133,7 @@ def _older_queues(store: Store, start: int) -> int:
         for queue in Snapshot(store).queues:
             if queue.database is None:
                 with suppress(RmqtoolError):  # a rebuild meets it again
-                    head.add_queue(queue, files)
+                    head.add_queue(UnitFiles(queue, files))
     return head.left
 
 

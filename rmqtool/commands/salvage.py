@@ -19,8 +19,8 @@ from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.new_stores import owner_of
 from rmqtool.commands.options import global_options, jobs_option, store_options
 from rmqtool.commands.store_path import StorePath
-from rmqtool.commands.verifying import repeated_options
 from rmqtool.commands.writing import dry_run_option
+from rmqtool.library.repeated_options import repeated_options
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, note, write_document

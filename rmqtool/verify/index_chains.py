@@ -110,6 +110,7 @@ class ChainCheck:
         self._slots = np.zeros(index_file.geometry.slots, dtype=np.int32)
         self._next = 1  # number of the first unit that was not added yet
         self._waiting: list[NDArray[np.void]] = []  # checked many at once, while the slots are in the processor's cache
+        self._waiting_count = 0  # units
         self._used = 0
         self._chunk = sized(_CHUNK, _LEAST_CHUNK)
 
@@ -117,14 +118,15 @@ class ChainCheck:
         """Check units from number `first` of the file on; those that do not go on where the last ones ended are not."""
         if first <= self._next < first + len(units):
             self._waiting.append(units[self._next - first :])
+            self._waiting_count += len(self._waiting[-1])
             self._next = first + len(units)
-            if sum(map(len, self._waiting)) >= self._chunk:
+            if self._waiting_count >= self._chunk:
                 self._check_waiting()
 
     def _check_waiting(self) -> None:
         if self._waiting:
             units = np.concatenate(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
-            self._waiting = []
+            self._waiting, self._waiting_count = [], 0
             self._used += self._check_units(units, self._next - len(units))
 
     def run(self, reading: ReadPolicy, report: Report) -> Iterator[int]:

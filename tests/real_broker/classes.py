@@ -2,8 +2,11 @@
 
 import hashlib
 import subprocess
+import zipfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.real_broker.tools import HarnessError, HarnessUnavailable, cache, cached, tool
 from tests.real_broker.versions import family
@@ -16,10 +19,11 @@ _POM = """\
 <project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>rmqtool</groupId><artifactId>harness</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies><dependency>
-    <groupId>org.apache.rocketmq</groupId><artifactId>{artifact}</artifactId><version>{version}</version>
-  </dependency></dependencies>
+  <dependencies>{dependencies}</dependencies>
 </project>
+"""
+_DEPENDENCY = """
+    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>
 """
 
 
@@ -36,14 +40,20 @@ def class_path(version: str, whole: bool = False) -> str:
         jars.append(cached(name_server, lambda into: _fetch(version, "rocketmq-namesrv", into)))
     all_jars = ":".join(f"{directory}/*" for directory in jars)
     sources = sorted(source for folder in folders for source in (_SOURCES / folder).glob("*.java"))
-    classes = cached(cache() / version / f"classes-{_digest(sources)}", lambda into: _compile(sources, all_jars, into))
-    return f"{classes}:{all_jars}"
+    harness = cached(cache() / version / f"harness-{_digest(sources)}", lambda into: _compile(sources, all_jars, into))
+    return f"{harness}/*:{all_jars}"
 
 
 def _fetch(version: str, artifact: str, into: Path) -> None:
+    fetch_jars([f"org.apache.rocketmq:{artifact}:{version}"], into)
+
+
+def fetch_jars(artifacts: Sequence[str], into: Path, *options: str) -> None:
+    """Copy GROUP:NAME:VERSION, with all that they need, into a directory; HarnessUnavailable where they are not had."""
     pom = into.parent / "pom.xml"
-    pom.write_text(_POM.format(version=version, artifact=artifact), encoding="utf-8")
-    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={into}"]
+    dependencies = "".join(_DEPENDENCY.format(*artifact.split(":")) for artifact in artifacts)
+    pom.write_text(_POM.format(dependencies=dependencies), encoding="utf-8")
+    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={into}", *options]
     command = [tool("mvn"), "-B", "-q", *_NETWORK, "-f", str(pom), *goal]
     for _ in range(_TRIES - 1):
         with suppress(HarnessError):
@@ -52,12 +62,16 @@ def _fetch(version: str, artifact: str, into: Path) -> None:
     try:
         _run(command)
     except HarnessError as error:
-        raise HarnessUnavailable(f"the jars of {version} cannot be fetched: {error}") from error
+        raise HarnessUnavailable(f"{', '.join(artifacts)} cannot be fetched: {error}") from error
 
 
 def _compile(sources: list[Path], jars: str, into: Path) -> None:
-    options = ["-encoding", "UTF-8", "-proc:none", "-nowarn", "-d", str(into), "-cp", jars]
-    _run([tool("javac"), *options, *map(str, sources)])
+    """To one jar: a JVM shares no classes of directories."""
+    with TemporaryDirectory() as scratch, zipfile.ZipFile(into / "harness.jar", "w") as jar:
+        options = ["-encoding", "UTF-8", "-proc:none", "-nowarn", "-d", scratch, "-cp", jars]
+        _run([tool("javac"), *options, *map(str, sources)])
+        for compiled in sorted(Path(scratch).rglob("*.class")):
+            jar.write(compiled, compiled.relative_to(scratch))
 
 
 def _digest(sources: list[Path]) -> str:
