@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -64,6 +65,7 @@ _SECTIONS = {
     },
 }
 
+_TYPE_NAME = re.compile(r"is not a valid integer(?: range)?\.?$")
 _COMMANDS = [name for section in _SECTIONS.values() for name in section]
 _LIGHT = ("explain", "help", "version", "completion")  # they load no library that takes memory
 
@@ -179,7 +181,7 @@ def _run(style: Style, arguments: list[str]) -> int:
         return stop.exit_code
     except click.ClickException as error:
         style.json = style.json or "--json" in arguments
-        return _report(style, arguments, UsageError(error.format_message(), hint=_help_hint(error)))
+        return _report(style, arguments, UsageError(_words_of(error), hint=_help_hint(error)))
     except RmqtoolError as error:
         return _report(style, arguments, error)
     except (MemoryError, ImportError, RuntimeError, OSError) as error:
@@ -199,6 +201,11 @@ def _report(style: Style, arguments: Sequence[str], error: RmqtoolError) -> int:
 
 def _reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
+
+
+def _words_of(error: click.ClickException) -> str:
+    """What click says, without the names of its types."""
+    return _TYPE_NAME.sub("is not a whole number", error.format_message())
 
 
 def _help_hint(error: click.ClickException) -> str | None:

@@ -51,6 +51,9 @@ def by_message_id(snapshot: Snapshot, text: str, body: BodyChoice, notes: Notes)
     if message is not None and message["message_id"] == text.upper():
         yield message
         return
+    if physical_offset < 0:
+        notes.add(f"{text} is not an offset message id: its physical offset would be {physical_offset}")
+        return
     where = f"{text} stands for physical offset {physical_offset} of the broker {format_host(host)}"
     if message is not None:
         notes.add(f"{where}; the message there was stored by {message['store_host']}: the id is of another store")

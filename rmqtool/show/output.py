@@ -227,12 +227,13 @@ def show_effect(console: Console, finding: Finding) -> None:
 
 
 def show_finding(console: Console, finding: Finding) -> None:
-    """Print one finding in a few lines: what, what the broker does, what to run."""
+    """Print one finding in a few lines: what, with the code to explain, what the broker does, what to run."""
     from rich.text import Text
 
     head = Text(f"{finding.severity}: ", style=_SEVERITY_STYLES[finding.severity])
     message = sentence(finding.message)
-    print_labelled(console, head, f"{finding.file}: {message}" if finding.file else message)
+    text = f"{finding.file}: {message}" if finding.file else message
+    print_labelled(console, head, f"{text} ({finding.code})")
     show_effect(console, finding)
     if finding.remedy:
         print_labelled(console, Text("  next: "), finding.remedy)

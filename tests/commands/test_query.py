@@ -61,7 +61,10 @@ def test_a_unique_key_as_message_id(store: Path, says: dict[str, Any]) -> None:
     record = record_of(says, topic="orders", queue_id=0, queue_offset=5)
     result = query(store, "--json", "--msg-id", record["unique_key"])
     assert offsets(result) == [record["physical_offset"]]
-    assert "is the unique key of what is shown" in result.err
+    assert result.err == f"{record['unique_key']} is not an offset message id; found as unique key\n"
+    nowhere = query(store, "--msg-id", "7F00000100002A9FFFFFFFFFFFFFFFFF").err
+    assert "is not an offset message id: its physical offset would be -1\n" in nowhere
+    assert "deleted" not in nowhere
 
 
 @pytest.mark.slow
