@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rmqtool.library.store import Store
+    from rmqtool.library.store import open_path as open  # noqa: A004 - it is called rmqtool.open
 
 __all__ = ["__version__", "open"]
 __version__ = "1.0.0rc1"
 
 
-def open(  # noqa: A001 - it is called rmqtool.open
-    path: str | Path, *, broker_conf: str | Path | None = None, broker_version: str | None = None
-) -> Store:
-    """Open a store; see `rmqtool.library.store.open_path`."""
+def __getattr__(name: str) -> Any:
+    """`open` is loaded when it is first asked for: most processes of rmqtool do without it."""
+    if name != "open":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from rmqtool.library.store import open_path
 
-    return open_path(path, broker_conf=broker_conf, broker_version=broker_version)
+    return open_path

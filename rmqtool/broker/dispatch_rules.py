@@ -110,5 +110,4 @@ class DispatchRules:
 
 def _has_files(snapshot: Snapshot) -> bool:
     """Whether a store with queues in RocksDB has them in files, too."""
-    is_double = (snapshot.store.conf.text("rocksdbCQDoubleWriteEnable") or "").lower() == "true"
-    return is_double or any(queue.database is None for queue in snapshot.queues)
+    return snapshot.store.writes_queues_twice or any(queue.database is None for queue in snapshot.queues)

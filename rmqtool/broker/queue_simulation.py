@@ -41,6 +41,7 @@ class SimulatedQueue:
     ) -> None:
         """`start` is the queue after its own recovery; new files get `file_size` bytes; the log is cut at `log_end`."""
         self.queue: Queue = start.queue
+        self.kind: Kind = start.queue.kind
         self.unit = start.queue.unit_size  # size, bytes
         self.deleted: list[Path] = [mapped.path for mapped in start.deleted]
         self.appended = 0  # units
@@ -50,6 +51,7 @@ class SimulatedQueue:
         self._first_batch_offset: int | None = None
         self._min_position = 0
         self._rules = rules
+        self._remembers_ends = self.kind == "simple" and rules.queues_remember_ends
         self._reading = reading
         self._file_size = file_size
         self._files = [_File(mapped.start_offset, mapped) for mapped in start.files]
@@ -62,11 +64,6 @@ class SimulatedQueue:
         self._pre_blank_end = 0  # position behind the filler of a queue that the start creates
         self._appended_batches_end = 0  # queue offset behind the last appended unit that points into the log
         self._beyond_from: int | None = None  # position of the first appended unit that points behind the log's end
-
-    @property
-    def kind(self) -> Kind:
-        """Simple or batch."""
-        return self.queue.kind
 
     @property
     def end(self) -> int:
@@ -195,10 +192,6 @@ class SimulatedQueue:
             return None
         return int(self._content(self._files[-1], self._wrote // self.unit - 1, 1)["physical_offset"][0])
 
-    @property
-    def _remembers_ends(self) -> bool:
-        return self.kind == "simple" and self._rules.queues_remember_ends
-
     def _has(self, offset: int, size: int) -> bool:
         return offset + (size if self._remembers_ends else 0) <= self.max_physical
 
@@ -256,7 +249,10 @@ class SimulatedQueue:
 
     def _content(self, file: _File, first: int = 0, count: int | None = None) -> NDArray[np.void]:
         """Units of a file as they stand now; in appended ones the offset only shows whether it is within the log."""
-        units = self._no_units(self._file_size // self.unit if count is None else count)
+        if count is None:
+            ends_here = file.mapped is None and file is self._files[-1]  # nothing follows in a file that is not on disk
+            count = (self._wrote if ends_here else self._file_size) // self.unit
+        units = self._no_units(count)
         if file.mapped is not None:
             stored = self._stored(file.mapped, first, len(units))
             units[: len(stored)] = stored

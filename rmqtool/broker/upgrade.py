@@ -54,8 +54,9 @@ class ReleaseChange(NamedTuple):
 def refusals(snapshot: Snapshot, version: Version) -> Iterator[Refusal]:
     """Why a broker of `version` would not start on the store with its broker.conf."""
     store, conf = snapshot.store, snapshot.store.conf
-    in_rocksdb, twice = _keeps_queues_in_rocksdb(conf), _is_on(conf, "rocksdbCQDoubleWriteEnable")
-    if version >= LITE_TOPICS and twice and not in_rocksdb and not _is_on(conf, "combineCQUseRocksdbForLmq"):
+    in_rocksdb = _keeps_queues_in_rocksdb(conf)
+    twice = _is_on(conf, "rocksdbCQDoubleWriteEnable") and not in_rocksdb
+    if version >= LITE_TOPICS and twice and not _is_on(conf, "combineCQUseRocksdbForLmq"):
         yield Refusal("rocksdbCQDoubleWriteEnable=true needs combineCQUseRocksdbForLmq=true: the start is aborted")
     if version >= LITE_TOPICS and twice and any(queue.kind == "batch" for queue in list_queues(store)):
         yield Refusal(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import rmqtool
 from rmqtool.base.byte_size import byte_size
 from rmqtool.base.errors import Exit, RmqtoolError, StoreInUseError, UsageError
 from rmqtool.commands.clean_options import choices, chosen, cleaner_options, next_options, read_choices
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from rmqtool.scan.topic_choice import TopicChoice
     from rmqtool.show.clean_text import NextOptions
     from rmqtool.store.lock import Holder
-    from rmqtool.store.store import Store
     from rmqtool.transaction import Recovered
 
 _EPILOG = examples_and_statuses(
@@ -106,7 +106,7 @@ def clean(
     """
     from rmqtool.clean.saved_plan import SavedCleanPlan
     from rmqtool.store.deleted_files import retry_on_deletion
-    from rmqtool.store.store import open_store, require_plain_log
+    from rmqtool.store.store import require_plain_log
 
     style.store = str(path)
     _require_consistent(asked, is_saved=plan is not None, dry_run=dry_run, save_plan=save_plan)
@@ -115,10 +115,24 @@ def clean(
     if saved:
         asked |= _saved_choices(saved, asked["zone"])
     moment = time.time_ns() // 1_000_000 if asked["now"] is None else asked["now"]
-    store = open_store(path, asked["broker_conf"])
+    store = rmqtool.open(
+        path,
+        broker_conf=asked["broker_conf"],
+        broker_version=asked["broker_version"],
+        limit_rate=asked["limit_rate"],
+    )
     if not dry_run:
-        require_plain_log(store, "clean without --dry-run")
-    make_plan = partial(_make_plan, store, moment, asked)
+        require_plain_log(store.snapshot.store, "clean without --dry-run")
+    make_plan = partial(
+        store.clean_plan,
+        now=moment,
+        all_runs=asked["all_runs"],
+        manual=asked["manual"],
+        first_file_in_use=asked["first_file_in_use"],
+        settings=asked["options"],
+        disk_used_percent=asked["disk_used_percent"],
+        zone=asked["zone"],
+    )
     following = next_options(asked, save_plan)
     shown = retry_on_deletion(lambda: _explained(style, make_plan(), following, filters))
     if save_plan:
@@ -149,23 +163,6 @@ def _saved_choices(saved: SavedCleanPlan, given: tzinfo | None) -> dict[str, Any
         raise UsageError(f"the plan was made {whose}: it cannot be carried out with --time-zone {given}")
     show_times_in(choices["zone"])
     return choices
-
-
-def _make_plan(store: Store, moment: int, asked: Mapping[str, Any]) -> CleanPlan:
-    """The cleaner's plan at `moment`, epoch ms, for the store as it is now."""
-    from rmqtool.clean.plan import AsIf, next_deletions
-
-    percent = asked["disk_used_percent"]
-    as_if = AsIf(
-        options=asked["options"],
-        used_ratio=None if percent is None else percent / 100,
-        zone=asked["zone"],
-        is_manual=asked["manual"],
-        is_first_file_in_use=asked["first_file_in_use"],
-    )
-    return next_deletions(
-        store, asked["broker_version"], moment, as_if, limit=asked["limit_rate"], all_runs=asked["all_runs"]
-    )
 
 
 @dataclass(frozen=True)

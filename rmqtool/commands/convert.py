@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import rmqtool
 from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.base.files import UNLIMITED, RateLimit
 from rmqtool.base.shell import join, quote
@@ -100,11 +101,10 @@ def convert(style: Style, /, **given: Any) -> Exit:
     from rmqtool.salvage.for_conversion import carried_with, require_stopped
     from rmqtool.salvage.new_store import NewStore, require_free_name
     from rmqtool.show.progress import byte_progress
-    from rmqtool.store.store import open_store
 
     request = _Request(**given)
     style.store = str(request.path)
-    store = open_store(request.path, request.broker_conf)
+    store = rmqtool.open(request.path, broker_conf=request.broker_conf).snapshot.store
     require_free_name(request.output, [request.path, *store.log_directories])
     require_stopped(store)
     conversion = conversion_of(store, with_uncommitted=request.uncommitted)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import rmqtool
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.files import RateLimit
 from rmqtool.commands.filter_options import filter_options, filter_words
@@ -121,19 +122,21 @@ def diff(style: Style, /, **given: Any) -> Exit:
     compared, after a migration or a replay: which messages does one have that the other has not?
     """
     from rmqtool.diff.side import side_of
-    from rmqtool.store.snapshot import Snapshot
-    from rmqtool.store.store import open_store
 
     request = _Request(**given)
     style.store = str(request.a)
     request.check()
     rate = request.limit_rate
     rates = [RateLimit(max(1, rate.bytes_per_second // 2)) if rate else None for _ in range(2)]
-    stores = [open_store(path, request.broker_conf) for path in (request.a, request.b)]
-    nodes = [store for store in stores if store.dledger_directory]
+    snapshots = [
+        rmqtool.open(
+            path, broker_conf=request.broker_conf, broker_version=request.broker_version, limit_rate=rate
+        ).snapshot
+        for path, rate in zip((request.a, request.b), rates, strict=True)
+    ]
+    nodes = [snapshot for snapshot in snapshots if snapshot.store.dledger_directory]
     if request.fast and len(nodes) == 1:
         raise UsageError("--fast compares offsets, and those of a DLedger log are not those of a plain one")
-    snapshots = [Snapshot(store, request.broker_version, rate) for store, rate in zip(stores, rates, strict=True)]
     sides = side_of("a", snapshots[0]), side_of("b", snapshots[1])
     return _by_message(style, request, *sides) if request.by_message else _by_offset(style, request, *sides)
 

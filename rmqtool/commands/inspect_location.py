@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+import rmqtool
 from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.base.shell import quote
 from rmqtool.commands.inspect_listing import Format, ListingOutput, checked_columns, list_at, show_counts
@@ -183,12 +184,10 @@ def _about_filters(
     location: Location, filters: Filters, conf: BrokerConf, limit_rate: RateLimit | None, *, nothing_fits: bool
 ) -> list[str]:
     """Why nothing passes the filters, or which of them leave nothing out."""
-    from rmqtool.store.snapshot import Snapshot
-    from rmqtool.store.store import open_store
     from rmqtool.store.why_nothing import NOTHING_FITS, excludes_nothing, why_nothing
 
     try:
-        snapshot = Snapshot(open_store(location.root, conf), limit=limit_rate)
+        snapshot = rmqtool.open(location.root, broker_conf=conf, limit_rate=limit_rate).snapshot
         return [why_nothing(snapshot, filters)] if nothing_fits else [*excludes_nothing(snapshot, filters)]
     except RmqtoolError:  # a file without its store
         return [NOTHING_FITS] if nothing_fits else []

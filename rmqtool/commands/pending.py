@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import rmqtool
 from rmqtool.base.errors import Exit
 from rmqtool.commands.completion import complete_group
 from rmqtool.commands.filter_options import filter_options
@@ -101,13 +102,12 @@ def pending(
     from rmqtool.show.pending_json import write_pending
     from rmqtool.show.pending_text import show_pending
     from rmqtool.show.progress import byte_progress
-    from rmqtool.store.snapshot import Snapshot
-    from rmqtool.store.store import open_store
     from rmqtool.store.why_nothing import unknown_topic
 
     style.store = str(path)
     errors = ReadErrors()
-    snapshot = Snapshot(open_store(path, broker_conf), broker_version, limit_rate, scope=errors.scope)
+    store = rmqtool.open(path, broker_conf=broker_conf, broker_version=broker_version, limit_rate=limit_rate)
+    snapshot = store.snapshot.within(errors.scope)
     moment = time.time_ns() // 1_000_000 if now is None else now
     due = None if due_before is None else time_from(due_before, "--due-before", moment)
     topics = filters.topic_choice

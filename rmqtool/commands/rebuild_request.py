@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+import rmqtool
 from rmqtool.base.errors import UsageError
 from rmqtool.base.shell import quote
 from rmqtool.commands.filter_options import filter_options
@@ -85,10 +86,10 @@ class RebuildRequest:
         from rmqtool.rebuild.options import RebuildOptions
         from rmqtool.rebuild.saved_plan import SavedPlan
         from rmqtool.rebuild.selection import QueueSelection
-        from rmqtool.store.store import open_store, require_plain_log
+        from rmqtool.store.store import require_plain_log
 
         self._require_consistent()
-        self.store = open_store(self.path, self.broker_conf)
+        self.store = rmqtool.open(self.path, broker_conf=self.broker_conf).snapshot.store
         if self.neutralise:
             require_plain_log(self.store, "--neutralise")
         self.options = RebuildOptions(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import rmqtool
 from rmqtool.base.errors import UsageError
 from rmqtool.commands.verifying import repeated_options
 from rmqtool.rules.broker_conf import BrokerConf
@@ -41,14 +42,14 @@ class RepairRequest:
 
     def __post_init__(self) -> None:
         from rmqtool.repair.saved_plan import RepairOptions, SavedRepairPlan
-        from rmqtool.store.store import open_store, require_plain_log
+        from rmqtool.store.store import require_plain_log
 
         if self.acknowledge and (self.plan or self.keep_offsets or self.save_plan):
             raise UsageError("--acknowledge repairs nothing: no other choice may be made beside it")
         if self.plan and (self.only_shows or self.keep_offsets or self.broker_version):
             raise UsageError("--plan carries out what was saved: it cannot be combined with other choices")
         self.processes = self.jobs
-        self.store = open_store(self.path, self.broker_conf)
+        self.store = rmqtool.open(self.path, broker_conf=self.broker_conf).snapshot.store
         if not self.acknowledge:
             require_plain_log(self.store, "repair")
         self.options = RepairOptions(self.broker_version, self.keep_offsets)
@@ -58,9 +59,7 @@ class RepairRequest:
 
     def reopen(self) -> None:
         """See the store as the last transaction has left it: queues may be in RocksDB again."""
-        from rmqtool.store.store import open_store
-
-        self.store = open_store(self.path, self.broker_conf)
+        self.store = rmqtool.open(self.path, broker_conf=self.broker_conf).snapshot.store
 
     @property
     def only_shows(self) -> bool:

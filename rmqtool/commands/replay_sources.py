@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import rmqtool
 from rmqtool.base.byte_size import byte_size
 from rmqtool.base.errors import NotAStoreError, RmqtoolError, UsageError
 from rmqtool.show.output import note
@@ -61,17 +62,19 @@ def _of_store(wanted: Wanted, rewriting: Rewriting) -> Iterator[Selection]:
     from rmqtool.replay.sources import StoreSource, Unconsumed
     from rmqtool.scan.topic_choice import TopicChoice
     from rmqtool.store.named_stores import NamedStore
-    from rmqtool.store.snapshot import Snapshot
     from rmqtool.store.splits import find_source
-    from rmqtool.store.store import open_store
 
     given = wanted.given
     try:
-        store = open_store(wanted.path, given["broker_conf"])
+        snapshot = rmqtool.open(
+            wanted.path,
+            broker_conf=given["broker_conf"],
+            broker_version=given["broker_version"],
+            limit_rate=given["limit_rate"],
+        ).snapshot
     except NotAStoreError as error:
         raise NotAStoreError(f"{_EXPECTED}; found: {_found(wanted.path)}", file=wanted.path, hint=error.hint) from error
-    snapshot = Snapshot(store, given["broker_version"], given["limit_rate"])
-    rate = given["limit_rate"].bytes_per_second if given["limit_rate"] else None
+    store, rate = snapshot.store, snapshot.bytes_per_second
     filters, unconsumed = wanted.filters, None
     log = find_source(NamedStore("", store), filters.start, filters.stop)
     choice = filters.topic_choice

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+import rmqtool
 from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.base.files import RateLimit
 from rmqtool.commands.options import F, global_options, jobs_option, now_option, store_options
@@ -25,12 +26,13 @@ from rmqtool.show.times import shown_zone
 
 if TYPE_CHECKING:
     from rmqtool.inspect.overview import Overview
+    from rmqtool.library.store import Store as OpenedStore
+    from rmqtool.library.verified import Verified
     from rmqtool.report.facts import Life, StoreReport
     from rmqtool.report.timeline import Timeline
     from rmqtool.scan.redaction import Redaction
     from rmqtool.store.snapshot import Snapshot
     from rmqtool.store.store import Store
-    from rmqtool.verify.outcome import Outcome
 
 
 STATUSES = {
@@ -75,15 +77,20 @@ class Request:
 def look_at(style: Style, request: Request) -> StoreReport:
     """All that is to be shown of a store, after it is clear that the output can be written."""
     from rmqtool.report.facts import gather
-    from rmqtool.store.store import open_store
 
     style.store = str(request.path)
-    store = open_store(request.path, request.broker_conf)
+    opened = rmqtool.open(
+        request.path,
+        broker_conf=request.broker_conf,
+        broker_version=request.broker_version,
+        limit_rate=request.limit_rate,
+    )
+    store = opened.snapshot.store
     check_place(request.output, store)
     now = time.time_ns() // 1_000_000 if request.now is None else request.now
-    outcome, plan = _verified(style, request, store)
+    verified = _verified(style, request, opened)
     overview, timeline = _scanned(style, request, store)
-    facts = gather(now, shown_zone(), overview, outcome, plan, timeline)
+    facts = gather(now, shown_zone(), overview, verified.outcome, verified.plan, timeline)
     return replace(facts, lives=[_life(overview.snapshot, each.strip()) for each in request.traces])
 
 
@@ -97,19 +104,17 @@ def status_of(facts: StoreReport) -> Exit:
     return Exit.LOSSY if facts.overview.unread else Exit.OK
 
 
-def _verified(style: Style, request: Request, store: Store) -> tuple[Outcome, Any]:
-    from rmqtool.library.verified import plan_for
+def _verified(style: Style, request: Request, opened: OpenedStore) -> Verified:
+    from rmqtool.library.verified import Verified
     from rmqtool.verify.outcome import outcome_of
     from rmqtool.verify.request import VerifyRequest
-    from rmqtool.verify.verification import Verification
     from rmqtool.verify.workers import workers_for
 
-    rate = request.limit_rate.bytes_per_second if request.limit_rate else None
+    rate = opened.snapshot.bytes_per_second
     with workers_for(request.path, request.jobs) as pool:
-        verification = Verification(store, VerifyRequest(request.broker_version, jobs=request.jobs, rate=rate))
+        verification = opened.verification(VerifyRequest(request.broker_version, jobs=request.jobs, rate=rate))
         run_verification(style, verification, pool)
-    outcome = outcome_of(verification)
-    return outcome, plan_for(outcome, request.words)
+    return Verified.of(outcome_of(verification), request.words)
 
 
 def _scanned(style: Style, request: Request, store: Store) -> tuple[Overview, Timeline]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import rmqtool
 from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.base.files import RateLimit
 from rmqtool.base.shell import join
@@ -118,13 +119,12 @@ def salvage(style: Style, /, **given: Any) -> Exit:
     from rmqtool.salvage.inputs import require_one_kind
     from rmqtool.salvage.new_store import NewStore, require_free_name
     from rmqtool.show.salvage_result import Salvaged
-    from rmqtool.store.store import open_store
 
     request = _Request(**given)
     if not (request.sources or request.raw):
         raise UsageError("nothing to salvage from: name a store, or a file with --raw")
     style.store = str((*request.sources, *request.raw)[0])
-    stores = [open_store(path, request.broker_conf) for path in request.sources]
+    stores = [rmqtool.open(path, broker_conf=request.broker_conf).snapshot.store for path in request.sources]
     require_free_name(request.output, [*request.sources, *(path for store in stores for path in store.log_directories)])
     require_one_kind(stores)
     selection = request.selection

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import rmqtool
 from rmqtool.base.byte_size import byte_size
 from rmqtool.base.errors import Exit
 from rmqtool.base.shell import join, quote
@@ -66,11 +67,10 @@ def undo(
     has run on the store a repair can seldom be taken back: then --discard frees the space, and does nothing else. A
     repair or an undo that was interrupted is brought to its end first.
     """
-    from rmqtool.store.store import open_store
     from rmqtool.transaction import Undo, has_leftovers, interrupted, kept_transactions, last_run
 
     style.store = str(path)
-    root = open_store(path, broker_conf).root
+    root = rmqtool.open(path, broker_conf=broker_conf).path
     kept, unfinished = kept_transactions(root), interrupted(root)
     if not kept and not unfinished:
         if has_leftovers(root) and not dry_run:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
-from rmqtool import __version__
+import rmqtool
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.files import RateLimit
 from rmqtool.base.times import parse_duration
@@ -30,10 +30,9 @@ from rmqtool.show.output import Style, note, write_document, write_text
 
 if TYPE_CHECKING:
     from rmqtool.base.parallel import WorkerPool
-    from rmqtool.repair.plan import Plan
+    from rmqtool.library.verified import Verified
     from rmqtool.scan.filters import Filters
     from rmqtool.store.store import Store
-    from rmqtool.verify.outcome import Outcome
     from rmqtool.verify.part_result import PartResult
     from rmqtool.verify.request import VerifyRequest
     from rmqtool.verify.saved_progress import SavedProgress
@@ -194,11 +193,9 @@ def verify(
     another topic are left out. Nothing in the store is changed.
     """  # fmt: skip
     from rmqtool.findings.report import Selection
-    from rmqtool.library.verified import plan_for
-    from rmqtool.store.store import open_store
+    from rmqtool.library.verified import Verified
     from rmqtool.verify.outcome import outcome_of
     from rmqtool.verify.request import VerifyRequest
-    from rmqtool.verify.verification import Verification
     from rmqtool.verify.workers import VERIFY_NEED
 
     style.store = str(path)
@@ -222,17 +219,16 @@ def verify(
             sample=sample,
         )
         started = monotonic()
-        store = open_store(path, broker_conf)
-        verification = Verification(store, request, _saved(resume, store, request))
+        store = rmqtool.open(path, broker_conf=broker_conf, broker_version=broker_version, limit_rate=limit_rate)
+        verification = store.verification(request, _saved(resume, store.snapshot.store, request))
         missing = _missing_topics(verification, filters)
         with suppress(KeyboardInterrupt):  # what was found until then is shown
             run_verification(style, verification, pool)
     if verification.saved is not None:
         _tell_progress(style, verification.saved, is_complete=verification.complete)
-    outcome = outcome_of(verification)
     unseen = missing - verification.topics_seen
     options = repeated_options(broker_conf.path, broker_version, limit_rate, jobs, memory)
-    status = _show(style, outcome, plan_for(outcome, options), form, monotonic() - started)
+    status = _show(style, Verified.of(outcome_of(verification), options), form, monotonic() - started)
     return Exit.FINDINGS if unseen and status == Exit.OK else status
 
 
@@ -272,7 +268,7 @@ def _saved(resume: Path | None, store: Store, request: VerifyRequest) -> SavedPr
     from rmqtool.verify.saved_progress import SavedProgress
 
     check_place(resume, store)
-    return SavedProgress(resume, store, request, __version__)
+    return SavedProgress(resume, store, request, rmqtool.__version__)
 
 
 def _tell_progress(style: Style, saved: SavedProgress, *, is_complete: bool) -> None:
@@ -284,12 +280,13 @@ def _tell_progress(style: Style, saved: SavedProgress, *, is_complete: bool) -> 
         note(f"{path}: removed, for all is verified now")
 
 
-def _show(style: Style, outcome: Outcome, plan: Plan, form: Form, seconds: float) -> int:
+def _show(style: Style, verified: Verified, form: Form, seconds: float) -> int:
     """Write the outcome; the exit status. What another form needs is not loaded: it would take longer than a check."""
+    outcome = verified.outcome
     if style.json:
         from rmqtool.show.verify_json import outcome_json
 
-        result = {**outcome_json(outcome), "plan": plan.as_json()}
+        result = {**outcome_json(outcome), "plan": verified.plan.as_json()}
         write_document(style, "verify", str(outcome.root), result, findings=outcome.findings, status=outcome.status)
     elif form == "junit":
         from rmqtool.show.verify_junit import junit_report
@@ -312,5 +309,5 @@ def _show(style: Style, outcome: Outcome, plan: Plan, form: Form, seconds: float
     else:
         from rmqtool.show.verify_text import show_outcome
 
-        show_outcome(outcome, plan, style, seconds)
+        show_outcome(outcome, verified.plan, style, seconds)
     return outcome.status

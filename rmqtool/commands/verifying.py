@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from rmqtool.show.output import Style
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from rmqtool.base.errors import RmqtoolError
@@ -16,9 +17,26 @@ if TYPE_CHECKING:
     from rmqtool.base.parallel import WorkerPool
     from rmqtool.rules.versions import Version
     from rmqtool.scan.reader import Event
+    from rmqtool.show.progress import ByteProgress
     from rmqtool.store.snapshot import Snapshot
     from rmqtool.verify.part_result import PartResult
     from rmqtool.verify.verification import Verification
+
+
+@contextmanager
+def progress_bar(style: Style, title: str) -> Iterator[Callable[[int, int], None]]:
+    """What a job calls with the bytes that it has read, and with all there are; the first call begins a bar."""
+    bar: ByteProgress | None = None
+    with ExitStack() as stack:
+
+        def progress(done: int, total: int) -> None:
+            from rmqtool.show.progress import byte_progress
+
+            nonlocal bar
+            bar = bar or stack.enter_context(byte_progress(title, total, style=style))
+            bar.update(done)
+
+        yield progress
 
 
 def run_verification(

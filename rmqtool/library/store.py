@@ -3,48 +3,58 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, tzinfo
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rmqtool.base.errors import UsageError
+from rmqtool.base.files import RateLimit
 from rmqtool.base.paths import path_of
 from rmqtool.base.times import parse_time
-from rmqtool.clean.plan import CleanPlan, next_deletions
-from rmqtool.library.messages import Message, Messages
-from rmqtool.library.verified import Verified, verified
-from rmqtool.query.by_key import KeyQuery, by_any_id, by_key
-from rmqtool.query.by_place import by_offset, by_queue_offset
-from rmqtool.query.notes import Notes
 from rmqtool.rules.broker_conf import BrokerConf, read_broker_conf
-from rmqtool.rules.versions import parse_version
-from rmqtool.scan.filters import Filters
-from rmqtool.scan.message_rows import BodyChoice
-from rmqtool.store.message_query import INCLUDABLE, make_query
-from rmqtool.store.named_stores import NamedStore
-from rmqtool.store.queue_range import QueueRange
-from rmqtool.store.queue_units import LoadedQueue, Unit
+from rmqtool.rules.versions import Version, parse_version
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
-from rmqtool.store.why_nothing import why_nothing
+
+if TYPE_CHECKING:  # each command opens its store here, and loads only what it needs
+    from rmqtool.clean.plan import CleanPlan
+    from rmqtool.library.found import Found
+    from rmqtool.library.messages import Messages
+    from rmqtool.library.verified import Verified
+    from rmqtool.scan.filters import Filters
+    from rmqtool.scan.message_rows import BodyChoice
+    from rmqtool.store.queue_range import QueueRange
+    from rmqtool.store.queue_units import LoadedQueue, Unit
+    from rmqtool.verify.request import VerifyRequest
+    from rmqtool.verify.saved_progress import SavedProgress
+    from rmqtool.verify.verification import Verification
 
 Time = datetime | int | str
 """A moment: a datetime, epoch ms, or what `--from` takes, such as ``"2026-11-21 10:52"`` or ``"-2h"``."""
 
 
-def open_path(path: str | Path, *, broker_conf: str | Path | None = None, broker_version: str | None = None) -> Store:
+def open_path(
+    path: str | Path,
+    *,
+    broker_conf: str | Path | BrokerConf | None = None,
+    broker_version: str | Version | None = None,
+    limit_rate: int | RateLimit | None = None,
+) -> Store:
     """Open a store, the directory that broker.conf calls storePathRootDir, or the URI of one on another machine.
 
-    `broker_version` is the release whose rules count, by default the newest that fits. Raises NotAStoreError,
-    UnreadableError, and UsageError for a `broker_conf` or version that cannot be understood.
+    `broker_version` is the release whose rules count, by default the newest that fits; `limit_rate` is in bytes per
+    second. Raises NotAStoreError, UnreadableError, and UsageError for a `broker_conf` or version that cannot be
+    understood.
     """
-    conf = read_broker_conf(Path(broker_conf)) if broker_conf else BrokerConf()
-    version = parse_version(broker_version) if broker_version else None
-    return Store(Snapshot(open_store(path_of(path), conf), version))
+    conf = broker_conf or BrokerConf()
+    conf = conf if isinstance(conf, BrokerConf) else read_broker_conf(Path(conf))
+    version = parse_version(broker_version) if isinstance(broker_version, str) else broker_version
+    limit = RateLimit(limit_rate) if isinstance(limit_rate, int) else limit_rate
+    return Store(Snapshot(open_store(path_of(path), conf), version, limit))
 
 
 @dataclass(frozen=True)
@@ -87,8 +97,8 @@ class Store:
     """A store. Lists are those of the moment when they were first asked for; messages are read when iterated."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        """Make it with `rmqtool.open`."""
-        self._snapshot = snapshot
+        """Make it with `rmqtool.open`. The `snapshot` is for rmqtool's own commands."""
+        self.snapshot = snapshot
         self.path = snapshot.store.root
 
     def __repr__(self) -> str:
@@ -97,18 +107,21 @@ class Store:
     @cached_property
     def topics(self) -> tuple[str, ...]:
         """The names of all topics that have queues or are configured, sorted."""
-        return tuple(sorted(self._snapshot.topic_names))
+        return tuple(sorted(self.snapshot.topic_names))
 
     @cached_property
     def queues(self) -> tuple[tuple[str, int], ...]:
         """Topic and queue id of every consume queue."""
-        return tuple((queue.topic, queue.queue_id) for queue in self._snapshot.queues)
+        return tuple((queue.topic, queue.queue_id) for queue in self.snapshot.queues)
 
     def queue(self, topic: str, queue_id: int) -> Queue:
         """One queue; raises UsageError, with the names that there are, where there is no such queue."""
-        loaded = self._snapshot.queue(topic, queue_id)
+        loaded = self.snapshot.queue(topic, queue_id)
         if loaded is None:
-            raise UsageError(why_nothing(self._snapshot, Filters(topics=(topic,), queue_ids=(queue_id,))))
+            from rmqtool.scan.filters import Filters
+            from rmqtool.store.why_nothing import why_nothing
+
+            raise UsageError(why_nothing(self.snapshot, Filters(topics=(topic,), queue_ids=(queue_id,))))
         return Queue(loaded)
 
     @cached_property
@@ -117,8 +130,8 @@ class Store:
         return tuple(self._group_offsets())
 
     def _group_offsets(self) -> Iterator[GroupOffset]:
-        for each in self._snapshot.committed.offsets:
-            loaded = self._snapshot.queue(each.topic, each.queue_id)
+        for each in self.snapshot.committed.offsets:
+            loaded = self.snapshot.queue(each.topic, each.queue_id)
             lag = loaded.range.max_offset - each.offset if loaded else None
             yield GroupOffset(each.group, each.topic, each.queue_id, each.offset, lag)
 
@@ -146,59 +159,161 @@ class Store:
         with its place when the reading comes to it, or is passed over: bytes that are no record are left out, and
         bodies are as they are. Raises UsageError for a time that cannot be understood.
         """
-        filters = Filters(
-            topics=_several(topic),
-            excluded_topics=_several(exclude_topic),
+        from rmqtool.library.messages import Messages
+        from rmqtool.store.message_query import make_query
+        from rmqtool.store.named_stores import NamedStore
+
+        filters = replace(
+            self._filters(topic=topic, exclude_topic=exclude_topic, since=since, until=until),
             queue_ids=(queue_id,) if isinstance(queue_id, int) else tuple(queue_id),
             tags=_several(tag),
             keys=_several(key),
-            from_timestamp=_epoch_ms(since),
-            to_timestamp=_epoch_ms(until),
             from_offset=from_offset,
             to_offset=to_offset,
         )
         query = make_query(None, body, filters, include)
-        return Messages(NamedStore(self.path.name, self._snapshot.store), query, skips_damage=on_damage == "skip")
+        query = replace(query, bytes_per_second=self.snapshot.bytes_per_second)
+        return Messages(NamedStore(self.path.name, self.snapshot.store), query, skips_damage=on_damage == "skip")
 
     def find(
         self,
         *,
         key: str | None = None,
+        unique_key: str | None = None,
         message_id: str | None = None,
         offset: int | None = None,
         queue_offset: tuple[str, int, int] | None = None,
+        body_contains: str | bytes | None = None,
         topic: str | Sequence[str] = (),
-    ) -> list[Message]:
-        """Messages by key, by id (offset message id or unique key), by physical offset, or by topic, queue and offset.
+        exclude_topic: str | Sequence[str] = (),
+        since: Time | None = None,
+        until: Time | None = None,
+        limit: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Found:
+        """Messages by key, id (offset message id or unique key), physical offset, topic with queue and offset, or body.
 
-        Keys and unique keys are looked up in the index, in `topic` or in all; nothing found is an empty list. Raises
-        UsageError unless one of the four is given.
+        Keys and unique keys are looked up in the index, up to `limit` units; for `body_contains` the log is read, up to
+        `limit` messages. The other options choose among what these three find. Nothing found is an empty list, whose
+        `notes` say why. Raises UsageError unless one of the six is given, and for a choice that does not go with it.
         """
-        if sum(each is not None for each in (key, message_id, offset, queue_offset)) != 1:
-            raise UsageError("find one of key, message_id, offset and queue_offset")
-        snapshot, notes = self._snapshot, Notes()
-        if key is not None:
-            found = by_key(snapshot, KeyQuery(key, _several(topic)), "none", notes)
-        elif message_id is not None:
-            found = by_any_id(snapshot, message_id.strip(), "none", notes)
-        elif offset is not None:
-            found = by_offset(snapshot, offset, "none", notes)
-        else:
-            name, queue_id, number = queue_offset or ("", 0, 0)
-            found = by_queue_offset(snapshot, (name, queue_id), number, "none", notes)
-        return [*chain.from_iterable(self._at(int(each["physical_offset"])) for each in found)]
+        from rmqtool.library.found import Found, lookup_of
+        from rmqtool.query.lookup import look_up
+        from rmqtool.query.notes import Notes
 
-    def verify(self, *, jobs: int = 1) -> Verified:
-        """Check every message, queue entry and index entry, as ``rmqtool verify`` does, with so many processes."""
-        return verified(self._snapshot.store, self._snapshot.version, jobs)
+        filters = self._filters(topic=topic, exclude_topic=exclude_topic, since=since, until=until)
+        contains = body_contains.encode() if isinstance(body_contains, str) else body_contains
+        wanted = {"key": key, "unique_key": unique_key, "message_id": message_id, "offset": offset,
+                  "queue_offset": queue_offset, "body_contains": contains}  # fmt: skip
+        lookup, notes = lookup_of(wanted, filters, limit), Notes()
+        rows = [*look_up(self.snapshot, lookup, "none", notes, progress)]
+        messages = chain.from_iterable(self._at(int(row["physical_offset"])) for row in rows)
+        return Found(messages, notes)
 
-    def clean_plan(self, *, now: Time | None = None, all_runs: bool = False) -> CleanPlan:
-        """What the broker's cleaner deletes with its next run, or with all until one deletes nothing."""
+    def verify(
+        self,
+        *,
+        jobs: int = 1,
+        only: str | Sequence[str] = (),
+        skip: str | Sequence[str] = (),
+        topic: str | Sequence[str] = (),
+        exclude_topic: str | Sequence[str] = (),
+        fast: bool = False,
+        sample: float | None = None,
+        time_limit: float | None = None,
+        max_examples: int = 10,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Verified:
+        """Check every message, queue entry and index entry, as ``rmqtool verify`` does, with so many processes.
+
+        The others are the options of the same names: `sample` is a share of 0 to 1, `time_limit` in seconds. `progress`
+        is called with the bytes that are read, and with all there are to read.
+        """
+        from rmqtool.findings.report import Selection
+        from rmqtool.library.verified import Verified
+        from rmqtool.scan.topic_choice import TopicChoice
+        from rmqtool.verify.outcome import outcome_of
+        from rmqtool.verify.request import VerifyRequest
+        from rmqtool.verify.workers import workers_for
+
+        topics = TopicChoice(_several(topic), _several(exclude_topic)) if topic or exclude_topic else None
+        request = VerifyRequest(
+            version=self.snapshot.version,
+            selection=Selection(_several(only), _several(skip), topics),
+            max_examples=max_examples,
+            jobs=jobs,
+            bodies=not fast,
+            rate=self.snapshot.bytes_per_second,
+            time_limit=time_limit,
+            sample=sample,
+        )
+        done = 0
+
+        def on_read(size: int) -> None:
+            nonlocal done
+            done += size
+            if progress is not None:
+                progress(done, verification.total_bytes)
+
+        with workers_for(self.path, jobs) as pool:
+            verification = self.verification(request)
+            verification.run(on_read, pool)
+        return Verified.of(outcome_of(verification), self._options)
+
+    def verification(self, request: VerifyRequest, saved: SavedProgress | None = None) -> Verification:
+        """A verification before it has run, for rmqtool's own commands; `saved` is the progress of earlier runs."""
+        from rmqtool.verify.verification import Verification
+
+        return Verification(self.snapshot.store, request, saved)
+
+    def clean_plan(
+        self,
+        *,
+        now: Time | None = None,
+        all_runs: bool = False,
+        manual: bool = False,
+        first_file_in_use: bool = False,
+        settings: Mapping[str, str] | None = None,
+        disk_used_percent: float | None = None,
+        zone: tzinfo | None = None,
+    ) -> CleanPlan:
+        """What the broker's cleaner deletes with its next run, or with all until one deletes nothing.
+
+        The others take something to be otherwise than it is, as the options of ``rmqtool clean`` do: `settings` of
+        broker.conf, how full the disk is, the zone of `deleteWhen`.
+        """
+        from rmqtool.clean.plan import AsIf, next_deletions
+
         moment = _epoch_ms(now)
         moment = time.time_ns() // 1_000_000 if moment is None else moment
-        return next_deletions(self._snapshot.store, self._snapshot.version, moment, all_runs=all_runs)
+        used = None if disk_used_percent is None else disk_used_percent / 100
+        as_if = AsIf(settings or {}, used, zone, manual, first_file_in_use)
+        of = self.snapshot
+        return next_deletions(of.store, of.version, moment, as_if, limit=of.reading.rate_limit, all_runs=all_runs)
+
+    @staticmethod
+    def _filters(
+        *, topic: str | Sequence[str], exclude_topic: str | Sequence[str], since: Time | None, until: Time | None
+    ) -> Filters:
+        from rmqtool.scan.filters import Filters
+
+        return Filters(
+            topics=_several(topic),
+            excluded_topics=_several(exclude_topic),
+            from_timestamp=_epoch_ms(since),
+            to_timestamp=_epoch_ms(until),
+        )
+
+    @property
+    def _options(self) -> tuple[str, ...]:
+        """With which the commands of a plan open the store as this one was."""
+        conf, version = self.snapshot.store.conf.path, self.snapshot.version
+        named = {"--broker-conf": conf, "--broker-version": version and str(version)}
+        return tuple(word for name, value in named.items() if value for word in (name, value))
 
     def _at(self, physical_offset: int) -> Messages:
+        from rmqtool.store.message_query import INCLUDABLE
+
         return self.messages(
             from_offset=physical_offset, to_offset=physical_offset + 1, include=tuple(INCLUDABLE), on_damage="skip"
         )

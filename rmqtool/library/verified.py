@@ -1,4 +1,4 @@
-"""A verification for programs: verdict, findings, what is lost, and the plan that verify ends with."""
+"""What a verification found, and the plan that follows: for programs and for the commands that verify."""
 
 from __future__ import annotations
 
@@ -9,47 +9,43 @@ from rmqtool.findings.finding import Finding
 from rmqtool.findings.report import Verdict
 from rmqtool.repair.diagnosis import Diagnosis, repairs_of, to_be_treated
 from rmqtool.repair.plan import Plan, plan_of
-from rmqtool.rules.versions import Version
-from rmqtool.store.store import Store
-from rmqtool.verify.outcome import Outcome, outcome_of
-from rmqtool.verify.request import VerifyRequest
-from rmqtool.verify.verification import Verification
-from rmqtool.verify.workers import workers_for
+from rmqtool.verify.outcome import Outcome
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What a verification found; `lost` counts by topic the messages that cannot be read."""
+    """What a verification found; the `outcome` is for rmqtool's own commands."""
 
-    verdict: Verdict
-    findings: tuple[Finding, ...]
-    lost: Mapping[str, int]
+    outcome: Outcome
     plan: Plan
+
+    @classmethod
+    def of(cls, outcome: Outcome, options: tuple[str, ...]) -> Verified:
+        """The outcome with its plan; `options` are those that each command of the plan needs."""
+        if not outcome.complete:
+            return cls(outcome, Plan())
+        diagnosis = diagnosis_of(outcome, options)
+        return cls(outcome, plan_of(diagnosis, repairs_of(diagnosis)))
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict."""
+        return self.outcome.verdict
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The findings, the worst first."""
+        return self.outcome.findings
+
+    @property
+    def lost(self) -> Mapping[str, int]:
+        """How many messages cannot be read, by topic."""
+        return dict(self.outcome.lost)
 
     @property
     def is_clean(self) -> bool:
         """Whether nothing is wrong and nothing was left out."""
         return self.verdict == "clean"
-
-
-def verified(store: Store, version: Version | None, jobs: int) -> Verified:
-    """Verify all of a store with so many processes; the rules are those of `version`, by default the newest that fits.
-
-    Raises RmqtoolError where the store cannot be listed.
-    """
-    with workers_for(store.root, jobs) as pool:
-        verification = Verification(store, VerifyRequest(version, jobs=jobs))
-        verification.run(lambda _: None, pool)
-    outcome = outcome_of(verification)
-    named = {"--broker-conf": store.conf.path, "--broker-version": str(version) if version else None}
-    options = tuple(word for name, value in named.items() if value for word in (name, value))
-    return Verified(outcome.verdict, outcome.findings, dict(outcome.lost), plan_for(outcome, options))
-
-
-def plan_for(outcome: Outcome, options: tuple[str, ...]) -> Plan:
-    """The plan that a verification ends with; `options` are those that each of its commands needs."""
-    diagnosis = diagnosis_of(outcome, options)
-    return plan_of(diagnosis, repairs_of(diagnosis)) if outcome.complete else Plan()
 
 
 def diagnosis_of(outcome: Outcome, options: tuple[str, ...]) -> Diagnosis:

@@ -20,6 +20,7 @@ from rmqtool.rebuild.config_forms import Families, databases, json_files
 from rmqtool.rebuild.config_tables import JSON_FILES, ConfigTable, Form, live_form, read_tables, wanted_form
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.options import Target
+from rmqtool.rebuild.queue_places import is_set
 from rmqtool.rebuild.source import RebuildSource
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import (
@@ -238,15 +239,16 @@ def _last_in_files(source: RebuildSource, queue: Queue | None) -> LastUnit:
 
 def _settings(source: RebuildSource, form: Form, live: Form, *, light: bool) -> dict[str, str]:
     """The settings with which a broker uses what is written."""
+    is_twice_on = is_set(source.snapshot.store.conf, "rocksdbCQDoubleWriteEnable")
     if source.options.target == "files":
         settings = {"storeType": "default"}
-        if source.snapshot.store.writes_queues_twice:
+        if is_twice_on:
             settings |= {"rocksdbCQDoubleWriteEnable": "false", "combineCQUseRocksdbForLmq": "false"}
     else:
         settings = {"storeType": "defaultRocksDB"}
         if source.places.database.name == SEPARATE_ROCKSDB_QUEUES:
             settings["useSeparateStorePathForRocksdbCQ"] = "true"
-        if source.snapshot.store.writes_queues_twice:
+        if is_twice_on:
             settings["rocksdbCQDoubleWriteEnable"] = "false"
     if form == "single":
         settings["useSingleRocksDBForAllConfigs"] = "true"

@@ -41,7 +41,7 @@ def queue_places(snapshot: Snapshot, release: Version) -> QueuePlaces:
     has_files = any(queue.database is None for queue in snapshot.queues)
     path = _database_path(store)
     in_rocksdb = (store.conf.text("storeType") or "").lower() == "defaultrocksdb"
-    both = is_set(store.conf, "rocksdbCQDoubleWriteEnable")
+    both = store.writes_queues_twice
     lost = in_rocksdb and not has_files and release >= ROCKSDB_QUEUES
     if not (is_rocksdb_directory(path) or both or lost):
         return QueuePlaces(files=True, rocksdb=False, database=path)

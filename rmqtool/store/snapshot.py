@@ -70,6 +70,15 @@ class Snapshot:
         """The broker that runs on the store."""
         return lock_holder(self.store.root)
 
+    @property
+    def bytes_per_second(self) -> int | None:
+        """How much may be read; None: as much as can be."""
+        return self._limit.bytes_per_second if self._limit else None
+
+    def within(self, scope: ReadScope) -> Snapshot:
+        """The same store, version and limit, with files that are read in another scope."""
+        return Snapshot(self.store, self.version, self._limit, scope=scope)
+
     @cached_property
     def reading(self) -> ReadPolicy:
         """How fast files are read, and whether the page cache is spared."""

@@ -85,12 +85,19 @@ class Store:
     @property
     def reads_only_rocksdb(self) -> bool:
         """Whether the broker's queues are in RocksDB, and files of queues, if there are any, left from before."""
-        return self.layout == "rocksdb" and (self.conf.text("storeType") or "").lower() == "defaultrocksdb"
+        return self.layout == "rocksdb" and self._is_of_rocksdb_type
 
     @property
     def writes_queues_twice(self) -> bool:
-        """Whether the broker writes queues into files and into RocksDB; light queues may be in RocksDB alone."""
-        return (self.conf.text("rocksdbCQDoubleWriteEnable") or "").lower() == "true"
+        """Whether the broker writes queues into files and into RocksDB; light queues may be in RocksDB alone.
+
+        `RocksDBMessageStore` does not look at the setting: its queues have rows only.
+        """
+        return (self.conf.text("rocksdbCQDoubleWriteEnable") or "").lower() == "true" and not self._is_of_rocksdb_type
+
+    @property
+    def _is_of_rocksdb_type(self) -> bool:
+        return (self.conf.text("storeType") or "").lower() == "defaultrocksdb"
 
     @property
     def reads_rocksdb_first(self) -> bool:

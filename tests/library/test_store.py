@@ -9,6 +9,7 @@ import re
 import tracemalloc
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -98,6 +99,42 @@ def test_find(store: Store) -> None:
         store.find(key="a", offset=0)
 
 
+QUERIES: list[tuple[dict[str, Any], list[str]]] = [
+    ({"key": "ORD-1010", "topic": "orders"}, ["--key", "ORD-1010", "--topic", "orders"]),
+    ({"key": "ORD-1010", "exclude_topic": "pay*", "limit": 1},
+     ["--key", "ORD-1010", "--exclude-topic", "pay*", "--limit", "1"]),
+    ({"key": "no-such-key", "topic": "ordes"}, ["--key", "no-such-key", "--topic", "ordes"]),
+    ({"unique_key": "NONE"}, ["--unique-key", "NONE"]),
+    ({"message_id": "C0000211109218B4AAC205265C000000"}, ["--id", "C0000211109218B4AAC205265C000000"]),
+    ({"offset": 1}, ["--offset", "1"]),
+    ({"queue_offset": ("orders", 0, 1 << 40)}, ["--topic", "orders", "--queue", "0", "--queue-offset", str(1 << 40)]),
+    ({"body_contains": "cup", "limit": 2}, ["--body-contains", "cup", "--limit", "2"]),
+    ({"body_contains": "cup", "since": "2030-01-01"}, ["--body-contains", "cup", "--from", "2030-01-01"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wanted", "options"), QUERIES, ids=[" ".join(options) for _, options in QUERIES])
+def test_find_is_query(store: Store, wanted: dict[str, Any], options: list[str]) -> None:
+    """The same messages, and the same words where there are none."""
+    found, command = store.find(**wanted), run("query", EXAMPLE, "--json", "--time-zone", "UTC", *options)
+    rows = [json.loads(line) for line in command.out.splitlines()]
+    assert [each.physical_offset for each in found] == [row["physical_offset"] for row in rows]
+    assert found.notes == tuple(command.err.splitlines())
+    assert bool(found.notes) or found
+    assert not found.may_be_more
+
+
+def test_find_by_body(store: Store) -> None:
+    """The log is read, with a progress that ends with all of it; text and bytes mean the same."""
+    steps: list[tuple[int, int]] = []
+    found = store.find(body_contains="a blue cup", progress=lambda done, total: steps.append((done, total)))
+    assert found == [each for each in store.messages() if each.body and b"a blue cup" in each.body] != []
+    assert store.find(body_contains=b"a blue cup") == found
+    assert steps[0][0] == 0 < steps[-1][0] <= steps[-1][1]
+    with pytest.raises(UsageError, match="offset names one message"):
+        store.find(offset=0, topic="orders")
+
+
 def test_messages_that_no_consumer_sees_are_found(tmp_path: Path) -> None:
     """A prepared message by its place, though a loop leaves it out."""
     store = rmqtool.open(LogBuilder().add_all([{"sys_flag": TRANSACTION_PREPARED}, {}]).write(tmp_path / "store"))
@@ -119,6 +156,47 @@ def test_queues_and_groups(store: Store) -> None:
         store.queue("ordes", 0)
     with pytest.raises(UsageError, match="topic orders has no queue 99"):
         store.queue("orders", 99)
+
+
+def test_verify_with_options(store: Store, tmp_path: Path) -> None:
+    """As the command with the options of the same names; the progress ends with all bytes."""
+    steps: list[tuple[int, int]] = []
+    found = store.verify(
+        only="start", topic="orders*", fast=True, progress=lambda done, total: steps.append((done, total))
+    )
+    options = ("--only", "start", "--topic", "orders*", "--fast")
+    document = run("verify", EXAMPLE, *options, "--json").document
+    assert [finding.as_json() for finding in found.findings] == document["findings"]
+    assert found.verdict == document["result"]["verdict"]
+    assert [done for done, _ in steps] == sorted(done for done, _ in steps)
+    assert 0 < steps[-1][0] <= steps[-1][1]
+    conf = tmp_path / "broker.conf"
+    conf.write_text("fileReservedTime=1\n")
+    opened = rmqtool.open(EXAMPLE, broker_conf=conf, broker_version="5.3.3", limit_rate=1 << 30)
+    expected = run("verify", EXAMPLE, "--broker-conf", conf, "--broker-version", "5.3.3", "--json").document
+    assert opened.verify().plan.as_json() == expected["result"]["plan"]
+
+
+def test_clean_as_if(store: Store) -> None:
+    """A plan takes what the options of the command take."""
+    now = "2026-12-31T12:00:00Z"
+    full = store.clean_plan(now=now, manual=True, settings={"fileReservedTime": "1"}, disk_used_percent=50)
+    document = run("clean", EXAMPLE, "--dry-run", "--now", now, "--manual", "--file-reserved-time", "1",
+                   "--disk-used-percent", "50", "--json").document  # fmt: skip
+    result = document["result"]
+    assert (full.min_offset, len(full.kept)) == (result["min_offset"], len(result["kept"]))
+    assert full.trigger.manual
+    assert full.trigger != store.clean_plan(now=now).trigger
+
+
+def test_commands_open_stores_with_it() -> None:
+    """One way in: a command opens by itself only a store that it has just written."""
+    own = {}
+    for path in (ROOT / "rmqtool" / "commands").glob("*.py"):
+        calls = re.findall(r"\bopen_store\(([^()]*)\)", path.read_text(encoding="utf-8"))
+        if calls:
+            own[path.stem] = calls
+    assert own == {"convert": ["new.directory"], "salvaging": ["new.directory"]}
 
 
 def test_verify_and_clean(store: Store) -> None:
@@ -154,6 +232,9 @@ def test_damage_is_raised_with_its_place_or_passed_over(damaged: Path) -> None:
         left = [each.physical_offset for each in rmqtool.open(damaged).messages(on_damage="skip")]
         assert left == [0, 2 * first.message_size]
         assert not rmqtool.open(damaged).verify().is_clean
+        found = rmqtool.open(damaged).find(body_contains="")
+        assert ([each.physical_offset for each in found], found.may_be_more) == (left, True)
+        assert found.notes == ("the log has damage: what was stored there cannot be looked at",)
 
 
 def test_a_wrong_body_is_not_given_out(tmp_path: Path) -> None:
@@ -200,7 +281,19 @@ def test_the_examples_of_the_page_run(monkeypatch: pytest.MonkeyPatch, capsys: p
 
 
 PUBLIC = {
-    Store: {"path", "topics", "queues", "queue", "consumer_offsets", "messages", "find", "verify", "clean_plan"},
+    Store: {
+        "path",
+        "topics",
+        "queues",
+        "queue",
+        "consumer_offsets",
+        "messages",
+        "find",
+        "verify",
+        "clean_plan",
+        "snapshot",
+        "verification",
+    },
     Queue: {"topic", "queue_id", "range", "units"},
     Messages: {"first", "count", "batches", "to_arrow", "to_pandas"},
 }

@@ -50,6 +50,7 @@ MODES: Mapping[str, tuple[str, dict[str, str]]] = {
     "second-config": ("5.3.3", {**_IN_ROCKSDB, "configManagerVersion": "v2"}),
     "twice": ("5.3.3", _TWICE),
     "twice-second-config": ("5.3.3", {**_TWICE, "configManagerVersion": "v2"}),
+    "rocksdb-and-twice": ("5.3.3", {**_IN_ROCKSDB, **_TWICE}),
     "preferred": ("5.4.0", {**_TWICE, **_PREFERRED}),
     "side": ("5.4.0", {**_IN_ROCKSDB, "indexRocksDBEnable": "true", "indexFileReadEnable": "false"}),
     "single": ("5.4.0", {**_IN_ROCKSDB, "useSingleRocksDBForAllConfigs": "true"}),

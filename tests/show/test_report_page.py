@@ -14,7 +14,7 @@ import pytest
 from rmqtool.base.byte_size import byte_size
 from rmqtool.findings.catalogue import finding
 from rmqtool.inspect.overview import overview_of
-from rmqtool.library.verified import plan_for
+from rmqtool.library.verified import Verified
 from rmqtool.report.facts import StoreReport, gather
 from rmqtool.report.positions import GroupPosition
 from rmqtool.report.timeline import PIECES, Timeline
@@ -39,7 +39,7 @@ def report(tmp_path: Path) -> StoreReport:
     store = growing_store(tmp_path / "store", files=3)
     outcome, overview = verify(store), overview_of(open_store(store))
     timeline = Timeline.of_range(START_TIME, START_TIME + 48 * HOUR, 0, 100_000)
-    return gather(START_TIME, timezone.utc, overview, outcome, plan_for(outcome, ()), timeline)
+    return gather(START_TIME, timezone.utc, overview, outcome, Verified.of(outcome, ()).plan, timeline)
 
 
 @pytest.mark.budget(3)

@@ -334,6 +334,12 @@ def test_files_and_rows_that_differ(twice: Path) -> None:
     assert "consumequeue.missing-unit" not in codes_of(outcome)
 
 
+def test_a_broker_with_queues_in_rocksdb_alone_does_not_write_twice(store: Path) -> None:
+    """`RocksDBMessageStore` does not look at the setting: the queues have no files, and rows are what counts."""
+    conf = BrokerConf({"storeType": "defaultRocksDB", "rocksdbCQDoubleWriteEnable": "true"})
+    assert verify(store, conf=conf).verdict == "clean"
+
+
 def test_a_queue_whose_files_are_gone(twice: Path) -> None:
     """Rows stand for it unless broker.conf says that both are written."""
     shutil.rmtree(twice / "consumequeue" / "orders" / "1")
