@@ -12,7 +12,7 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.java import decode_text
 from rmqtool.scan.block import Positions
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.hashing import WORD, padded_words
+from rmqtool.scan.windows import WORD, mask_words, words_of
 
 _WIDTHS = (32, 64, 128)  # bytes
 _MULTIPLIERS = np.array(
@@ -81,7 +81,7 @@ class TopicNumbers:
 
     def _padded(self, frames: RecordRun) -> NDArray[np.uint64]:
         """The zero-padded topics, as far as they fit; shape (records, words)."""
-        return padded_words(frames.block.gather(f"V{self._width}", frames.topic_positions), frames.topic_sizes)
+        return mask_words(words_of(frames.block.bytes, frames.topic_positions, self._width), frames.topic_sizes)
 
     def _slots_of(self, words: NDArray[np.uint64]) -> Positions:
         codes: NDArray[np.uint64] = words[:, 0] * _MULTIPLIERS[0]
