@@ -179,8 +179,7 @@ def _show_store(style: Style, overview: Overview, *, scan: bool, jobs: int) -> E
     if scan:
         statistics, unread = _scan_log(style, overview.snapshot, jobs)
         overview = overview.with_scan(statistics.signs, unread)
-    is_wrong = any(finding.severity == "error" and finding.code != "store.in-use" for finding in overview.findings)
-    lossy = overview.unread or is_wrong or (statistics and statistics.is_lossy)
+    lossy = overview.unread or (statistics and statistics.is_lossy)
     status = Exit.LOSSY if lossy else Exit.OK
     if style.json:
         from rmqtool.show.overview_json import overview_json
