@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 NAME_DIGITS = 20  # UtilAll#offset2FileName
 _START_OFFSET = re.compile(r"[0-9]{20}", re.ASCII)
@@ -15,6 +16,7 @@ def file_name(start_offset: int) -> str:
     return f"{start_offset:0{NAME_DIGITS}d}"
 
 
+@lru_cache(256)  # most of many queues have a file of the same name, and one number for it is enough
 def start_offset_of(name: str) -> int | None:
     """Start offset that a mapped file's name gives, bytes; None when it is no such name."""
     if not _START_OFFSET.fullmatch(name):

@@ -30,12 +30,15 @@ def derive(
     queue_file_size: int = QUEUE_FILE_SIZE,
     geometry: tuple[int, int] | None = GEOMETRY,
     batch_topics: frozenset[str] = frozenset(),
+    *,
+    light_queues: bool = False,
 ) -> Path:
     """Write what a broker would have derived from the log in `store`; queues must begin at 0 and have no gaps.
 
-    Without a `geometry` there is no index.
+    Without a `geometry` there is no index; with `light_queues` there are those that records name.
     """
-    dispatcher = Dispatcher(DispatchRules(index_tags=False), batch_topics)
+    rules = DispatchRules(index_tags=False, multi_dispatch=light_queues, lmq=light_queues)
+    dispatcher = Dispatcher(rules, batch_topics)
     waiting: list[QueueUnits] = []
     index = _IndexWriter(store / "index" / INDEX_NAME, geometry) if geometry else None
     times = [0]

@@ -287,6 +287,8 @@ def _is_zero(data: bytes) -> bool:
 
 def _length_without_zeros(data: bytes) -> int:
     """The same as ``len(data.rstrip(bytes(1)))``, but by halves, which are compared as memory."""
+    if _is_zero(data):
+        return 0
     length, step = len(data), len(data)
     while step > 1:
         step = (step + 1) // 2

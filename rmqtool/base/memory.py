@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from rmqtool.base.byte_size import byte_size
 from rmqtool.base.errors import UsageError
@@ -30,6 +30,10 @@ class MemoryNeed:
     usual: int
     further_least: int
     further_usual: int
+
+    def with_later(self, *needs: MemoryNeed) -> MemoryNeed:
+        """What jobs take that one process does one after the other: the most of each."""
+        return MemoryNeed(*map(max, zip(*map(astuple, (self, *needs)), strict=True)))
 
 
 def processes_within(memory: int, jobs: int, need: MemoryNeed) -> tuple[int, float]:

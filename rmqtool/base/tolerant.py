@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import TracebackType
 
 from rmqtool.base.errors import ExhaustedError, RmqtoolError, UnreadableError, WrongKindError
@@ -20,19 +20,36 @@ class ReadErrors:
     def __init__(self) -> None:
         self.errors: list[RmqtoolError] = []
 
-    @contextmanager
-    def scope(self) -> Iterator[None]:
+    def scope(self) -> AbstractContextManager[None]:
         """Read one piece; its error is kept and ends only this piece."""
-        try:
-            yield
-        except ExhaustedError:
-            raise  # the next piece would fail, too
-        except RmqtoolError as error:
-            self.errors.append(error)
-        except OSError as error:
-            if error.filename is None:  # not of a file that is read, which has a name
-                raise
-            self.errors.append(unreadable(path_of(error.filename), None, error))
+        return _Scope(self.errors)
+
+
+class _Scope(AbstractContextManager[None]):
+    """Adds an error to `errors`; a class, for it is entered several times for each of many queues."""
+
+    __slots__ = ("_errors",)
+
+    def __init__(self, errors: list[RmqtoolError]) -> None:
+        self._errors = errors
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if error is None or isinstance(error, ExhaustedError):
+            return False  # where nothing more can be had, the next piece would fail, too
+        if isinstance(error, RmqtoolError):
+            self._errors.append(error)
+        elif isinstance(error, OSError) and error.filename is not None:  # as that of a file that is read has
+            named = unreadable(path_of(error.filename), None, error)
+            named.__cause__ = error
+            self._errors.append(named)
+        else:
+            return False
+        return True
 
 
 class skip_wrong_type:  # noqa: N801

@@ -57,10 +57,25 @@ class QueueUnits:
     @classmethod
     def concatenate(cls, runs: Sequence[QueueUnits]) -> QueueUnits:
         """The units of several runs of records, in their order."""
+        return cls.drain(list(runs))
+
+    @classmethod
+    def drain(cls, runs: list[QueueUnits]) -> QueueUnits:
+        """The same; the list is empty then, and meanwhile one column at a time is held twice.
+
+        Columns that are the same arrays, as codes and hashes of tags mostly are, stay so.
+        """
         if len(runs) == 1:
-            return runs[0]
-        columns = zip(*(run._columns() for run in runs), strict=True)
-        return cls(*(np.concatenate(column) for column in columns))
+            return runs.pop()
+        columns = [list(column) for column in zip(*(run._columns() for run in runs), strict=True)]
+        runs.clear()
+        joined: dict[tuple[int, ...], NDArray[Any]] = {}
+        keys = [tuple(map(id, column)) for column in columns]
+        for key, column in zip(keys, columns, strict=True):
+            if key not in joined:
+                joined[key] = np.concatenate(column)
+            column.clear()
+        return cls(*map(joined.__getitem__, keys))
 
     def by_queue(self) -> Iterator[tuple[int, QueueUnits]]:
         """The units of each queue, in log order, by its number."""

@@ -29,12 +29,10 @@ from numpy.typing import NDArray
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueUnits
 from rmqtool.broker.index_keys import (
-    KEY,
     TAGS,
-    UNIQUE_KEY,
     IndexKeys,
     Texts,
-    interleave,
+    interleaving,
     key_hashes,
     split_keys,
     texts_at,
@@ -50,6 +48,7 @@ from rmqtool.scan.block import Positions
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.hashing import Hashes, hash_texts, signed
 from rmqtool.scan.properties import read_properties
+from rmqtool.scan.windows import hold
 
 _TAG_KEY_PREFIX = "T#"  # topic#T#TAGS: IndexService#buildKey with MessageConst.INDEX_TAG_TYPE
 _SEPARATOR = bytes([NAME_VALUE_SEPARATOR])
@@ -72,6 +71,8 @@ class Dispatcher:
         self.topics = self._topic_numbers.topics
         self.queues = self._queue_numbers.queues
         self._prefixes = np.empty((2, 0), dtype=np.uint32)
+        self._has_prefixes = np.empty(0, dtype=np.bool_)
+        self._in_batches = np.empty(0, dtype=np.bool_)
 
     def dispatch(self, frames: RecordRun) -> Dispatched:
         """What the records of a run give."""
@@ -80,6 +81,10 @@ class Dispatcher:
     def topic_numbers(self, frames: RecordRun) -> NDArray[np.int32]:
         """The number in `topics` of each record's topic."""
         return self._topic_numbers.of(frames)
+
+    def number_of(self, topic: str) -> int | None:
+        """The number in `topics` of a topic; None where no record has had it yet."""
+        return self._topic_numbers.known(topic)
 
     def queue_numbers(self, topics: NDArray[np.int32], queue_ids: NDArray[np.int32]) -> NDArray[np.int32]:
         """The number in `queues` of each record's queue."""
@@ -92,11 +97,16 @@ class Dispatcher:
 
     def key_prefixes(self, topics: NDArray[np.int32], *, of_tags: bool) -> NDArray[np.uint32]:
         """Hash of the prefix ``topic#`` or ``topic#T#`` of an index key, for each record."""
-        for topic in self.topics[self._prefixes.shape[1] :]:
-            hashes = [[string_hash(f"{topic}#{kind}") % (1 << 32)] for kind in ("", _TAG_KEY_PREFIX)]
-            self._prefixes = np.append(self._prefixes, np.array(hashes, dtype=np.uint32), axis=1)
-        prefixes: NDArray[np.uint32] = self._prefixes[int(of_tags)][topics]
-        return prefixes
+        missing = len(self.topics) - len(self._has_prefixes)
+        if missing > 0:
+            self._prefixes = np.append(self._prefixes, np.zeros((2, missing), dtype=np.uint32), axis=1)
+            self._has_prefixes = np.append(self._has_prefixes, np.zeros(missing, dtype=np.bool_))
+        new = topics[~self._has_prefixes.take(topics)]
+        for number in {*new.tolist()}:  # only those of records: a light queue is a topic, too
+            prefixes = [string_hash(f"{self.topics[number]}#{kind}") % (1 << 32) for kind in ("", _TAG_KEY_PREFIX)]
+            self._prefixes[:, number], self._has_prefixes[number] = prefixes, True
+        prefixes_of_rows: NDArray[np.uint32] = self._prefixes[int(of_tags)].take(topics)
+        return prefixes_of_rows
 
     def is_batch_topic(self, topic: str) -> bool:
         """Whether a topic is known to have batch consume queues: by configuration, or by records seen so far."""
@@ -111,7 +121,9 @@ class Dispatcher:
             return in_batches
         if not self.batch_topics:
             return np.zeros(len(topics), dtype=np.bool_)
-        return np.array([topic in self.batch_topics for topic in self.topics])[topics]
+        new = [topic in self.batch_topics for topic in self.topics[len(self._in_batches) :]]
+        self._in_batches = np.append(self._in_batches, np.array(new, dtype=np.bool_)) if new else self._in_batches
+        return self._in_batches.take(topics)
 
 
 class Dispatched:
@@ -171,21 +183,15 @@ class Dispatched:
         ]
         if self._rules.indexes_tags:
             texts.append(texts_at(*self._value_spans(names.TAGS), indexed))
-        order = interleave(texts)
-        rows = np.concatenate([text.rows for text in texts])[order]
-        kinds = np.concatenate(
-            [
-                np.full(len(text.rows), kind, np.uint8)
-                for kind, text in zip((UNIQUE_KEY, KEY, TAGS), texts, strict=False)
-            ]
-        )
+        in_order = interleaving(texts)
+        rows = in_order([text.rows for text in texts])
         hashes = [self._key_hashes(text) for text in texts[:TAGS]]
         hashes.extend(self._hashes_of_tags(text) for text in texts[TAGS:])
         return IndexKeys(
-            np.concatenate(hashes)[order],
-            self._frames.physical_offsets[rows].astype(np.int64, copy=False),
-            self._frames.headers.field("store_timestamp")[rows],
-            kinds[order],
+            in_order(hashes),
+            self._frames.physical_offsets.take(rows).astype(np.int64, copy=False),
+            self._frames.headers.field("store_timestamp").take(rows),
+            in_order([np.full(len(text.rows), kind, np.uint8) for kind, text in enumerate(texts)]),
             rows.astype(np.int32),
         )
 
@@ -196,11 +202,11 @@ class Dispatched:
         return np.flatnonzero(self._malformed)
 
     def _key_hashes(self, texts: Texts) -> NDArray[np.int32]:
-        prefixes = self._dispatcher.key_prefixes(self._topics[texts.rows], of_tags=False)
+        prefixes = self._dispatcher.key_prefixes(self._topics.take(texts.rows), of_tags=False)
         return key_hashes(prefixes, hash_texts(self._properties.data, texts.starts, texts.sizes))
 
     def _hashes_of_tags(self, texts: Texts) -> NDArray[np.int32]:
-        prefixes = self._dispatcher.key_prefixes(self._topics[texts.rows], of_tags=True)
+        prefixes = self._dispatcher.key_prefixes(self._topics.take(texts.rows), of_tags=True)
         values, lengths = self._tags
         return key_hashes(prefixes, Hashes(values[texts.rows], lengths[texts.rows]))
 
@@ -211,11 +217,11 @@ class Dispatched:
 
     def _rows_with_separator(self, name: str) -> Positions:
         """Records whose value of a property holds 0x01."""
-        if not self._any_value_holds_separator:
-            return np.empty(0, dtype=np.intp)
         starts, sizes = self._properties.value_positions(name.encode())
-        rows = np.flatnonzero(sizes)
         data = self._properties.data
+        if not hold(NAME_VALUE_SEPARATOR, data, starts, sizes):
+            return np.empty(0, dtype=np.intp)
+        rows = np.flatnonzero(sizes)
         held = [NAME_VALUE_SEPARATOR in data[start : start + size]
                 for start, size in zip(starts[rows].tolist(), sizes[rows].tolist(), strict=True)]  # fmt: skip
         rows_held: Positions = rows[np.array(held, dtype=np.bool_)]
@@ -231,12 +237,6 @@ class Dispatched:
         return starts, sizes
 
     @cached_property
-    def _any_value_holds_separator(self) -> bool:
-        data = self._properties.data
-        separators = int(np.count_nonzero(data == NAME_VALUE_SEPARATOR))
-        return separators > int(np.count_nonzero(data == NAME_VALUE_SEPARATOR + 1))
-
-    @cached_property
     def _tags(self) -> Hashes:
         return hash_texts(self._properties.data, *self._value_spans(names.TAGS))
 
@@ -247,9 +247,10 @@ class Dispatched:
     @cached_property
     def _tags_codes(self) -> NDArray[np.int64]:
         """Tags codes: of a delayed message the time of its delivery (`CommitLog#checkMessageAndReturnSize`)."""
-        if SCHEDULE_TOPIC not in self._dispatcher.topics:
+        schedule_topic = self._dispatcher.number_of(SCHEDULE_TOPIC)
+        if schedule_topic is None:
             return self._tags_hashes
-        delayed = self._topics == self._dispatcher.topics.index(SCHEDULE_TOPIC)
+        delayed = self._topics == schedule_topic
         starts, sizes = self._value_spans(names.DELAY)
         rows = np.flatnonzero(delayed & (sizes > 0))
         codes = self._tags_hashes.copy() if len(rows) else self._tags_hashes

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
 
+from rmqtool.base.files import ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.open_files import OpenFiles
 from rmqtool.store.consume_queues import Queue
-from rmqtool.store.unit_files import RECOVERED_FILES, UnitFiles, count_leading, open_units
+from rmqtool.store.unit_files import HEAD_UNITS, RECOVERED_FILES, UnitFiles, count_leading, open_units
 
-_FIRST_PIECE_UNITS = 200  # less than a page: most files are written at their head only
 _PIECE_UNITS = 1 << 15
 
 
@@ -42,13 +44,13 @@ class RecoveredQueue:
         return self.files[-1].size // self.queue.unit_size if self.files else 0
 
 
-def recover_queue(queue: Queue, open_files: OpenFiles | None = None) -> RecoveredQueue:
-    """Find the end of a queue as the broker does, from its third last file on; read in `open_files`, if given."""
+def recover_queue(queue: Queue, opened: UnitFiles | None = None) -> RecoveredQueue:
+    """Find the end of a queue as the broker does, from its third last file on; by its `opened` units, if given."""
     files = queue.files.files
     if not files:
         return RecoveredQueue(queue, (), (), 0, None, -1)
     file_index, last = max(0, len(files) - RECOVERED_FILES), None
-    with open_units(queue, open_files=open_files) as units:
+    with open_units(queue, opened=opened) as units:
         while True:
             written, end, highest = _written_units(units, files[file_index])
             last = end if end is not None else last
@@ -57,12 +59,24 @@ def recover_queue(queue: Queue, open_files: OpenFiles | None = None) -> Recovere
             file_index += 1
 
 
+def recover_all(queues: Iterable[Queue], known: dict[Queue, RecoveredQueue], reading: ReadPolicy) -> None:
+    """Find the ends of those queues that are not among the `known` ones, and add them."""
+    with closing(OpenFiles(reading)) as open_files:
+        for queue in queues:
+            if queue not in known:
+                known[queue] = recover_queue(queue, UnitFiles(queue, open_files))
+
+
 def _written_units(files: UnitFiles, mapped: MappedFile) -> tuple[int, bytes | None, int]:
     """Count of the units before the first that is not written, the last of them, and their greatest physical offset.
 
     All are read, not searched as in `UnitFiles.recovered_end`: any of them may point farthest, or not be written.
     """
-    written, last, highest, piece = 0, None, -1, _FIRST_PIECE_UNITS
+    head = files.head_of(mapped)
+    if head.is_whole:
+        last = head.units[head.written - 1].tobytes() if head.written else None
+        return head.written, last, max(head.offsets, default=-1)
+    written, last, highest, piece = 0, None, -1, HEAD_UNITS
     while True:
         units = files.units_in(mapped, written, piece)
         count = count_leading(files.is_written(units))

@@ -12,19 +12,17 @@ is not read again, but for what is derived from it after a crash.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.base.open_files import OpenFiles
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.load import Loaded, load, loaded_index_files
 from rmqtool.broker.log_walk import LogEnd, LogWalks, end_of, readable_behind
 from rmqtool.broker.prediction import Mode, QueueChange, ScanFrom, StartPrediction
 from rmqtool.broker.queue_dispatch import Dispatching, QueueKey, Queues, QueueSizes
-from rmqtool.broker.queue_recovery import RecoveredQueue, recover_queue
+from rmqtool.broker.queue_recovery import RecoveredQueue, recover_all
 from rmqtool.broker.queue_simulation import SimulatedQueue, max_physical
 from rmqtool.broker.rocksdb_recovery import RocksDbRecovery
 from rmqtool.broker.start_file import Checkpoint, abnormal_start, normal_start
@@ -119,20 +117,18 @@ class Recovery:
         """The files that are loaded before the recovery."""
         return load(self.snapshot, self.rules)
 
-    def recovered_queues(self) -> Iterator[tuple[Queue, RecoveredQueue]]:
+    @cached_property
+    def recovered_queues(self) -> list[tuple[Queue, RecoveredQueue]]:
         """Pairs of each queue on disk, and after its own recovery."""
-        with closing(OpenFiles(self._reading)) as open_files:
-            for queue, loaded in self.loaded.queues:
-                if loaded not in self._known:
-                    self._known[loaded] = recover_queue(loaded, open_files)
-                yield queue, self._known[loaded]
+        recover_all((loaded for _, loaded in self.loaded.queues), self._known, self._reading)
+        return [(queue, self._known[loaded]) for queue, loaded in self.loaded.queues]
 
     @cached_property
     def max_physical(self) -> int:
         """`getMaxPhyOffsetInConsumeQueue` before the log is scanned."""
         if self.in_rocksdb:
             return self.in_rocksdb.dispatched_end
-        ends = (max_physical(each.last, each.queue.kind, self.rules) for _, each in self.recovered_queues())
+        ends = (max_physical(each.last, each.queue.kind, self.rules) for _, each in self.recovered_queues)
         return max(ends, default=-1)
 
     @cached_property
@@ -156,7 +152,7 @@ class Recovery:
     def _queues(self, log_end: int = MAX_OFFSET) -> Queues:
         sizes = QueueSizes(self.loaded.queue_file_size, self.loaded.batch_queue_file_size)
         queues = Queues(self.rules, sizes, log_end, self._reading)
-        queues.load(recovered for _, recovered in self.recovered_queues())
+        queues.load(recovered for _, recovered in self.recovered_queues)
         return queues
 
     def _cut_behind(self, first: int, end: LogEnd) -> LogCut:
@@ -180,7 +176,7 @@ class Recovery:
             yield f"broker.conf sets {name}, which is not followed here"
         files = self.loaded.files
         if len(files) == 1 and self.rules.log_file_size is None and files[0].size != DEFAULT_LOG_FILE_SIZE:
-            yield f"the one commit log file is taken to have the configured size: {files[0].size} bytes"
+            yield f"the only commit log file is assumed to have the configured size: {files[0].size} bytes"
         if self.snapshot.leaves_queues_out:
             yield "the consume queues are in RocksDB, which is not read: where the scan begins may differ"
 
@@ -299,7 +295,7 @@ class Recovery:
         """The queues that the start changes."""
         min_before = self.snapshot.log_min_offset
         known: dict[QueueKey, Queue | None] = dict.fromkeys(queues.touched())
-        for stored, recovered in self.recovered_queues():
+        for stored, recovered in self.recovered_queues:
             key = (stored.kind, stored.topic, stored.queue_id)
             if key in known or log_min_offset != min_before or stored.files != recovered.queue.files:
                 known[key] = stored

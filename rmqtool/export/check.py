@@ -102,11 +102,7 @@ def plan_check(
     decodes = _is_decoder_given(manifest, given.decoder)
     query = replace(options.query, bytes_per_second=rate, redaction=redaction)
     known = {source["store"]: source for source in manifest["source"]}
-    for named in stores:
-        if named.name not in known:
-            names = ", ".join([*sorted(known)[:_EXAMPLES], *(["..."] if len(known) > _EXAMPLES else [])])
-            hint = f"it holds {names}: NAME=STORE says which of them this is"
-            raise UsageError("the output holds nothing of this store", file=named.store.root, hint=hint)
+    _check_known(stores, known)
     for name in known.keys() - {named.name for named in stores}:
         plan.unproven.append(f"store {name} was not given: its rows are not compared")
     if not salted:
@@ -125,11 +121,32 @@ def plan_check(
             plan.unproven.append(gone)
         else:
             plan.whole.append(named.name)
-        for split in split_source(source, CHECK_SPLIT):
-            plan.tasks.append(
-                CheckTask(split, options, output, _files_in(manifest, split), compares_rows=compares_rows)
-            )
+        for (start, stop), compares in _spans(plan, named.name, (first, end), options, compares_rows=compares_rows):
+            for split in split_source(find_source(named, start, stop), CHECK_SPLIT):
+                files = _files_in(manifest, split)
+                plan.tasks.append(CheckTask(split, options, output, files, compares_rows=compares))
     return plan
+
+
+def _check_known(stores: Sequence[NamedStore], known: dict[str, Any]) -> None:
+    for named in stores:
+        if named.name not in known:
+            names = ", ".join([*sorted(known)[:_EXAMPLES], *(["..."] if len(known) > _EXAMPLES else [])])
+            hint = f"it holds {names}: NAME=STORE says which of them this is"
+            raise UsageError("the output holds nothing of this store", file=named.store.root, hint=hint)
+
+
+def _spans(
+    plan: CheckPlan, store: str, span: tuple[int, int], options: ExportOptions, *, compares_rows: bool
+) -> Iterator[tuple[tuple[int, int], bool]]:
+    """A span of a log in parts, and whether rows of each are compared: those before OFFSET came cannot be placed."""
+    begin, end = span
+    placed = options.null_before.get(OFFSET, {}).get(store, begin)
+    if placed > begin:
+        plan.unproven.append(f"store {store}: rows before {placed} are not compared one by one: they have no {OFFSET}")
+        yield (begin, placed), False
+    if end > placed or placed == begin:
+        yield (placed, end), compares_rows
 
 
 def _is_decoder_given(manifest: dict[str, Any], given: Decoder | None) -> bool:
@@ -161,7 +178,7 @@ def check_split(task: CheckTask) -> CheckResult:
             if not isinstance(event, Damage):
                 summing.add(event)
                 if task.compares_rows:
-                    batches.append(expected_rows(reader, event, task.options))
+                    batches.append(expected_rows(reader, event, task.options, task.split.store))
     result.sums = summing.sums()
     if task.compares_rows:
         expected = pa.Table.from_batches(batches, rows_schema(task.options))

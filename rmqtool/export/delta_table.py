@@ -2,6 +2,7 @@
 
 A commit of the table adds the files that only the manifest names, and removes those that only the table has: done
 again it changes nothing. It is a step of the commit of the export, which an interruption leaves to the next run.
+New columns are a version of their own, before that of the files that have them.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ def _follow(output: Path, manifest: dict[str, Any], schema: pa.Schema) -> None:
     table = DeltaTable(uri, storage_options=options)
     there = _files_of(table)
     added = [_added(file, schema) for path, file in wanted.items() if path not in there]
+    if wanted.keys() >= there.keys():
+        _add_columns(table, columns, properties)
     if table.schema() != columns:  # of an export that replaces one with other columns
         every = [_added(file, schema) for file in wanted.values()]
         table.create_write_transaction(every, "overwrite", columns, commit_properties=properties)
@@ -71,6 +74,14 @@ def _follow(output: Path, manifest: dict[str, Any], schema: pa.Schema) -> None:
     gone = [RemoveAction(path, True, now, size, {}) for path, size in there.items() if path not in wanted]
     if added or gone:
         table.create_write_transaction([*added, *gone], "append", columns, commit_properties=properties)
+
+
+def _add_columns(table: Any, columns: Any, properties: Any) -> None:
+    """Add the last ones of `columns` to a table that has the others."""
+    there = len(table.schema().fields)
+    if table.schema().fields == columns.fields[:there] and columns.fields[there:]:
+        table.alter.add_columns(columns.fields[there:], commit_properties=properties)
+        table.update_incremental()
 
 
 def _files_of(table: Any) -> dict[str, int]:

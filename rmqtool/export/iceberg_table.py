@@ -1,12 +1,14 @@
 """The files of an export as an Iceberg table, by the package pyiceberg: the table follows the manifest.
 
-A commit of the table adds the files that only the manifest names, by their absolute paths; where some are gone, it
-replaces all of them in one transaction. Done again it changes nothing. The catalog is the one of pyiceberg's settings.
+A commit of the table adds the files that only the manifest names, by their absolute paths, and new columns; where files
+are gone, it replaces all of them in one transaction. Done again it changes nothing. The catalog is that of pyiceberg's
+settings.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -44,6 +46,7 @@ def follow_manifest(output: Path, name: str, manifest: dict[str, Any], schema: p
 @contextmanager
 def _told(output: Path, name: str) -> Iterator[None]:
     """Turn what a catalog or a file system raises, which may be anything, into an RmqtoolError."""
+    logging.getLogger("pyiceberg").setLevel(logging.ERROR)  # it warns of each column without statistics
     try:
         yield
     except RmqtoolError:
@@ -79,15 +82,16 @@ def _follow(output: Path, name: str, manifest: dict[str, Any], schema: pa.Schema
     gone, added = there - set(wanted), [path for path in wanted if path not in there]
     names = {field.name for field in table.schema().fields}
     properties = {"rmqtool": json.dumps(watermarks(manifest))}
-    if not gone and not added:
+    if not gone and not added and names == set(schema.names):
         return
     with table.transaction() as transaction:
         if gone:
             transaction.delete(AlwaysTrue())
-        if names != set(schema.names):  # of an export that replaces one with other columns
+        if names != set(schema.names):  # none is deleted but of a table that is replaced
             with transaction.update_schema(allow_incompatible_changes=True) as update:
                 for column in names - set(schema.names):
                     update.delete_column(column)
                 update.union_by_name(schema)
         files = wanted if gone else added
-        transaction.add_files(files, snapshot_properties=properties, check_duplicate_files=not gone)
+        if files:
+            transaction.add_files(files, snapshot_properties=properties, check_duplicate_files=not gone)

@@ -10,7 +10,6 @@ from typing import Any
 
 from rmqtool import __version__
 from rmqtool.export.damaged import TAIL_MARK
-from rmqtool.export.options import ExportOptions
 from rmqtool.export.output import MANIFEST_SCHEMA
 from rmqtool.export.plan import ExportPlan
 from rmqtool.export.results import MAX_SKIPPED, ExportTotals, QueueSums, SplitResult, Sums, merge_sums
@@ -25,9 +24,7 @@ Json = dict[str, Any]
 LONG_LISTS = ("files", "queues", "skipped", "damaged", "runs")
 
 
-def build_manifest(
-    plan: ExportPlan, options: ExportOptions, results: Sequence[SplitResult], run: str, files: Sequence[DataFile]
-) -> Json:
+def build_manifest(plan: ExportPlan, results: Sequence[SplitResult], run: str, files: Sequence[DataFile]) -> Json:
     """The manifest after a run: its own files and sums, and those of the output that it adds to, if any."""
     totals, sums = _by_store(plan, results)
     base = plan.base or {}
@@ -47,7 +44,7 @@ def build_manifest(
         "rmqtool": __version__,
         "rows": base.get("rows", 0) + sum(total.rows for total in totals.values()),
         "bytes": sum(file["bytes"] for file in data),
-        **options.as_json(),
+        **plan.options.as_json(),
         "source": list(sources.values()),
         "scanned": {
             "messages": sum(source["messages"] for source in sources.values()),
@@ -63,7 +60,7 @@ def build_manifest(
         "queues": queues,
         "files": data,
         "damaged": damaged,
-        "runs": [*base.get("runs", []), _run(run, totals.values(), files)],
+        "runs": [*base.get("runs", []), _run(run, plan, totals.values(), files)],
     }
 
 
@@ -173,7 +170,9 @@ def _problems(before: Json | None, others: Iterable[BodyProblems]) -> Json:
     return {"count": problems.count, "physical_offsets": problems.physical_offsets[:MAX_OFFSETS]}
 
 
-def _run(run: str, totals: Iterable[ExportTotals], files: Sequence[DataFile]) -> Json:
+def _run(run: str, plan: ExportPlan, totals: Iterable[ExportTotals], files: Sequence[DataFile]) -> Json:
     rows = sum(total.rows for total in totals)
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return {"run": run, "time": now, "rows": rows, "files": len(files), "bytes": sum(file.bytes for file in files)}
+    size = sum(file.bytes for file in files)
+    added = {"added_columns": plan.added_columns} if plan.added_columns else {}
+    return {"run": run, "time": now, "rows": rows, "files": len(files), "bytes": size, **added}

@@ -17,7 +17,13 @@ def options_of(manifest: dict[str, Any]) -> ExportOptions:
     body_format: BodyFormat = manifest.get("body_format") or "base64"
     query = replace(query_of(manifest), epoch_ms=form != "parquet")
     int64: Int64 = manifest.get("int64") or "number"
-    return ExportOptions(query, format=form, body_format=body_format, int64=int64)
+    later = null_before_of(manifest)
+    return ExportOptions(query, format=form, body_format=body_format, int64=int64, null_before=later)
+
+
+def null_before_of(manifest: dict[str, Any]) -> dict[str, dict[str, int]]:
+    """The columns that came after the first run: before which physical offset rows of each store are null there."""
+    return {column["name"]: column["null_before"] for column in manifest["columns"] if "null_before" in column}
 
 
 def query_of(manifest: dict[str, Any]) -> Query:

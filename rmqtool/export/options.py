@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+import pyarrow as pa
 
 from rmqtool.base.errors import UsageError
 from rmqtool.base.int64 import Int64
@@ -31,7 +34,10 @@ _DEFAULT_LEVELS = {"zstd": 1, "gzip": 6, "brotli": 1}  # zstd 1: measured, level
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """Selection and form of the files; a later run into the same output must have the same."""
+    """Selection and form of the files; a later run into the same output must have the same.
+
+    `null_before` has the columns that a table got later: up to which physical offset rows of each store are null there.
+    """
 
     query: Query = field(default_factory=Query)
     partition_by: tuple[PartitionKey, ...] = ()
@@ -42,6 +48,7 @@ class ExportOptions:
     body_format: BodyFormat = "base64"
     int64: Int64 = "number"
     table: str | None = None
+    null_before: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def suffix(self) -> str:
@@ -50,12 +57,19 @@ class ExportOptions:
             return f".{self.codec}.parquet"
         return f".{self.format}{TEXT_SUFFIXES[self.codec]}"
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the output: columns that came later may be null."""
+        return pa.schema(
+            [column.with_nullable(True) if column.name in self.null_before else column for column in self.query.schema]
+        )
+
     def as_json(self) -> dict[str, Any]:
         """The options as the manifest holds them."""
         query, filters = self.query, self.query.filters
         return {
             "format": self.format,
-            "columns": [{"name": field.name, "type": str(field.type)} for field in query.schema],
+            "columns": [self._column_as_json(column) for column in query.schema],
             "body": query.body,
             "redact": query.redaction.as_json() if query.redaction else None,
             "decoder": query.decoder.text if query.decoder else None,
@@ -80,6 +94,11 @@ class ExportOptions:
             "int64": self.int64 if self.format == "ndjson" else None,
             **({"table": self.table} if self.table else {}),
         }
+
+    def _column_as_json(self, column: pa.Field) -> dict[str, Any]:
+        before = self.null_before.get(column.name)
+        later = {} if before is None else {"null_before": dict(before)}
+        return {"name": column.name, "type": str(column.type), **later}
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def follow_table(path: Path, manifest: dict[str, Any]) -> None:
     from rmqtool.export import delta_table, iceberg_table
     from rmqtool.export.manifest_options import options_of
 
-    schema = options_of(manifest).query.schema
+    schema = options_of(manifest).schema
     if table == DELTA:
         delta_table.follow_manifest(path, manifest, schema)
     else:

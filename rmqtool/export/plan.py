@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.base.errors import RmqtoolError, UsageError
+from rmqtool.export.evolution import continued
 from rmqtool.export.options import ExportOptions, Mode, Target
 from rmqtool.export.results import ExportTotals
 from rmqtool.export.write import SplitTask
@@ -19,21 +20,26 @@ from rmqtool.store.message_reader import LastRecord
 from rmqtool.store.named_stores import NamedStore
 from rmqtool.store.splits import Source, find_sources, split_source
 
-_BEFORE = {"format": "parquet", "body_format": None, "int64": None, "redact": None, "decoder": None, "table": None}
-"""Options of outputs from before there was a choice."""
-
 
 @dataclass
 class ExportPlan:
     """The tasks of a run, and the part of each store's log that it reads; `base` is the manifest that it adds to.
 
-    `lost` are bytes that were deleted before they were ever exported, by the store's name.
+    `options` have all columns that the output will have; `lost` are bytes that were deleted before they were ever
+    exported, by the store's name.
     """
 
     tasks: list[SplitTask]
     sources: list[Source]
     base: dict[str, Any] | None
+    options: ExportOptions
     lost: dict[str, ExportTotals] = field(default_factory=dict)
+
+    @property
+    def added_columns(self) -> list[str]:
+        """Columns that a table gets by this run."""
+        there = None if self.base is None else {column["name"] for column in self.base["columns"]}
+        return [] if there is None else [name for name in self.options.query.columns if name not in there]
 
     @property
     def size(self) -> int:
@@ -60,14 +66,14 @@ def plan_export(
     known = {} if base is None else {source["store"]: source for source in base["source"]}
     given = {store.name for store in stores}
     if base is not None:
-        _check_same(base, options)
+        options = continued(base, options)
     if mode == "append":
         _check_new(stores, known)
     _check_given_once(stores)
     filters = options.query.filters
     starts = [known[store.name]["next_physical_offset"] if store.name in known else filters.start for store in stores]
     sources = find_sources(stores, starts, filters.stop)
-    plan = ExportPlan([], sources, base)
+    plan = ExportPlan([], sources, base, options)
     for store_number, source in enumerate(sources):
         if source.name in known:
             _check_goes_on(source, known[source.name])
@@ -77,26 +83,6 @@ def plan_export(
         for split in split_source(source, options.split_size):
             plan.tasks.append(SplitTask(len(plan.tasks), store_number, split, options, target))
     return plan
-
-
-def _check_same(base: dict[str, Any], options: ExportOptions) -> None:
-    """Raise UsageError for other options than the output was exported with: it holds one selection in one form."""
-    given = options.as_json()
-    for name, value in {"table": None, **given}.items():
-        before = base[name] if name in base else _BEFORE[name]
-        if name != "compression" and before != value:
-            raise UsageError(
-                f"this output was exported with other {name.replace('_', ' ')}: {_shown(before)}",
-                hint="give the same options as before, another --output, or --mode overwrite",
-            )
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name}={item}" for name, item in value.items() if item) or "none"
-    if isinstance(value, list):
-        return ", ".join(item["name"] if isinstance(item, dict) else str(item) for item in value) or "none"
-    return str(value)
 
 
 def _check_new(stores: Sequence[NamedStore], known: dict[str, Any]) -> None:

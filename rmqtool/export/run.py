@@ -60,8 +60,8 @@ def run_export(
     results = sorted(engine(plan), key=lambda result: result.split_number)
     files = [file for result in results for file in result.files]
     if not files and not (plan.base or {}).get("files"):
-        files = _empty_file(options, output)
-    manifest = build_manifest(plan, options, results, output.target.run, files)
+        files = _empty_file(plan.options, output)
+    manifest = build_manifest(plan, results, output.target.run, files)
     damaged = [file for result in results for file in result.damaged]
     output.commit(Commit(manifest, [*files, *damaged], _replaced(plan, output)))
     totals = ExportTotals()

@@ -34,16 +34,27 @@ _READ_AT_ONCE = 4 << 20
 
 def rows_schema(options: ExportOptions) -> pa.Schema:
     """The columns in which rows of the log and of files are compared."""
-    return options.query.schema if options.format == "parquet" else _LINES
+    return options.schema if options.format == "parquet" else _LINES
 
 
-def expected_rows(reader: SplitReader, batch: pa.RecordBatch, options: ExportOptions) -> pa.RecordBatch:
-    """The messages of a batch as rows of `rows_schema`."""
+def expected_rows(reader: SplitReader, batch: pa.RecordBatch, options: ExportOptions, store: str) -> pa.RecordBatch:
+    """The messages of a batch of a store as rows of `rows_schema`."""
     messages = reader.to_messages(batch)
     if options.format == "parquet":
-        return messages
+        return _with_nulls(messages, batch.column(OFFSET), options, store)
     lines = TextRows(options).rows(messages).cast(pa.binary())
     return pa.RecordBatch.from_arrays([batch.column(OFFSET), lines], schema=_LINES)
+
+
+def _with_nulls(messages: pa.RecordBatch, offsets: pa.Int64Array, options: ExportOptions, store: str) -> pa.RecordBatch:
+    """The messages with null where a column came later."""
+    if not options.null_before:
+        return messages
+    columns = {name: messages.column(name) for name in messages.schema.names}
+    for name, before in options.null_before.items():
+        is_there = pc.greater_equal(offsets, before.get(store, 0))
+        columns[name] = pc.if_else(is_there, columns[name], pa.scalar(None, columns[name].type))
+    return pa.RecordBatch.from_arrays([*columns.values()], schema=options.schema)
 
 
 def stored_rows(path: Path, split: Split, options: ExportOptions) -> pa.Table:
@@ -63,7 +74,7 @@ def count_rows(path: Path, options: ExportOptions) -> int:
 
 
 def _parquet_rows(path: Path, split: Split, options: ExportOptions) -> pa.Table:
-    schema = options.query.schema
+    schema = options.schema
     wanted = (ds.field(OFFSET) >= split.start) & (ds.field(OFFSET) < split.stop)
     if STORE_COLUMN in schema.names:
         wanted &= ds.field(STORE_COLUMN) == split.store

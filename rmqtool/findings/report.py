@@ -101,7 +101,7 @@ class Report:
 
     def check(self, code: str, count: int = 1) -> None:
         """Note that `count` more things were checked for a code."""
-        if self.selection.wants(code):
+        if code in self.checked or self.selection.wants(code):
             self.checked[code] = self.checked.get(code, 0) + count
 
     def wants_example(self, code: str, topic: str | None = None) -> bool:

@@ -33,6 +33,7 @@ from rmqtool.store.lock import ABORT_FILE, LOCK_FILE, Holder
 from rmqtool.store.queue_range import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, Store
+from rmqtool.store.unit_files import UnitFiles
 from rmqtool.transaction.findings import interrupted_findings
 
 
@@ -130,7 +131,8 @@ def _with_range(snapshot: Snapshot, scope: ReadScope) -> Iterator[tuple[Queue, Q
     with closing(OpenFiles(UNLIMITED)) as open_files:
         for queue in snapshot.queues:
             with scope():
-                yield queue, queue_range(queue, snapshot.log_min_offset, version, open_files=open_files)
+                opened = None if queue.database else UnitFiles(queue, open_files)
+                yield queue, queue_range(queue, snapshot.log_min_offset, version, opened=opened)
     if snapshot.database:
         with scope():
             snapshot.database.rows.check_tables()

@@ -22,7 +22,7 @@ from rmqtool.transaction import StagedFile, Transaction
 _PIECE = 4 << 20  # read back at once, bytes
 
 
-@dataclass
+@dataclass(slots=True)
 class _Written:
     """The bytes ``start:end`` that were written to a staged file, and their CRC; None after a jump."""
 
@@ -55,18 +55,18 @@ class StagedQueues:
     """Stages the queue files of one kind that are `wanted`: by queue, where in it they start, bytes."""
 
     def __init__(
-        self, transaction: Transaction, kind: Kind, grid: FileGrid, wanted: Mapping[QueueName, set[int]]
+        self, transaction: Transaction, kind: Kind, grid: FileGrid, wanted: Mapping[QueueName, frozenset[int]]
     ) -> None:
         self._transaction = transaction
         self._kind = kind
         self._grid = grid
         self._wanted = wanted
-        self._files: dict[tuple[QueueName, int], tuple[StagedFile, _Written]] = {}
+        self._files: dict[QueueName, dict[int, tuple[StagedFile, _Written]]] = {}
 
     @property
     def names(self) -> list[str]:
         """The files that were staged."""
-        return [file.name for file, _ in self._files.values()]
+        return [file.name for of_queue in self._files.values() for file, _ in of_queue.values()]
 
     def put(self, queue: QueueName, unit_number: int, units: Units, timestamps: Timestamps) -> None:
         """Stage units."""
@@ -85,20 +85,21 @@ class StagedQueues:
     def cut(self, queue: QueueName, unit_number: int) -> None:
         """Clear the staged units from `unit_number` on."""
         first = self._grid.start_of(unit_number)
-        for (name, start), (file, written) in list(self._files.items()):
-            if name == queue and start >= first:
+        for start, (file, written) in self._files.get(queue, {}).items():
+            if start >= first:
                 position = (unit_number - self._grid.first_unit(start)) * self._grid.unit_size if start == first else 0
                 file.set_size(position)
                 file.set_size(self._grid.file_size)
                 written.crc = None  # later bytes do not follow the written ones
 
     def _file(self, queue: QueueName, start: int) -> tuple[StagedFile, _Written]:
-        staged = self._files.get((queue, start))
+        of_queue = self._files.setdefault(queue, {})
+        staged = of_queue.get(start)
         if staged is None:
             written = _Written()
             name = queue_file_name(queue, self._kind, start)
             file = self._transaction.file(name, size=self._grid.file_size, check=written.check)
-            staged = self._files[queue, start] = (file, written)
+            staged = of_queue[start] = (file, written)
         return staged
 
 

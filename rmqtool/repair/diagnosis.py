@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rmqtool.base.shell import join
@@ -21,6 +21,7 @@ from rmqtool.store.store import CONFIG
 from rmqtool.store.topics import TOPICS
 
 _TOPICS = f"{CONFIG}/{TOPICS}"
+_WITHOUT_MEMORY = ("salvage",)  # commands without the option
 _OF_BROKER = ("--broker-conf", "--broker-version")
 NEWER_RECORDS = "commitlog.magic-code-v2"
 _CUTS_QUEUES = ("commitlog.last-file-missing", "commitlog.end-missing")
@@ -51,13 +52,18 @@ class Diagnosis:
 
     def command(self, name: str, *more: str) -> str:
         """A command line on the store that can be pasted."""
-        return join(["rmqtool", name, str(self.snapshot.store.root), *self.options, *more])
+        words = self._words(lambda option: not (option == "--memory" and name in _WITHOUT_MEMORY))
+        return join(["rmqtool", name, str(self.snapshot.store.root), *words, *more])
 
     def clean_command(self) -> str:
         """A command line that shows what the cleaner of the same broker would delete."""
-        given = zip(self.options[::2], self.options[1::2], strict=True)
-        words = (word for name, value in given if name in _OF_BROKER for word in (name, value))
+        words = self._words(_OF_BROKER.__contains__)
         return join(["rmqtool", "clean", str(self.snapshot.store.root), *words, "--dry-run"])
+
+    def _words(self, takes: Callable[[str], bool]) -> Iterator[str]:
+        """Those of the options that a command takes, each with its value."""
+        given = zip(self.options[::2], self.options[1::2], strict=True)
+        return (word for option, value in given if takes(option) for word in (option, value))
 
 
 @dataclass(frozen=True)

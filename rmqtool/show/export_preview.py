@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.base.byte_size import byte_size
 from rmqtool.findings.finding import counted
-from rmqtool.show.export_text import show_line
+from rmqtool.show.export_text import show_added_columns, show_line
 from rmqtool.show.output import Style, note
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ def preview_as_json(preview: Preview, path: Path, options: ExportOptions, mode: 
         "engine": engine,
         "format": options.format,
         "compression": options.codec,
-        "columns": [field.name for field in options.query.schema],
+        "columns": list(plan.options.query.columns),
+        "added_columns": plan.added_columns,
         "bytes_to_read": plan.size,
         "splits": len(plan.tasks),
         "source": [_source(source, preview) for source in plan.sources],
@@ -70,6 +71,8 @@ def show_preview(document: dict[str, Any], style: Style) -> None:
     columns = document["columns"]
     names = ", ".join(columns) if style.verbosity > 0 else counted(len(columns), "column")
     show_line(console, "files", f"{document['format']}, {document['compression']}: {names}")
+    if document["added_columns"]:
+        show_added_columns(console, document["added_columns"])
     if document["free_bytes"] is not None:
         show_line(console, "free", byte_size(document["free_bytes"]))
     if not style.quiet:

@@ -32,6 +32,8 @@ def show_export(exported: Exported, output: Path, style: Style) -> None:
     if len(manifest["runs"]) > 1:
         sizes = f"{counted(len(manifest['files']), 'file')} of {byte_size(manifest['bytes'])}"
         show_line(console, "in all", f"{counted(manifest['rows'], 'message')} in {sizes}, {len(manifest['runs'])} runs")
+    if "added_columns" in run:
+        show_added_columns(console, run["added_columns"])
     show_line(console, "output", str(output))
     for source in manifest["source"] if style.verbosity > 0 or len(manifest["source"]) == 1 else ():
         span = f"offsets {source['physical_offset_first']} to {source['next_physical_offset']}"
@@ -86,6 +88,11 @@ def _show_losses(console: Console, exported: Exported) -> None:
             offsets = ", ".join(map(str, problems.physical_offsets[:_MAX_EXAMPLES]))
             bodies = f"{problems.count} {'body' if problems.count == 1 else 'bodies'}"
             show_line(console, "wrong", f"{bodies} {text}; physical offsets {offsets}", "bold red")
+
+
+def show_added_columns(console: Console, names: Sequence[str]) -> None:
+    """Print which columns a run adds to a table."""
+    show_line(console, "new columns", f"{', '.join(names)}: null in the rows before")
 
 
 def show_line(console: Console, label: str, text: str, style: str = "") -> None:

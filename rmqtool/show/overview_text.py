@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
@@ -26,19 +25,11 @@ from rmqtool.show.output import (
     table,
 )
 from rmqtool.show.times import time_text
+from rmqtool.show.topic_rows import topic_rows
 
 _LABEL_WIDTH = 12
 _PICTURE_WIDTH = 32
 _BARS = " ▁▂▃▄▅▆▇█"
-
-
-@dataclass
-class _TopicRow:
-    """The queues of one topic together."""
-
-    queues: int = 0
-    messages: int = 0
-    files: int = 0
 
 
 def show_overview(overview: Overview, statistics: LogStatistics | None, style: Style) -> None:
@@ -60,9 +51,8 @@ def show_overview(overview: Overview, statistics: LogStatistics | None, style: S
 
 def _facts(overview: Overview, statistics: LogStatistics | None) -> Iterator[tuple[str, str]]:
     signs = overview.signs
-    written = (
-        f"written by {signs[-1].since} or later ({signs[-1].name})" if signs else "no sign of its broker's version"
-    )
+    newest = signs[-1] if signs else None
+    written = f"written by {newest.since} or later ({newest.name})" if newest else "release of its broker not known"
     layout = "" if overview.snapshot.store.layout == "default" else f", {overview.snapshot.store.layout}"
     yield "store", f"{overview.snapshot.store.root}{layout}, {written}"
     yield "broker", _broker(overview)
@@ -157,12 +147,8 @@ def _show_queues(console: Console, overview: Overview, statistics: LogStatistics
     if each:
         show_table(console, _queue_table(overview, statistics))
         return
-    rows: dict[str, _TopicRow] = {}
-    for queue, offsets in overview.queues:
-        row = rows.setdefault(queue.topic, _TopicRow())
-        row.queues += 1
-        row.messages += offsets.max_offset - max(offsets.min_offset, 0)
-        row.files += len(queue.files.files)
+    rows = topic_rows(overview)
+    topics = sum(row.topics for row in rows.values())
     columns: Columns = [("Topic", "left"), ("Queues", "right"), ("In queues", "right"), ("Files", "right")]
     shown: list[list[object]] = [[topic, row.queues, row.messages, row.files] for topic, row in rows.items()]
     if statistics:
@@ -170,9 +156,8 @@ def _show_queues(console: Console, overview: Overview, statistics: LogStatistics
         totals = statistics.topics
         shown.sort(key=lambda cells: -totals.get(str(cells[0]), LogTotals()).bytes)
         shown = [[*cells, *_total_cells(totals.get(str(cells[0]), LogTotals()))] for cells in shown]
-    show_table(
-        console, table(f"{_count(len(overview.queues), 'queue')} of {_count(len(rows), 'topic')}", columns, shown)
-    )
+    title = f"{_count(len(overview.queues), 'queue')} of {_count(topics, 'topic')}"
+    show_table(console, table(title, columns, shown))
 
 
 def _count(count: int, noun: str) -> str:

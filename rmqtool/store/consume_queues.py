@@ -54,6 +54,9 @@ class Queue:
     files: MappedFiles
     database: QueueDatabase | None = field(default=None, compare=False, repr=False)
 
+    def __hash__(self) -> int:
+        return hash((self.topic, self.queue_id))  # for each of many queues, and again: not that of its files, too
+
     @property
     def format(self) -> UnitFormat:
         """How its units are stored."""

@@ -145,6 +145,10 @@ def queue_findings(
     store: Store, queue: Queue, releases: Releases = ANY_RELEASE, *, live: bool = False
 ) -> Iterator[Finding]:
     """Strays, sizes and gaps of a consume queue's files (`MappedFileQueue#load`); parameters as for `log_findings`."""
+    return iter(()) if _is_usual(queue.files, queue.unit_size) else _queue_findings(store, queue, releases, live=live)
+
+
+def _queue_findings(store: Store, queue: Queue, releases: Releases, *, live: bool) -> Iterator[Finding]:
     files = queue.files
     location: dict[str, Any] = {"store": store.root, "topic": queue.topic, "queue_id": queue.queue_id}
     for stray in files.strays:
@@ -170,6 +174,14 @@ def queue_findings(
             yield finding("consumequeue.gap", message, file=store.relative(after.path), offset=0, **location)
 
 
+def _is_usual(files: MappedFiles, unit_size: int) -> bool:
+    """Whether there is one file, of which nothing is to be found: so it is with most of many queues."""
+    if files.strays or len(files.files) != 1:
+        return False
+    file = files.files[0]
+    return file.size > 0 and not file.size % unit_size and not file.start_offset % file.size
+
+
 def one_of_each(found: Iterable[Finding]) -> Iterator[Finding]:
     """The first finding of each code, which counts the others."""
     of_code: dict[str, list[Finding]] = {}
@@ -183,8 +195,8 @@ def one_of_each(found: Iterable[Finding]) -> Iterator[Finding]:
 def index_finding(store: Store, file: IndexFile) -> Finding:
     """An index file whose header, size and units do not fit together."""
     message = (
-        f"its header tells {file.keys} keys, but no number of hash slots fits its size and units; "
-        "--broker-conf with maxHashSlotNum and maxIndexNum tells more"
+        f"its header says {file.keys} keys, but no number of hash slots fits its size and units; "
+        "--broker-conf with maxHashSlotNum and maxIndexNum settles it"
     )
     return finding("index.geometry", message, store=store.root, file=store.relative(file.path))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from rmqtool.base.open_files import OpenFiles
 from rmqtool.rules.versions import Version
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_minimum import SimpleQueue, batch_min_offset, end_of_batch, rows_min_offset
@@ -27,26 +26,26 @@ class QueueRange:
 
 
 def queue_range(
-    queue: Queue, log_min_offset: int, version: Version, min_offset: int = 0, open_files: OpenFiles | None = None
+    queue: Queue, log_min_offset: int, version: Version, min_offset: int = 0, opened: UnitFiles | None = None
 ) -> QueueRange:
     """The range of a queue as it stands; `log_min_offset` is the commit log's minimum, -1 without a file.
 
     `min_offset` is the queue's minimum so far, which stays when no unit is found; a broker that starts begins with 0.
-    The queue's files are opened in `open_files`, where many queues share them.
+    `opened` are its units, where they are read for something else, too.
     """
     if queue.database:
         return _rocksdb_range(queue.database, (queue.topic, queue.queue_id), log_min_offset)
     files = queue.files.files
     if not files:
         return QueueRange(0 if queue.kind == "simple" else -1, 0)
-    with open_units(queue, open_files=open_files) as units:
+    with open_units(queue, opened=opened) as units:
         file_index, count = units.recovered_end()
         in_first = count if file_index == 0 else units.room_of(files[0])  # files before the last one count as full
         if queue.kind == "batch":
             return _batch_range(units, in_first, file_index, count, log_min_offset)
-        last = units.unit_in(files[file_index], count - 1) if count else None
+        last = int(units.offsets_in(files[file_index], count)[count - 1]) if count else None
         max_offset = files[file_index].start_offset // units.size + count
-        known = QueueRange(min_offset, max_offset, None if last is None else int(last["physical_offset"]))
+        known = QueueRange(min_offset, max_offset, last)
         return _simple_range(units, in_first, known, log_min_offset, version)
 
 

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from rmqtool.base.errors import UnreadableError, UnsupportedError
+from rmqtool.base.errors import UnreadableError, UnsupportedError, UnwritableError
 from rmqtool.base.files import list_directory, read_all
 from rmqtool.base.paths import DirectoryEntry, local_only
 from rmqtool.formats.rocksdb_log import first_damage
@@ -243,8 +243,13 @@ class RocksDb:
             from rocksdict import AccessType, Options, Rdict
         except ImportError as error:
             raise without_library(self.directory) from error
-        shadow = self._stack.enter_context(TemporaryDirectory(prefix="rmqtool-rocksdb-", ignore_cleanup_errors=True))
-        self._shadow = shadow
+        try:
+            links = TemporaryDirectory(prefix="rmqtool-rocksdb-", ignore_cleanup_errors=True)
+        except OSError as error:
+            message = f"RocksDB is read through links in a temporary directory, and none can be made: {error.strerror}"
+            hint = "name a directory for it, TMPDIR=DIR; in a container: --tmpfs /tmp"
+            raise UnwritableError(message, file=self.directory, hint=hint) from error
+        self._shadow = shadow = self._stack.enter_context(links)
         for name in names:
             os.symlink(os.path.abspath(self.directory / name), os.path.join(shadow, name))
         try:

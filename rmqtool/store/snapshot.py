@@ -187,7 +187,14 @@ class Snapshot:
 
     def queue_ids(self, topic: str) -> list[int]:
         """The queue ids of a topic's queues."""
-        return [queue.queue_id for queue in self.queues if queue.topic == topic]
+        return self._queue_ids.get(topic, [])
+
+    @cached_property
+    def _queue_ids(self) -> dict[str, list[int]]:
+        ids: dict[str, list[int]] = {}
+        for queue in self.queues:
+            ids.setdefault(queue.topic, []).append(queue.queue_id)
+        return ids
 
     @cached_property
     def index_files(self) -> tuple[IndexFile, ...]:

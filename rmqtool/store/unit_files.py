@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +27,25 @@ from rmqtool.store.queue_minimum import Offsets
 RECOVERED_FILES = 3
 """`ConsumeQueue#recover` reads the last three."""
 
+HEAD_UNITS = 200
+"""So many units take no longer to read than one: they are a page."""
+
 _PIECE = 1 << 14  # units that are read at once
-_READ_UNITS = 200  # so many take no longer to read than one: they are a page
 _READ_WHOLE = 1 << 16  # a file up to this size is read as the broker reads it, a larger one searched, bytes
+
+
+class _Head(NamedTuple):
+    """The first units of a file: how many are written before one that is not, and their physical offsets."""
+
+    mapped: MappedFile
+    units: NDArray[np.void]
+    written: int
+    offsets: list[int]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the first unit that is not written is among them."""
+        return self.written < len(self.units)
 
 
 class UnitFiles:
@@ -46,6 +63,7 @@ class UnitFiles:
         self.files = queue.files.files
         self._open = open_files
         self._live = live
+        self._last_head: _Head | None = None
         self.start = self.files[0].start_offset // self.size if self.files else 0
 
     def read(self, first: int, count: int) -> bytes:
@@ -87,10 +105,20 @@ class UnitFiles:
         """How many units one file has room for."""
         return mapped.size // self.size
 
+    def head_of(self, mapped: MappedFile) -> _Head:
+        """The first units of one file, of most of many queues all; kept until another file is asked for."""
+        head = self._last_head
+        if head is None or head.mapped is not mapped or self._live:
+            units = self.units_in(mapped, 0, HEAD_UNITS)
+            written = count_leading(self.is_written(units))
+            head = self._last_head = _Head(mapped, units, written, units["physical_offset"][:written].tolist())
+        return head
+
     def offsets_in(self, mapped: MappedFile, count: int) -> Offsets:
         """The physical offsets in the first units of one file; in a large file they are read on access."""
         if mapped.size > _READ_WHOLE:
-            return _StoredOffsets(self, mapped, count)
+            head = self.head_of(mapped)
+            return head.offsets[:count] if count <= head.written else _StoredOffsets(self, mapped, count)
         offsets: NDArray[np.int64] = self.units_in(mapped, 0, count)["physical_offset"]
         return offsets
 
@@ -116,10 +144,10 @@ class UnitFiles:
         if mapped.size > _READ_WHOLE:
             if self._is_written_in(mapped, high - 1):
                 return high
-            low = count_leading(self.is_written(self.units_in(mapped, 0, _READ_UNITS)))
-            if low < _READ_UNITS:
+            low = self.head_of(mapped).written
+            if low < HEAD_UNITS:
                 return low  # as in most of many queues: one read instead of a search
-            while high - low > _READ_UNITS:
+            while high - low > HEAD_UNITS:
                 middle = (low + high) // 2
                 low, high = (middle + 1, high) if self._is_written_in(mapped, middle) else (low, middle)
         return low + count_leading(self.is_written(self.units_in(mapped, low, high - low)))
@@ -145,7 +173,8 @@ class UnitFiles:
     def data_end(self) -> int:
         """Number behind the last unit that is not all zeros, except one that a running broker may be writing."""
         for mapped in reversed(self.files):
-            end = self._open.get(mapped.place).data_end()
+            written = 0 if self._live else self.head_of(mapped).written * self.size
+            end = self._open.get(mapped.place).data_end(written)
             if end:
                 stop = (mapped.start_offset + end + self.size - 1) // self.size
                 return stop - 1 if self._live else stop
@@ -191,10 +220,10 @@ class _StoredOffsets:
 
 
 def open_units(
-    queue: Queue, reading: ReadPolicy = UNLIMITED, open_files: OpenFiles | None = None
+    queue: Queue, reading: ReadPolicy = UNLIMITED, opened: UnitFiles | None = None
 ) -> AbstractContextManager[UnitFiles]:
-    """The units of a queue, whose files are closed in the end; those in `open_files`, where many queues share them."""
-    return _own_units(queue, reading) if open_files is None else nullcontext(UnitFiles(queue, open_files))
+    """The units of a queue, whose files are closed in the end; those that are `opened`, if they are given."""
+    return _own_units(queue, reading) if opened is None else nullcontext(opened)
 
 
 @contextmanager

@@ -44,11 +44,11 @@ def check_headers(
             if not file.keys and not live:
                 _check_emptied(store, file, report)
             elif file.keys and live:
-                message = "the running broker changes it faster than its geometry can be told: not verified"
+                message = "the running broker changes it faster than its geometry can be read: not verified"
                 report.add("index.geometry", message, severity="info", effect="none", file=shown)
             elif file.keys:
                 keys = counted(file.keys, "key")
-                message = f"its header tells {keys}, but no number of hash slots fits its size and units"
+                message = f"its header says {keys}, but no number of hash slots fits its size and units"
                 report.add("index.geometry", message, file=shown)
             continue
         for message in _header_problems(file, geometry, live=live):
@@ -110,6 +110,7 @@ class ChainCheck:
         self._slots = np.zeros(index_file.geometry.slots, dtype=np.int32)
         self._next = 1  # number of the first unit that was not added yet
         self._waiting: list[NDArray[np.void]] = []  # checked many at once, while the slots are in the processor's cache
+        self._waiting_count = 0  # units
         self._used = 0
         self._chunk = sized(_CHUNK, _LEAST_CHUNK)
 
@@ -117,14 +118,15 @@ class ChainCheck:
         """Check units from number `first` of the file on; those that do not go on where the last ones ended are not."""
         if first <= self._next < first + len(units):
             self._waiting.append(units[self._next - first :])
+            self._waiting_count += len(self._waiting[-1])
             self._next = first + len(units)
-            if sum(map(len, self._waiting)) >= self._chunk:
+            if self._waiting_count >= self._chunk:
                 self._check_waiting()
 
     def _check_waiting(self) -> None:
         if self._waiting:
             units = np.concatenate(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
-            self._waiting = []
+            self._waiting, self._waiting_count = [], 0
             self._used += self._check_units(units, self._next - len(units))
 
     def run(self, reading: ReadPolicy, report: Report) -> Iterator[int]:
@@ -234,9 +236,9 @@ def previous_units(
     slot_indices: NDArray[np.intp], unit_numbers: NDArray[np.int32], slots: NDArray[np.int32]
 ) -> NDArray[np.int32]:
     """The number of the unit before each new one in its slot; `slots` are updated to the newest units."""
-    expected = slots[slot_indices]
+    expected = slots.take(slot_indices)  # faster than an index
     slots[slot_indices] = unit_numbers
-    latest = slots[slot_indices]
+    latest = slots.take(slot_indices)
     rows = np.flatnonzero(latest != unit_numbers)  # a later one of these units has the same slot
     if len(rows):
         rows = np.unique(np.concatenate([rows, latest[rows] - unit_numbers[0]]))

@@ -10,11 +10,9 @@ import shutil
 from dataclasses import dataclass
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.open_files import OpenFiles
 from rmqtool.base.times import rfc3339
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
-from rmqtool.store.consume_queues import Queue
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.unit_files import UnitFiles
 from rmqtool.verify.task import StoreReader
@@ -34,16 +32,16 @@ class LogHead:
     left: int = 0
     trimmed: bool = False
 
-    def add_queue(self, queue: Queue, open_files: OpenFiles) -> None:
+    def add_queue(self, opened: UnitFiles) -> None:
         """Check the first file of one queue; a queue's last file is never deleted, and not counted."""
-        files = queue.files.files
+        queue, files = opened.queue, opened.files
         if not self.start or not files or queue.kind != "simple":
             return
         self.trimmed |= files[0].start_offset > 0
         room = files[0].size // queue.unit_size
         if len(files) < 2 or not room:
             return
-        units = UnitFiles(queue, open_files).units_in(files[0], room - 1, 1)
+        units = opened.units_in(files[0], room - 1, 1)
         if len(units) and units["message_size"][0] > 0 and int(units["physical_offset"][0]) < self.start:
             self.left += 1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,21 @@ from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.queue_progress import MAX_EXAMPLES, MAX_LOOKUPS, QueueProgress, report_jump
 from rmqtool.verify.task import StoreReader
 from rmqtool.verify.unit_diff import differences
+
+
+class UnitRun(NamedTuple):
+    """Rows of units of one queue with consecutive queue offsets.
+
+    `expected` are their bytes in a simple queue; queue and physical offsets are those of the first and behind, or of,
+    the last one.
+    """
+
+    rows: NDArray[np.intp]
+    expected: bytes
+    queue_offset: int
+    next_offset: int
+    physical_offset: int
+    last_physical_offset: int
 
 
 class OneQueue:
@@ -37,10 +52,10 @@ class OneQueue:
         """Whether nothing but its state is needed for the units that follow."""
         return not (self._shift or self._lookups_made) and (self._files is None or self._files.queue.kind == "simple")
 
-    def compare(self, units: QueueUnits, rows: NDArray[np.intp], expected: bytes) -> None:
-        """Compare the units `rows`, with consecutive queue offsets; `expected` are their bytes in a simple queue."""
-        state, files, first, last = self.state, self._files, int(rows[0]), int(rows[-1])
-        offset, physical_offset = int(units.queue_offsets[first]), int(units.physical_offsets[first])
+    def compare(self, units: QueueUnits, run: UnitRun) -> None:
+        """Compare a run of the `units`."""
+        state, files = self.state, self._files
+        rows, expected, offset, next_offset, physical_offset, last_physical_offset = run
         if not state.records:
             state.first_offset = state.next_offset = offset
             state.first_physical_offset = physical_offset
@@ -48,15 +63,14 @@ class OneQueue:
         if offset != state.next_offset:  # units of what could not be read may lie between
             self._next = None
             report_jump(state, offset, physical_offset, self._report, self._extents)
-        state.next_offset = int(units.queue_offsets[last]) + int(units.message_counts[last])
-        state.last_physical_offset = int(units.physical_offsets[last])
+        state.next_offset, state.last_physical_offset = next_offset, last_physical_offset
         if files is None:
             self._add_missing("consumequeue.missing-queue", units[rows[:MAX_EXAMPLES]], len(rows))
         elif isinstance(files, RocksDbUnits):
             self._compare_rows(files, units[rows])
         elif files.queue.kind == "batch":
-            run = units[rows]
-            self._compare_run(files, run, run.as_batch_consume_queue().tobytes())
+            batches = units[rows]
+            self._compare_run(files, batches, batches.as_batch_consume_queue().tobytes())
         elif files.read(offset + self._shift, len(rows)) == expected:
             self._prove(offset + self._shift, offset + self._shift + len(rows))
         else:

@@ -105,7 +105,10 @@ class PartResult:
             self.states.pop(name, None)
             later.states.pop(name, None)
         for name, state in later.states.items():
-            known = self.states.setdefault(name, QueueProgress(name))
+            known = self.states.get(name)
+            if known is None:
+                self.states[name] = state
+                continue
             is_whole = known.last_physical_offset >= self.whole_from
             if known.records and state.records and (is_whole or state.first_offset < known.next_offset):
                 report_jump(known, state.first_offset, state.first_physical_offset, self.report, self.extents)

@@ -5,8 +5,10 @@ Runs of expected units are compared as bytes with those in the queue, and unit b
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from itertools import pairwise
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +18,12 @@ from rmqtool.base.memory import sized
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits, group
 from rmqtool.broker.dispatcher import Dispatcher
+from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.store.consume_queues import UNIT_FORMATS, Kind, Queue, queue_in
 from rmqtool.store.rocksdb_units import RocksDbUnits
 from rmqtool.store.unit_files import UnitFiles
-from rmqtool.verify.one_queue import OneQueue
+from rmqtool.verify.one_queue import OneQueue, UnitRun
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.queue_progress import QueueProgress
 from rmqtool.verify.rocksdb_checks import report_bad_units
@@ -33,6 +36,8 @@ _UNITS_PER_QUEUE = 256
 _MAX_BATCH = 1024 << 10
 _LEAST_SHARE = 8  # where memory is limited: a batch is at least an eighth of these
 _NAME_MAX = 255
+_PIECE = 1 << 16  # units that are brought into the order of queues together, and all of one queue in any case
+_RUNS = 1 << 12  # that are looked at together
 
 
 class QueueCheck:
@@ -80,40 +85,27 @@ class QueueCheck:
         """Compare the collected units."""
         if not self._runs:
             return
-        units = QueueUnits.concatenate(self._runs)
-        self._runs, self._waiting = [], 0
+        units, self._waiting = QueueUnits.drain(self._runs), 0
         order, bounds = group(units.queues)
-        stored = units.as_consume_queue().view("V20").take(order)
         self._result.report.check("consumequeue.missing-unit", len(units))
-        offsets = units.queue_offsets.take(order)
-        nexts = offsets + units.message_counts.take(order)
-        follows = np.zeros(len(units), dtype=np.bool_)
-        follows[1:] = offsets[1:] == nexts[:-1]
-        follows[bounds[:-1]] = False
-        broken = np.flatnonzero(~follows)
-        queue_numbers = units.queues[order[bounds[:-1]]].tolist()
-        for queue_number, low, high in zip(queue_numbers, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-            first, last = np.searchsorted(broken, (low, high))
-            borders = broken[first:last].tolist()  # the group's beginning is always among them
-            rows = [(order[start:stop], stored[start:stop]) for start, stop in pairwise([*borders, high])]
-            name, errors = self._dispatcher.queues[queue_number], self._result.read_errors
+        errors = self._result.read_errors
+        for queue_number, runs in groupby(_runs(units, order, bounds), key=itemgetter(0)):
+            name = self._dispatcher.queues[queue_number]
             if self._live:
-                self._compare(queue_number, units, rows)
+                self._compare(queue_number, units, runs)
             elif name not in errors.queues:
                 with errors.queue(name):
-                    self._compare(queue_number, units, rows)
+                    self._compare(queue_number, units, runs)
                 if name in errors.queues:
                     self._result.states.pop(name, None)
         if self._reader.database:
             report_bad_units(self._reader.database, self._result.report)
 
-    def _compare(
-        self, queue_number: int, units: QueueUnits, runs: list[tuple[NDArray[np.intp], NDArray[np.void]]]
-    ) -> None:
-        """Compare the units of one queue; within a run queue offsets are consecutive."""
+    def _compare(self, queue_number: int, units: QueueUnits, runs: Iterable[tuple[int, UnitRun]]) -> None:
+        """Compare the units of one queue."""
         queue = self._queue(queue_number)
-        for rows, stored in runs:
-            queue.compare(units, rows, stored.tobytes())
+        for _, run in runs:
+            queue.compare(units, run)
         if queue.is_plain:  # of many queues nearly all are; what is kept of them is in their states
             del self._queues[queue_number]
 
@@ -121,7 +113,9 @@ class QueueCheck:
         queue = self._queues.get(queue_number)
         if queue is None:
             name = self._dispatcher.queues[queue_number]
-            files, state = self._files_of(name), self._result.states.setdefault(name, QueueProgress(name))
+            files, state = self._files_of(name), self._result.states.get(name)
+            if state is None:
+                state = self._result.states[name] = QueueProgress(name)
             may_be_rows = self._reader.database is not None and not self._reader.store.writes_queues_twice
             in_rows = isinstance(files, RocksDbUnits) or (files is None and may_be_rows)
             state.may_jump = in_rows and self._dispatcher.is_batch_topic(name.topic)
@@ -131,7 +125,7 @@ class QueueCheck:
     def _files_of(self, name: QueueName) -> UnitFiles | None:
         reader = self._reader
         kind: Kind = "batch" if self._dispatcher.is_batch_topic(name.topic) else "simple"
-        known = reader.task.listed.get((kind, name)) if reader.task.listed is not None else None
+        known = reader.task.listed[kind].get(name) if reader.task.listed is not None else None
         if known is not None and not reader.store.reads_only_rocksdb:
             return UnitFiles(known, reader.open_files)
         if (kind, name) not in reader.queues:
@@ -156,6 +150,33 @@ class QueueCheck:
             return None
         queue = queue_in(database, *name)
         return RocksDbUnits(queue, database, self._reader.open_files, self._reader.log_start)
+
+
+def _runs(units: QueueUnits, order: NDArray[np.intp], bounds: NDArray[np.intp]) -> Iterator[tuple[int, UnitRun]]:
+    """The runs of consecutive queue offsets, each with the number of its queue; `order` and `bounds` are by queue."""
+    first = 0
+    while first < len(bounds) - 1:  # some queues at a time: not all units are held in both orders
+        stop = max(first + 1, int(np.searchsorted(bounds, bounds[first] + _PIECE, "right")) - 1)
+        rows = order[bounds[first] : bounds[stop]]
+        yield from _runs_of(units[rows], rows, bounds[first:stop] - bounds[first])
+        first = stop
+
+
+def _runs_of(piece: QueueUnits, rows: NDArray[np.intp], firsts: NDArray[np.intp]) -> Iterator[tuple[int, UnitRun]]:
+    """The same of some queues: their units by queue, what `rows` these are, and where each queue's begin."""
+    stored, offsets = piece.as_consume_queue().tobytes(), piece.queue_offsets
+    nexts = offsets + piece.message_counts
+    follows = np.zeros(len(piece), dtype=np.bool_)
+    follows[1:] = offsets[1:] == nexts[:-1]
+    follows[firsts] = False
+    starts = np.flatnonzero(~follows)
+    stops = np.append(starts[1:], len(piece))
+    columns = (piece.queues[starts], starts, stops, offsets[starts], nexts[stops - 1],
+               piece.physical_offsets[starts], piece.physical_offsets[stops - 1])  # fmt: skip
+    for low in range(0, len(starts), _RUNS):
+        of_runs = (column[low : low + _RUNS].tolist() for column in columns)
+        for number, start, stop, *ends in zip(*of_runs, strict=True):
+            yield number, UnitRun(rows[start:stop], stored[start * UNIT_SIZE : stop * UNIT_SIZE], *ends)
 
 
 def is_directory_name(topic: str) -> bool:

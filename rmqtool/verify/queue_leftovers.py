@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.base.open_files import OpenFiles
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
@@ -24,7 +23,7 @@ from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.file_findings import queue_findings
-from rmqtool.store.rocksdb_units import RocksDbUnits, units_of
+from rmqtool.store.rocksdb_units import RocksDbUnits
 from rmqtool.store.store import Store
 from rmqtool.store.unit_files import UnitFiles
 from rmqtool.verify.bad_extents import UNREAD, Extents
@@ -56,7 +55,6 @@ class UnmatchedUnits:
     store: Store
     report: Report
     bounds: LogBounds
-    open_files: OpenFiles
     lookups: Lookups
     lost: Counter[QueueName] = field(default_factory=Counter)
     beyond_files: Counter[str] = field(default_factory=Counter)
@@ -65,13 +63,12 @@ class UnmatchedUnits:
     _lookups_made: int = 0
     _zero_files: list[tuple[Queue, MappedFile, QueueProgress | None]] = field(default_factory=list)
 
-    def check(self, queue: Queue, state: QueueProgress | None) -> None:
+    def check(self, files: UnitFiles, state: QueueProgress | None) -> None:
         """Check one queue that is on disk."""
-        self._lookups_made = 0
+        queue, self._lookups_made = files.queue, 0
         self._check_files(queue)
         if not queue.files.files and not queue.database:
             return
-        files = units_of(queue, self.open_files, self.bounds.start, live=self.bounds.live)
         self.report.check("consumequeue.wrong-record", max(0, files.data_end - files.start))
         if isinstance(files, RocksDbUnits):
             self._check_last_row(files)
@@ -80,6 +77,8 @@ class UnmatchedUnits:
         rest = [(files.start, files.data_end)]
         if state is not None:
             rest = state.unproven(files.start, files.data_end)
+        if not rest:
+            return
         prefix = self._pre_blank_stop(files) if queue.kind == "simple" and queue.files.files else files.start
         for start, stop in rest:
             for low, high, held in files.stretches(max(start, prefix), stop):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,10 +37,11 @@ class MissingUnits:
 class QueueProgress:
     """One queue in a part of the log.
 
-    `proven` are ascending ranges of unit numbers that match their records, `missing` records without a unit by code of
-    the finding. `first_offset` is the queue offset of the first record, `next_offset` that behind the last one.
-    `optional` are queue offsets of records without a unit, to which only older releases give one. `lost` counts queue
-    offsets whose records can only have been in damage of the log. What is empty in most of many queues is None.
+    `proven` are ranges of unit numbers that match their records, start and stop in turns; `missing` are records without
+    a unit, by code of the finding. `first_offset` is the queue offset of the first record, `next_offset` that behind
+    the last one. `optional` are queue offsets of records without a unit, to which only older releases give one. `lost`
+    counts queue offsets whose records can only have been in damage of the log. What is empty in most of many queues is
+    None.
     """
 
     name: QueueName
@@ -50,7 +52,7 @@ class QueueProgress:
     last_physical_offset: int = 0
     restarts: int = 0
     lost: int = 0
-    proven: list[list[int]] = field(default_factory=list)
+    proven: list[int] = field(default_factory=list)
     missing: dict[str, MissingUnits] | None = None
     optional: set[int] | None = None
     may_jump: bool = False  # a queue of batches in RocksDB, of whose last one a start knows the first offset only
@@ -66,13 +68,18 @@ class QueueProgress:
         held = self.optional or ()
         return offset - self.next_offset <= len(held) and set(held).issuperset(range(self.next_offset, offset))
 
+    @property
+    def proven_ranges(self) -> Iterator[tuple[int, int]]:
+        """Start and stop of each proven range."""
+        return zip(self.proven[::2], self.proven[1::2], strict=True)
+
     def prove(self, start: int, stop: int) -> None:
         """Note that units `start` to before `stop` match their records."""
-        last = self.proven[-1] if self.proven else None
-        if last and last[0] <= start <= last[1]:
-            last[1] = max(last[1], stop)
+        proven = self.proven
+        if proven and proven[-2] <= start <= proven[-1]:
+            proven[-1] = max(proven[-1], stop)
         else:
-            self.proven.append([start, stop])
+            proven += (start, stop)
 
     def add_missing(self, code: str, offsets: list[tuple[int, int]], count: int) -> None:
         """Note records without a unit."""
@@ -88,7 +95,7 @@ class QueueProgress:
         """Add the state of the same queue in a later part of the log."""
         if later.restarts:
             self.missing = None
-        for start, stop in later.proven:
+        for start, stop in later.proven_ranges:
             self.prove(start, stop)
         for code, missing in (later.missing or {}).items():
             self.add_missing(code, missing.examples, missing.count)
@@ -107,7 +114,7 @@ class QueueProgress:
     def unproven(self, start: int, stop: int) -> list[tuple[int, int]]:
         """Ranges of unit numbers from `start` to before `stop` that match no record."""
         ranges, at = [], start
-        for low, high in sorted(self.proven):
+        for low, high in sorted(self.proven_ranges):
             if low >= stop:
                 break
             if low > at:

@@ -7,6 +7,7 @@ from rmqtool.broker.queue_recovery import RecoveredQueue, recover_queue
 from rmqtool.findings.report import Report
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_range import QueueRange, queue_range
+from rmqtool.store.rocksdb_units import units_of
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.verify.log_head import LogHead
 from rmqtool.verify.offset_checks import check_kind
@@ -26,7 +27,7 @@ class QueueVisit:
         self.ranges: dict[QueueName, QueueRange] = {}
         self.recovered: dict[Queue, RecoveredQueue] = {}
         self.head = LogHead(bounds.start)
-        self.unmatched = UnmatchedUnits(snapshot.store, report, bounds, reader.open_files, reader.lookups,
+        self.unmatched = UnmatchedUnits(snapshot.store, report, bounds, reader.lookups,
                                         releases=snapshot.releases,
                                         batch_topics=snapshot.topics.with_batch_queues or ())  # fmt: skip
         self._snapshot = snapshot
@@ -36,14 +37,14 @@ class QueueVisit:
 
     def visit(self, queue: Queue, state: QueueProgress | None) -> None:
         """Visit one queue, of which the log has `state`. Raises UnreadableError."""
-        snapshot, open_files = self._snapshot, self._reader.open_files
-        self.unmatched.check(queue, state)
+        snapshot, start = self._snapshot, self.unmatched.bounds.start
+        units = units_of(queue, self._reader.open_files, start, live=self.unmatched.bounds.live)
+        self.unmatched.check(units, state)
         check_kind(snapshot.topics, queue, self._report)
         if snapshot.database and not queue.database:
             check_copy(queue, snapshot.database, self._reader, self._report)
-        self.head.add_queue(queue, open_files)
-        start, release = self.unmatched.bounds.start, snapshot.release
+        self.head.add_queue(units)
         if self._recovers and not queue.database:
-            self.recovered[queue] = recover_queue(queue, open_files)
+            self.recovered[queue] = recover_queue(queue, units)
         name = state.name if state else QueueName(queue.topic, queue.queue_id)
-        self.ranges[name] = queue_range(queue, start, release, open_files=open_files)
+        self.ranges[name] = queue_range(queue, start, snapshot.release, opened=units)

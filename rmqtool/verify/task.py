@@ -45,7 +45,7 @@ class VerifyTask:
     index_duty: IndexDuty = field(default_factory=IndexDuty)
     rate: int | None = None  # bytes per second
     recovery: RecoveryRules | None = None  # of the start that is predicted
-    listed: Mapping[tuple[Kind, QueueName], Queue] | None = None  # the queues in files; None: to be looked for
+    listed: Mapping[Kind, Mapping[QueueName, Queue]] | None = None  # the queues in files; None: to be looked for
 
     def reading(self) -> ReadPolicy:
         """How files are read."""

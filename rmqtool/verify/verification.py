@@ -172,16 +172,15 @@ class Verification:
         if self.saved:
             self.saved.remove()
 
-    def _listed_queues(self) -> dict[tuple[Kind, QueueName], Queue] | None:
+    def _listed_queues(self) -> dict[Kind, dict[QueueName, Queue]] | None:
         """The queues in files by their names, None where some of them could not be listed.
 
         The directory of a queue has its number as a name, without zeros before it.
         """
-        queues = {
-            (queue.kind, QueueName(queue.topic, queue.queue_id)): queue
-            for queue in self.snapshot.queues
-            if queue.files.files and str(queue.files.files[0].place).split("/")[-2] == str(queue.queue_id)
-        }
+        queues: dict[Kind, dict[QueueName, Queue]] = {"simple": {}, "batch": {}}
+        for queue in self.snapshot.queues:
+            if queue.files.files and str(queue.files.files[0].place).split("/")[-2] == str(queue.queue_id):
+                queues[queue.kind][QueueName(queue.topic, queue.queue_id)] = queue
         return None if self.read_errors.errors else queues
 
     def _check(self, check: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> None:
@@ -213,7 +212,7 @@ class Verification:
             of_log = live_parts(files, reader.index, is_whole=request.jobs == 1 and not is_some)
         else:
             is_default = not is_some and request.part_size == PART_SIZE
-            least = _LOG_PER_QUEUE * len(self.task.listed or ()) if is_default else 0
+            least = _LOG_PER_QUEUE * sum(map(len, (self.task.listed or {}).values())) if is_default else 0
             parts = log_parts(files, reader.reading, max(size, least), even=is_some)
             of_log = with_index(parts, reader.index, self.read_errors)
         return [*of_log, *index_parts(self.task.index_files, size)]

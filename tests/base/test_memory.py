@@ -34,6 +34,12 @@ def test_too_little_is_refused() -> None:
         processes_within(64 * MIB, 1, NEED)
 
 
+def test_jobs_one_after_the_other_need_the_most_of_each() -> None:
+    other = MemoryNeed(least=110, usual=150, further_least=40, further_usual=90)
+    both = MemoryNeed(least=110, usual=200, further_least=50, further_usual=90)
+    assert NEED.with_later(other) == other.with_later(NEED) == both
+
+
 def test_sizes_follow_the_share() -> None:
     """From the least to the usual in proportion; outside of the block all is as before."""
     for share, size in ((0.0, 10), (0.5, 60), (1.0, 110)):

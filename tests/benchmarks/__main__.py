@@ -22,6 +22,7 @@ from tests.benchmarks.jobs import COMMANDS, MIN_SPEEDUP, measure_jobs, process_c
 from tests.benchmarks.logs import make_log, make_one_message_store, message_count
 from tests.benchmarks.measure import Case, Program, Run, measure_cases, measure_program, use_one_core
 from tests.benchmarks.messages import KINDS
+from tests.benchmarks.queues import MANY, ROWS, measure_rows
 from tests.building import write_large_store
 
 GIB = 1 << 30
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     met = [*_measure_jobs(options)]  # the only one that needs more than one core
     use_one_core()
-    met += [*_measure_logs(options), *_measure_programs(options)]
+    met += [*_measure_logs(options), *_measure_queues(options), *_measure_programs(options)]
     return 0 if all(met) else 1
 
 
@@ -72,7 +73,10 @@ def _measure_logs(options: argparse.Namespace) -> Iterator[bool]:
     for kind in CASES:
         plain, _, special = kind.partition("-")
         bodies = KINDS[kind].body_sizes
-        cases = [BASE, *(case for case in CASES[kind] if case is not BASE and options.only in case.name)]
+        wanted = [case for case in CASES[kind] if options.only in case.name]
+        cases = [BASE, *(case for case in wanted if case is not BASE)]
+        if not wanted:
+            continue
         size = size_of(kind, options.size)
         store = make_log(options.dir / kind, kind, size, min(size, GIB))
         count = message_count(store)
@@ -136,15 +140,32 @@ def _target_of(case: Case) -> str:
     return ", ".join(wanted)
 
 
+def _measure_queues(options: argparse.Namespace) -> Iterator[bool]:
+    """Print what many queues take; yield whether each goal is met."""
+    rows = [row for row in ROWS if options.only in f"many queues: {row.name}"]
+    if not rows:
+        return
+    print(f"many queues: {KINDS[MANY].queues:,} in a log of 256 MiB; whole commands, their start included")
+    for row, figure in zip(
+        rows, measure_rows(rows, options.dir, min(options.size, SPECIAL_SIZE), options.runs), strict=True
+    ):
+        met = row.goal is None or figure <= row.goal
+        goal = "" if row.goal is None else f"<= {row.goal:g}"
+        print(f"  {row.name:40} {figure:7.3f}  {goal}{'' if met else ' MISSED'}")
+        yield met
+    print()
+
+
 def _measure_programs(options: argparse.Namespace) -> Iterator[bool]:
     """Print the wall time of each program; yield whether each target is met."""
     stores = {"store": make_one_message_store(options.dir / "one"), "large": options.dir / "large"}
     if not stores["large"].exists():
         write_large_store(stores["large"], 100, 1000)
-    print(f"  {'whole processes':40} {'s':>7}")
-    for program in PROGRAMS:
-        if options.only in program.name:
-            yield _print_program(program, measure_program(program, stores, options.runs))
+    programs = [program for program in PROGRAMS if options.only in program.name]
+    if programs:
+        print(f"  {'whole processes':40} {'s':>7}")
+    for program in programs:
+        yield _print_program(program, measure_program(program, stores, options.runs))
 
 
 def _measure_jobs(options: argparse.Namespace) -> Iterator[bool]:

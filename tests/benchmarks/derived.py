@@ -18,6 +18,6 @@ def make_derived(store: Path) -> Path:
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
     (directory / "commitlog").symlink_to(store / "commitlog")
-    derive(directory)
+    derive(directory, light_queues=True)
     shutil.copyfile(wanted, made)
     return directory

@@ -55,10 +55,11 @@ class Kind:
     compressed: bool = False  # bodies, by the client
     topics: int = len(TOPICS)
     queues_per_topic: int = 8
+    light_queues: int = 0  # each message is in one of so many, which take turns
 
     @property
     def queues(self) -> int:
-        """Queues of all topics."""
+        """Queues of all topics, but for light ones."""
         return self.topics * self.queues_per_topic
 
 
@@ -74,6 +75,9 @@ KINDS = {
     "B-properties": Kind((96, 160), more_properties=34),
     "B-chinese": Kind((96, 160), text=True, chinese=True),
     "D": Kind((192, 320), topics=10_000, queues_per_topic=4),
+    "D-half": Kind((192, 320), topics=5_000, queues_per_topic=4),
+    "D-quarter": Kind((192, 320), topics=2_500, queues_per_topic=4),
+    "L": Kind((192, 320), light_queues=200_000),
     "A-zlib": Kind((4096, 8192), text=True, compressed=True),
 }
 """The logs that can be made."""
@@ -153,6 +157,7 @@ def draw_messages(rng: np.random.Generator, count: int, kind: Kind, number: int)
             _unique_keys(number, store_timestamp),
             b"\x02CLUSTER\x01DefaultCluster\x02",
             b"".join(b"attribute-%02d\x01value-%d\x02" % (index, index) for index in range(kind.more_properties)),
+            *_light_queues(kind.light_queues, np.arange(number, number + count)),
             b"WAIT\x01true\x02TAGS\x01",
             _tags(rng, kind, count),
             b"\x02",
@@ -216,6 +221,14 @@ def _keys(rng: np.random.Generator, kind: Kind, count: int) -> list[Any]:
         numbers = (10 ** rng.uniform(6, 12, count)).astype(np.int64)
         pieces += [f" {prefix}" if pieces else prefix, _as_text(numbers)]
     return [piece.encode() if isinstance(piece, str) else piece for piece in pieces]
+
+
+def _light_queues(queues: int, numbers: NDArray[np.int64]) -> list[Any]:
+    """What is joined to the properties of the messages with these numbers, which are in one light queue each."""
+    if not queues:
+        return []
+    names = [b"INNER_MULTI_DISPATCH\x01%LMQ%device-", _as_text(numbers % queues)]
+    return [*names, b"\x02INNER_MULTI_QUEUE_OFFSET\x01", _as_text(numbers // queues), b"\x02"]
 
 
 def _bodies(rng: np.random.Generator, kind: Kind, sizes: NDArray[np.int64]) -> Any:

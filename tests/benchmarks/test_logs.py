@@ -75,6 +75,11 @@ def test_every_record_is_valid(store: tuple[str, Path]) -> None:
             assert message.queue_offset == next_offsets[message.topic, message.queue_id]
             assert message.born_timestamp <= message.store_timestamp >= newest
             usual = ["TRACE_ON", "KEYS", "UNIQ_KEY", "CLUSTER", "WAIT", "TAGS", *["__CRC32#"] * form.record_crc]
+            light = ["INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"] if form.light_queues else []
+            if light:
+                assert properties[light[0]] == f"%LMQ%device-{count % form.light_queues}"
+                assert properties[light[1]] == str(count // form.light_queues)
+            usual[4:4] = light
             assert [name for name in properties if not name.startswith("attribute-")] == usual
             assert len(properties) == len(usual) + form.more_properties
             assert len(split_keys(properties["KEYS"])) == form.keys

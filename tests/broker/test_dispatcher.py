@@ -14,12 +14,14 @@ from rmqtool.broker.dispatched_units import QueueName, QueueUnits
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.index_keys import TAGS, IndexKeys
 from rmqtool.formats.index_file import key_hash
+from rmqtool.formats.java import string_hash
 from rmqtool.rules.versions import Version, parse_version
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.delays_seen import delay_levels_of_store
 from rmqtool.store.store import open_store
 from rmqtool.store.topics import load_topics
+from tests.building import LogBuilder
 from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.scan.reference_reader import read_log
@@ -118,3 +120,27 @@ def test_units_by_queue_keep_their_order() -> None:
         assert part.rows.tolist() == sorted(part.rows.tolist())
         seen += part.rows.tolist()
     assert sorted(seen) == rows.tolist()
+
+
+def test_light_queues_cost_nothing_of_what_records_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is a topic, and there may be 200,000: only topics of records have prefixes of keys and tables of queues."""
+    names = [f"%LMQ%{number}" for number in range(60)]
+    properties = {"INNER_MULTI_DISPATCH": ",".join(names), "INNER_MULTI_QUEUE_OFFSET": ",".join("0" * len(names))}
+    store = LogBuilder(1 << 16).add_all([{"properties": {**properties, "KEYS": "k", "TAGS": "t"}}]).write(tmp_path)
+    hashed: list[str] = []
+
+    def hashing(text: str) -> int:
+        hashed.append(text)
+        return string_hash(text)
+
+    monkeypatch.setattr("rmqtool.broker.dispatcher.string_hash", hashing)
+    dispatcher = Dispatcher(DispatchRules(multi_dispatch=True, lmq=True))
+    for event in scan_files(open_store(store).commit_log().files):
+        if isinstance(event, RecordRun):
+            dispatched = dispatcher.dispatch(event)
+            assert len(dispatched.units) == 1 + len(names)
+            topic = dispatcher.topics[0]
+            assert dispatched.keys.key_hashes.tolist() == [key_hash(topic, "k"), key_hash(topic, "T#t")]
+            dispatcher.dispatch(event)
+    assert hashed == [f"{topic}#", f"{topic}#T#"]
+    assert {name.topic for name in dispatcher.queues} == {topic, *names}

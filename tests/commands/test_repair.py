@@ -89,6 +89,18 @@ def test_a_dry_run_shows_all_and_changes_nothing(store: Path) -> None:
     assert found.err.splitlines()[-1].startswith(f"nothing is written yet; next: rmqtool repair {store} --broker-conf ")
 
 
+def test_memory_is_bounded_and_kept(store: Path) -> None:
+    """Too little is refused before anything is read; the next command has the same option."""
+    refused = repair(store, "--dry-run", "--memory", "100MiB")
+    assert refused.status == Exit.USAGE
+    assert "at least 180 MiB are needed" in refused.err  # what a rebuild of the index takes
+    found = repair(store, "--dry-run", "--memory", "256MiB")
+    assert found.status == Exit.OK
+    assert f" --memory {256 << 20} " in f"{found.err.splitlines()[-1]} "
+    assert f"rmqtool repair {store} --broker-conf" in found.out
+    assert f" --memory {256 << 20}" in found.out
+
+
 def test_a_sound_store_needs_none(golden_store: GoldenStore) -> None:
     store = golden_store(f"{VERSION}-clean")
     with unchanged(store):

@@ -190,6 +190,13 @@ def test_processes_find_the_same(store: Path) -> None:
     assert [command and f"{command} --jobs 2" for command in commands[0]] == commands[1]
 
 
+def test_the_plan_keeps_the_memory(store: Path) -> None:
+    """What a verification may take, the commands that follow may take, too."""
+    plan = verify(damaged(store, "hole"), "--json", "--memory", "256MiB").document["result"]["plan"]
+    [command] = [step["command"] for step in plan["steps"] if step["command"]]
+    assert command == f"rmqtool repair {store} --memory {256 << 20}"
+
+
 def test_a_plan_comes_last(store: Path) -> None:
     """Verdict and plan stand together at the end; without findings there is none, but the next command."""
     assert verify(store).err.splitlines()[-1] == f"next: rmqtool inspect {store}"

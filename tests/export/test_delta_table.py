@@ -16,14 +16,12 @@ from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.export.exporting import check, export, rows_of
 from tests.export.killing import KilledError, killed_at
+from tests.export.tables import STEPS
 from tests.other_machines.conftest import Place, s3, s3_place
 
 pytestmark = pytest.mark.slow
 
 deltalake = pytest.importorskip("deltalake")
-
-STEPS = ("_write_json", "follow_table", "sync", "_remove_empty")
-"""Of a commit: before each of them it is killed."""
 
 
 def table_rows(output: Path | str, **options: Any) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,39 +16,11 @@ from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.export.exporting import check, export, rows_of
 from tests.export.killing import KilledError, killed_at
+from tests.export.tables import STEPS
 
 pytestmark = pytest.mark.slow
 
 pytest.importorskip("pyiceberg")
-
-STEPS = ("_write_json", "follow_table", "sync", "_remove_empty")
-"""Of a commit: before each of them it is killed."""
-
-
-@pytest.fixture
-def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A catalog in SQLite, which pyiceberg's configuration names."""
-    import pyiceberg.catalog
-    from pyiceberg.utils.config import Config
-
-    for name, value in (
-        ("TYPE", "sql"),
-        ("URI", f"sqlite:///{tmp_path}/catalog.db"),
-        ("WAREHOUSE", f"file://{tmp_path}"),
-    ):
-        monkeypatch.setenv(f"PYICEBERG_CATALOG__DEFAULT__{name}", value)
-    monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())
-    loaded: list[Any] = []
-    load = pyiceberg.catalog.load_catalog
-
-    def kept(*arguments: Any) -> Any:
-        loaded.append(load(*arguments))
-        return loaded[-1]
-
-    monkeypatch.setattr(pyiceberg.catalog, "load_catalog", kept)
-    yield kept()
-    for each in loaded:
-        each.engine.dispose()
 
 
 def table_rows(catalog: Any) -> list[int]:
@@ -65,7 +36,9 @@ def builder() -> LogBuilder:
     return LogBuilder().add_all([{"queue_offset": number} for number in range(30)])
 
 
-def test_each_run_is_a_snapshot(catalog: Any, builder: LogBuilder, tmp_path: Path) -> None:
+def test_each_run_is_a_snapshot(
+    catalog: Any, builder: LogBuilder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """An append adds what is new and nothing else; a run without news makes none; snapshots have watermarks."""
     for snapshots, more in enumerate((0, 20, 20), 1):
         builder.add_all([{"queue_offset": len(builder.offsets) + number} for number in range(more)])
@@ -75,6 +48,7 @@ def test_each_run_is_a_snapshot(catalog: Any, builder: LogBuilder, tmp_path: Pat
             assert table_rows(catalog) == builder.offsets
             assert len(catalog.load_table("lake.messages").history()) == snapshots
     assert check(store, tmp_path / "out") == []
+    assert caplog.messages == []
     assert str(builder.end) in catalog.load_table("lake.messages").current_snapshot().summary["rmqtool"]
 
 

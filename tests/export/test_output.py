@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def store(builder: LogBuilder, tmp_path: Path) -> Path:
 
 def failing(plan: ExportPlan) -> list[SplitResult]:
     """An engine that is killed when half of the splits are written."""
-    run_here(ExportPlan(plan.tasks[: len(plan.tasks) // 2], plan.sources, plan.base))
+    run_here(replace(plan, tasks=plan.tasks[: len(plan.tasks) // 2]))
     raise KilledError
 
 

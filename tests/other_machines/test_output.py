@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -120,7 +121,7 @@ def test_files_of_a_run_that_fails_are_removed(s3: Place, tmp_path: Path) -> Non
     uri = s3.uri("failing/out")
 
     def failing(plan: ExportPlan) -> list[SplitResult]:
-        run_here(ExportPlan(plan.tasks[:2], plan.sources, plan.base))
+        run_here(replace(plan, tasks=plan.tasks[:2]))
         assert len(list(files_in(remote(uri)))) == 2
         raise RmqtoolError("no more")
 

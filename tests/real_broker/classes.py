@@ -3,6 +3,7 @@
 import hashlib
 import subprocess
 import zipfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,10 +19,11 @@ _POM = """\
 <project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>rmqtool</groupId><artifactId>harness</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies><dependency>
-    <groupId>org.apache.rocketmq</groupId><artifactId>{artifact}</artifactId><version>{version}</version>
-  </dependency></dependencies>
+  <dependencies>{dependencies}</dependencies>
 </project>
+"""
+_DEPENDENCY = """
+    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>
 """
 
 
@@ -43,9 +45,15 @@ def class_path(version: str, whole: bool = False) -> str:
 
 
 def _fetch(version: str, artifact: str, into: Path) -> None:
+    fetch_jars([f"org.apache.rocketmq:{artifact}:{version}"], into)
+
+
+def fetch_jars(artifacts: Sequence[str], into: Path, *options: str) -> None:
+    """Copy GROUP:NAME:VERSION, with all that they need, into a directory; HarnessUnavailable where they are not had."""
     pom = into.parent / "pom.xml"
-    pom.write_text(_POM.format(version=version, artifact=artifact), encoding="utf-8")
-    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={into}"]
+    dependencies = "".join(_DEPENDENCY.format(*artifact.split(":")) for artifact in artifacts)
+    pom.write_text(_POM.format(dependencies=dependencies), encoding="utf-8")
+    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={into}", *options]
     command = [tool("mvn"), "-B", "-q", *_NETWORK, "-f", str(pom), *goal]
     for _ in range(_TRIES - 1):
         with suppress(HarnessError):
@@ -54,7 +62,7 @@ def _fetch(version: str, artifact: str, into: Path) -> None:
     try:
         _run(command)
     except HarnessError as error:
-        raise HarnessUnavailable(f"the jars of {version} cannot be fetched: {error}") from error
+        raise HarnessUnavailable(f"{', '.join(artifacts)} cannot be fetched: {error}") from error
 
 
 def _compile(sources: list[Path], jars: str, into: Path) -> None:

@@ -70,6 +70,17 @@ def test_one_command_for_queues_index_and_log(store: Path) -> None:
     assert found.start_after == 1
 
 
+def test_each_command_has_the_options_that_it_knows(store: Path) -> None:
+    """How much memory may be taken is no option of all of them."""
+    memory = ("--memory", "268435456")
+    of = replace(diagnosis(store), options=(*OPTIONS, "--jobs", "2", *memory))
+    for name in ("verify", "repair", "rebuild-cq", "rebuild-index", "salvage"):
+        words = shlex.split(of.command(name, "--last"))
+        kept = () if name == "salvage" else memory
+        assert words == ["rmqtool", name, str(store), *OPTIONS, "--jobs", "2", *kept, "--last"]
+    assert shlex.split(of.clean_command()) == ["rmqtool", "clean", str(store), *OPTIONS, "--dry-run"]
+
+
 def test_the_proof_of_a_loss_is_not_rebuilt_over_before_it_is_restored(store: Path) -> None:
     """What must be restored comes before the repair, and names what is lost without it."""
     found = plan(store, "consumequeue.missing-unit", "commitlog.last-file-missing")

@@ -359,7 +359,7 @@ def without_files(unpacked: GoldenStore, root: Path, topics: str = "*") -> Path:
     return store
 
 
-@pytest.mark.parametrize(("topics", "why"), [("orders", "others in files, too"), ("*", "topics in JSON")])
+@pytest.mark.parametrize(("topics", "why"), [("orders", "others in files as well"), ("*", "topics in JSON")])
 def test_without_broker_conf_lost_files_are_a_doubt(
     topics: str, why: str, unpacked: GoldenStore, tmp_path: Path
 ) -> None:
