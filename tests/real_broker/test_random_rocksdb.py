@@ -15,7 +15,7 @@ CASES = [(version, mode) for version in VERSIONS for mode in modes_of(version)]
 SEED = 7
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(("version", "mode"), CASES)
 def test_a_random_store(harness: Callable[[str], Harness], tmp_path: Path, version: str, mode: str) -> None:
     """Of each mode that a release has; `make randoms` writes more of them."""
