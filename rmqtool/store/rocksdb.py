@@ -1,26 +1,29 @@
 """A RocksDB database of a broker, read without touching it.
 
 The library writes into the directory that it opens, also to read. So it only sees a directory of links elsewhere; it
-replays the log of the database into memory there, and what a running broker has not flushed is not seen.
+replays the log of the database into memory there, and what a running broker has not flushed is not seen. Of a database
+on another machine they are copies.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from rmqtool.base.errors import UnreadableError, UnsupportedError
 from rmqtool.base.files import list_directory, read_all
-from rmqtool.base.paths import DirectoryEntry, local_only
+from rmqtool.base.paths import DirectoryEntry, is_remote
 from rmqtool.formats.rocksdb_log import first_damage
 from rmqtool.store.killed_tables import tables_in_logs
+from rmqtool.store.rocksdb_copy import copy_database
 
 _NOT_LINKED = ("LOCK", "rocksdict-config.json")  # which are written, or held by the broker
 _OPTIONS = "OPTIONS-"  # of classes that only the broker has
@@ -94,9 +97,8 @@ class RocksDb:
     def __enter__(self) -> RocksDb:
         """Open it; raise UnreadableError when it cannot be opened.
 
-        Raises UnsupportedError without the library, and on another machine.
+        Raises UnsupportedError without the library, and for one on another machine that is too large to be copied.
         """
-        local_only(self.directory, "a RocksDB database")
         for attempt in range(_ATTEMPTS):
             names = self._names()
             try:
@@ -243,9 +245,11 @@ class RocksDb:
             from rocksdict import AccessType, Options, Rdict
         except ImportError as error:
             raise without_library(self.directory) from error
-        shadow = self._stack.enter_context(TemporaryDirectory(prefix="rmqtool-rocksdb-", ignore_cleanup_errors=True))
-        self._shadow = shadow
-        for name in names:
+        self._shadow = shadow = mkdtemp(prefix="rmqtool-rocksdb-")
+        self._stack.callback(shutil.rmtree, shadow, ignore_errors=True)
+        if is_remote(self.directory):
+            copy_database(self.directory, names, shadow)
+        for name in () if is_remote(self.directory) else names:
             os.symlink(os.path.abspath(self.directory / name), os.path.join(shadow, name))
         try:
             self._families = tuple(Rdict.list_cf(shadow, Options(raw_mode=True)))
