@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ from rmqtool.show.progress_line import answer_signals
 from rmqtool.show.times import show_times_in
 
 _NAME = "rmqtool"
-_REPORT = "please report it with the traceback; what has been said before it is not complete"
+_REPORT = "please report it with the traceback; the output before it is not complete"
 
 _READING = "Look (nothing is changed)"
 _WRITING = "Repair (all but salvage and convert write to the store: stop the broker first)"
@@ -46,7 +47,7 @@ _SECTIONS = {
         "repair": ("Carry out the plan that verify ends with.", "rmqtool.commands.repair:repair"),
         "rebuild-cq": ("Rebuild the consume queues from the commit log.", "rmqtool.commands.rebuild:rebuild_cq"),
         "rebuild-index": ("Rebuild the index files from the commit log.", "rmqtool.commands.rebuild:rebuild_index"),
-        "salvage": ("Make a new store of what is sound in damaged ones.", "rmqtool.commands.salvage:salvage"),
+        "salvage": ("Make a new store of what is sound, or of chosen messages.", "rmqtool.commands.salvage:salvage"),
         "convert": ("Make an ordinary store of one with DLedger.", "rmqtool.commands.convert:convert"),
         "undo": ("Take back the last repair of a store.", "rmqtool.commands.undo:undo"),
         "clean": ("Preview or delete expired files; forecast the disk.", "rmqtool.commands.clean:clean"),
@@ -64,6 +65,7 @@ _SECTIONS = {
     },
 }
 
+_TYPE_NAME = re.compile(r"is not a valid integer(?: range)?\.?$")
 _COMMANDS = [name for section in _SECTIONS.values() for name in section]
 _LIGHT = ("explain", "help", "version", "completion")  # they load no library that takes memory
 
@@ -132,7 +134,7 @@ def main() -> NoReturn:
         status = stop.code
     except Exception as fault:  # noqa: BLE001 - Python would exit with 1, which means findings, or no hit
         traceback.print_exc()
-        status = _report(style, sys.argv[1:], RmqtoolError(f"a fault of rmqtool itself: {fault!r}", hint=_REPORT))
+        status = _report(style, sys.argv[1:], RmqtoolError(f"a bug in rmqtool: {fault!r}", hint=_REPORT))
     finally:
         ignore_signals()
     sys.exit(status)
@@ -179,7 +181,7 @@ def _run(style: Style, arguments: list[str]) -> int:
         return stop.exit_code
     except click.ClickException as error:
         style.json = style.json or "--json" in arguments
-        return _report(style, arguments, UsageError(error.format_message(), hint=_help_hint(error)))
+        return _report(style, arguments, UsageError(_words_of(error), hint=_help_hint(error)))
     except RmqtoolError as error:
         return _report(style, arguments, error)
     except (MemoryError, ImportError, RuntimeError, OSError) as error:
@@ -199,6 +201,11 @@ def _report(style: Style, arguments: Sequence[str], error: RmqtoolError) -> int:
 
 def _reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
+
+
+def _words_of(error: click.ClickException) -> str:
+    """What click says, without the names of its types."""
+    return _TYPE_NAME.sub("is not a whole number", error.format_message())
 
 
 def _help_hint(error: click.ClickException) -> str | None:

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from itertools import chain, count, groupby, zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import pytest
@@ -25,6 +26,10 @@ from hypothesis import settings, strategies
 
 from tests.golden import stores
 from tests.unchanged import unchanged
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import Scheduling
 
 GoldenStore = Callable[[str], Path]
 
@@ -45,6 +50,10 @@ _BUDGET = 0.2
 _HEADROOM = 4
 """On a busy machine the same work takes more CPU time, and the first test that needs a module pays for its import."""
 _MAX_WORKERS = 8
+SERVERS = {"cluster", "hdfs", "s3", "spark"}
+"""Fixtures that are made once in each worker that needs them, and take longer than most modules."""
+WITH_SERVERS = ("tests/other_machines/", "tests/spark/test_pool.py", "tests/spark/test_source.py")
+"""How the modules begin whose tests use them: one worker does all of these."""
 _MEMORY = Path("/dev/shm")
 _ROOM = 2 << 30
 """Bytes that must be free in memory for tests to keep their stores there; they need a tenth."""
@@ -151,8 +160,23 @@ def _has_room(memory: Path) -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One worker more than cores where tests wait for brokers."""
-    return min((os.cpu_count() or 1) + (not config.getoption("--quick")), _MAX_WORKERS)
+    """Two workers more than cores where tests wait for brokers: each second one of these waits."""
+    return min((os.cpu_count() or 1) + 2 * (not config.getoption("--quick")), _MAX_WORKERS)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    """A worker does a module at a time, and those of WITH_SERVERS as if they were one."""
+    if config.getvalue("dist") != "loadscope":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Modules(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            module = super()._split_scope(nodeid)
+            return WITH_SERVERS[0] if module.startswith(WITH_SERVERS) else module
+
+    return Modules(config, log)
 
 
 @pytest.hookimpl(trylast=True)

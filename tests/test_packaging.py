@@ -192,6 +192,36 @@ def test_the_wheel_requires_what_its_modules_import(wheel: Path) -> None:
     assert [text for text in required if not (">=" in text and "<" in text)] == []
 
 
+def test_a_container_is_built_from_all_that_the_package_is_made_of() -> None:
+    """What a wheel needs of the checkout is not ignored."""
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    places = {
+        "pyproject.toml",
+        "MANIFEST.in",
+        *re.findall(r'^(?:readme|license-files) = \[?"([^"]+)"', project, re.MULTILINE),
+    }
+    places |= {
+        line.split("/")[0]
+        for line in re.findall(r'^"(?:share/[^"]+|rmqtool\.\w+)" = \[?"([^"*]+)', project, re.MULTILINE)
+    }
+    places |= {"rmqtool"}
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert places - {line.removeprefix("!") for line in ignored if line.startswith("!")} == set()
+    assert {"PACKAGE.md", "LICENSE", "docs", "formats"} <= places
+
+
+def test_all_supported_pythons_are_tested() -> None:
+    """The classifiers, the public CI and the container name the same releases."""
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    supported = re.findall(r"Python :: (3\.\d+)", project)
+    ci = (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8")
+    [matrix] = re.findall(r"python: \[(.*)\]", ci)
+    assert re.findall(r"3\.\d+", matrix) == supported
+    bases = re.findall(r"python:(3\.\d+)-slim", (ROOT / "examples/Containerfile").read_text(encoding="utf-8"))
+    assert bases == [bases[0]] * 2
+    assert bases[0] in supported
+
+
 def test_links_lead_somewhere(wheel: Path, sdist: dict[str, tarfile.TarInfo]) -> None:
     """Those of the README into the sdist; what an index shows of the wheel has none that need files beside it."""
     links = set(re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / "README.md").read_text(encoding="utf-8")))

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 _CHUNK = 1 << 20
 _PAGE = 1 << 12  # extents begin and end with pages
+_ZEROS = bytes(_CHUNK)
 
 
 class Entry(NamedTuple):
@@ -33,8 +34,7 @@ def tree(root: Path) -> dict[str, bytes]:
 
 def snapshot(root: Path) -> dict[str, Entry]:
     """Every entry at and below `root`, itself included, by relative path; symlinks are not followed."""
-    paths = [root, *root.rglob("*")]
-    return {str(path.relative_to(root)): _entry_of(path) for path in sorted(paths)}
+    return dict(_entries(str(root), "."))
 
 
 @contextmanager
@@ -48,8 +48,16 @@ def unchanged(root: Path) -> Iterator[Path]:
     assert not changed, changed
 
 
-def _entry_of(path: Path) -> Entry:
-    status = path.lstat()
+def _entries(path: str, name: str) -> Iterator[tuple[str, Entry]]:
+    """An entry and those below it; as text, for a run of all tests looks at millions of them."""
+    status = os.lstat(path)
+    yield name, _entry_of(path, status)
+    if stat.S_ISDIR(status.st_mode):
+        for below in sorted(os.listdir(path)):
+            yield from _entries(f"{path}/{below}", below if name == "." else f"{name}/{below}")
+
+
+def _entry_of(path: str, status: os.stat_result) -> Entry:
     content = b""
     if stat.S_ISREG(status.st_mode):
         content = _digest(path)
@@ -66,19 +74,30 @@ def _entry_of(path: Path) -> Entry:
     )
 
 
-def _digest(path: Path) -> bytes:
+def _digest(path: str) -> bytes:
     """A digest of the pages that are not all zeros, and of where they stand; reading may make a page of a hole."""
     digest = hashlib.blake2b()
-    with path.open("rb") as file:
-        for start, stop in data_extents(file.fileno(), os.fstat(file.fileno()).st_size):
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        for start, stop in data_extents(descriptor, os.fstat(descriptor).st_size):
             for position in range(start, stop, _CHUNK):
-                data = os.pread(file.fileno(), min(_CHUNK, stop - position), position)
-                for at in range(0, len(data), _PAGE):
-                    page = data[at : at + _PAGE]
-                    if page.strip(b"\0"):
-                        digest.update(b"%d:" % (position + at))
-                        digest.update(page)
+                data = os.pread(descriptor, min(_CHUNK, stop - position), position)
+                for at in _pages(data):
+                    digest.update(b"%d:" % (position + at))
+                    digest.update(data[at : at + _PAGE])
+    finally:
+        os.close(descriptor)
     return digest.digest()
+
+
+def _pages(data: bytes) -> Iterator[int]:
+    """Where the pages of `data` begin that are not all zeros."""
+    if data == _ZEROS[: len(data)]:
+        return
+    for at in range(0, len(data), _PAGE):
+        page = data[at : at + _PAGE]
+        if page != _ZEROS[: len(page)]:
+            yield at
 
 
 def data_extents(descriptor: int, size: int) -> Iterator[tuple[int, int]]:

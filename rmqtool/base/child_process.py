@@ -9,12 +9,14 @@ import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, Any
 
 _PIECE = 64 << 10  # bytes that are written or read at once
 _MAX_SAID = 4 << 10  # bytes of standard error that are kept, the last ones
 _MAX_LINE = 500  # characters of the line that is shown
 _PAUSE = 0.02  # seconds between two looks whether a process has ended that has closed its output
+_WAIT_SECONDS = 0.5  # of waiting at once: Python hears a signal that comes just before only when it has waited
 _END_SECONDS = 1.0  # that a process may take to end once its input has ended
 
 
@@ -65,8 +67,9 @@ class ChildProcess:
 
     def exchange(self, until: float) -> bool:
         """Write and read what is possible; wait for it until this time of `time.monotonic`, and return False then."""
-        left = until - time.monotonic()
-        ready = self._selector.select(left) if left > 0 else []
+        ready: list[Any] = []
+        while not ready and (left := until - time.monotonic()) > 0:
+            ready = self._selector.select(min(left, _WAIT_SECONDS))
         for key, _ in ready:
             key.data()
         return bool(ready)
@@ -145,6 +148,18 @@ class ChildProcess:
         if not data:
             self._selector.unregister(self._error)
             self._error.close()
+
+
+def kill_children(process: int) -> None:
+    """End what another process, which does not end by itself, has started as ChildProcess; it stands still then.
+
+    Only Linux tells what a process has started.
+    """
+    with suppress(OSError):
+        os.kill(process, signal.SIGSTOP)  # lest it start another
+        for child in Path(f"/proc/{process}/task/{process}/children").read_text().split():
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(int(child), signal.SIGKILL)
 
 
 def _unblocked(stream: Any) -> IO[bytes]:

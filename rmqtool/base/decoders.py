@@ -82,7 +82,7 @@ def _loaded(name: str) -> Callable[[bytes, Mapping[str, Any]], Any]:
     except Exception as error:
         raise UsageError(f"the decoder {name} cannot be loaded: {_shown(error)}") from error
     if not callable(function):
-        raise UsageError(f"the decoder {name} cannot be loaded: it is no function")
+        raise UsageError(f"the decoder {name} cannot be loaded: it is not a function")
     return function  # type: ignore[no-any-return]
 
 
@@ -109,7 +109,7 @@ class _Function(Decoding):
         try:
             check_size(len(text.encode()))
         except UnicodeEncodeError as error:
-            raise UndecodedError("the decoder returned half of a surrogate pair, which is no text") from error
+            raise UndecodedError("the decoder returned half of a surrogate pair, which is not text") from error
         return text
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic
 
+from rmqtool.base.child_process import kill_children
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.limits import cannot_start, processes_at_once
 from rmqtool.base.memory import share_held
@@ -193,12 +194,14 @@ class WorkerPool(Generic[R]):
         self._part_numbers_end.close()
 
     def _unwind(self) -> None:
-        """Have all processes leave their blocks where they are, as far as they do it in time."""
+        """Have all processes leave their blocks where they are; what those have started that take too long is ended."""
         until = time.monotonic() + self._patience
         for worker in self.workers:
             worker.process.terminate()
         for worker in self.workers:
             worker.process.join(max(0, until - time.monotonic()))
+            if worker.process.is_alive() and worker.process.pid is not None:
+                kill_children(worker.process.pid)
 
     def _own_steps(self) -> Iterator[WorkerStep[R]]:
         return iter(()) if self._job is None else do_parts(self._job, self._part_numbers)

@@ -99,5 +99,5 @@ def has_entry(path: Path) -> bool:
 def local_only(path: Path, what: str) -> None:
     """Raise UnsupportedError for a path on another machine, where `what` is not read."""
     if is_remote(path):
-        hint = "copy the store to this machine to have that read, too"
+        hint = "copy the store to this machine to read that as well"
         raise UnsupportedError(f"{what}, which is read on this machine only", file=path, hint=hint)

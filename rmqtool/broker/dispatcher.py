@@ -29,12 +29,10 @@ from numpy.typing import NDArray
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueUnits
 from rmqtool.broker.index_keys import (
-    KEY,
     TAGS,
-    UNIQUE_KEY,
     IndexKeys,
     Texts,
-    interleave,
+    interleaving,
     key_hashes,
     split_keys,
     texts_at,
@@ -50,6 +48,7 @@ from rmqtool.scan.block import Positions
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.hashing import Hashes, hash_texts, signed
 from rmqtool.scan.properties import read_properties
+from rmqtool.scan.windows import hold
 
 _TAG_KEY_PREFIX = "T#"  # topic#T#TAGS: IndexService#buildKey with MessageConst.INDEX_TAG_TYPE
 _SEPARATOR = bytes([NAME_VALUE_SEPARATOR])
@@ -103,7 +102,7 @@ class Dispatcher:
             self._prefixes = np.append(self._prefixes, np.zeros((2, missing), dtype=np.uint32), axis=1)
             self._has_prefixes = np.append(self._has_prefixes, np.zeros(missing, dtype=np.bool_))
         new = topics[~self._has_prefixes.take(topics)]
-        for number in np.unique(new).tolist():  # only those of records: a light queue is a topic, too
+        for number in {*new.tolist()}:  # only those of records: a light queue is a topic, too
             prefixes = [string_hash(f"{self.topics[number]}#{kind}") % (1 << 32) for kind in ("", _TAG_KEY_PREFIX)]
             self._prefixes[:, number], self._has_prefixes[number] = prefixes, True
         prefixes_of_rows: NDArray[np.uint32] = self._prefixes[int(of_tags)].take(topics)
@@ -184,21 +183,15 @@ class Dispatched:
         ]
         if self._rules.indexes_tags:
             texts.append(texts_at(*self._value_spans(names.TAGS), indexed))
-        order = interleave(texts)
-        rows = np.concatenate([text.rows for text in texts])[order]
-        kinds = np.concatenate(
-            [
-                np.full(len(text.rows), kind, np.uint8)
-                for kind, text in zip((UNIQUE_KEY, KEY, TAGS), texts, strict=False)
-            ]
-        )
+        in_order = interleaving(texts)
+        rows = in_order([text.rows for text in texts])
         hashes = [self._key_hashes(text) for text in texts[:TAGS]]
         hashes.extend(self._hashes_of_tags(text) for text in texts[TAGS:])
         return IndexKeys(
-            np.concatenate(hashes)[order],
-            self._frames.physical_offsets[rows].astype(np.int64, copy=False),
-            self._frames.headers.field("store_timestamp")[rows],
-            kinds[order],
+            in_order(hashes),
+            self._frames.physical_offsets.take(rows).astype(np.int64, copy=False),
+            self._frames.headers.field("store_timestamp").take(rows),
+            in_order([np.full(len(text.rows), kind, np.uint8) for kind, text in enumerate(texts)]),
             rows.astype(np.int32),
         )
 
@@ -209,11 +202,11 @@ class Dispatched:
         return np.flatnonzero(self._malformed)
 
     def _key_hashes(self, texts: Texts) -> NDArray[np.int32]:
-        prefixes = self._dispatcher.key_prefixes(self._topics[texts.rows], of_tags=False)
+        prefixes = self._dispatcher.key_prefixes(self._topics.take(texts.rows), of_tags=False)
         return key_hashes(prefixes, hash_texts(self._properties.data, texts.starts, texts.sizes))
 
     def _hashes_of_tags(self, texts: Texts) -> NDArray[np.int32]:
-        prefixes = self._dispatcher.key_prefixes(self._topics[texts.rows], of_tags=True)
+        prefixes = self._dispatcher.key_prefixes(self._topics.take(texts.rows), of_tags=True)
         values, lengths = self._tags
         return key_hashes(prefixes, Hashes(values[texts.rows], lengths[texts.rows]))
 
@@ -224,11 +217,11 @@ class Dispatched:
 
     def _rows_with_separator(self, name: str) -> Positions:
         """Records whose value of a property holds 0x01."""
-        if not self._any_value_holds_separator:
-            return np.empty(0, dtype=np.intp)
         starts, sizes = self._properties.value_positions(name.encode())
-        rows = np.flatnonzero(sizes)
         data = self._properties.data
+        if not hold(NAME_VALUE_SEPARATOR, data, starts, sizes):
+            return np.empty(0, dtype=np.intp)
+        rows = np.flatnonzero(sizes)
         held = [NAME_VALUE_SEPARATOR in data[start : start + size]
                 for start, size in zip(starts[rows].tolist(), sizes[rows].tolist(), strict=True)]  # fmt: skip
         rows_held: Positions = rows[np.array(held, dtype=np.bool_)]
@@ -242,12 +235,6 @@ class Dispatched:
             for row in self._rows_with_separator(name).tolist():
                 sizes[row] = _size_of_second(self._properties.data[starts[row] : starts[row] + sizes[row]].tobytes())
         return starts, sizes
-
-    @cached_property
-    def _any_value_holds_separator(self) -> bool:
-        data = self._properties.data
-        separators = int(np.count_nonzero(data == NAME_VALUE_SEPARATOR))
-        return separators > int(np.count_nonzero(data == NAME_VALUE_SEPARATOR + 1))
 
     @cached_property
     def _tags(self) -> Hashes:

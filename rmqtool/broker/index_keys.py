@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from rmqtool.scan.block import Positions
+from rmqtool.scan.block import Positions, gather_slices
 from rmqtool.scan.hashing import POWERS, Hashes, signed
+from rmqtool.scan.windows import hold
 
 UNIQUE_KEY, KEY, TAGS = 0, 1, 2
 """Kinds of keys: the unique key, one key of KEYS, or the tags (since 5.4.0)."""
@@ -48,44 +51,48 @@ class Texts(NamedTuple):
 def texts_at(starts: Positions, sizes: Positions, rows: NDArray[np.bool_]) -> Texts:
     """One text for each record that has one and is among `rows`."""
     kept = np.flatnonzero(rows & (sizes > 0))
-    return Texts(kept, starts[kept], sizes[kept])
+    return Texts(kept, starts.take(kept), sizes.take(kept))
 
 
 def split_keys(data: NDArray[np.uint8], texts: Texts) -> Texts:
-    """The non-empty pieces between single spaces."""
-    spaces = np.flatnonzero(data == _KEY_SEPARATOR)
-    if not len(spaces):
+    """The non-empty pieces between single spaces, of texts in ascending order."""
+    if not hold(_KEY_SEPARATOR, data, texts.starts, texts.sizes):
         return texts
-    ends = texts.starts + texts.sizes
-    low, high = np.searchsorted(spaces, texts.starts), np.searchsorted(spaces, ends)
+    _, offsets, stored = gather_slices(pa.py_buffer(data), texts.starts, texts.starts + texts.sizes).buffers()
+    bounds = np.frombuffer(offsets, np.int32)[: len(texts.rows) + 1].astype(np.intp)
+    spaces = np.flatnonzero(np.frombuffer(stored, np.uint8)[: bounds[-1]] == _KEY_SEPARATOR)
+    low, high = np.searchsorted(spaces, bounds[:-1]), np.searchsorted(spaces, bounds[1:])
     counts = high - low + 1
-    if (counts == 1).all():
-        return texts
     firsts = np.cumsum(counts) - counts
     piece_numbers = np.arange(int(counts.sum())) - np.repeat(firsts, counts)  # of a piece within its text
     inner = np.repeat(low, counts) + piece_numbers
-    padded = np.append(spaces, len(data))
-    piece_starts = np.where(piece_numbers == 0, np.repeat(texts.starts, counts), padded[np.maximum(inner - 1, 0)] + 1)
+    padded = np.append(spaces, bounds[-1])
+    piece_starts = np.where(piece_numbers == 0, np.repeat(bounds[:-1], counts), padded[np.maximum(inner - 1, 0)] + 1)
     last = piece_numbers == np.repeat(counts, counts) - 1
-    piece_ends = np.where(last, np.repeat(ends, counts), padded[np.minimum(inner, len(spaces))])
+    piece_ends = np.where(last, np.repeat(bounds[1:], counts), padded[np.minimum(inner, len(spaces))])
     sizes = piece_ends - piece_starts
+    piece_starts += np.repeat(texts.starts - bounds[:-1], counts)
     kept = sizes > 0
     return Texts(np.repeat(texts.rows, counts)[kept], piece_starts[kept], sizes[kept])
 
 
 def key_hashes(prefixes: NDArray[np.uint32], texts: Hashes) -> NDArray[np.int32]:
     """Hash of each text behind a prefix whose own hash is ``prefixes[i]`` (`IndexFile#indexKeyHashMethod`)."""
-    hashes = np.abs(signed(prefixes * POWERS[texts.lengths] + texts.values))
+    hashes = np.abs(signed(prefixes * POWERS.take(texts.lengths) + texts.values))
     hashes[hashes < 0] = 0  # Math.abs(Integer.MIN_VALUE) is negative
     return hashes
 
 
-def interleave(texts: list[Texts]) -> NDArray[np.intp]:
-    """The order of all texts by record, and within a record by the list that they are in."""
+def interleaving(texts: list[Texts]) -> Callable[[Sequence[NDArray[Any]]], NDArray[Any]]:
+    """What puts columns of the texts, one for each list of them, into the order of the puts.
+
+    That is the order of the records, and within a record that of the lists.
+    """
     rows = [one.rows for one in texts if len(one.rows)]
     is_aligned = all(len(other) == len(rows[0]) and (other == rows[0]).all() for other in rows[1:])
     if rows and is_aligned and (rows[0][1:] > rows[0][:-1]).all():
-        return np.arange(len(rows) * len(rows[0])).reshape(len(rows), -1).T.ravel()
+        return lambda columns: np.stack([column for column in columns if len(column)], axis=1).ravel()
     all_rows = np.concatenate([one.rows for one in texts])
     kind = np.uint16 if len(all_rows) == 0 or int(all_rows.max()) >> 16 == 0 else np.uint32
-    return np.argsort(all_rows.astype(kind), kind="stable")
+    order = np.argsort(all_rows.astype(kind), kind="stable")
+    return lambda columns: np.concatenate(columns).take(order)

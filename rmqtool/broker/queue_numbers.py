@@ -12,7 +12,7 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.java import decode_text
 from rmqtool.scan.block import Positions
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.hashing import WORD, padded_words
+from rmqtool.scan.windows import WORD, mask_words, words_of
 
 _WIDTHS = (32, 64, 128)  # bytes
 _MULTIPLIERS = np.array(
@@ -81,7 +81,7 @@ class TopicNumbers:
 
     def _padded(self, frames: RecordRun) -> NDArray[np.uint64]:
         """The zero-padded topics, as far as they fit; shape (records, words)."""
-        return padded_words(frames.block.gather(f"V{self._width}", frames.topic_positions), frames.topic_sizes)
+        return mask_words(words_of(frames.block.bytes, frames.topic_positions, self._width), frames.topic_sizes)
 
     def _slots_of(self, words: NDArray[np.uint64]) -> Positions:
         codes: NDArray[np.uint64] = words[:, 0] * _MULTIPLIERS[0]
@@ -115,7 +115,7 @@ class QueueNumbers:
     def __init__(self) -> None:
         self.queues: list[QueueName] = []
         self._numbers: dict[tuple[int, int], int] = {}
-        self._usual = np.empty((0, _USUAL_QUEUE_IDS), dtype=np.int32)  # by topic and queue id; -1 for a queue not seen
+        self._usual = np.empty((0, 1), dtype=np.int32)  # by topic and queue id; -1 for a queue not seen
 
     def number(self, topic: int, queue_id: int, name: str) -> int:
         """The number of one queue; a new queue gets the next one. `name` is that of its topic."""
@@ -127,14 +127,12 @@ class QueueNumbers:
 
     def of(self, topics: NDArray[np.int32], queue_ids: NDArray[np.int32], names: Sequence[str]) -> NDArray[np.int32]:
         """The number in `queues` of each record's queue; topic ``topics[i]`` is called ``names[topics[i]]``."""
-        needed = int(topics.max(initial=-1)) + 1  # light queues are topics, too, and stand in no record of their own
-        if needed > len(self._usual):
-            more = np.full((2 * needed - len(self._usual), _USUAL_QUEUE_IDS), -1, dtype=np.int32)
-            self._usual = np.append(self._usual, more, axis=0)
         ids = queue_ids.view(np.uint32)
-        unusual = ids >= _USUAL_QUEUE_IDS
+        self._make_room(int(topics.max(initial=-1)) + 1, int(ids.max(initial=0)) + 1)
+        width = self._usual.shape[1]
+        unusual = ids >= width
         any_unusual = bool(unusual.any())
-        cells = topics.astype(np.intp) * _USUAL_QUEUE_IDS
+        cells = topics.astype(np.intp) * width
         cells += np.where(unusual, 0, ids) if any_unusual else ids
         numbers: NDArray[np.int32] = self._usual.take(cells)
         new = numbers < 0
@@ -143,6 +141,18 @@ class QueueNumbers:
         if new.any():
             self._assign(np.flatnonzero(new), topics, queue_ids, names, numbers)
         return numbers
+
+    def _make_room(self, topics: int, queue_ids: int) -> None:
+        """Make room for so many topics of records, of which light queues are none, and for so many usual queue ids."""
+        height, width = self._usual.shape
+        if topics > height:
+            height = 2 * topics - height
+        if width < min(queue_ids, _USUAL_QUEUE_IDS):
+            width = min(1 << (queue_ids - 1).bit_length(), _USUAL_QUEUE_IDS)
+        if (height, width) != self._usual.shape:
+            larger = np.full((height, width), -1, dtype=np.int32)
+            larger[: len(self._usual), : self._usual.shape[1]] = self._usual
+            self._usual = larger
 
     def _assign(self, rows: Positions, topics: NDArray[np.int32], queue_ids: NDArray[np.int32], names: Sequence[str],
                  numbers: NDArray[np.int32]) -> None:  # fmt: skip
@@ -156,6 +166,6 @@ class QueueNumbers:
         distinct_numbers = []
         for topic, queue_id in zip((distinct >> _ID_BITS).tolist(), ids, strict=True):
             distinct_numbers.append(self.number(topic, queue_id, names[topic]))
-            if 0 <= queue_id < _USUAL_QUEUE_IDS:
+            if 0 <= queue_id < self._usual.shape[1]:
                 self._usual[topic, queue_id] = distinct_numbers[-1]
         numbers[rows] = np.array(distinct_numbers, dtype=np.int32)[np.asarray(dictionary_encoded.indices)]

@@ -12,19 +12,17 @@ is not read again, but for what is derived from it after a crash.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.base.open_files import OpenFiles
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.load import Loaded, load, loaded_index_files
 from rmqtool.broker.log_walk import LogEnd, LogWalks, end_of, readable_behind
 from rmqtool.broker.prediction import Mode, QueueChange, ScanFrom, StartPrediction
 from rmqtool.broker.queue_dispatch import Dispatching, QueueKey, Queues, QueueSizes
-from rmqtool.broker.queue_recovery import RecoveredQueue, recover_queue
+from rmqtool.broker.queue_recovery import RecoveredQueue, recover_all
 from rmqtool.broker.queue_simulation import SimulatedQueue, max_physical
 from rmqtool.broker.rocksdb_recovery import RocksDbRecovery
 from rmqtool.broker.start_file import Checkpoint, abnormal_start, normal_start
@@ -39,7 +37,6 @@ from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.queue_range import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONSUME_QUEUE
-from rmqtool.store.unit_files import UnitFiles
 
 NO_CHECKPOINT: Checkpoint = dict.fromkeys(CHECKPOINT_DTYPE.names or (), 0)
 """What a broker reads where the file checkpoint is missing."""
@@ -123,14 +120,8 @@ class Recovery:
     @cached_property
     def recovered_queues(self) -> list[tuple[Queue, RecoveredQueue]]:
         """Pairs of each queue on disk, and after its own recovery."""
-        pairs: list[tuple[Queue, RecoveredQueue]] = []
-        with closing(OpenFiles(self._reading)) as open_files:
-            for queue, loaded in self.loaded.queues:
-                recovered = self._known.get(loaded)
-                if recovered is None:
-                    recovered = self._known[loaded] = recover_queue(loaded, UnitFiles(loaded, open_files))
-                pairs.append((queue, recovered))
-        return pairs
+        recover_all((loaded for _, loaded in self.loaded.queues), self._known, self._reading)
+        return [(queue, self._known[loaded]) for queue, loaded in self.loaded.queues]
 
     @cached_property
     def max_physical(self) -> int:
@@ -185,7 +176,7 @@ class Recovery:
             yield f"broker.conf sets {name}, which is not followed here"
         files = self.loaded.files
         if len(files) == 1 and self.rules.log_file_size is None and files[0].size != DEFAULT_LOG_FILE_SIZE:
-            yield f"the one commit log file is taken to have the configured size: {files[0].size} bytes"
+            yield f"the only commit log file is assumed to have the configured size: {files[0].size} bytes"
         if self.snapshot.leaves_queues_out:
             yield "the consume queues are in RocksDB, which is not read: where the scan begins may differ"
 

@@ -114,7 +114,7 @@ def _why_lost(recovery: Recovery) -> str:
         return f"the start looks for them in few log files, and with {EXTRA_FILES}=1000000{whole} in all"
     if is_limited:
         read = rules.recovered_files
-        return f"the start looks at the last {read} of {counted(files, 'commit log file')}, and {WHOLE_LOG} at all"
+        return f"the start reads the last {read} of {counted(files, 'commit log file')}, and with {WHOLE_LOG} all"
     return "after a clean stop a start does not look for them"
 
 

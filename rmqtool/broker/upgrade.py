@@ -113,10 +113,10 @@ def changes(snapshot: Snapshot, version: Version) -> Iterator[ReleaseChange]:
         (MULTI_DISPATCH_SPARES_SYSTEM_TOPICS, snapshot.has_light_queues,
          "light queues get no entries of retry and schedule topics any more"),
         (INDEX_OF_TAGS, bool(snapshot.index_files),
-         "tags are keys of the index, too: its files fill sooner, and a query by tag finds only what is stored then"),
+         "tags are also keys of the index: its files fill sooner, and a query by tag finds only what is stored then"),
         (RECOVERED_FILES_LIMITED, files > read,
-         f"after a crash only the last {read} of the {files} commit log files are looked at: what was not in the "
-         f"queues before is never put there. commitLogRecoverMaxNum={files} looks at all"),
+         f"after a crash only the last {read} of the {files} commit log files are read: what was not in the "
+         f"queues before is never put there. commitLogRecoverMaxNum={files} reads all"),
         (MULTI_DISPATCH_SPARES_DEAD_LETTERS, snapshot.has_light_queues,
          "light queues get no entries of dead letter topics any more"),
     )  # fmt: skip

@@ -218,7 +218,7 @@ def _overdue(plan: CleanPlan) -> Iterator[Finding]:
         "clean.overdue",
         severity="info" if holder is None else "warning",
         file=plan.snapshot.store.relative(files[0].file.path),
-        message=f"expired {rfc3339(decisions[0].expires)}, deleteWhen has passed since, yet it is there: {why}",
+        message=f"expired {rfc3339(decisions[0].expires)}, an hour of deleteWhen has passed, yet it is there: {why}",
         effect="none" if holder is None else "look for 'destroy mapped file[REF' in its store.log",
     )
 

@@ -53,7 +53,7 @@ _ABOUT = {
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, metavar="FILE",
               help="The file, a .tar.gz; one that exists is replaced.")  # fmt: skip
 @click.option("--max-damaged", callback=size_of_at_least(0), default="16MiB", show_default=True, metavar="SIZE",
-              help="At most so many damaged bytes of the log.")  # fmt: skip
+              help="At most this many damaged bytes of the log.")  # fmt: skip
 @report_options
 @click.pass_obj
 def bundle(style: Style, /, max_damaged: int, **given: Any) -> Exit:

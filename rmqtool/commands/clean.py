@@ -77,7 +77,7 @@ _EPILOG = examples_and_statuses(
 @click.option(
     "--allow-unread",
     is_flag=True,
-    help="Delete messages, too, that a group has not read or that wait for their delivery; else the store's "
+    help="Also delete messages that a group has not read or that wait for their delivery; else the store's "
     "name is asked for.",
 )
 @store_options

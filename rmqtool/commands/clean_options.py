@@ -97,7 +97,7 @@ def cleaner_options(command: F) -> F:
                      help="Whether files may go regardless of age. Default: they may."),
         now_option,
         click.option("--disk-used-percent", type=click.FloatRange(0, 100), callback=_float, metavar="PERCENT",
-                     help="As if every disk were so full, as that version computes it. Default: measured."),
+                     help="As if every disk were this full, as that version computes it. Default: measured."),
     ]  # fmt: skip
     wrapped: Any = collected
     for option in reversed(options):

@@ -16,8 +16,8 @@ from rmqtool.base.shell import join, quote
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.new_stores import cut_moved, derive, owner_of
 from rmqtool.commands.options import global_options, jobs_option, store_options
-from rmqtool.commands.verifying import repeated_options
 from rmqtool.commands.writing import dry_run_option
+from rmqtool.library.repeated_options import repeated_options
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, note, write_document
@@ -83,7 +83,7 @@ class _Beside:
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, metavar="NEW",
               help="The new store: a directory that is empty, or does not exist yet.")  # fmt: skip
 @click.option("--uncommitted", is_flag=True,
-              help="Take entries behind the committed index, too: of the last node that is left.")  # fmt: skip
+              help="Also take entries behind the committed index: of the last node that is left.")  # fmt: skip
 @dry_run_option
 @jobs_option()
 @store_options
@@ -199,7 +199,7 @@ def _show(style: Style, request: _Request, plan: ConversionPlan, beside: _Beside
     show_conversion(plan, beside.carried, beside.left, rebuild, style, older_queues=beside.older_queues)
     if not style.quiet:
         if "uncommitted" in plan.totals:
-            note("--uncommitted takes the entries behind the committed index, too, of the last node that is left")
+            note("--uncommitted also takes the entries behind the committed index, of the last node that is left")
         following = join(["rmqtool", "verify", str(request.output)])
         if rebuild:
             note(f"done; next: {following}")

@@ -92,7 +92,7 @@ class _Request:
     default=20,
     show_default=True,
     metavar="N",
-    help="List at most so many of each kind; all are counted.",
+    help="List at most this many of each kind; all are counted.",
 )
 @click.option(
     "--by-message",

@@ -78,7 +78,7 @@ def _list(style: Style, entries: Sequence[Entry]) -> None:
     columns: Columns = [("Code", "left"), ("Fault", "left"), ("Severity", "left"), ("Title", "left")]
     show_table(style.console(), table("", columns, rows))
     if not style.quiet:
-        note("rmqtool explain CODE tells more")
+        note("more about one of them: rmqtool explain CODE")
 
 
 def _page(entry: Entry) -> Iterator[str]:

@@ -34,7 +34,8 @@ _EPILOG = examples_and_statuses(
         "rmqtool export /data/rocketmq/store --check /lake/all",
         "rmqtool export /data/rocketmq/store --output /lake/day --from -1d -j 2",
         "rmqtool export /data/rocketmq/store --output /lake/small --memory 512MiB",
-        "rmqtool export /data/rocketmq/store -o /lake/csv --format csv --from yesterday",
+        "rmqtool export /data/rocketmq/store -o /lake/csv --format csv \\\n"
+        "    --body-format text --from yesterday --to today",
         "rmqtool export '/brokers/*/store' --output /lake/b --master yarn",
         "rmqtool export s3://backups/store --output s3://lake/all --table delta",
     ),
@@ -43,7 +44,7 @@ _EPILOG = examples_and_statuses(
         Exit.FINDINGS: "nothing passes the filters, or --check found a difference",
         Exit.USAGE: "options that do not fit, or an output that is not empty",
         Exit.LOSSY: "done, but bytes are not messages, or a body is wrong or not decoded",
-        Exit.FAILED: "no Java, no Spark, a full disk, something that cannot be read",
+        Exit.FAILED: "no Java or Spark, a full disk, or something that cannot be read",
         Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
@@ -241,6 +242,8 @@ def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, A
         write_document(style, "export", style.store, summary(exported.manifest), status=status)
     else:
         show_export(exported, path, style)
+        if exported.manifest["rows"] and _has_encoded_bodies(exported.manifest, given=options["body_format"]):
+            note("bodies are base64; --body-format text writes those that are text as they are")
     note_failures(style, exported.totals.decode_failures)
     for named in () if style.quiet else stores:
         snapshot, filters = Snapshot(named.store), settings.query.filters
@@ -250,6 +253,11 @@ def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, A
     if is_empty and not style.quiet:
         note(f"{path} holds an export of no message now: --mode overwrite replaces it")
     return status
+
+
+def _has_encoded_bodies(manifest: dict[str, Any], *, given: str | None) -> bool:
+    """Whether CSV or NDJSON has bodies in base64 that nobody asked for."""
+    return given is None and manifest["body_format"] is not None and "body" in [c["name"] for c in manifest["columns"]]
 
 
 def _selection(

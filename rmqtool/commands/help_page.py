@@ -140,6 +140,8 @@ def _show_help(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 def _group_of(option: click.Parameter) -> str:
     longest = max(option.opts, key=len)
+    if longest == "--to" and isinstance(option.type, click.Choice):
+        return "Options"  # where a rebuild puts the queues, and no time
     return _GROUP_OF.get(longest.removeprefix("--"), "Options")
 
 

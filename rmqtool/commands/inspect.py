@@ -71,9 +71,9 @@ _OF_STORES = ("openmetrics", "nagios")  # formats for a whole store
     "as_hex",
     is_flag=True,
     envvar="RMQTOOL_INSPECT_HEX",
-    help="The bytes of each unit too, with its fields named.",
+    help="Also show the bytes of each unit, with its fields named.",
 )
-@click.option("--columns", metavar="NAMES", help="Only these fields, with commas between.")
+@click.option("--columns", metavar="NAMES", help="Only these fields, separated by commas.")
 @click.option(
     "--format",
     "output_format",
@@ -81,8 +81,8 @@ _OF_STORES = ("openmetrics", "nagios")  # formats for a whole store
     type=click.Choice(["text", "table", "json", "csv", *_OF_STORES]),
     help="text for people (default), a table, JSON lines, or CSV; figures of a store: openmetrics, nagios.",
 )
-@click.option("--count", is_flag=True, help="Only how many there are of each kind.")
-@click.option("--slots", is_flag=True, help="Of an index file the hash slots and the lengths of their chains.")
+@click.option("--count", is_flag=True, help="Only the number of each kind.")
+@click.option("--slots", is_flag=True, help="Hash slots of an index file, and the lengths of their chains.")
 @click.option(
     "--body",
     type=click.Choice(["decompressed", "stored", "none"]),
@@ -179,7 +179,8 @@ def _show_store(style: Style, overview: Overview, *, scan: bool, jobs: int) -> E
     if scan:
         statistics, unread = _scan_log(style, overview.snapshot, jobs)
         overview = overview.with_scan(statistics.signs, unread)
-    lossy = overview.unread or (statistics and statistics.is_lossy)
+    is_wrong = any(finding.severity == "error" and finding.code != "store.in-use" for finding in overview.findings)
+    lossy = overview.unread or is_wrong or (statistics and statistics.is_lossy)
     status = Exit.LOSSY if lossy else Exit.OK
     if style.json:
         from rmqtool.show.overview_json import overview_json

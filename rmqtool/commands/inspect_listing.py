@@ -46,6 +46,11 @@ class ListingOutput:
     _begun: bool = False
     _group: tuple[Any, ...] = ()
 
+    @property
+    def left_out(self) -> list[str]:
+        """Columns for which the terminal has no room."""
+        return self._table.left_out if self._table else []
+
     def show(self, listed: Listed) -> None:
         """Show some rows."""
         self.empty = False
@@ -113,7 +118,8 @@ class ListingOutput:
             self._as_text(rows)
             return
         if self._table is None:
-            self._table = TableWriter(self.columns or self._table_columns(rows), terminal_width())
+            names = self.columns or self._table_columns(rows)
+            self._table = TableWriter(names, terminal_width(), keep_all=bool(self.columns))
         write_bytes(self._table.lines(rows))
 
     def _table_columns(self, rows: Rows) -> list[str]:
@@ -146,7 +152,7 @@ class ListingOutput:
         if row["kind"] == "text":
             text = text_line(row["text"])
         elif (listing.has_messages and not self.columns) or row["kind"] in ("blank", "damage"):
-            text = object_text(row, self.body_format, color=color)
+            text = object_text(row, self.body_format, color=color, width=terminal_width())
         else:
             text = fields_text(row, listing.layout if listing.is_one_object else None, color=color)
         if self.with_hex and stored is not None:
@@ -185,6 +191,8 @@ def list_at(shown: ListingOutput, listing: Iterator[Listed | None], by_record: R
             _show_all(shown, decoder.listing(listing))
         shown.lossy |= decoder.failures.is_lossy
         note_failures(shown.style, decoder.failures)
+    if shown.left_out and not shown.style.quiet:
+        note(f"too wide for this terminal, left out: {', '.join(shown.left_out)}; --columns chooses")
     if shown.damaged:
         note(f"{shown.damaged} damaged extents have no line in CSV: --format json shows them")
     unread = _print_unjudged(shown.style, by_record, as_json=shown.format == "json")
@@ -204,7 +212,7 @@ def show_counts(style: Style, counts: dict[str, int], *, as_json: bool, by_recor
     if as_json:
         write_line(style, {"kind": "count", "counts": counts})
     else:
-        write_text("".join(f"{count:>12} {kind}\n" for kind, count in counts.items()))
+        write_text("".join(f"{count:>12,} {kind}\n" for kind, count in counts.items()))
     unread = _print_unjudged(style, by_record, as_json=as_json)
     return Exit.LOSSY if unread or _BAD_KINDS & counts.keys() else Exit.OK
 

@@ -219,7 +219,7 @@ def _fitting(
     known = LISTINGS[location.kind].filters | LISTINGS[location.kind].by_record
     wrong = [name for name in FILTERS if name not in known and is_given(name)]
     if wrong:
-        raise _filter_not_possible(location, wrong, "what is here does not tell")
+        raise _filter_not_possible(location, wrong, "what is here does not show it")
     by_units, by_records = split_filters(location.kind, filters)
     if by_records == Filters():
         return by_units, None
@@ -229,7 +229,7 @@ def _fitting(
     asked = [name for name in FILTERS if by_records.only([name]) != Filters() and is_given(name)]
     if asked:
         raise _filter_not_possible(
-            location, asked, "what is here does not tell, and the log with the messages is not beside it"
+            location, asked, "what is here does not show it, and the log with the messages is not beside it"
         )
     return by_units, None
 
@@ -277,7 +277,7 @@ def _check_slots(location: Location, filters: Filters) -> None:
 
     others = [name for name in FILTERS if name not in HASHED and is_given(name)]
     if others:
-        raise _filter_not_possible(location, others, "hash slots do not tell")
+        raise _filter_not_possible(location, others, "hash slots do not show it")
     if any(is_given(name) for name in HASHED) and not is_hashed(filters):
         raise UsageError("a hash slot is that of a topic with a key or a tag: give --topic and one of them")
 

@@ -20,7 +20,7 @@ memory_option = click.option(
     "--memory",
     callback=_size,
     metavar="SIZE",
-    help="Take about so much memory at most, such as 256MiB, all processes together: fewer of them, smaller pieces.",
+    help="Use about this much memory at most, such as 256MiB for all processes: fewer of them, smaller pieces.",
 )
 """The argument `memory`: bytes, None without a limit."""
 

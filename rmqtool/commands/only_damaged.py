@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import rmqtool
 from rmqtool.commands.rebuild_request import RebuildRequest
-from rmqtool.commands.verifying import run_verification
+from rmqtool.commands.verifying import progress_bar
 from rmqtool.show.output import Style
 
 if TYPE_CHECKING:
@@ -30,15 +31,8 @@ def select_damaged(style: Style, request: RebuildRequest) -> None:
 
 def _verify(style: Style, request: RebuildRequest, prefix: str) -> list[Finding]:
     """The findings above `info` whose code begins with `prefix`."""
-    from rmqtool.findings.report import Selection
-    from rmqtool.verify.outcome import outcome_of
-    from rmqtool.verify.request import VerifyRequest
-    from rmqtool.verify.verification import Verification
-
-    rate = request.limit_rate.bytes_per_second if request.limit_rate else None
-    selection, version = Selection((prefix,)), request.broker_version
-    verify = VerifyRequest(version, selection, max_examples=_ALL_EXAMPLES, rate=rate, jobs=request.jobs)
-    verification = Verification(request.store, verify)
-    run_verification(style, verification)
-    findings = outcome_of(verification).findings
-    return [finding for finding in findings if finding.severity != "info" and finding.code.startswith(prefix)]
+    store = rmqtool.open(request.path, broker_conf=request.broker_conf, broker_version=request.broker_version,
+                         limit_rate=request.limit_rate)  # fmt: skip
+    with progress_bar(style, "verifying") as progress:
+        verified = store.verify(only=prefix, max_examples=_ALL_EXAMPLES, jobs=request.jobs, progress=progress)
+    return [finding for finding in verified.findings if finding.severity != "info" and finding.code.startswith(prefix)]

@@ -47,7 +47,7 @@ def _spark_conf(ctx: click.Context, param: click.Parameter, values: tuple[str, .
     for value in values:
         name, separator, setting = value.partition("=")
         if not separator or not name.strip():
-            raise click.BadParameter(f"{value!r} is no NAME=VALUE", ctx, param)
+            raise click.BadParameter(f"{value!r} is not NAME=VALUE", ctx, param)
         settings[name.strip()] = setting
     return settings
 
@@ -113,7 +113,7 @@ now_option = click.option(
     "--now",
     callback=_in_calendar,
     metavar="TIME",
-    help="As if it were then: '2026-11-21 04:00', tomorrow, +2h, with Z in UTC. Default: the clock.",
+    help="Answer for this time: '2026-11-21 04:00', tomorrow, +2h, with Z in UTC. Default: the clock.",
 )
 """The time at which a command answers, the argument `now`: epoch ms, None for the clock."""
 
@@ -172,7 +172,8 @@ def global_options(command: F) -> F:
                          help="Zone of times, shown and given, such as Asia/Shanghai, +08:00 or UTC; JSON has UTC. "
                          "Default: this machine's."),
             click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", expose_value=False,
-                         callback=_remember("color"), show_default=True, help="Colour text; NO_COLOR is obeyed."),
+                         callback=_remember("color"), show_default=True,
+                         help="Colour text; NO_COLOR and FORCE_COLOR are obeyed."),
             click.option("--progress", type=click.Choice(["auto", "json", "never"]), default="auto",
                          expose_value=False, callback=_remember("progress"), show_default=True,
                          help="Progress on stderr: a bar on a terminal, or a JSON line each second."),
@@ -205,7 +206,7 @@ def store_options(command: F) -> F:
             click.option("--broker-conf", type=click.Path(path_type=Path), callback=_conf, metavar="FILE",
                          help="The broker's broker.conf: several commit log paths, index geometry."),
             click.option("--limit-rate", callback=_rate, metavar="RATE",
-                         help="Read at most so many bytes per second, such as 50MiB: for a disk that a broker uses."),
+                         help="Read at most this many bytes per second, such as 50MiB: for a disk that a broker uses."),
         )
     ):  # fmt: skip
         command = option(command)

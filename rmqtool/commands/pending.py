@@ -36,10 +36,10 @@ _EPILOG = examples_and_statuses(
         "rmqtool pending /data/rocketmq/store --now +2h --json | jq .result.owed",
     ),
     {
-        Exit.OK: "all was looked at, whether or not anything is owed",
+        Exit.OK: "everything was checked, whether or not anything is owed",
         Exit.FINDINGS: "there is no such topic",
         Exit.USAGE: "the command line is wrong",
-        Exit.LOSSY: "something could not be read, or is not looked at: there may be more",
+        Exit.LOSSY: "something could not be read, or was not checked: there may be more",
         Exit.FAILED: "the store cannot be read, or is not supported",
         Exit.NOT_A_STORE: "not a RocketMQ store",
     },
@@ -66,7 +66,7 @@ _EPILOG = examples_and_statuses(
     default=100,
     show_default=True,
     metavar="N",
-    help="List at most so many; all are counted.",
+    help="List at most this many; all are counted.",
 )
 @redact_options
 @now_option

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -18,14 +17,16 @@ from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, store_options
 from rmqtool.commands.query_options import Question, one_queue, query_options, question_of
 from rmqtool.commands.store_path import StorePath
+from rmqtool.commands.verifying import progress_bar
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
-from rmqtool.show.output import Style, note, write_line, write_text
+from rmqtool.show.output import Style, note, terminal_width, write_line, write_text
 from rmqtool.show.pager import begin_paging
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
     from rmqtool.query.by_place import Message
+    from rmqtool.query.lookup import By, Lookup
     from rmqtool.query.notes import Notes
     from rmqtool.store.snapshot import Snapshot
 
@@ -114,73 +115,37 @@ def _answer(style: Style, snapshot: Snapshot, question: Question, asked: dict[st
             return _show_messages(style, snapshot, question, asked, notes)
 
 
+def _lookup_of(question: Question, asked: dict[str, Any]) -> Lookup:
+    """The question for messages that the command line asks."""
+    from rmqtool.query.lookup import Lookup
+
+    filters, conditions, contains = asked["filters"], asked["where"], asked["body_contains"]
+    unique_key = asked["unique_key"] and asked["unique_key"].strip()
+    if unique_key is not None and question in ("scan", "time"):
+        from rmqtool.query.by_scan import Condition
+
+        conditions += (Condition("UNIQ_KEY", "=", unique_key),)
+    return Lookup(
+        by=cast("By", question),
+        number=asked[question.replace("-", "_")] if question in ("offset", "queue-offset", "time") else 0,
+        text=asked["msg_id"].strip() if question == "msg-id" else unique_key or "",
+        queue=one_queue(question, filters.topics, filters.queue_ids) if question == "queue-offset" else ("", 0),
+        filters=filters,
+        conditions=conditions,
+        body_contains=None if contains is None else contains.encode(),
+        limit=asked["limit"],
+        hash_matches=asked["hash_matches"],
+    )
+
+
 def _messages(
     style: Style, snapshot: Snapshot, question: Question, asked: dict[str, Any], notes: Notes
 ) -> Iterator[Message]:
-    """The messages that the command line asks for."""
-    from rmqtool.query import by_place
-    from rmqtool.query.by_key import by_any_id
+    """The messages that the command line asks for; a scan is done under a progress bar."""
+    from rmqtool.query.lookup import look_up
 
-    body = asked["body_read"]
-    match question:
-        case "offset":
-            return by_place.by_offset(snapshot, asked["offset"], body, notes)
-        case "msg-id":
-            return by_any_id(snapshot, asked["msg_id"].strip(), body, notes)
-        case "queue-offset":
-            queue = one_queue(question, asked["filters"].topics, asked["filters"].queue_ids)
-            return by_place.by_queue_offset(snapshot, queue, asked["queue_offset"], body, notes)
-        case "key" | "unique-key":
-            return _by_keys(snapshot, question, asked, notes)
-        case _:
-            return _by_content(style, snapshot, question, asked, notes)
-
-
-def _by_keys(snapshot: Snapshot, question: Question, asked: dict[str, Any], notes: Notes) -> Iterator[Message]:
-    from rmqtool.query.by_key import KeyQuery, by_key, why_not_found
-    from rmqtool.store.index_query import FOREVER
-
-    filters = asked["filters"]
-    keys = filters.keys if question == "key" else (asked["unique_key"].strip(),)
-    has_message = False
-    for key in keys:
-        key_query = KeyQuery(
-            key,
-            filters.topics,
-            unique=question == "unique-key",
-            limit=asked["limit"],
-            begin=filters.from_timestamp or 0,
-            end=FOREVER if filters.to_timestamp is None else filters.to_timestamp,
-            hash_matches=asked["hash_matches"],
-            excluded_topics=filters.excluded_topics,
-        )
-        for message in by_key(snapshot, key_query, asked["body_read"], notes):
-            has_message = True
-            yield message
-    if not has_message and asked["limit"] != 0:
-        notes.add(why_not_found(snapshot, keys, filters.topics))
-
-
-def _by_content(
-    style: Style, snapshot: Snapshot, question: Question, asked: dict[str, Any], notes: Notes
-) -> Iterator[Message]:
-    from rmqtool.query.by_scan import Condition, ScanQuery, by_scan
-    from rmqtool.query.by_time import by_time
-    from rmqtool.show.progress import byte_progress
-
-    conditions = asked["where"]
-    if asked["unique_key"] is not None:
-        conditions += (Condition("UNIQ_KEY", "=", asked["unique_key"].strip()),)
-    contains = asked["body_contains"]
-    scan = ScanQuery(
-        replace(asked["filters"]), conditions, None if contains is None else contains.encode(), asked["limit"]
-    )
-    if question == "time":
-        yield from by_time(snapshot, asked["time"], scan, asked["body_read"], notes)
-        return
-    first = max(snapshot.log_min_offset, scan.filters.start)
-    with byte_progress("reading the commit log", snapshot.log.size, style=style) as progress:
-        yield from by_scan(snapshot, scan, asked["body_read"], notes, lambda done: progress.update(done - first))
+    with progress_bar(style, "reading the commit log") as progress:
+        yield from look_up(snapshot, _lookup_of(question, asked), asked["body_read"], notes, progress)
 
 
 def _show_messages(style: Style, snapshot: Snapshot, question: Question, asked: dict[str, Any], notes: Notes) -> Exit:
@@ -200,23 +165,12 @@ def _show_messages(style: Style, snapshot: Snapshot, question: Question, asked: 
             asked["decoder"].add_to(message)
         _show_message(style, snapshot, message, asked)
     if last is None:
-        if not notes.lines:
-            notes.add(_why_nothing(snapshot, question, asked))
         return Exit.FINDINGS
     if save_to is not None:
         _save_body(last, save_to)
     if not style.quiet and not style.json:
         _note_next(snapshot, last, count, asked)
     return Exit.OK
-
-
-def _why_nothing(snapshot: Snapshot, question: Question, asked: dict[str, Any]) -> str:
-    from rmqtool.store.why_nothing import why_nothing
-
-    if question not in ("scan", "time") or asked["limit"] == 0:
-        return "nothing is shown"
-    filters = asked["filters"]
-    return why_nothing(snapshot, replace(filters, from_timestamp=asked["time"] or filters.from_timestamp))
 
 
 def _show_message(style: Style, snapshot: Snapshot, message: Message, asked: dict[str, Any]) -> None:
@@ -231,7 +185,7 @@ def _show_message(style: Style, snapshot: Snapshot, message: Message, asked: dic
         return
     from rmqtool.show.message_text import object_text
 
-    write_text(object_text(message, asked["body_format"], color=style.wants_color()))
+    write_text(object_text(message, asked["body_format"], color=style.wants_color(), width=terminal_width()))
     if asked["trace"]:
         from rmqtool.show.trace_text import show_trace
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.base.errors import Exit, UsageError
+from rmqtool.base.shell import quote
 from rmqtool.base.times import rfc3339
 from rmqtool.commands.query_options import one_queue
 from rmqtool.findings.finding import counted
 from rmqtool.rules.releases import release_before
 from rmqtool.rules.versions import BEYOND_MAX_TO_MAX, PULL_BY_UNITS, TIME_BY_RECORDS, Version
-from rmqtool.show.output import Style, write_line, write_text
+from rmqtool.show.output import Style, note, terminal_width, write_line, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,7 +110,7 @@ def _show_sent(style: Style, messages: list[Message], body_format: Any) -> None:
     from rmqtool.show.message_text import object_text
 
     for message in messages:
-        write_text(object_text(message, body_format, color=style.wants_color()))
+        write_text(object_text(message, body_format, color=style.wants_color(), width=terminal_width()))
         if not message.get("tag_matches", True):
             write_text("  the client drops it: its tag has the hash of one that is wanted\n")
 
@@ -186,7 +188,22 @@ def group(style: Style, snapshot: Snapshot, name: str, notes: Notes) -> Exit:
         notes.add(f"group {name} has committed no offset and has no retry queue here{instead}")
         return Exit.FINDINGS
     _show(style, lines, show_consumers)
+    if not style.json:
+        _note_next_message(style, snapshot, lines)
     return Exit.OK
+
+
+def _note_next_message(style: Style, snapshot: Snapshot, lines: list[dict[str, Any]]) -> None:
+    """Name the command that shows what the group gets next from the queue with its largest lag."""
+    behind = max((line for line in lines if line["state"] == "ok" and line["lag"]), key=itemgetter("lag"), default=None)
+    if behind is None or style.quiet:
+        return
+    conf = f" --broker-conf {quote(snapshot.store.conf.path)}" if snapshot.store.conf.path else ""
+    note(
+        f"the message that it gets next from the queue with the largest lag: rmqtool query "
+        f"{quote(str(snapshot.store.root))}{conf} --topic {quote(behind['topic'])} --queue {behind['queue_id']} "
+        f"--queue-offset {behind['committed_offset']} --trace"
+    )
 
 
 def _show(style: Style, lines: list[dict[str, Any]], show: Any) -> None:

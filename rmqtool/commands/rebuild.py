@@ -17,7 +17,7 @@ from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.memory_option import within_memory
 from rmqtool.commands.only_damaged import select_damaged
 from rmqtool.commands.rebuild_request import RebuildRequest, command_line, rebuild_options
-from rmqtool.commands.verifying import recorded_options, repeated_options
+from rmqtool.commands.verifying import recorded_options
 from rmqtool.commands.writing import (
     confirm,
     print_recovered,
@@ -28,6 +28,7 @@ from rmqtool.commands.writing import (
     unwritable,
     write_plan,
 )
+from rmqtool.library.repeated_options import repeated_options
 from rmqtool.show.output import Style, note, write_document
 
 if TYPE_CHECKING:

@@ -45,12 +45,16 @@ def rebuild_options(command: F) -> F:
                          help="Write the files below DIR; the store is only read."),
             dry_run_option,
             saved_plan_options,
-            jobs_option(),
+            yes_option,
             memory_option,
+            jobs_option(),
+            older_release_option,
+            store_options,
+            global_options,
         )
     ):  # fmt: skip
         command = option(command)
-    return yes_option(older_release_option(store_options(global_options(command))))
+    return command
 
 
 @dataclass

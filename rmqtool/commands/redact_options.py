@@ -39,7 +39,7 @@ def redact_options(command: F) -> F:
     for option in reversed(
         (
             click.option("--redact", multiple=True, callback=_what, metavar="WHAT",
-                         help="Leave out keys, properties, bodies, hosts, with commas: '***' stands in their place."),
+                         help="Hide keys, properties, bodies, hosts (with commas): '***' stands in their place."),
             click.option("--redact-as", type=click.Choice(["hide", "hash"]), default="hide", show_default=True,
                          help="hash: a hash stands in their place, the same for the same value."),
             click.option("--redact-salt", metavar="TEXT",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,7 +16,7 @@ from rmqtool.commands.memory_option import memory_option, within_memory
 from rmqtool.commands.options import global_options, jobs_option, store_options
 from rmqtool.commands.repair_request import RepairRequest
 from rmqtool.commands.store_path import StorePath
-from rmqtool.commands.verifying import recorded_options, run_verification
+from rmqtool.commands.verifying import progress_bar, recorded_options
 from rmqtool.commands.writing import (
     confirm,
     dry_run_option,
@@ -66,7 +66,7 @@ _EPILOG = examples_and_statuses(
 @click.argument("path", metavar="STORE", type=StorePath())
 @dry_run_option
 @saved_plan_options
-@click.option("--keep-offsets", is_flag=True, help="Leave committed offsets as they are, also impossible ones.")
+@click.option("--keep-offsets", is_flag=True, help="Leave committed offsets as they are, even impossible ones.")
 @click.option(
     "--acknowledge",
     is_flag=True,
@@ -85,15 +85,12 @@ def repair(style: Style, /, **given: Any) -> Exit:
     The store is verified before and after it. STORE is the directory that broker.conf calls storePathRootDir. What
     is replaced is kept in STORE/.rmqtool until `rmqtool undo`. Stop the broker first.
     """
-    from rmqtool.store.snapshot import Snapshot
-
     request = RepairRequest(**given)
     style.store = str(request.path)
     if request.acknowledge:
         return _acknowledge(style, request)
-    named = Snapshot(request.store, request.options.version, request.limit_rate)
     only_reads = request.only_shows
-    require_release(named, yes=request.yes, is_allowed=request.allow_older_release or only_reads)
+    require_release(request.opened.snapshot, yes=request.yes, is_allowed=request.allow_older_release or only_reads)
     with within_memory(style, request.memory, request.jobs, _need()) as request.processes:
         return _show_only(style, request) if request.only_shows else _carry_out(style, request)
 
@@ -175,27 +172,18 @@ class _Done:
 
 def _find(style: Style, request: RepairRequest) -> _Found:
     """Verify the store, and plan the next transaction."""
-    from rmqtool.library.verified import diagnosis_of
     from rmqtool.repair.diagnosis import repairs_of
     from rmqtool.repair.plan import plan_of
-    from rmqtool.verify.outcome import outcome_of
-    from rmqtool.verify.request import VerifyRequest
-    from rmqtool.verify.verification import Verification
-    from rmqtool.verify.workers import workers_for
 
-    rate = request.limit_rate.bytes_per_second if request.limit_rate else None
-    with workers_for(request.path, request.processes) as pool:
-        asked = VerifyRequest(request.options.version, max_examples=_EXAMPLES, jobs=request.processes, rate=rate)
-        verification = Verification(request.store, asked)
-        run_verification(style, verification, pool)
-    outcome = outcome_of(verification)
-    diagnosis = diagnosis_of(outcome, request.words)
+    with progress_bar(style, "verifying") as progress:
+        verified = request.opened.verify(max_examples=_EXAMPLES, jobs=request.processes, progress=progress)
+    diagnosis = replace(verified, options=request.words).diagnosis
     keep_offsets = request.options.keep_offsets
     repairs = repairs_of(diagnosis, keep_offsets=keep_offsets)
     rebuild = _rebuild_plan(style, request, repairs)
     if rebuild and rebuild.is_empty:
         repairs, rebuild = repairs_of(diagnosis, keep_offsets=keep_offsets, is_rebuilt=True), None
-    return _Found(outcome, plan_of(diagnosis, repairs, keep_offsets=keep_offsets), repairs, rebuild)
+    return _Found(verified.outcome, plan_of(diagnosis, repairs, keep_offsets=keep_offsets), repairs, rebuild)
 
 
 def _rebuild_plan(style: Style, request: RepairRequest, repairs: Repairs) -> RebuildPlan | None:

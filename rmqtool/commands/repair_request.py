@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import rmqtool
 from rmqtool.base.errors import UsageError
-from rmqtool.commands.verifying import repeated_options
+from rmqtool.library.repeated_options import repeated_options
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
+    from rmqtool.library.store import Store as OpenedStore
     from rmqtool.repair.saved_plan import RepairOptions, SavedRepairPlan
     from rmqtool.store.store import Store
 
@@ -62,6 +63,14 @@ class RepairRequest:
         self.store = rmqtool.open(self.path, broker_conf=self.broker_conf).snapshot.store
 
     @property
+    def opened(self) -> OpenedStore:
+        """The store as it was seen last, by the rules of the release that a saved plan may name."""
+        from rmqtool.library.store import Store as OpenedStore
+        from rmqtool.store.snapshot import Snapshot
+
+        return OpenedStore(Snapshot(self.store, self.options.version, self.limit_rate))
+
+    @property
     def only_shows(self) -> bool:
         """Whether nothing is to be written."""
         return self.dry_run or self.save_plan is not None
@@ -69,4 +78,5 @@ class RepairRequest:
     @property
     def words(self) -> tuple[str, ...]:
         """The options that other commands on the store need, too."""
-        return repeated_options(self.broker_conf.path, self.options.version, self.limit_rate, self.jobs, self.memory)
+        rate = self.limit_rate.bytes_per_second if self.limit_rate else None
+        return repeated_options(self.broker_conf.path, self.options.version, rate, self.jobs, self.memory)

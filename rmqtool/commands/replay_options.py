@@ -48,7 +48,7 @@ def _rate(ctx: click.Context, param: click.Parameter, value: str | None) -> floa
     match = None if value is None else _RATE.fullmatch(value.strip())
     rate = float(match[1]) if match else 0.0
     if value is not None and rate <= 0:
-        raise click.BadParameter(f"{value!r} is no number of messages a second, such as 200/s", ctx, param)
+        raise click.BadParameter(f"{value!r} is not a rate; example: 200/s (messages a second)", ctx, param)
     return rate if value is not None else None
 
 
@@ -56,7 +56,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
     match = _SECONDS.fullmatch(value.strip())
     seconds = float(match[1]) * _UNITS[match[2] or "s"] if match else 0.0
     if not 0 < seconds <= 86_400:
-        raise click.BadParameter(f"{value!r} is no time, such as 10s or 2m", ctx, param)
+        raise click.BadParameter(f"{value!r} is not a length of time; examples: 10s, 2m", ctx, param)
     return seconds
 
 
@@ -69,7 +69,7 @@ _OPTIONS = (
                  help="The dead letters of this consumer group; --topic is then where they came from."),
     click.option("--delays", type=click.Choice(["leave-out", "keep", "now"]), default="leave-out", show_default=True,
                  help="Delayed messages that still wait: not sent, delivered at their time, or now."),
-    click.option("--include-replays", is_flag=True, help="Messages, too, that a replay has sent to this store."),
+    click.option("--include-replays", is_flag=True, help="Also messages that a replay has sent to this store."),
     click.option("--to-topic", "to_topics", multiple=True, callback=_topics, metavar="[OLD=]NEW",
                  help="Send to this topic, or what was in OLD to NEW. Repeatable."),
     click.option("--to-retry-topic", is_flag=True,
@@ -80,11 +80,11 @@ _OPTIONS = (
     click.option("--look-up/--no-look-up", default=True, show_default=True,
                  help="Look for each message on the target by its unique key before it is sent."),
     click.option("--send-again", is_flag=True,
-                 help="Send, too, what is there under the same key and not from this replay: to its own cluster."),
+                 help="Also send what is there under the same key and not from this replay: to its own cluster."),
     click.option("--send", is_flag=True, help="Send the messages; without it they are counted only."),
     click.option("--journal", type=_PATH, metavar="FILE",
                  help="What was sent, with a receipt for each message. Default: beside the source."),
-    click.option("--rate", callback=_rate, metavar="N/s", help="Send at most so many messages a second."),
+    click.option("--rate", callback=_rate, metavar="N/s", help="Send at most this many messages a second."),
     click.option("--batch", type=click.IntRange(1, 4096), default=64, show_default=True, metavar="N",
                  help="Send up to N messages of a queue together, where they may be."),
     click.option("--loose-born-time", is_flag=True,

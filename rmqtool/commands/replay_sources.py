@@ -51,7 +51,7 @@ def selections_of(wanted: Wanted) -> list[Selection]:
         filters, rewriting = _dead_letters(wanted, rewriting)
         source = ParquetSource(wanted.path, filters)
         if not source.files:
-            raise UsageError("it holds no Parquet file", file=wanted.path)
+            raise UsageError("it holds no Parquet files", file=wanted.path)
         return [Selection(source, rewriting)]
     return [*_of_store(wanted, rewriting)]
 
@@ -163,7 +163,7 @@ def _found(path: Path) -> str:
     if not path.is_file():
         return "neither a file nor a directory"
     kind = detect_kind(path)
-    return name_of(kind) if kind else f"a file of {byte_size(path.stat().st_size)} that is no Parquet file"
+    return name_of(kind) if kind else f"a file of {byte_size(path.stat().st_size)} that is not a Parquet file"
 
 
 def _note_without_offset(unconsumed: Any, snapshot: Snapshot) -> None:

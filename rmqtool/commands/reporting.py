@@ -17,7 +17,7 @@ from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.base.files import RateLimit
 from rmqtool.commands.options import F, global_options, jobs_option, now_option, store_options
 from rmqtool.commands.redact_options import redact_options
-from rmqtool.commands.verifying import repeated_options, run_verification, scanned_events
+from rmqtool.commands.verifying import progress_bar, scanned_events
 from rmqtool.commands.writing import check_place, unwritable
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
@@ -26,8 +26,6 @@ from rmqtool.show.times import shown_zone
 
 if TYPE_CHECKING:
     from rmqtool.inspect.overview import Overview
-    from rmqtool.library.store import Store as OpenedStore
-    from rmqtool.library.verified import Verified
     from rmqtool.report.facts import Life, StoreReport
     from rmqtool.report.timeline import Timeline
     from rmqtool.scan.redaction import Redaction
@@ -50,7 +48,7 @@ def report_options(command: F) -> F:
     shared = (redact_options, now_option, jobs_option(), store_options, global_options)
     for option in reversed(shared):
         command = option(command)
-    text = "The life of this message, by its message id or unique key, too. Repeatable."
+    text = "Also the life of this message, by its message id or unique key. Repeatable."
     return click.option("--trace", "traces", multiple=True, metavar="ID", help=text)(command)
 
 
@@ -68,11 +66,6 @@ class Request:
     broker_conf: BrokerConf
     limit_rate: RateLimit | None
 
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The options that the commands of the plan need, too."""
-        return repeated_options(self.broker_conf.path, self.broker_version, self.limit_rate, self.jobs)
-
 
 def look_at(style: Style, request: Request) -> StoreReport:
     """All that is to be shown of a store, after it is clear that the output can be written."""
@@ -88,7 +81,8 @@ def look_at(style: Style, request: Request) -> StoreReport:
     store = opened.snapshot.store
     check_place(request.output, store)
     now = time.time_ns() // 1_000_000 if request.now is None else request.now
-    verified = _verified(style, request, opened)
+    with progress_bar(style, "verifying") as progress:
+        verified = opened.verify(jobs=request.jobs, progress=progress)
     overview, timeline = _scanned(style, request, store)
     facts = gather(now, shown_zone(), overview, verified.outcome, verified.plan, timeline)
     return replace(facts, lives=[_life(overview.snapshot, each.strip()) for each in request.traces])
@@ -102,19 +96,6 @@ def status_of(facts: StoreReport) -> Exit:
     if not all(life.messages for life in facts.lives):
         return Exit.FINDINGS
     return Exit.LOSSY if facts.overview.unread else Exit.OK
-
-
-def _verified(style: Style, request: Request, opened: OpenedStore) -> Verified:
-    from rmqtool.library.verified import Verified
-    from rmqtool.verify.outcome import outcome_of
-    from rmqtool.verify.request import VerifyRequest
-    from rmqtool.verify.workers import workers_for
-
-    rate = opened.snapshot.bytes_per_second
-    with workers_for(request.path, request.jobs) as pool:
-        verification = opened.verification(VerifyRequest(request.broker_version, jobs=request.jobs, rate=rate))
-        run_verification(style, verification, pool)
-    return Verified.of(outcome_of(verification), request.words)
 
 
 def _scanned(style: Style, request: Request, store: Store) -> tuple[Overview, Timeline]:

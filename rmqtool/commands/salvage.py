@@ -19,8 +19,8 @@ from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.new_stores import owner_of
 from rmqtool.commands.options import global_options, jobs_option, store_options
 from rmqtool.commands.store_path import StorePath
-from rmqtool.commands.verifying import repeated_options
 from rmqtool.commands.writing import dry_run_option
+from rmqtool.library.repeated_options import repeated_options
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, note, write_document
@@ -38,7 +38,7 @@ _EPILOG = examples_and_statuses(
         "rmqtool salvage /data/rocketmq/store /slave/store --output /data/new",
         "rmqtool salvage /data/n0/store /data/n1/store --output /data/new-of-nodes",
         "rmqtool salvage --raw /dumps/disk.img --output /data/new-of-image",
-        "rmqtool salvage /data/rocketmq/store --from -2d --output /data/new-small",
+        "rmqtool salvage /data/rocketmq/store --topic orders --output /data/new-small",
     ),
     {
         Exit.OK: "done, or planned; all is saved",
@@ -95,7 +95,7 @@ class _Request:
               help="Any file with records in it, such as a lost log file or a disk image. Repeatable.")  # fmt: skip
 @filter_options()
 @click.option("--queue-offsets", type=click.Choice(["keep", "new"]),
-              help="Of messages that are chosen: as they are, or counted anew from 0. "
+              help="For chosen messages: as stored, or counted anew from 0. "
               "Default: new with --tag or --key, else keep.")  # fmt: skip
 @dry_run_option
 @jobs_option()
@@ -103,7 +103,7 @@ class _Request:
 @global_options
 @click.pass_obj
 def salvage(style: Style, /, **given: Any) -> Exit:
-    """Make a new store of what is sound in damaged ones.
+    """Make a new store of what is sound, or of chosen messages.
 
     SOURCE is a store, or a copy of one, damaged in any way: each further one fills what those before it have lost.
     Every message that proves itself is saved at its physical offset; of stores of DLedger nodes, which become an

@@ -21,9 +21,10 @@ from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.memory_option import memory_option, within_memory
 from rmqtool.commands.options import global_options, jobs_option, spark_options, store_options
 from rmqtool.commands.store_path import StorePath
-from rmqtool.commands.verifying import repeated_options, run_verification
+from rmqtool.commands.verifying import run_verification
 from rmqtool.commands.writing import check_place
 from rmqtool.findings.catalogue import CATALOGUE, close_matches
+from rmqtool.library.repeated_options import repeated_options
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, note, write_document, write_text
@@ -91,7 +92,7 @@ def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
     found = re.fullmatch(r"(\d{1,3}(?:\.\d{1,6})?) ?%", value.strip(), re.ASCII)
     share = float(found[1]) / 100 if found else 0
     if not 0 < share <= 1:
-        raise click.BadParameter(f"{value!r} is no share above 0 % and up to 100 %; example: 5%", ctx, param)
+        raise click.BadParameter(f"{value!r} is not a share above 0% and up to 100%; example: 5%", ctx, param)
     return share
 
 
@@ -119,7 +120,7 @@ def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
     default=10,
     show_default=True,
     metavar="N",
-    help="Show at most so many findings of one code; all are counted.",
+    help="Show at most this many findings of one code; all are counted.",
 )
 @filter_options("topic", "exclude-topic")
 @jobs_option()
@@ -134,7 +135,7 @@ def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
     "--sample",
     callback=_share,
     metavar="PERCENT",
-    help="Look at this share of log and index, such as 5%, taken from all over them.",
+    help="Verify only this share of log and index, such as 5%, taken from all over them.",
 )
 @click.option(
     "--resume",
@@ -227,8 +228,9 @@ def verify(
     if verification.saved is not None:
         _tell_progress(style, verification.saved, is_complete=verification.complete)
     unseen = missing - verification.topics_seen
-    options = repeated_options(broker_conf.path, broker_version, limit_rate, jobs, memory)
-    status = _show(style, Verified.of(outcome_of(verification), options), form, monotonic() - started)
+    rate = store.snapshot.bytes_per_second
+    options = repeated_options(broker_conf.path, broker_version, rate, jobs, memory)
+    status = _show(style, Verified(outcome_of(verification), options), form, monotonic() - started)
     return Exit.FINDINGS if unseen and status == Exit.OK else status
 
 

@@ -1,24 +1,41 @@
-"""A verification under a progress bar, and the options that its next commands need: shared by commands that verify."""
+"""Progress bars over jobs, and the options that the next commands need: shared by commands that verify."""
 
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+from rmqtool.library.repeated_options import repeated_options
 from rmqtool.show.output import Style
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from rmqtool.base.errors import RmqtoolError
-    from rmqtool.base.files import RateLimit
     from rmqtool.base.parallel import WorkerPool
     from rmqtool.rules.versions import Version
     from rmqtool.scan.reader import Event
+    from rmqtool.show.progress import ByteProgress
     from rmqtool.store.snapshot import Snapshot
     from rmqtool.verify.part_result import PartResult
     from rmqtool.verify.verification import Verification
+
+
+@contextmanager
+def progress_bar(style: Style, title: str) -> Iterator[Callable[[int, int], None]]:
+    """What a job calls with the bytes that it has read, and with all there are; the first call begins a bar."""
+    bar: ByteProgress | None = None
+    with ExitStack() as stack:
+
+        def progress(done: int, total: int) -> None:
+            from rmqtool.show.progress import byte_progress
+
+            nonlocal bar
+            bar = bar or stack.enter_context(byte_progress(title, total, style=style))
+            bar.update(done)
+
+        yield progress
 
 
 def run_verification(
@@ -49,24 +66,6 @@ def scanned_events(style: Style, snapshot: Snapshot, unread: list[RmqtoolError])
         for event in events_of(snapshot, unread):
             yield event
             progress.update(event.physical_offset + event.size - first)
-
-
-def repeated_options(
-    conf: str | None,
-    version: Version | None,
-    rate: RateLimit | None = None,
-    jobs: int = 1,
-    memory: int | None = None,
-) -> tuple[str, ...]:
-    """The options of this run that the next commands on the store need, too, as words."""
-    given: list[tuple[str, str | Path | int | None]] = [
-        ("--broker-conf", conf),
-        ("--broker-version", str(version) if version else None),
-        ("--limit-rate", rate.bytes_per_second if rate else None),
-        ("--jobs", jobs if jobs > 1 else None),
-        ("--memory", memory),
-    ]
-    return tuple(word for name, value in given if value is not None for word in (name, str(value)))
 
 
 def recorded_options(conf: str | None, version: Version | None) -> tuple[str, ...]:

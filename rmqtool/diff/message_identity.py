@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from rmqtool.broker.queue_numbers import TopicNumbers
 from rmqtool.formats.properties import UNIQUE_KEY
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.hashing import padded_words
 from rmqtool.scan.properties import read_properties
+from rmqtool.scan.windows import WINDOW, mask_words, words_of
 
 IDENTITY_DTYPE = np.dtype(
     [
@@ -26,7 +26,6 @@ IDENTITY_DTYPE = np.dtype(
 Identities = NDArray[np.void]
 """Rows of IDENTITY_DTYPE, one for each message, in the order of the log."""
 
-_WINDOW = 64  # bytes of a unique key that are hashed at once; longer ones are rare
 _FACTORS = np.array([0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9], dtype=np.uint64)
 _SHIFTS = np.array([32, 29], dtype=np.uint64)
 
@@ -64,12 +63,11 @@ def _unique_keys(frames: RecordRun) -> NDArray[np.uint64]:
     """A hash of each unique key, in 64 bits; that of nothing where there is none."""
     properties = read_properties(frames)
     starts, sizes = properties.value_positions(UNIQUE_KEY.encode())
-    data = np.concatenate([properties.data, np.zeros(_WINDOW, dtype=np.uint8)])
-    windows = np.ndarray((len(data) - _WINDOW + 1,), f"V{_WINDOW}", data, strides=(1,))[np.where(sizes, starts, 0)]
+    data = properties.data
     hashes: NDArray[np.uint64] = sizes.astype(np.uint64)
-    for word in padded_words(windows, np.minimum(sizes, _WINDOW)).T:
+    for word in mask_words(words_of(data, starts, WINDOW), np.minimum(sizes, WINDOW)).T:
         hashes = mixed(hashes, word)
-    for row in np.flatnonzero(sizes > _WINDOW).tolist():
+    for row in np.flatnonzero(sizes > WINDOW).tolist():
         hashes[row] = _hash(data[starts[row] : starts[row] + sizes[row]].tobytes())
     return hashes
 

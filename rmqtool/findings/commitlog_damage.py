@@ -13,7 +13,7 @@ _SCAN_VERSIONS = (
      "checkpoint chooses, without a checkpoint all. The log is cut here and later files are deleted."),
     ("5.3.2 and later", "the same, but a clean start scans from the file that the newest consume queue unit points "
      "into; without consume queues all of the log."),
-    ("5.4.0 and later", "looks at the last ten files only (commitLogRecoverMaxNum)."),
+    ("5.4.0 and later", "reads only the last ten files (commitLogRecoverMaxNum)."),
 )  # fmt: skip
 _SCAN_REPAIR = (
     "Do not start a broker before you know what its start would cut: `rmqtool verify` says so. Restore the bytes from "
@@ -33,7 +33,7 @@ RECORDS = (
             ("4.4.0 to 4.9", "cuts the log there."),
             ("5.0 and later", "cuts the log there and logs `found a half message`."),
         ),
-        repair="None is needed: the next start does it.",
+        repair="No repair is needed: the next start does it.",
     ),
     Entry(
         code="commitlog.stale-bytes",
@@ -45,7 +45,7 @@ RECORDS = (
         "end.",
         effect="a start takes the log to end before them",
         versions=(("all", "new messages overwrite them."),),
-        repair="None is needed.",
+        repair="No repair is needed.",
     ),
     Entry(
         code="commitlog.stale-records",
@@ -58,7 +58,7 @@ RECORDS = (
         "ones "
         "back",
         versions=(("all", "ignores them as long as they do not join the log."),),
-        repair="None is needed.",
+        repair="No repair is needed.",
         not_detected="A scan that goes on behind damage cannot tell cut records from records behind a bad one: such "
         "records are counted as good.",
     ),
@@ -125,7 +125,7 @@ RECORDS = (
         fault="F18",
         severity="error",
         title="Neither a message nor a blank begins where one should",
-        what="The four bytes that tell the kind of record are none that RocketMQ writes.",
+        what="The four bytes that give the kind of record are none that RocketMQ writes.",
         how="A flipped bit, a page of something else, or a wrong size in the record before.",
         effect=_SCAN_ENDS_HERE,
         versions=_SCAN_VERSIONS,
@@ -148,7 +148,7 @@ RECORDS = (
         code="commitlog.physical-offset",
         fault="F19",
         severity="error",
-        title="A record tells another position than its own",
+        title="A record gives another position than its own",
         what="The physical offset stored in the record is not where the record stands.",
         how="The file was copied from another broker or renamed; a flipped bit.",
         effect="a recovery scan goes on, but derives a consume queue unit that points to the wrong place; the queue "
@@ -161,7 +161,7 @@ RECORDS = (
                 "the same; with checkCommitLogOffsetOnRecover a start after a crash cuts the log here.",
             ),
         ),
-        repair="Give a renamed file the name that its first record tells. Else restore the bytes from a replica or a "
+        repair="Give a renamed file the name that its first record gives. Else restore the bytes from a replica or a "
         "backup. Then rebuild the consume queue.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),

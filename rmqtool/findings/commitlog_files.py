@@ -137,7 +137,7 @@ LOG_FILES = (
         how="Retention: the broker deletes old files. Or somebody deleted them by hand, which looks the same.",
         effect="none: this is how every store looks after its first cleaning",
         versions=(("all", "takes the first file's start offset as the minimum of the log."),),
-        repair="None is needed.",
+        repair="No repair is needed.",
         not_detected="Whether the broker or somebody else deleted the files often leaves no trace; see "
         "commitlog.head-missing.",
     ),
@@ -173,7 +173,7 @@ LOG_FILES = (
             ("4.4.0 to 4.9", "starts; messages are read from the wrong file."),
             ("5.0 and later", "the same, and logs `[BUG]The mappedFile queue's data is damaged`."),
         ),
-        repair="The first record of a file tells its own position: rename the file to that offset, in 20 digits. If "
+        repair="The first record of a file gives its own position: rename the file to that offset, in 20 digits. If "
         "two "
         "files claim the same offsets, decide which is the right one and move the other out of the store.",
     ),
@@ -182,17 +182,17 @@ LOG_FILES = (
         fault="F11",
         severity="error",
         title="A commit log file's name does not fit what is in it",
-        what="The records in the file tell positions that differ from those that the file's name gives them.",
+        what="The records in the file give positions that differ from those that the file's name gives them.",
         how="The file was renamed, or copied from another broker.",
         effect="accepted, but its messages are not found, and a recovery scan puts wrong offsets into the queues",
         versions=(
             (
                 "all",
                 "starts. Units that a recovery derives from the file point to the positions that its records "
-                "tell, not to where they stand.",
+                "give, not to where they stand.",
             ),
         ),
-        repair="Rename the file to the position that its first record tells, in 20 digits, while no broker runs.",
+        repair="Rename the file to the position that its first record gives, in 20 digits, while no broker runs.",
     ),
     Entry(
         code="commitlog.duplicate-file",
@@ -221,7 +221,7 @@ LOG_FILES = (
             ),
             ("5.3.2 and later", "deletes them."),
         ),
-        repair="None is needed. Three or more may be moved out of the directory while no broker runs.",
+        repair="No repair is needed. Three or more may be moved out of the directory while no broker runs.",
     ),
     Entry(
         code="commitlog.sparse",
@@ -233,6 +233,6 @@ LOG_FILES = (
         effect="none, unless the disk fills up: then a write into the file kills the broker (SIGBUS)",
         versions=(("all", "does not notice."),),
         repair="Keep enough free space for the rest of the last file.",
-        not_detected="Holes for which the disk has room are not told: every store that was never full has them.",
+        not_detected="Holes for which the disk has room are not reported: every store that was never full has them.",
     ),
 )

@@ -14,7 +14,7 @@ MESSAGES = (
         how="The topic was deleted. Its messages stay in the log until the files expire.",
         effect="none; but a rebuild of all queues brings the topic's queues back",
         versions=(("all", "ignores the messages."),),
-        repair="None is needed. Leave the topic out of a rebuild if its queues should stay away.",
+        repair="No repair is needed. Leave the topic out of a rebuild if its queues should stay away.",
     ),
     Entry(
         code="commitlog.queue-offset-restart",
@@ -40,7 +40,7 @@ MESSAGES = (
         effect="after a rebuild by the broker all later messages of the queue stand at smaller offsets: consumers skip "
         "or repeat messages",
         versions=(("all", "a rebuild appends without a hole and logs `[BUG]logic queue order maybe wrong`."),),
-        repair="None is needed as long as the present consume queue is sound.",
+        repair="No repair is needed as long as the present consume queue is sound.",
     ),
     Entry(
         code="commitlog.properties",
@@ -95,7 +95,7 @@ MESSAGES = (
         how="The broker's clock was set back.",
         effect="searches by time may find the wrong offset; which file a recovery begins with may change",
         versions=(("all", "assumes that store timestamps ascend."),),
-        repair="None is needed.",
+        repair="No repair is needed.",
     ),
     Entry(
         code="commitlog.future-timestamp",

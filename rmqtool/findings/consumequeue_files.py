@@ -137,7 +137,7 @@ CONSUME_QUEUE_FILES = (
         how="The broker was killed while it wrote them; an older MANIFEST was restored.",
         effect="the broker deletes them; what is missing then has findings of its own",
         versions=(("5.2.0 and later", "deletes them when it opens the database."),),
-        repair="None is needed where no unit is missing. Else restore the whole directory.",
+        repair="No repair is needed where no unit is missing. Else restore the whole directory.",
     ),
     Entry(
         code="consumequeue.orphan",
@@ -150,7 +150,7 @@ CONSUME_QUEUE_FILES = (
         how="The topic was deleted or got fewer queues.",
         effect="loaded, and cleaned when its messages expire; a name that is not a number is ignored",
         versions=(("all", "loads every directory whose name is a number."),),
-        repair="None is needed.",
+        repair="No repair is needed.",
     ),
     Entry(
         code="consumequeue.kind",

@@ -24,7 +24,7 @@ CONSUME_QUEUES = (
             ("4.5.1 to 4.9.8, without", "derives them, unless another queue reaches farther: the farthest decides."),
             (
                 "5.3.2 and later, without",
-                "derives them but for the first of them all: that queue is short of one "
+                "derives them except the first of all: that queue is short of one "
                 "message, and its later ones stand one offset too low.",
             ),
         ),
@@ -79,7 +79,7 @@ CONSUME_QUEUES = (
                 "the queue ends at the first of them in its last file.",
             ),
         ),
-        repair="None is needed after a crash. If commit log files are missing, restore them before any start.",
+        repair="No repair is needed after a crash. If commit log files are missing, restore them before any start.",
     ),
     Entry(
         code="consumequeue.hole",
@@ -135,7 +135,7 @@ CONSUME_QUEUES = (
         how="One of both was restored from another time, or is damaged.",
         effect="a broker that reads the wrong one serves other messages: combineCQPreferCQType says which it reads, "
         "the files by default",
-        versions=(("5.3.1 and later", "does not compare them, but for their ends."),),
+        versions=(("5.3.1 and later", "compares only their ends."),),
         repair="The files are compared with the commit log: without another finding of the queue they are right, and "
         "the rows are to be written anew.",
         remedy=_REBUILD,
@@ -149,7 +149,7 @@ CONSUME_QUEUES = (
         how="A start has cut the commit log after a crash: it moves the ends of queues back, and leaves the rows.",
         effect="none: the next messages of the queue are written over them",
         versions=(("5.2.0 and later", "does not read them."),),
-        repair="None is needed.",
+        repair="No repair is needed.",
     ),
     Entry(
         code="consumequeue.store-timestamp",
@@ -196,7 +196,7 @@ CONSUME_QUEUES = (
         how="`rmqtool rebuild-cq` keeps the queue offsets of the messages behind one that is lost.",
         effect="the next message is consumed more than once, each time with its own queue offset",
         versions=(("all", "does not notice."),),
-        repair="None is needed.",
+        repair="No repair is needed.",
     ),
     Entry(
         code="consumequeue.tags-code",

@@ -108,7 +108,7 @@ DERIVED = (
         how="The broker indexes the last record again after a start.",
         effect="none: clients see one message",
         versions=(("all", "indexes the record at the end of the index again."),),
-        repair="None is needed. A rebuild of the index leaves them out.",
+        repair="No repair is needed. A rebuild of the index leaves them out.",
     ),
     Entry(
         code="index.row",
@@ -128,7 +128,7 @@ DERIVED = (
         severity="warning",
         title="A message has a key without a row in RocksDB",
         what="The index in rocksdbstore has come past the message, and holds older ones, and has no row of its key.",
-        how="A broker was killed: rows reach the disk late, and a start looks at the last files of the log only.",
+        how="A broker was killed: rows reach the disk late, and a start reads only the last files of the log.",
         effect="a query by the key does not find the message",
         versions=(("5.4.0 and later", "keep an index there with indexRocksDBEnable."),),
         repair="`rmqtool rebuild-index` writes index files, which a broker without indexRocksDBReadEnable reads.",
@@ -163,7 +163,7 @@ DERIVED = (
             ("4.4.0 to 5.3", "a missing number is 0: every start after a crash begins at the first file."),
             ("5.4.0 and later", "the same with the last ten files."),
         ),
-        repair="None is needed while the log is sound. While it is not, no start may happen with abort present.",
+        repair="No repair is needed while the log is sound. While it is not, no start may happen with abort present.",
     ),
     Entry(
         code="checkpoint.future",
@@ -173,13 +173,14 @@ DERIVED = (
         what="A time in the checkpoint is later than the newest record.",
         how="A power failure: the checkpoint was on disk and the end of the log was not. Or the clock was set back, or "
         "log and checkpoint were restored from different times.",
-        effect="a start after a crash scans the last file only, so that queues that lack older messages keep lacking "
-        "them (start.queue-loss tells whether there are any); the next message sets it right",
+        effect="a start after a crash scans the last file only, so that queues without older messages stay without "
+        "them (start.queue-loss shows whether there are any); the next message sets it right",
         versions=(
             ("all", "trusts the checkpoint after a crash, and does not read it after a clean stop."),
             ("5.5.0 and later", "the same, but its offset comes before its times (checkpoint.logics-offset)."),
         ),
-        repair="None is needed, unless start.queue-loss or consumequeue.hole is told as well: then rebuild the queues.",
+        repair="No repair is needed, unless start.queue-loss or consumequeue.hole is reported as well: then rebuild "
+        "the queues.",
     ),
     Entry(
         code="checkpoint.behind",
@@ -190,7 +191,7 @@ DERIVED = (
         how="Normal after a crash; or the checkpoint is older than the log.",
         effect="a start after a crash scans from that time on",
         versions=(("all", "scans from the last file whose first record is not newer than the checkpoint."),),
-        repair="None is needed.",
+        repair="No repair is needed.",
     ),
     Entry(
         code="checkpoint.logics-offset",

@@ -40,7 +40,7 @@ ROCKSDB = (
         how="mqadmin resetOffsetByTime with configManagerVersion=v2: the broker commits with its arguments swapped.",
         effect="none: nobody asks for it",
         versions=(("5.3.2 and later", "do so with version 2."),),
-        repair="None is needed.",
+        repair="No repair is needed.",
     ),
     Entry(
         code="store.rocksdb-damaged",
@@ -75,6 +75,6 @@ ROCKSDB = (
         how="The log or the database was restored from another time, or a disk error.",
         effect="the broker tries to deliver it again, and drops it",
         versions=(("5.3.2 and later", "keep them there with popConsumerKVServiceEnable."),),
-        repair="None is needed: the message is delivered by its queue.",
+        repair="No repair is needed: the message is delivered by its queue.",
     ),
 )

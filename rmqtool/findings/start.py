@@ -128,7 +128,7 @@ STARTS = (
         effect="the broker starts silently, and these messages are never consumed: their offsets have no entry",
         versions=(
             ("5.2.0 to 5.3.4", "after a crash makes them again from where they end, however far back."),
-            ("5.4.0 and later", "looks at the last commitLogRecoverMaxNum files, 10 by default."),
+            ("5.4.0 and later", "reads the last commitLogRecoverMaxNum files, 10 by default."),
             (
                 "with rocksdbCQDoubleWriteEnable",
                 "begins where queues in files need it; 5.3.4 and later at most "

@@ -43,8 +43,8 @@ STORE = (
                 "makes the index anew from there. Where a file between two others is missing it does not start.",
             ),
         ),
-        repair="None is needed: the node does it. Where a file between two others is missing, move the directory of "
-        "the index away first.",
+        repair="No repair is needed: the node does it. Where a file between two others is missing, move the directory "
+        "of the index away first.",
     ),
     Entry(
         code="store.wrong-kind",
@@ -72,8 +72,8 @@ STORE = (
             ("5.4.0", "the same, no more than the last ten files."),
             ("5.5.0 and later", "the same; the checkpoint's offset chooses the file."),
         ),
-        repair="None is needed. Never make or remove abort to force one kind of start: verify says what the next start "
-        "would do, and start.other-mode-data-loss when another kind of start would do worse.",
+        repair="No repair is needed. Never make or remove abort to force one kind of start: verify says what the next "
+        "start would do, and start.other-mode-data-loss when another kind of start would do worse.",
         remedy="rmqtool verify {store}",
     ),
     Entry(
@@ -102,7 +102,7 @@ STORE = (
         versions=(("all", "refuses to start (FileNotFoundException, `load exception`)."),),
         repair="Give the files to the broker's user and let it write them: chown -R, chmod -R u+w.",
         not_detected="Which user the broker runs as is not known: when all files are another's, or none may be "
-        "written, nothing is told.",
+        "written, nothing is reported.",
     ),
     Entry(
         code="store.paths",
@@ -120,8 +120,7 @@ STORE = (
         fault=None,
         severity="info",
         title="What a broker would say depends on its version",
-        what="The signs in the store leave several versions, which answer differently. The newest one's answer is "
-        "shown.",
+        what="The store fits several versions, which answer differently. The newest one's answer is shown.",
         how="Most files look the same in all versions.",
         effect="none",
         versions=(("all", "each by its own rules: give --broker-version."),),
@@ -136,7 +135,7 @@ STORE = (
         how="storeType=defaultRocksDB, or queues written to both.",
         effect="none: the broker reads them",
         versions=(("before 5.2.0", "cannot read them."), ("5.2.0 and later", "reads them.")),
-        repair="None is needed.",
+        repair="No repair is needed.",
         not_detected="Without the package rocksdict they are not read.",
     ),
     Entry(
@@ -151,7 +150,7 @@ STORE = (
         "messages "
         "are not indexed until the log has grown past the old end",
         versions=(("before 5.4.0", "does not know it."), ("5.4.0 and later", "makes it again when it is missing.")),
-        repair="None is needed.",
+        repair="No repair is needed.",
         not_detected="Without the package rocksdict its rows are not read.",
     ),
     Entry(
@@ -183,7 +182,7 @@ STORE = (
         remedy="rmqtool clean {store} --dry-run",
         not_detected="verify sees settings and times only; a younger file in front (clean.blocked-by-older-file), a "
         "full disk from which nothing goes (clean.disk-full-nothing-deleted) and wrong times (clean.mtime-future) are "
-        "told by `rmqtool clean --dry-run`.",
+        "reported by `rmqtool clean --dry-run`.",
     ),
     Entry(
         code="store.modification-times",
@@ -223,7 +222,7 @@ CONFIG = (
         fault="F48",
         severity="warning",
         title="The committed offsets cannot be read",
-        what="consumerOffset.json is empty or no JSON.",
+        what="consumerOffset.json is empty or not JSON.",
         how="A full disk or a power loss while it was written; an edit by hand.",
         effect="the broker reads the .bak file instead",
         versions=(
@@ -241,7 +240,7 @@ CONFIG = (
         fault="F48",
         severity="warning",
         title="A configuration file cannot be read",
-        what="A JSON file in config/ is empty or no JSON.",
+        what="A JSON file in config/ is empty or not JSON.",
         how="A full disk or a power loss while it was written; an edit by hand.",
         effect="the broker reads the .bak file instead; when that cannot be read either it refuses to start",
         versions=(
@@ -264,7 +263,7 @@ CONFIG = (
         how="storeType=defaultRocksDB since 5.1.4, configManagerVersion=v2 since 5.3.2.",
         effect="none: the broker reads them",
         versions=(("before 5.1.4", "reads JSON only."), ("5.1.4 and later", "takes the newer one of the two.")),
-        repair="None is needed.",
+        repair="No repair is needed.",
         not_detected="Without the package rocksdict the JSON files count, which may be old, and no row is checked. "
         "Nothing shows that a single row is gone, unless the store has messages of its topic.",
     ),

@@ -42,7 +42,7 @@ TIMER = (
                 "it does not (timer.lost). A timer log file of another size stops the start.",
             ),
         ),
-        repair="None is needed, except for a file of another size: restore it. What is lost or comes twice has "
+        repair="No repair is needed, except for a file of another size: restore it. What is lost or comes twice has "
         "findings of its own: timer.lost and timer.again.",
     ),
     Entry(

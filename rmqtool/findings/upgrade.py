@@ -50,7 +50,7 @@ UPGRADES = (
                 "5.3.2 and later",
                 "configManagerVersion=v2 takes over no topics, groups and offsets: consumers begin anew.",
             ),
-            ("5.4.0 and later", "tags are keys of the index; after a crash only the last ten log files are looked at."),
+            ("5.4.0 and later", "tags are keys of the index; after a crash only the last ten log files are read."),
             ("5.5.0 and later", "light queues get no entries of dead letter topics."),
         ),
         repair="Decide for each whether it matters, and set what should stay as it was in broker.conf. Stop the old "

@@ -228,7 +228,7 @@ def _offset_of_first_record(file: InputFile) -> int:
     head = np.frombuffer(file.read(0, PREFIX_DTYPE.itemsize).ljust(PREFIX_DTYPE.itemsize, b"\0"), PREFIX_DTYPE)[0]
     if head["magic_code"] not in (MAGIC_CODE_V1, MAGIC_CODE_V2) or head["physical_offset"] < 0:
         raise WrongKindError(
-            "neither the name nor the first record tells where in the commit log this file belongs",
+            "neither the name nor the first record shows where in the commit log this file belongs",
             file=file.path,
             offset=0,
             hint="rename a copy to its start offset, in 20 digits",

@@ -22,8 +22,10 @@ from rmqtool.store.store import open_store
 
 if TYPE_CHECKING:  # each command opens its store here, and loads only what it needs
     from rmqtool.clean.plan import CleanPlan
-    from rmqtool.library.messages import Message, Messages
+    from rmqtool.library.found import Found
+    from rmqtool.library.messages import Messages
     from rmqtool.library.verified import Verified
+    from rmqtool.scan.filters import Filters
     from rmqtool.scan.message_rows import BodyChoice
     from rmqtool.store.queue_range import QueueRange
     from rmqtool.store.queue_units import LoadedQueue, Unit
@@ -158,18 +160,14 @@ class Store:
         bodies are as they are. Raises UsageError for a time that cannot be understood.
         """
         from rmqtool.library.messages import Messages
-        from rmqtool.scan.filters import Filters
         from rmqtool.store.message_query import make_query
         from rmqtool.store.named_stores import NamedStore
 
-        filters = Filters(
-            topics=_several(topic),
-            excluded_topics=_several(exclude_topic),
+        filters = replace(
+            self._filters(topic=topic, exclude_topic=exclude_topic, since=since, until=until),
             queue_ids=(queue_id,) if isinstance(queue_id, int) else tuple(queue_id),
             tags=_several(tag),
             keys=_several(key),
-            from_timestamp=_epoch_ms(since),
-            to_timestamp=_epoch_ms(until),
             from_offset=from_offset,
             to_offset=to_offset,
         )
@@ -181,33 +179,36 @@ class Store:
         self,
         *,
         key: str | None = None,
+        unique_key: str | None = None,
         message_id: str | None = None,
         offset: int | None = None,
         queue_offset: tuple[str, int, int] | None = None,
+        body_contains: str | bytes | None = None,
         topic: str | Sequence[str] = (),
-    ) -> list[Message]:
-        """Messages by key, by id (offset message id or unique key), by physical offset, or by topic, queue and offset.
+        exclude_topic: str | Sequence[str] = (),
+        since: Time | None = None,
+        until: Time | None = None,
+        limit: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Found:
+        """Messages by key, id (offset message id or unique key), physical offset, topic with queue and offset, or body.
 
-        Keys and unique keys are looked up in the index, in `topic` or in all; nothing found is an empty list. Raises
-        UsageError unless one of the four is given.
+        Keys and unique keys are looked up in the index, up to `limit` units; for `body_contains` the log is read, up to
+        `limit` messages. The other options choose among what these three find. Nothing found is an empty list, whose
+        `notes` say why. Raises UsageError unless one of the six is given, and for a choice that does not go with it.
         """
-        from rmqtool.query.by_key import KeyQuery, by_any_id, by_key
-        from rmqtool.query.by_place import by_offset, by_queue_offset
+        from rmqtool.library.found import Found, lookup_of
+        from rmqtool.query.lookup import look_up
         from rmqtool.query.notes import Notes
 
-        if sum(each is not None for each in (key, message_id, offset, queue_offset)) != 1:
-            raise UsageError("find one of key, message_id, offset and queue_offset")
-        snapshot, notes = self.snapshot, Notes()
-        if key is not None:
-            found = by_key(snapshot, KeyQuery(key, _several(topic)), "none", notes)
-        elif message_id is not None:
-            found = by_any_id(snapshot, message_id.strip(), "none", notes)
-        elif offset is not None:
-            found = by_offset(snapshot, offset, "none", notes)
-        else:
-            name, queue_id, number = queue_offset or ("", 0, 0)
-            found = by_queue_offset(snapshot, (name, queue_id), number, "none", notes)
-        return [*chain.from_iterable(self._at(int(each["physical_offset"])) for each in found)]
+        filters = self._filters(topic=topic, exclude_topic=exclude_topic, since=since, until=until)
+        contains = body_contains.encode() if isinstance(body_contains, str) else body_contains
+        wanted = {"key": key, "unique_key": unique_key, "message_id": message_id, "offset": offset,
+                  "queue_offset": queue_offset, "body_contains": contains}  # fmt: skip
+        lookup, notes = lookup_of(wanted, filters, limit), Notes()
+        rows = [*look_up(self.snapshot, lookup, "none", notes, progress)]
+        messages = chain.from_iterable(self._at(int(row["physical_offset"])) for row in rows)
+        return Found(messages, notes)
 
     def verify(
         self,
@@ -229,6 +230,7 @@ class Store:
         is called with the bytes that are read, and with all there are to read.
         """
         from rmqtool.findings.report import Selection
+        from rmqtool.library.repeated_options import repeated_options
         from rmqtool.library.verified import Verified
         from rmqtool.scan.topic_choice import TopicChoice
         from rmqtool.verify.outcome import outcome_of
@@ -254,10 +256,13 @@ class Store:
             if progress is not None:
                 progress(done, verification.total_bytes)
 
-        with workers_for(self.path, jobs) as pool:
+        with workers_for(self.path, jobs) as pool:  # before there is a progress bar, which has a thread
             verification = self.verification(request)
+            on_read(0)
             verification.run(on_read, pool)
-        return Verified.of(outcome_of(verification), self._options)
+        of = self.snapshot
+        options = repeated_options(of.store.conf.path, of.version, of.bytes_per_second, jobs)
+        return Verified(outcome_of(verification), options)
 
     def verification(self, request: VerifyRequest, saved: SavedProgress | None = None) -> Verification:
         """A verification before it has run, for rmqtool's own commands; `saved` is the progress of earlier runs."""
@@ -290,12 +295,18 @@ class Store:
         of = self.snapshot
         return next_deletions(of.store, of.version, moment, as_if, limit=of.reading.rate_limit, all_runs=all_runs)
 
-    @property
-    def _options(self) -> tuple[str, ...]:
-        """With which the commands of a plan open the store as this one was."""
-        conf, version = self.snapshot.store.conf.path, self.snapshot.version
-        named = {"--broker-conf": conf, "--broker-version": version and str(version)}
-        return tuple(word for name, value in named.items() if value for word in (name, value))
+    @staticmethod
+    def _filters(
+        *, topic: str | Sequence[str], exclude_topic: str | Sequence[str], since: Time | None, until: Time | None
+    ) -> Filters:
+        from rmqtool.scan.filters import Filters
+
+        return Filters(
+            topics=_several(topic),
+            excluded_topics=_several(exclude_topic),
+            from_timestamp=_epoch_ms(since),
+            to_timestamp=_epoch_ms(until),
+        )
 
     def _at(self, physical_offset: int) -> Messages:
         from rmqtool.store.message_query import INCLUDABLE

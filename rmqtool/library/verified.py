@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from rmqtool.findings.finding import Finding
 from rmqtool.findings.report import Verdict
@@ -14,18 +15,32 @@ from rmqtool.verify.outcome import Outcome
 
 @dataclass(frozen=True)
 class Verified:
-    """What a verification found; the `outcome` is for rmqtool's own commands."""
+    """What a verification found; `outcome`, `diagnosis` and `options` are for rmqtool's own commands.
+
+    `options` are those that each command of the plan needs.
+    """
 
     outcome: Outcome
-    plan: Plan
+    options: tuple[str, ...]
 
-    @classmethod
-    def of(cls, outcome: Outcome, options: tuple[str, ...]) -> Verified:
-        """The outcome with its plan; `options` are those that each command of the plan needs."""
-        if not outcome.complete:
-            return cls(outcome, Plan())
-        diagnosis = diagnosis_of(outcome, options)
-        return cls(outcome, plan_of(diagnosis, repairs_of(diagnosis)))
+    @cached_property
+    def plan(self) -> Plan:
+        """What to do about it; nothing where not all was looked at."""
+        return plan_of(self.diagnosis, repairs_of(self.diagnosis)) if self.outcome.complete else Plan()
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis:
+        """The outcome as a plan sees it."""
+        outcome = self.outcome
+        return Diagnosis(
+            snapshot=outcome.snapshot,
+            findings=to_be_treated(outcome.findings),
+            lost=outcome.lost,
+            mended=outcome.verdict == "dirty",
+            options=self.options,
+            damaged_bytes=outcome.damaged_bytes,
+            lost_is_minimum=outcome.lost_is_minimum,
+        )
 
     @property
     def verdict(self) -> Verdict:
@@ -46,17 +61,3 @@ class Verified:
     def is_clean(self) -> bool:
         """Whether nothing is wrong and nothing was left out."""
         return self.verdict == "clean"
-
-
-def diagnosis_of(outcome: Outcome, options: tuple[str, ...]) -> Diagnosis:
-    """The outcome as a plan sees it; `options` are those that each command of the plan needs."""
-    findings = to_be_treated(outcome.findings)
-    return Diagnosis(
-        snapshot=outcome.snapshot,
-        findings=findings,
-        lost=outcome.lost,
-        mended=outcome.verdict == "dirty",
-        options=options,
-        damaged_bytes=outcome.damaged_bytes,
-        lost_is_minimum=outcome.lost_is_minimum,
-    )

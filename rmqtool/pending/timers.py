@@ -31,7 +31,7 @@ from rmqtool.rules.versions import TIMER_DELETE_KEY_CONFIGURED, TIMER_DELETE_KEY
 from rmqtool.store.side_rows import TimerRows, timer_rows
 
 _PROPERTIES = (REAL_TOPIC, REAL_QUEUE_ID, RETRY_TOPIC, TIMER_DUE, TIMER_DELETES)
-_ELSEWHERE = "they are in RocksDB, or the broker's timer is turned off: not looked at"
+_ELSEWHERE = "they are in RocksDB, or the broker's timer is turned off: not checked"
 _NO_TIMELINE_MS = 10_000  # MessageRocksDBStorage#getCheckpointForTimer: how far back a start goes without one
 _SECOND = 1000
 _TOPIC_OF_KEY = r"^[^+]*\+"  # Timeline#extractUniqKey

@@ -83,8 +83,8 @@ def by_key(snapshot: Snapshot, query: KeyQuery, body: BodyChoice, notes: Notes) 
 
 def by_any_id(snapshot: Snapshot, text: str, body: BodyChoice, notes: Notes) -> Iterator[Message]:
     """The message with an offset message id; else those whose unique key it is, for clients print both as the id."""
-    has_message, is_message_id = False, _is_message_id(text)
-    for message in by_message_id(snapshot, text, body, notes) if is_message_id else ():
+    has_message, is_message_id, as_offset = False, _is_message_id(text), Notes()
+    for message in by_message_id(snapshot, text, body, as_offset) if is_message_id else ():
         has_message = True
         yield message
     if has_message:
@@ -92,9 +92,11 @@ def by_any_id(snapshot: Snapshot, text: str, body: BodyChoice, notes: Notes) -> 
     unique_key = text.upper() if is_message_id else text
     for message in by_key(snapshot, KeyQuery(unique_key, unique=True), body, notes):
         has_message = True
-        notes.add(f"{text} is the unique key of what is shown: --unique-key finds it at once")
+        notes.add(f"{text} is not an offset message id; found as unique key")
         yield message
     if not has_message:
+        for line in as_offset.lines:
+            notes.add(line, lossy=as_offset.lossy)
         notes.add(why_not_found(snapshot, [unique_key]))
 
 

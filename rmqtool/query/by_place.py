@@ -51,6 +51,9 @@ def by_message_id(snapshot: Snapshot, text: str, body: BodyChoice, notes: Notes)
     if message is not None and message["message_id"] == text.upper():
         yield message
         return
+    if physical_offset < 0:
+        notes.add(f"{text} is not an offset message id: its physical offset would be {physical_offset}")
+        return
     where = f"{text} stands for physical offset {physical_offset} of the broker {format_host(host)}"
     if message is not None:
         notes.add(f"{where}; the message there was stored by {message['store_host']}: the id is of another store")
@@ -153,6 +156,6 @@ def _compare(queue: LoadedQueue, unit: Unit, queue_offset: int, message: Message
                 f"the unit leads to a message of topic {message['topic']} queue {message['queue_id']}", lossy=True
             )
     elif message["queue_offset"] != queue_offset:
-        notes.add(f"the unit leads to a message that tells queue offset {message['queue_offset']}", lossy=True)
+        notes.add(f"the unit leads to a message with queue offset {message['queue_offset']}", lossy=True)
     if unit.message_size != message["message_size"]:
-        notes.add(f"the unit tells {unit.message_size} bytes, the record {message['message_size']}", lossy=True)
+        notes.add(f"the unit has {unit.message_size} bytes, the record {message['message_size']}", lossy=True)

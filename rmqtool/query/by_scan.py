@@ -78,7 +78,7 @@ def by_scan(
     for event in scan_files(files, query.filters.start, stop, snapshot.reading):
         progress(event.physical_offset + event.size)
         if isinstance(event, Damage) and not (event.tail and snapshot.holder):
-            notes.add("the log has damage: what was stored there cannot be looked at", lossy=True)
+            notes.add("the log has damage: messages that were stored there cannot be found", lossy=True)
         selected = _select(event, query) if isinstance(event, RecordRun) else None
         if selected is None:
             continue

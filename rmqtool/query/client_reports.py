@@ -101,7 +101,7 @@ def _end(event: Event, begin: TraceRecord | None, first: Message) -> Event:
         event = replace(event, group=event.group or begin.group, times=begin.retry_times)
     if event.timestamp is not None:
         return event
-    since, proof = first["store_timestamp"], f"{event.proof}; its time is not told"
+    since, proof = first["store_timestamp"], f"{event.proof}; without a time"
     if begin is not None and begin.timestamp is not None:
         since = min(begin.timestamp + (event.cost or 0), FOREVER)
         proof = f"{event.proof}; time by begin and duration"

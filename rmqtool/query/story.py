@@ -51,7 +51,7 @@ _FAILURES = ("sent-back", "retry", "dead-letter")
 class Event:
     """What happened between `timestamp` and `until_timestamp`, epoch ms; they are the same where the time is known.
 
-    None is a time that nothing tells: of an end, that it has not happened. `due_timestamp` is when a delay ends.
+    None is an unknown time: of an end, that it has not happened. `due_timestamp` is when a delay ends.
     What a client says has `client_host`, `cost` in ms and a `result`; `from_check` is whether the broker had asked.
     """
 

@@ -52,7 +52,7 @@ class QueueTrace:
                 return f"{where} ends at {end}, before the message's offset {self.queue_offset}{instead}"
             case "differs" if self.unit and self.unit.physical_offset == self.physical_offset:
                 stored = f"{self.unit.message_size} bytes and tags code {self.unit.tags_code}"
-                return f"{where}: its unit tells {stored} instead of {self.message_size} and {self.tags_code}"
+                return f"{where}: its unit has {stored} instead of {self.message_size} and {self.tags_code}"
             case "differs":
                 return f"{where} has the unit of another message at offset {self.queue_offset}{instead}"
             case "missing":

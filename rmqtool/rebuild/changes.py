@@ -14,7 +14,7 @@ Action = Literal["create", "replace", "keep"]
 QueueKind = Kind | Literal["rocksdb"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class QueuePlan:
     """The change of one queue; `min_offset` and `max_offset` are those after the rebuild."""
 

@@ -91,7 +91,7 @@ def _table(store: Store, name: str, form: Form) -> ConfigTable | None:
         table |= _light_offsets(file.content)
     bad = next((entry for entry, value in table.items() if not isinstance(value, dict)), None)
     if bad is not None:
-        raise UnreadableError(f"the entry {bad!r} is no object", file=file.path, hint="repair it first")
+        raise UnreadableError(f"the entry {bad!r} is not an object", file=file.path, hint="repair it first")
     forbidden = file.content.get(FORBIDDEN_TABLE)
     return ConfigTable(
         name,

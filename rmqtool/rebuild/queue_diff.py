@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -23,6 +23,8 @@ SAME, CHANGED, ADDED = 0, 1, 2
 
 class Spans:
     """Spans of units with one state each, in order; adjacent spans of one state are joined."""
+
+    __slots__ = ("_bounds", "_states", "end")
 
     def __init__(self) -> None:
         self._bounds: list[int] = []  # where each span begins; the last one ends at `end`
@@ -70,20 +72,29 @@ class Spans:
         self._states.append(state)
 
 
-@dataclass
+_NONE: frozenset[int] = frozenset()
+_FIRST = frozenset((0,))  # the start offset of the one file that most of many queues have
+
+
+@dataclass(slots=True)
 class QueueDifference:
     """The changes of a rebuild in one queue: counts of units, and start offsets of files to write and to remove."""
 
     added: int = 0
     changed: int = 0
     dropped: int = 0
-    write: set[int] = field(default_factory=set)
-    remove: set[int] = field(default_factory=set)
+    write: frozenset[int] = _NONE
+    remove: frozenset[int] = _NONE
 
     @property
     def is_none(self) -> bool:
         """Whether nothing has to change."""
         return not (self.write or self.remove)
+
+
+def _shared(starts: set[int]) -> frozenset[int]:
+    """The start offsets of files; one set for most of many queues."""
+    return _NONE if not starts else _FIRST if starts == _FIRST else frozenset(starts)
 
 
 class Comparison:
@@ -137,21 +148,19 @@ class Comparison:
 
     def difference(self, queue: QueueName, first: int, end: int) -> QueueDifference:
         """The differences in a queue whose units ``first:end`` were put, and its files outside of that range."""
-        spans, grid = self._spans[queue], self._grid
-        difference = QueueDifference(spans.count(ADDED), spans.count(CHANGED), write=set(self._write[queue]))
+        spans, grid = self._spans.pop(queue, Spans()), self._grid  # asked for once
+        write, remove, dropped = set(self._write.pop(queue, ())), set[int](), 0
         last = grid.start_of(end - 1)
         old = self._existing.queues.get(queue)
-        if old is None:
-            return difference
-        for file in old.files:
+        for file, units in ((file, old) for file in old.files) if old else ():
             in_file = end - grid.first_unit(file.start_offset)
             if not grid.start_of(first) <= file.start_offset <= last or file.start_offset % grid.file_size:
-                difference.remove.add(file.start_offset)
-                difference.dropped += self._written(old, file, 0)
-            elif file.start_offset == last and file.size == grid.file_size and not old.is_zero_from(file, in_file):
-                difference.write.add(file.start_offset)
-                difference.dropped += self._written(old, file, in_file)
-        return difference
+                remove.add(file.start_offset)
+                dropped += self._written(units, file, 0)
+            elif file.start_offset == last and file.size == grid.file_size and not units.is_zero_from(file, in_file):
+                write.add(file.start_offset)
+                dropped += self._written(units, file, in_file)
+        return QueueDifference(spans.count(ADDED), spans.count(CHANGED), dropped, _shared(write), _shared(remove))
 
     def _written(self, units: UnitFiles, file: MappedFile, first: int) -> int:
         """Units of a file from its unit `first` on, up to the first that was never written."""

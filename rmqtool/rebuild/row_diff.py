@@ -32,6 +32,8 @@ class RowRules:
 class RowDifference(QueueDifference):
     """The changes of a rebuild in the rows of one queue."""
 
+    __slots__ = ()
+
     @property
     def is_none(self) -> bool:
         """Whether nothing has to change."""

@@ -22,7 +22,7 @@ from rmqtool.transaction import StagedFile, Transaction
 _PIECE = 4 << 20  # read back at once, bytes
 
 
-@dataclass
+@dataclass(slots=True)
 class _Written:
     """The bytes ``start:end`` that were written to a staged file, and their CRC; None after a jump."""
 
@@ -55,7 +55,7 @@ class StagedQueues:
     """Stages the queue files of one kind that are `wanted`: by queue, where in it they start, bytes."""
 
     def __init__(
-        self, transaction: Transaction, kind: Kind, grid: FileGrid, wanted: Mapping[QueueName, set[int]]
+        self, transaction: Transaction, kind: Kind, grid: FileGrid, wanted: Mapping[QueueName, frozenset[int]]
     ) -> None:
         self._transaction = transaction
         self._kind = kind

@@ -12,7 +12,7 @@ from rmqtool.store.topics import TOPICS
 
 _FROM_BACKUP = "put back a backup of it, or the file of a slave, which copies it every ten seconds"
 _BEGIN_ANEW = (
-    f"nothing in a store tells committed offsets: {_FROM_BACKUP}. Without one, start the broker while clients are "
+    f"nothing else in a store holds committed offsets: {_FROM_BACKUP}. Without one, start the broker while clients are "
     "stopped, and set each group to where it was (mqadmin resetOffsetByTime -g GROUP -t TOPIC -s TIME); without that "
     "it begins where its consumeFromWhere says, and gets messages again or skips them"
 )
@@ -30,7 +30,7 @@ _OTHERS = {
     "is still used",
     "config.topic-permission": "it may have been set on purpose: mqadmin updateTopicPerm -t TOPIC -p 6 sets it, once "
     "the broker runs",
-    "config.older-copy": "nothing tells whether the file was put back on purpose: compare it with its .bak and with "
+    "config.older-copy": "nothing shows whether the file was put back on purpose: compare it with its .bak and with "
     "backups, and keep the right one",
     _KIND: "the topic has queues of both kinds: move those away that its messages are not in, and repair again",
     "config.rocksdb-damaged": "nothing else in the store shows what was in the database: put the whole directory back "

@@ -42,7 +42,7 @@ NAME_CODES = frozenset(
 
 @dataclass(frozen=True)
 class Renamed:
-    """Commit log files that get the names that their records tell: pairs of the name now and the name to be."""
+    """Commit log files that get the names that their records give: pairs of the name now and the name to be."""
 
     names: tuple[tuple[str, str], ...]
     codes: frozenset[str]
@@ -55,7 +55,7 @@ class Renamed:
         if len(self.names) == 1:
             old, new = self.names[0]
             return f"{old} is renamed to {new}: that is where its records say they are"
-        return f"{counted(len(self.names), 'log file')} get the names that their records tell"
+        return f"{counted(len(self.names), 'log file')} get the names that their records give"
 
     @property
     def details(self) -> tuple[str, ...]:

@@ -174,7 +174,7 @@ def _repair_step(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) 
         text = "Repair the store, with its broker.conf: the rows of delayed messages follow from messageDelayLevel:"
     elif unknown:
         names = " and ".join("an index file" if kind == "index" else "a queue file" for kind in unknown)
-        text = f"Repair the store, with its broker.conf, for no file shows the size of {names}:"
+        text = f"Repair the store, with its broker.conf, because no file shows the size of {names}:"
     needs_conf = lacks_delays or unknown
     more = [*(["--keep-offsets"] if keep_offsets else []), *(["--broker-conf", "BROKER_CONF"] if needs_conf else [])]
     changes, lost = _changes(diagnosis, repairs)

@@ -184,7 +184,7 @@ class Cluster:
         except PeerError as error:
             return error
         except ValueError as error:
-            return PeerError(f"name server {address}: its answer is no route: {error}")
+            return PeerError(f"name server {address}: its answer is not a route: {error}")
 
     def _ask_facts(self, address: str) -> BrokerFacts:
         unknown: list[str] = []

@@ -48,7 +48,7 @@ _NOT_SIGNED = re.compile(
     r"AclException|signature|accessKey|access key|whitelist|SecretKey|username cannot be null|^User:\S+ is not found"
 )
 _SIGN = "name a file with accessKey and secretKey that may write: --acl-file tools.yml"
-_MAY_NOT_READ = "let the key read the topic, too (SUB, mqadmin updateAcl), or send without looking up: --no-look-up"
+_MAY_NOT_READ = "let the key also read the topic (SUB, mqadmin updateAcl), or send without looking up: --no-look-up"
 _HINTS: Mapping[int, str] = {
     SYSTEM_BUSY: "send more slowly: --rate 100/s",
     MESSAGE_ILLEGAL: "raise maxMessageSize of the broker, or leave the message out",

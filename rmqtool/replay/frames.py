@@ -89,9 +89,9 @@ def decode_response(frame: bytes) -> Response | None:
     try:
         header = load_json(Head.parse(frame).header)
     except ValueError as error:
-        raise FrameError("a header that is no JSON") from error
+        raise FrameError("a header that is not JSON") from error
     if not isinstance(header, dict):
-        raise FrameError("a header that is no object")
+        raise FrameError("a header that is not an object")
     if not _number(header, "flag") & _RESPONSE:
         return None
     fields = header.get("extFields")
@@ -108,5 +108,5 @@ def decode_response(frame: bytes) -> Response | None:
 def _number(header: dict[str, Any], name: str) -> int:
     value = header.get(name, 0)
     if type(value) is not int or abs(value) > _MAX_JAVA_INT:
-        raise FrameError(f"a header whose {name} is no number")
+        raise FrameError(f"a header whose {name} is not a number")
     return value

@@ -224,7 +224,7 @@ def _entry(line: bytes) -> dict[str, Any] | None:
 
 
 def _no_journal(path: Path) -> UsageError:
-    return UsageError("this is no journal of a replay", file=path, hint="give another file: --journal FILE")
+    return UsageError("this is not the journal of a replay", file=path, hint="give another file: --journal FILE")
 
 
 def _require_same(entry: Mapping[str, Any], header: Mapping[str, Any], path: Path) -> None:

@@ -105,7 +105,7 @@ class ParquetSource:
             metadata = pq.read_metadata(path)
             schema = metadata.schema.to_arrow_schema()
         except (pa.ArrowException, OSError) as error:
-            raise UnreadableError(f"no Parquet file: {error}", file=path) from error
+            raise UnreadableError(f"not a Parquet file: {error}", file=path) from error
         missing = [name for name in COLUMNS if name not in schema.names and name not in _NOT_NEEDED]
         if missing:
             raise UsageError(

@@ -44,7 +44,7 @@ def parse_route(topic: str, body: bytes) -> Route:
     """The route in the body of an answer; raises ValueError when it is none."""
     data = load_json(body)
     if not isinstance(data, dict):
-        raise ValueError("a route that is no object")
+        raise ValueError("a route that is not an object")
     masters = dict(_masters(data.get("brokerDatas")))
     queues: list[TargetQueue] = []
     unwritable: dict[str, str] = {}

@@ -48,6 +48,7 @@ class Block:
         self.data = mmap.mmap(-1, 2 * (size + PADDING), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         _use_huge_pages(self.data)
         self.view = memoryview(self.data)
+        self.bytes = np.frombuffer(self.data, np.uint8)
         self._overlapping: dict[np.dtype[Any], NDArray[Any]] = {}
         self.sizes = self._view(np.dtype(">u4"))  # read as a record's size at any position
 

@@ -15,7 +15,7 @@ MAX_MESSAGE_SIZE = 128 << 20
 REASON_MEANINGS: dict[Reason, str] = {
     "zeroed": "zero bytes where a record should begin",
     "magic-code": "neither a message nor a blank begins here",
-    "physical-offset": "a record that tells another position as its own",
+    "physical-offset": "a record that gives another position as its own",
     "lengths": "lengths do not add up, or a blank that does not cover what follows it in its file",
     "truncated": "the file ends inside a record",
     "missing": "no file holds these bytes",

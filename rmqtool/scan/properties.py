@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqtool.scan.block import Positions, gather_slices
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.hashing import WINDOW
 from rmqtool.scan.text import is_utf8, to_strings
 from rmqtool.scan.uniform_properties import UniformProperties, find_uniform
+from rmqtool.scan.windows import WINDOW, positions_of
 
 _WORD = 8
 _WORD_MASKS = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], dtype=np.uint64)
@@ -26,12 +26,14 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 def read_properties(frames: RecordRun, *, whole: bool = False) -> UniformProperties | PropertyTable:
     """The properties of all records: UniformProperties where all have the same names, else a PropertyTable.
 
-    With `whole` both `column` and `maps` will be called.
+    They are read from the block, before it is filled again. With `whole` both `column` and `maps` will be called.
     """
+    starts = frames.properties_positions
+    uniform = find_uniform(frames.block.bytes, starts, starts + frames.properties_sizes, whole=whole)
+    if uniform is not None:
+        return uniform
     data, ends = _gather(frames)
-    stops = positions_of(PROPERTY_SEPARATOR, data)
-    uniform = find_uniform(data, stops, ends, whole=whole)
-    return PropertyTable(data, stops, ends) if uniform is None else uniform
+    return PropertyTable(data, positions_of(PROPERTY_SEPARATOR, data), ends)
 
 
 class PropertyTable:
@@ -148,24 +150,6 @@ def _gather(frames: RecordRun) -> tuple[NDArray[np.uint8], Positions]:
         data = data.copy()
         data[ends[unended] - 1] = PROPERTY_SEPARATOR
     return data, ends
-
-
-def positions_of(byte: int, data: NDArray[np.uint8]) -> Positions:
-    """The positions of `byte` in `data`, which ends with padding.
-
-    NumPy is slow where few of many bytes match: so first four bytes at once, then which of the four.
-    """
-    same = data[: len(data) // 4 * 4] == byte
-    fours = same.view("<u4")
-    hits = np.flatnonzero(fours != 0)
-    word_values = fours.take(hits)
-    if (word_values & (word_values - np.uint32(1))).any():
-        return np.flatnonzero(same)
-    word_values *= np.uint32(0x00010203)  # now the highest byte is the number of the one byte that was set
-    word_values >>= np.uint32(24)
-    hits *= 4
-    hits += word_values
-    return hits
 
 
 def _middles(data: NDArray[np.uint8], starts: Positions, stops: Positions) -> Positions:

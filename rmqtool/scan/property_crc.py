@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -33,8 +34,8 @@ class WrongCrc(NamedTuple):
 
 def wrong_property_crcs(frames: RecordRun, rows: Positions) -> Iterator[tuple[int, WrongCrc]]:
     """Those of `rows`, as `rows_with_property_crc` gives them, whose property does not hold the record's CRC."""
-    starts = frames.positions[rows]
-    sizes = frames.message_sizes[rows] - CRC32_PROPERTY_SIZE
+    starts = frames.positions.take(rows)  # of few values faster than an index
+    sizes = frames.message_sizes.take(rows) - CRC32_PROPERTY_SIZE
     stored = stored_crcs(frames.block, starts + sizes)
     computed = crcs_of(frames.block, starts, sizes)
     for index in np.flatnonzero(stored != computed).tolist():
@@ -45,10 +46,10 @@ def wrong_property_crcs(frames: RecordRun, rows: Positions) -> Iterator[tuple[in
 def stored_crcs(block: Block, positions: Positions) -> NDArray[np.int64]:
     """The numbers in the properties at `positions`, as `stored_record_crc` reads them; -1 where there is none."""
     properties = block.gather(_WORDS, positions)
-    low, are_low = _decimal(properties["eight_digits"])
-    high, are_high = _decimal(properties["two_digits"].astype(np.uint64) | np.uint64(0x3030_3030_3030_0000))
-    numbers = low.astype(np.int64) + high.astype(np.int64) * 100_000_000
-    sound = are_low & are_high
+    numbers, sound = _decimal(properties["eight_digits"].astype(np.uint64))
+    high = _two_digits().take(properties["two_digits"])
+    sound &= high >= 0
+    numbers += high
     sound &= properties["name"] == _CRC32_WORD
     sound &= properties["separator"] == NAME_VALUE_SEPARATOR
     sound &= properties["end"] == PROPERTY_SEPARATOR
@@ -56,26 +57,39 @@ def stored_crcs(block: Block, positions: Positions) -> NDArray[np.int64]:
     return numbers
 
 
-def _decimal(words: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+@cache
+def _two_digits() -> NDArray[np.int64]:
+    """What the last two digits add to a number, by both bytes as one; -1 for bytes that are no digits."""
+    values = np.full(1 << 16, -1, dtype=np.int64)
+    for number in range(100):
+        tens, ones = divmod(number, 10)
+        values[(ord("0") + tens) << 8 | ord("0") + ones] = number * 10**8
+    return values
+
+
+def _decimal(words: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """The numbers that eight ASCII digits form, the first the least significant; and whether all eight are digits.
 
     Neighbours are joined to pairs, pairs to fours, fours to eight: three steps for all texts instead of one for each.
     """
     zeros, tens = np.uint64(0x3030303030303030), np.uint64(0x0606060606060606)
-    upper = np.uint64(0xF0F0F0F0F0F0F0F0)
-    are_digits = (words & upper) == zeros
-    are_digits &= ((words + tens) & upper) == zeros  # `:` and what follows would carry into the upper half
+    halves = np.uint64(0xF0F0F0F0F0F0F0F0)
+    are_digits = (words & halves) == zeros
+    are_digits &= ((words + tens) & halves) == zeros  # `:` and what follows would carry into the upper half
     values = words - zeros
     for bits, mask in ((8, 0x00FF00FF00FF00FF), (16, 0x0000FFFF0000FFFF), (32, 0x00000000FFFFFFFF)):
         power = np.uint64(10 ** (bits // 8))
-        values = (values & np.uint64(mask)) + power * ((values >> np.uint64(bits)) & np.uint64(mask))
-    return values, are_digits
+        upper = (values >> np.uint64(bits)) & np.uint64(mask)
+        upper *= power
+        values &= np.uint64(mask)
+        values += upper
+    return values.view(np.int64), are_digits
 
 
 def rows_with_property_crc(frames: RecordRun) -> Positions:
     """Rows of records whose last 20 bytes begin with ``__CRC32#``, of which one byte may differ."""
     rows = np.flatnonzero(frames.properties_sizes >= CRC32_PROPERTY_SIZE)
-    positions = (frames.positions + frames.message_sizes)[rows] - CRC32_PROPERTY_SIZE
+    positions = (frames.positions + frames.message_sizes).take(rows) - CRC32_PROPERTY_SIZE
     names: NDArray[np.uint64] = frames.block.gather("<u8", positions)
     if (names == _CRC32_WORD).all():
         return rows

@@ -5,7 +5,9 @@ Then names need only be compared, not read, and the value of a name is every n-t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,39 +16,46 @@ from numpy.typing import NDArray
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqtool.scan.block import Positions, gather_slices, take
-from rmqtool.scan.hashing import WINDOW, WORD
 from rmqtool.scan.text import to_strings
+from rmqtool.scan.windows import hold, sizes_before
 
 _NAME_END, _PROPERTY_END = bytes([NAME_VALUE_SEPARATOR]), bytes([PROPERTY_SEPARATOR])
 
 Names = tuple[bytes, ...]
 """The names of one record in stored order."""
 
-Offsets = NDArray[np.int32]
-"""Positions in gathered properties, bytes."""
+_COMPARED = 24 << 10  # bytes that are compared at once: they stay in the processor's nearest cache
+
+
+class Span(NamedTuple):
+    """The values of one property: of record i that at ``starts[i]``, of ``sizes[i]`` bytes, or all of one size."""
+
+    starts: Positions
+    sizes: Positions | int
 
 
 class UniformProperties:
-    """The properties of records that have the same distinct `names`; value i stands at ``starts[i] : ends[i]``.
+    """The properties of records that have the same distinct `names`; their values stand in `data`.
 
     With `whole` both `maps` and `column` will be called: the values are gathered once for both.
     """
 
-    def __init__(
-        self, names: Names, data: NDArray[np.uint8], starts: Offsets, ends: Offsets, *, whole: bool = False
-    ) -> None:
+    def __init__(self, names: Names, data: NDArray[np.uint8], spans: Sequence[Span], *, whole: bool = False) -> None:
         self._names = names
         self._whole = whole
-        self._records = len(starts) // len(names)
+        self._records = len(spans[0].starts)
         self.data = data
         self._buffer = pa.py_buffer(data)
-        self._starts = starts
-        self._ends = ends
+        self._spans = spans
 
     @cached_property
     def _values(self) -> pa.StringArray:
         """The values of all properties of all records."""
-        return to_strings(gather_slices(self._buffer, self._starts, self._ends))
+        starts, ends = np.empty((2, self._records, len(self._names)), dtype=np.int32)
+        for property_index, span in enumerate(self._spans):
+            starts[:, property_index] = span.starts
+            np.add(span.starts, span.sizes, out=ends[:, property_index], casting="unsafe")
+        return to_strings(gather_slices(self._buffer, starts.ravel(), ends.ravel()))
 
     def column(self, name: bytes) -> pa.StringArray:
         """The value of one property for each record; null without it."""
@@ -55,17 +64,16 @@ class UniformProperties:
         property_index, width = self._names.index(name), len(self._names)
         if self._whole:
             return take(self._values, _multiples(width, _round_up(self._records), property_index)[: self._records])
-        rows = slice(property_index, None, width)
-        return to_strings(gather_slices(self._buffer, self._starts[rows], self._ends[rows]))
+        starts, sizes = self._spans[property_index]
+        return to_strings(gather_slices(self._buffer, starts, starts + sizes))
 
     def value_positions(self, name: bytes) -> tuple[Positions, Positions]:
         """Position in `data` and size of one property's value for each record, bytes; size 0 without it."""
         if name not in self._names:
             nowhere = np.zeros(self._records, dtype=np.intp)
             return nowhere, nowhere
-        rows = slice(self._names.index(name), None, len(self._names))
-        starts = self._starts[rows].astype(np.intp)
-        return starts, self._ends[rows] - starts
+        starts, sizes = self._spans[self._names.index(name)]
+        return starts, np.full(self._records, sizes) if isinstance(sizes, int) else sizes
 
     def maps(self, *, dictionary_encoded: bool = False) -> pa.MapArray:
         """All properties of each record as a map in stored order; `dictionary_encoded`: the names as a dictionary."""
@@ -76,95 +84,126 @@ class UniformProperties:
 
 
 def find_uniform(
-    data: NDArray[np.uint8], stops: Positions, ends: Positions, *, whole: bool = False
+    data: NDArray[np.uint8], starts: Positions, ends: Positions, *, whole: bool = False
 ) -> UniformProperties | None:
-    """The properties in `data` when all records have the same distinct names in the same order, else None.
+    """The properties at ``data[starts[i] : ends[i]]`` when all records have the same distinct names in one order.
 
-    Properties end at `stops`, those of each record before `ends`; `data` goes on for a window behind the last.
+    Else None; also where only some records have a separator at their end. `data` goes on for a window behind the last.
     """
-    width = int(np.searchsorted(stops, ends[0]))
-    if width == 0 or len(stops) != width * len(ends) or (stops[width - 1 :: width] + 1 != ends).any():
+    if not len(starts) or int((ends - starts).min()) <= 0:
         return None
-    samples = [_pieces_of(data, ends, row) for row in (0, len(ends) // 2, len(ends) - 1)]
+    ended = data[ends - 1] == PROPERTY_SEPARATOR
+    if ended.any() != ended.all():
+        return None
+    stops = ends - ended
+    samples = [_pieces_of(data, starts, stops, row) for row in (0, len(ends) // 2, len(ends) - 1)]
     names = _names_of(samples[0])
-    if len(names) != width or len({decode_text(name) for name in names}) != width:
+    if len(names) != len(samples[0]) or len({decode_text(name) for name in names}) != len(names):
         return None
-    starts = np.zeros(len(stops), dtype=np.intp)
-    np.add(stops[:-1], 1, out=starts[1:])
-    values = starts + _repeated_sizes(names, _round_up(len(ends)))[: len(stops)]
-    if (values >= stops).any():
+    if any(_names_of(sample) != names for sample in samples):
         return None
-    rows = starts.reshape(-1, width)
-    if not (_have(data, rows, _stretches(names, samples)) or _have(data, rows, _stretches(names, []))):
-        return None
-    return UniformProperties(names, data, values.astype(np.int32), stops.astype(np.int32), whole=whole)
+    for guessed in (True, False):
+        spans = _spans(data, starts, stops, _template(names, samples, guessed=guessed))
+        if spans is not None:
+            return UniformProperties(names, data, spans, whole=whole)
+    return None
 
 
-def _pieces_of(data: NDArray[np.uint8], ends: Positions, row: int) -> list[bytes]:
-    """The properties of one record, each with its end."""
-    start = int(ends[row - 1]) if row else 0
-    return [piece + _PROPERTY_END for piece in data[start : ends[row]].tobytes().split(_PROPERTY_END)[:-1]]
+def _pieces_of(data: NDArray[np.uint8], starts: Positions, stops: Positions, row: int) -> list[bytes]:
+    """The properties of one record, without separators between them."""
+    return data[starts[row] : stops[row]].tobytes().split(_PROPERTY_END)
 
 
 def _names_of(pieces: list[bytes]) -> Names:
     """The names of a record's properties; pieces without a name or a value are left out."""
     split = [piece.partition(_NAME_END) for piece in pieces]
-    return tuple(name for name, _, value in split if name and value != _PROPERTY_END)
+    return tuple(name for name, _, value in split if name and value)
 
 
-def _stretches(names: Names, samples: list[list[bytes]]) -> list[tuple[int, bytes]]:
-    """The bytes that all records are expected to share, each with the index of the property where they begin.
+class _Step(NamedTuple):
+    """A value in the properties of each record, and the bytes before it that all have, from the value before on.
 
-    Always the names; of a value that is the same in all `samples` we take it that it is so in every record, and then
-    one stretch goes on to the next name: what is compared as a whole takes less time.
+    `size` is that of all values, bytes, and None when they differ; `usual` is the size of the largest that was seen.
+    `inside` are the values that stand in `before` itself: where each begins, and its size.
     """
-    stretches: list[tuple[int, bytes]] = []
-    goes_on = False
+
+    before: bytes
+    size: int | None
+    usual: int
+    inside: tuple[tuple[int, int], ...]
+
+
+def _template(names: Names, samples: list[list[bytes]], *, guessed: bool) -> list[_Step]:
+    """The properties of the samples as steps; the last one has no value when all is in the bytes before it.
+
+    What is the same in all `samples`, a value or its size, is `guessed` to be so in every record: bytes that are
+    compared as a whole, and values whose end is known, take less time.
+    """
+    steps: list[_Step] = []
+    before, inside = b"", []
     for property_index, name in enumerate(names):
-        pieces = [sample[property_index] for sample in samples]
-        same = bool(pieces) and pieces.count(pieces[0]) == len(pieces) and len(pieces[0]) <= WINDOW
-        text = pieces[0] if same else name + _NAME_END
-        if goes_on:
-            first, before = stretches.pop()
-            stretches.append((first, before + text))
+        values = [sample[property_index][len(name) + 1 :] for sample in samples]
+        before += (_PROPERTY_END if property_index else b"") + name + _NAME_END
+        if guessed and len(set(values)) == 1:
+            inside.append((len(before), len(values[0])))
+            before += values[0]
+            continue
+        sizes = set(map(len, values))
+        size = sizes.pop() if guessed and len(sizes) == 1 else None
+        steps.append(_Step(before, size, max(map(len, values)), tuple(inside)))
+        before, inside = b"", []
+    return [*steps, _Step(before, 0, 0, tuple(inside))] if before else steps
+
+
+def _spans(data: NDArray[np.uint8], starts: Positions, stops: Positions, template: list[_Step]) -> list[Span] | None:
+    """The values of each property; None when not all records are like the template."""
+    spans: list[Span] = []
+    at = starts
+    for step_index, step in enumerate(template):
+        if not _all_have(data, at, step.before):
+            return None
+        spans.extend(Span(at + position, size) for position, size in step.inside)
+        at = at + len(step.before)
+        if step.size == 0:
+            break
+        rest = stops - at
+        if int(rest.min()) <= 0:
+            return None
+        if step.size is not None or step_index == len(template) - 1:
+            sizes = rest if step.size is None else np.full(len(at), step.size)
+            if hold(PROPERTY_SEPARATOR, data, at, np.minimum(sizes, rest)):
+                return None
         else:
-            stretches.append((property_index, text))
-        goes_on = same
-    return stretches
+            sizes = sizes_before(PROPERTY_SEPARATOR, data, at, rest, step.usual)
+            if not sizes.all():
+                return None
+        spans.append(Span(at, sizes if step.size is None else step.size))
+        at = at + sizes
+    return spans if (at == stops).all() else None
 
 
-def _have(data: NDArray[np.uint8], starts: Positions, stretches: list[tuple[int, bytes]]) -> bool:
-    """Whether all records have the `stretches`; property i of a record stands at ``starts[record, i]``."""
-    for property_index, text in stretches:
-        for at in range(0, len(text), WINDOW):
-            expected_bytes = text[at : at + WINDOW]
-            mask, expected = _patterns(expected_bytes, _round_up(len(starts)))
-            width = -(-len(expected_bytes) // WORD) * WORD
-            windows = np.ndarray((len(data) - width + 1,), f"V{width}", data, strides=(1,))
-            words = windows[starts[:, property_index] + at].view("u8")
-            words ^= expected[: len(words)]
-            words &= mask[: len(words)]
-            if words.any():
-                return False
+def _all_have(data: NDArray[np.uint8], starts: Positions, text: bytes) -> bool:
+    """Whether `text` stands at each of `starts`."""
+    if int(starts.max()) + len(text) > len(data):
+        return False
+    windows = np.ndarray((len(data) - len(text) + 1,), f"V{len(text)}", data, strides=(1,))
+    count = max(1, _COMPARED // len(text))
+    expected = _repeated_text(text, count)
+    for first in range(0, len(starts), count):
+        found = windows[starts[first : first + count]]
+        if (expected if len(found) == count else expected[: len(found) * len(text)]) != found:
+            return False
     return True
+
+
+@lru_cache(maxsize=64)
+def _repeated_text(text: bytes, count: int) -> bytearray:
+    return bytearray(text * count)  # compared with any buffer as it is; `bytes` with bytes alone
 
 
 def _round_up(count: int) -> int:
     """A count for which constants are made once and used for many runs."""
     return 1 << max(count - 1, 1 << 9).bit_length()
-
-
-@lru_cache(maxsize=8)
-def _patterns(text: bytes, count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """The mask and the bits of `text` in a window of whole words, each repeated `count` times."""
-    width = -(-len(text) // WORD) * WORD
-    mask = (b"\xff" * len(text)).ljust(width, b"\0")
-    return np.frombuffer(mask * count, np.uint64), np.frombuffer(text.ljust(width, b"\0") * count, np.uint64)
-
-
-@lru_cache(maxsize=4)
-def _repeated_sizes(names: Names, count: int) -> NDArray[np.intp]:
-    return np.tile(np.array([len(name) + 1 for name in names], dtype=np.intp), count)
 
 
 @lru_cache(maxsize=4)

@@ -261,7 +261,7 @@ def _show_outlooks(console: Console, plan: CleanPlan, forecast: Forecast) -> Non
     columns += [(f"above {level:.0%}", "left") for level in levels]
     rows = [_outlook_row(outlook, plan) for outlook in forecast.outlooks]
     console.print()
-    show_table(console, table("How the disk fares, by age alone", columns, rows))
+    show_table(console, table("Disk forecast, by age alone", columns, rows))
 
 
 def _outlook_row(outlook: Outlook, plan: CleanPlan) -> list[object]:

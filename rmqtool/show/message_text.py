@@ -16,6 +16,7 @@ from rmqtool.formats.sys_flag import BORN_HOST_V6, INNER_BATCH, MULTI_TAGS, NEED
 from rmqtool.scan.decoding import BODY_DECODED, DECODE_ERROR
 from rmqtool.scan.events import REASON_MEANINGS
 from rmqtool.show.times import TIME, sentence, time_text
+from rmqtool.show.wrapping import wrapped
 
 BodyFormat = Literal["text", "hex", "json", "base64"]
 
@@ -30,10 +31,17 @@ _SYS_FLAG_NAMES = {
 }
 
 
-def object_text(item: dict[str, Any], body_format: BodyFormat, *, color: bool) -> str:
-    """One message, blank or damaged extent of a listing, with a line end."""
+def object_text(item: dict[str, Any], body_format: BodyFormat, *, color: bool, width: int | None = None) -> str:
+    """One message, blank or damaged extent of a listing, with a line end.
+
+    On a terminal `width` columns wide lines end between words, but for those of the body, which stays as it is.
+    """
     if item["kind"] == "message":
-        return "\n".join([_headline(item, color=color), *_fields(item), *_body(item, body_format)]) + "\n"
+        head, body = (
+            [*_headline(item, color=color, width=width), *_folded(_fields(item), width)],
+            _body(item, body_format),
+        )
+        return "\n".join([*head, *_folded(body[:1], width), *body[1:]]) + "\n"
     end = item["physical_offset"] + item["size"]
     extent = f"{item['physical_offset']} to {end}  {byte_size(item['size'])}"
     if item["kind"] == "blank":
@@ -71,14 +79,30 @@ def text_line(text: str) -> str:
     return visible(text) + "\n"
 
 
-def _headline(message: dict[str, Any], *, color: bool) -> str:
-    queue_position = f"{message['topic']} queue {message['queue_id']} offset {message['queue_offset']}"
-    when = time_text(message["store_timestamp"])
-    return (
-        _styled(f"message  {message['physical_offset']}  ", color=color, fg="cyan")
-        + _styled(visible(queue_position), color=color, bold=True)
-        + f"  {byte_size(message['message_size'])}  {when}"
-    )
+def _headline(message: dict[str, Any], *, color: bool, width: int | None) -> list[str]:
+    """One line, or one for each part where they do not fit into `width` columns."""
+    place = visible(f"{message['topic']} queue {message['queue_id']} offset {message['queue_offset']}")
+    head = f"message  {message['physical_offset']}"
+    rest = f"{byte_size(message['message_size'])}  {time_text(message['store_timestamp'])}"
+    styled = _styled(f"{head}  ", color=color, fg="cyan")
+    if width is None or len(wrapped(f"{head}  {place}  {rest}", width)) == 1:
+        return [f"{styled}{_styled(place, color=color, bold=True)}  {rest}"]
+    lines = (_styled(line, color=color, bold=True) for line in _folded([_INDENT + place], width))
+    return [styled.rstrip(), *lines, _INDENT + rest]
+
+
+def _folded(lines: list[str], width: int | None) -> list[str]:
+    """Lines of fields ended between words where they do not fit, the later ones of a field indented once more."""
+    if width is None:
+        return lines
+    return [folded for line in lines for folded in _folded_field(line.lstrip(), width)]
+
+
+def _folded_field(text: str, width: int) -> list[str]:
+    if len(wrapped(text, width - len(_INDENT))) == 1:
+        return [_INDENT + text]
+    first, *others = wrapped(text, width - 2 * len(_INDENT))
+    return [_INDENT + first, *(2 * _INDENT + other for other in others)]
 
 
 def _fields(message: dict[str, Any]) -> list[str]:

@@ -52,7 +52,7 @@ class Style:
         return self.verbosity < 0
 
     def wants_color(self) -> bool:
-        """Whether text on stdout is coloured: on a terminal, unless NO_COLOR or ``--color`` say otherwise."""
+        """Whether text on stdout is coloured: on a terminal, unless ``--color``, NO_COLOR or FORCE_COLOR decide."""
         return self._wants_color_on(sys.stdout)
 
     def wants_color_for_errors(self) -> bool:
@@ -60,9 +60,11 @@ class Style:
         return self._wants_color_on(sys.stderr)
 
     def _wants_color_on(self, stream: TextIO) -> bool:
-        if self.color == "auto":
-            return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-        return self.color == "always"
+        if self.color != "auto":
+            return self.color == "always"
+        if os.environ.get("NO_COLOR"):
+            return False
+        return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")
 
     def console(self) -> Console:
         """A console on stdout that wraps nothing where no terminal reads."""
@@ -70,7 +72,9 @@ class Style:
 
         colored = self.wants_color()
         width = None if sys.stdout.isatty() else _UNFOLDED
-        return Console(force_terminal=colored, no_color=not colored, highlight=False, width=width, emoji=False)
+        return Console(
+            force_terminal=colored, no_color=not colored, highlight=False, width=width, emoji=False, markup=False
+        )
 
 
 def write_document(
@@ -177,16 +181,19 @@ def folded(text: str, indent: str = "") -> str:
 
 
 def table(title: str, columns: Columns, rows: Iterable[Sequence[object]]) -> Table:
-    """A table without frame; texts are folded where the terminal is narrow, numbers and times are not."""
+    """A table without frame; texts are folded where the terminal is narrow, numbers and times are not.
+
+    Only cells with a style are Text, which takes ten times the memory of a string: there may be 10,000 topics.
+    """
     from rich.table import Table
     from rich.text import Text
 
-    from rmqtool.show.records import is_time
+    from rmqtool.show.records import is_time, plain
 
-    cells = [[cell if isinstance(cell, Text) else Text(visible(str(cell))) for cell in row] for row in rows]
+    cells = [[cell if isinstance(cell, Text) else visible(str(cell)) for cell in row] for row in rows]
     shown = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
     for index, (name, justify) in enumerate(columns):
-        is_whole = justify == "right" or is_time([row[index].plain for row in cells])
+        is_whole = justify == "right" or is_time([plain(row[index]) for row in cells])
         shown.add_column(name, justify=justify, overflow="fold", no_wrap=is_whole)
     for row in cells:
         shown.add_row(*row)
@@ -211,14 +218,23 @@ def show_table(console: Console, shown: Table) -> None:
     console.file.write("".join(f"{line}\n" for line in lines))
 
 
+def show_effect(console: Console, finding: Finding) -> None:
+    """Print what the broker does about a finding, on a line of its own; nothing where it does nothing."""
+    from rich.text import Text
+
+    if finding.effect != "none":
+        print_labelled(console, Text("  broker: ", style="dim"), sentence(finding.effect), style="dim")
+
+
 def show_finding(console: Console, finding: Finding) -> None:
-    """Print one finding in a few lines: what, what the broker does, what to run."""
+    """Print one finding in a few lines: what, with the code to explain, what the broker does, what to run."""
     from rich.text import Text
 
     head = Text(f"{finding.severity}: ", style=_SEVERITY_STYLES[finding.severity])
     message = sentence(finding.message)
-    print_labelled(console, head, f"{finding.file}: {message}" if finding.file else message)
-    print_labelled(console, Text("  broker: ", style="dim"), sentence(finding.effect), style="dim")
+    text = f"{finding.file}: {message}" if finding.file else message
+    print_labelled(console, head, f"{text} ({finding.code})")
+    show_effect(console, finding)
     if finding.remedy:
         print_labelled(console, Text("  next: "), finding.remedy)
 

@@ -51,9 +51,8 @@ def show_overview(overview: Overview, statistics: LogStatistics | None, style: S
 
 def _facts(overview: Overview, statistics: LogStatistics | None) -> Iterator[tuple[str, str]]:
     signs = overview.signs
-    written = (
-        f"written by {signs[-1].since} or later ({signs[-1].name})" if signs else "no sign of its broker's version"
-    )
+    newest = signs[-1] if signs else None
+    written = f"written by {newest.since} or later ({newest.name})" if newest else "release of its broker not known"
     layout = "" if overview.snapshot.store.layout == "default" else f", {overview.snapshot.store.layout}"
     yield "store", f"{overview.snapshot.store.root}{layout}, {written}"
     yield "broker", _broker(overview)

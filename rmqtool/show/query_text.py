@@ -14,7 +14,7 @@ from rmqtool.show.times import time_text
 _LABEL_WIDTH = 8
 _STATUS_MEANINGS = {
     "FOUND": "messages are sent",
-    "NO_MATCHED_MESSAGE": "none of the units looked at has a tag that is wanted; the consumer goes on at once",
+    "NO_MATCHED_MESSAGE": "none of the units read has a wanted tag; the consumer goes on at once",
     "MESSAGE_WAS_REMOVING": "the units lead to bytes that the log does not have; the consumer goes on at once",
     "OFFSET_FOUND_NULL": "no file of the queue holds this offset",
     "OFFSET_OVERFLOW_BADLY": "beyond the queue's end: the consumer is set to the next offset",

@@ -29,7 +29,7 @@ def fits(shown: Table, width: int) -> bool:
 
 def is_unfolded(shown: Table, width: int) -> bool:
     """Whether each row is one line of so many columns."""
-    cells = [[_text(cell).plain for cell in (column.header, *column.cells)] for column in shown.columns]
+    cells = [[plain(cell) for cell in (column.header, *column.cells)] for column in shown.columns]
     widest = [max(map(cell_len, column)) for column in cells]
     fitting = sum(widest) + _GAP * (len(widest) - 1) <= width
     return fitting and not any("\n" in cell for column in cells for cell in column)
@@ -39,22 +39,23 @@ def record_lines(shown: Table, console: Console) -> Iterator[Text]:
     """The title, and the rows of a table as lines; between two rows is an empty line."""
     if shown.title:
         yield Text(str(shown.title), style="bold")
-    names = [_text(column.header).plain for column in shown.columns]
+    names = [plain(column.header) for column in shown.columns]
     label = max(map(len, names), default=0) + _GAP
     for number, row in enumerate(zip(*(column.cells for column in shown.columns), strict=True)):
         if number:
             yield Text()
-        for name, cell in zip(names, map(_text, row), strict=True):
-            head = name
-            for line in wrapped(cell.plain, max(console.width - label, _LEAST)):
-                yield Text.assemble((f"{head:<{label}}", "dim"), (line, cell.style))
+        for name, cell in zip(names, row, strict=True):
+            head, style = name, cell.style if isinstance(cell, Text) else ""
+            for line in wrapped(plain(cell), max(console.width - label, _LEAST)):
+                yield Text.assemble((f"{head:<{label}}", "dim"), (line, style))
                 head = ""
 
 
 def _least(column: Column) -> int:
-    widest = max(cell_len(_text(cell).plain) for cell in (column.header, *column.cells))
+    widest = max(cell_len(plain(cell)) for cell in (column.header, *column.cells))
     return widest if column.no_wrap else min(widest, _LEAST)
 
 
-def _text(cell: object) -> Text:
-    return cell if isinstance(cell, Text) else Text(str(cell))
+def plain(cell: object) -> str:
+    """The text of a cell, a string or Text with a style."""
+    return cell.plain if isinstance(cell, Text) else str(cell)

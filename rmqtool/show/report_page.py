@@ -26,7 +26,7 @@ _MAX_TOPICS = 200
 _MAX_QUEUES = 500
 _MAX_GROUPS = 200
 _BY_SIGNS = ", by what is in the store"
-_NO_DISK = "How the disk fares is not known: the log is too short to show a growth, or its disk cannot be measured."
+_NO_DISK = "There is no forecast of the disk: the log is too short to show a growth, or its disk cannot be measured."
 _VERDICTS = {
     "clean": "messages, queues and index are sound",
     "dirty": "the next start mends it without loss",
@@ -56,7 +56,7 @@ def _style() -> str:
 
 
 def _made(report: StoreReport, clock: Clock) -> Html:
-    made = f"Looked at on {clock.time(report.now)} by rmqtool {__version__}; nothing in the store was changed."
+    made = f"Made on {clock.time(report.now)} by rmqtool {__version__}; nothing in the store was changed."
     return element("p", made, class_="soft")
 
 

@@ -44,13 +44,13 @@ def story_lines(events: Sequence[dict[str, Any]], clock: Clock) -> Iterator[tupl
         due = event["due_timestamp"]
         told = _TOLD[event["event"]].format(
             place=f"{event['topic']} queue {event['queue_id']} offset {event['queue_offset']}",
-            group=event["group"] or "a group that nothing tells",
+            group=event["group"] or "an unknown group",
             host=event["client_host"],
             cost=event["cost_ms"],
             result=event["result"],
             asked="when the broker asked" if event["from_check"] else "before the broker asked",
             times=event["reconsume_times"],
-            due="a time that nothing tells" if due is None else clock(due),
+            due="an unknown time" if due is None else clock(due),
         )
         yield _when(event, clock), f"{told} ({event['proof']})"
 

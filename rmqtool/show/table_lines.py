@@ -12,15 +12,17 @@ from rich.console import Console, JustifyMethod
 from rich.table import Column, Table
 from rich.text import Text
 
+from rmqtool.show.records import plain
+
 _GAP = "  "
 
 
 def table_lines(shown: Table, console: Console) -> Iterator[str]:
     """The title, the header and the rows as the console shows them, without blanks behind the last column.
 
-    Cells are Text without line breaks.
+    Cells are strings, or Text with styles, without line breaks.
     """
-    columns = [list(map(_text, column.cells)) for column in shown.columns]
+    columns = [list(column.cells) for column in shown.columns]
     widths = [_width(column, cells) for column, cells in zip(shown.columns, columns, strict=True)]
     for line in _drawn(console, _head(shown, widths)):
         yield line.rstrip()
@@ -30,10 +32,10 @@ def table_lines(shown: Table, console: Console) -> Iterator[str]:
         yield _GAP.join(shown_cells).rstrip()
 
 
-def _width(column: Column, cells: Sequence[Text]) -> int:
-    texts = [cell.plain for cell in cells]
+def _width(column: Column, cells: Sequence[object]) -> int:
+    texts = [*map(plain, cells)]
     is_ascii = all(map(str.isascii, texts))
-    return max(cell_len(_text(column.header).plain), max(map(len if is_ascii else cell_len, texts), default=0))
+    return max(cell_len(plain(column.header)), max(map(len if is_ascii else cell_len, texts), default=0))
 
 
 def _head(shown: Table, widths: Sequence[int]) -> Table:
@@ -45,10 +47,10 @@ def _head(shown: Table, widths: Sequence[int]) -> Table:
     return head
 
 
-def _cell(cell: Text, width: int, justify: JustifyMethod, console: Console) -> str:
-    text = cell.plain
+def _cell(cell: object, width: int, justify: JustifyMethod, console: Console) -> str:
+    text = plain(cell)
     blanks = width - (len(text) if text.isascii() else cell_len(text))
-    if not (cell.style or cell.spans):
+    if not (isinstance(cell, Text) and (cell.style or cell.spans)):
         return " " * blanks + text if justify == "right" else text + " " * blanks
     padded = cell.copy()
     pad = padded.pad_left if justify == "right" else padded.pad_right
@@ -60,7 +62,3 @@ def _drawn(console: Console, what: Table | Text) -> list[str]:
     with console.capture() as captured:
         console.print(what, soft_wrap=isinstance(what, Text))
     return captured.get().splitlines()
-
-
-def _text(cell: object) -> Text:
-    return cell if isinstance(cell, Text) else Text(str(cell))

@@ -1,6 +1,6 @@
 """Rows as a table for people that grows while it is read: columns become wider, never narrower.
 
-On a terminal long texts are cut, as far as that makes a row fit.
+On a terminal long texts are cut, as far as that makes a row fit; after that columns are left out.
 """
 
 from __future__ import annotations
@@ -20,20 +20,28 @@ from rmqtool.show.times import TIME, time_column
 _GAP = "  "
 _NOTHING = "-"
 _LEAST_WIDTH = 12  # to which a text is cut
+_LEFT_OUT_FIRST = ("message_size", "tags_code", "queue_offset")  # of a row that its physical offset finds
 
 
 class TableWriter:
-    """Turns rows into the lines of one table with the columns `names`, where it can no wider than `width` columns."""
+    """Turns rows into the lines of one table with the columns `names`, where it can no wider than `width` columns.
 
-    def __init__(self, names: Sequence[str], width: int | None = None) -> None:
+    Unless `keep_all` what the first rows show to be too wide is left out: these columns are `left_out`.
+    """
+
+    def __init__(self, names: Sequence[str], width: int | None = None, *, keep_all: bool = True) -> None:
         self.names = list(names)
+        self.left_out: list[str] = []
         self._limit = width
+        self._keep_all = keep_all
         self._widths = [len(name) for name in self.names]
         self._right = [False] * len(self.names)
         self._begun = False
 
     def lines(self, rows: Rows) -> bytes:
         """The lines of `rows`; before the first rows those of the header."""
+        if not self._begun and self._limit is not None and not self._keep_all:
+            self._leave_out(rows, self._limit)
         cells = [self._cells(rows, name) for name in self.names]
         for index, column in enumerate(cells):
             self._widths[index] = max(self._widths[index], display_width(column))
@@ -51,6 +59,25 @@ class TableWriter:
             right = self._right[index]
             pieces.append(column if is_last and not right else padded(column, self._widths[index], right=right))
         return head + bytes(text_of(pc.binary_join_element_wise(*pieces, pa.scalar("\n", pa.string()), "")))
+
+    def _leave_out(self, rows: Rows, limit: int) -> None:
+        """Leave columns out until rows fit into `limit` columns; the first one stays."""
+        least = {name: self._least_width(rows, name) for name in self.names}
+        order = [name for name in (*_LEFT_OUT_FIRST, *reversed(self.names)) if name in self.names[1:]]
+        for name in dict.fromkeys(order):
+            if sum(least.values()) + len(_GAP) * (len(least) - 1) <= limit:
+                break
+            del least[name]
+        self.left_out = [name for name in self.names if name not in least]
+        self.names = list(least)
+        self._widths = [len(name) for name in self.names]
+        self._right = [False] * len(self.names)
+
+    def _least_width(self, rows: Rows, name: str) -> int:
+        """Columns that the rows need for one of theirs: texts are cut, numbers and times are not."""
+        width = max(len(name), display_width(self._cells(rows, name)))
+        whole = name.endswith(TIME) or (name in rows.names and pa.types.is_integer(rows.batch.column(name).type))
+        return width if whole else min(width, max(_LEAST_WIDTH, len(name)))
 
     def _fitting(self, cells: list[pa.StringArray]) -> list[pa.StringArray]:
         """The cells, with texts cut where the row is too wide for the terminal: the widest first, times never."""

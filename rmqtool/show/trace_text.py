@@ -177,8 +177,8 @@ _TRANSACTION_STATES = {
     "pending": "no end found: the broker asks the producer, or it is undecided",
     "committed": "committed",
     "rolled-back": "rolled back: it has ended and no copy was stored",
-    "ended": "it has ended; without an index it cannot be told how",
-    "unknown": "how it ended is not to be told",
+    "ended": "it has ended; how is not known without an index",
+    "unknown": "how it ended is not known",
 }
 
 
@@ -186,11 +186,11 @@ def _delay_lines(delay: dict[str, Any] | None) -> Iterator[Line]:
     if delay is None:
         return
     timestamp = delay["due_timestamp"]
-    due = "a time that it does not tell" if timestamp is None else time_text(timestamp)
+    due = "an unknown time" if timestamp is None else time_text(timestamp)
     level = f"level {delay['level']}" if delay["level"] else "timer"
     yield "delay", f"{level}, due {due}, for {delay['real_topic']} queue {delay['real_queue_id']}"
     copy = delay["delivered_physical_offset"]
-    state = {True: "delivered", False: "not delivered yet", None: "whether it was delivered cannot be told"}
+    state = {True: "delivered", False: "not delivered yet", None: "whether it was delivered is not known"}
     yield "", state[delay["delivered"]] + (f", copy at {copy}" if copy is not None else "")
 
 
@@ -198,14 +198,14 @@ def _retry_lines(retry: dict[str, Any] | None) -> Iterator[Line]:
     if retry is None:
         return
     kind = "dead letter" if retry["kind"] == "dead-letter" else f"retry {retry['reconsume_times']}"
-    yield "retry", f"{kind} of group {retry['group']}, first sent to {retry['origin_topic'] or 'a topic not told'}"
+    yield "retry", f"{kind} of group {retry['group']}, first sent to {retry['origin_topic'] or 'an unknown topic'}"
     way = {
         "found": f"the original is at {retry['origin_physical_offset']}",
         "deleted": "the original has been deleted",
         "other-store": "the original is in another store",
         "unknown": "the original cannot be found",
     }
-    yield "", f"{way[retry['origin_state']]} (id {retry['origin_message_id'] or 'not told'})"
+    yield "", f"{way[retry['origin_state']]} (id {retry['origin_message_id'] or 'not known'})"
 
 
 def _relative_lines(relatives: list[dict[str, Any]]) -> Iterator[Line]:

@@ -16,7 +16,7 @@ from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.starts_by_release import label
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.repair.plan import Plan
-from rmqtool.show.output import Style, note, print_labelled
+from rmqtool.show.output import Style, note, print_labelled, show_effect
 from rmqtool.show.plan_text import show_plan
 from rmqtool.show.times import sentence
 from rmqtool.verify.bad_extents import UNREAD
@@ -72,8 +72,8 @@ def show_outcome(outcome: Outcome, plan: Plan, style: Style, seconds: float) -> 
     if hidden or outcome.unproven:
         console.print()
     if hidden:
-        noun = "finding that is" if hidden == 1 else "findings that are"
-        print_labelled(console, _label("info"), f"{hidden} {noun} no fault; -v shows them")
+        shown_by = "-v shows it" if hidden == 1 else "-v shows them"
+        print_labelled(console, _label("info"), f"{counted(hidden, 'note')}; {shown_by}")
     if outcome.unproven:
         print_labelled(console, _label("limits"), f"not checked, or cannot be: {sentence('; '.join(outcome.unproven))}")
     if plan:
@@ -204,11 +204,11 @@ def _show_findings(console: Console, findings: list[Finding], *, everything: boo
             print_labelled(console, Text("  where:  ", style="dim"), location)
         print_labelled(console, Text("  what:   ", style="dim"), sentence(finding.message))
         if len(effects) > 1:
-            print_labelled(console, Text("  broker: ", style="dim"), sentence(finding.effect), style="dim")
+            show_effect(console, finding)
     if len(shown) < len(findings):
         print_labelled(console, Text("  ...     ", style="dim"), "-v shows more of them", style="dim")
     if len(effects) == 1:
-        print_labelled(console, Text("  broker: ", style="dim"), sentence(first.effect), style="dim")
+        show_effect(console, first)
     looks = dict.fromkeys(finding.remedy for finding in findings if finding.remedy and _LOOK in finding.remedy)
     for look in list(looks)[:1]:
         print_labelled(console, Text("  look:   ", style="dim"), str(look))

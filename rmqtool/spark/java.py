@@ -48,7 +48,7 @@ def check_java(spark_version: str) -> None:
     match = _VERSION.search(done.stderr + done.stdout)
     major = int(match[1]) if match else 0
     if major < OLDEST_JAVA:
-        shown = f"Java {major}" if major else "no Java that tells its version"
+        shown = f"Java {major}" if major else "no Java that prints its version"
         message = f"Spark {spark_version} needs Java {OLDEST_JAVA} or later, and {program} is {shown}"
         raise JavaError(message, hint=f"set JAVA_HOME to a newer one; {_NO_JAVA_HINT}")
     if major >= 24 and _major_minor(spark_version) < _FIRST_SPARK_ON_24:

@@ -133,7 +133,7 @@ def failure(error: Exception) -> SparkError:
         python = os.environ.get("PYSPARK_PYTHON", "python3")
         hint = "set PYSPARK_PYTHON to a Python of the same version as here, with pyspark's and rmqtool's dependencies"
         return SparkError(f"the workers' Python, {python}, does not start or was ended from outside", hint=hint)
-    return SparkError(f"Spark failed: {(causes or text.strip().splitlines() or ['no reason is told'])[-1]}")
+    return SparkError(f"Spark failed: {(causes or text.strip().splitlines() or ['no reason is given'])[-1]}")
 
 
 def _settings(master: str | None, conf: Mapping[str, str], folder: Path) -> dict[str, str]:
@@ -215,7 +215,7 @@ def _not_started(launch: Launch, log: Path) -> SparkError:
     if launch.ended_without_error:
         arguments = os.environ.get("PYSPARK_SUBMIT_ARGS")
         hint = f"PYSPARK_SUBMIT_ARGS is {arguments!r}: unset it" if arguments else None
-        return SparkError("Spark's JVM ended before it was ready, and told no error", hint=hint)
+        return SparkError("Spark's JVM ended before it was ready, and reported no error", hint=hint)
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
     words = next((line for line in lines if line and not line.startswith(_GREETINGS)), "it said nothing")
     return SparkError(f"Spark's JVM did not start: {words}")

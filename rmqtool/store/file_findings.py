@@ -195,8 +195,8 @@ def one_of_each(found: Iterable[Finding]) -> Iterator[Finding]:
 def index_finding(store: Store, file: IndexFile) -> Finding:
     """An index file whose header, size and units do not fit together."""
     message = (
-        f"its header tells {file.keys} keys, but no number of hash slots fits its size and units; "
-        "--broker-conf with maxHashSlotNum and maxIndexNum tells more"
+        f"its header says {file.keys} keys, but no number of hash slots fits its size and units; "
+        "--broker-conf with maxHashSlotNum and maxIndexNum settles it"
     )
     return finding("index.geometry", message, store=store.root, file=store.relative(file.path))
 

@@ -104,7 +104,7 @@ def geometry_of(index_file: IndexFile, configured: tuple[int, int] | None = None
                 break
             keys = counted
     raise UnsupportedError(
-        "the number of hash slots cannot be told from the file",
+        "the file does not show its number of hash slots",
         file=index_file.path,
         hint="give --broker-conf with maxHashSlotNum and maxIndexNum",
     )

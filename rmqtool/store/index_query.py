@@ -172,7 +172,7 @@ class Index:
         begin, end = window
         for unit in units:
             if unit.seconds_since_begin < 0:
-                self.problems[file.path] = f"unit {unit.unit_index} tells a time before the file's begin"
+                self.problems[file.path] = f"unit {unit.unit_index} has a time before the file's begin"
                 return
             if unit.key_hash == stored_hash and begin <= unit.timestamp <= end:
                 yield unit

@@ -18,7 +18,7 @@ from rmqtool.scan.columns import needs_plain_body, record_batches
 from rmqtool.scan.decoding import BODY_DECODED, DECODE_ERROR, DECODED_COLUMNS, BodyDecoder, DecodeFailures, details_read
 from rmqtool.scan.events import REASON_MEANINGS, Blank, Damage
 from rmqtool.scan.frames import RecordRun, sound_prefix
-from rmqtool.scan.reader import USUAL_RECORDS, scan_files
+from rmqtool.scan.reader import MANY_RECORDS, USUAL_RECORDS, scan_files
 from rmqtool.scan.text import constant_strings
 from rmqtool.store.message_query import FILE_COLUMNS, INCLUDABLE, STORE_COLUMN, TIMESTAMP, Query
 from rmqtool.store.splits import Split
@@ -27,7 +27,6 @@ from rmqtool.store.store import relative_to
 MAX_OFFSETS = 1000
 """Wrong bodies whose physical offsets are kept; all are counted."""
 
-_RECORDS_WITHOUT_BODIES = 2 * USUAL_RECORDS  # a twentieth less to do; with bodies a quarter more: they leave the cache
 _MAX_MS = ((1 << 63) - 1) // 1000
 
 
@@ -82,7 +81,7 @@ class SplitReader:
         self.schema = query.dictionary_schema if dictionary_encoded else query.schema
         columns = (*query.stored_columns, *details_read(query.decoder), *extra)
         reads_bodies = "stored_body" in columns or any(map(needs_plain_body, columns))
-        self._usual_records = USUAL_RECORDS if reads_bodies else _RECORDS_WITHOUT_BODIES
+        self._usual_records = USUAL_RECORDS if reads_bodies else MANY_RECORDS
         self._proves_bodies = proves_bodies and reads_bodies
         if any(map(needs_plain_body, columns)):
             columns += ("body",)  # to count those that cannot be decompressed

@@ -21,7 +21,7 @@ def missing_files(snapshot: Snapshot, start: int, end: int) -> tuple[str, ...]:
     starts = range(start - (start - first) % size, end, size)
     present = {file.start_offset for file in log.files if file.size}
     names = tuple(
-        f"{COMMIT_LOG}/{file_name(each)} ({size} bytes{'; keep the present one, too' if each in present else ''})"
+        f"{COMMIT_LOG}/{file_name(each)} ({size} bytes{'; keep the present one as well' if each in present else ''})"
         for each in starts[:MAX_NAMES]
     )
     return (*names, f"and {len(starts) - MAX_NAMES} more") if len(starts) > MAX_NAMES else names

@@ -18,7 +18,7 @@ from tempfile import mkdtemp
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from rmqtool.base.errors import UnreadableError, UnsupportedError
+from rmqtool.base.errors import UnreadableError, UnsupportedError, UnwritableError
 from rmqtool.base.files import list_directory, read_all
 from rmqtool.base.paths import DirectoryEntry, is_remote
 from rmqtool.formats.rocksdb_log import first_damage
@@ -245,12 +245,7 @@ class RocksDb:
             from rocksdict import AccessType, Options, Rdict
         except ImportError as error:
             raise without_library(self.directory) from error
-        self._shadow = shadow = mkdtemp(prefix="rmqtool-rocksdb-")
-        self._stack.callback(shutil.rmtree, shadow, ignore_errors=True)
-        if is_remote(self.directory):
-            copy_database(self.directory, names, shadow)
-        for name in () if is_remote(self.directory) else names:
-            os.symlink(os.path.abspath(self.directory / name), os.path.join(shadow, name))
+        shadow = self._make_shadow(names)
         try:
             self._families = tuple(Rdict.list_cf(shadow, Options(raw_mode=True)))
             families = {name: Options(raw_mode=True) for name in self._families}
@@ -262,6 +257,21 @@ class RocksDb:
         self._manifest = max((name for name in names if name.startswith(_MANIFEST)), default="")
         unnamed = {name for name in names if name.endswith(_TABLE)} - named
         self.left_over = self._not_in_logs(unnamed, names) if unnamed else []
+
+    def _make_shadow(self, names: list[str]) -> str:
+        """A directory of links to the files, of copies where they are on another machine; it goes with the database."""
+        try:
+            self._shadow = shadow = mkdtemp(prefix="rmqtool-rocksdb-")
+            self._stack.callback(shutil.rmtree, shadow, ignore_errors=True)
+            if is_remote(self.directory):
+                copy_database(self.directory, names, shadow)
+        except OSError as error:
+            message = f"RocksDB is read through a temporary directory, and none can be made: {error.strerror}"
+            hint = "name a directory for it, TMPDIR=DIR; in a container: --tmpfs /tmp"
+            raise UnwritableError(message, file=self.directory, hint=hint) from error
+        for name in () if is_remote(self.directory) else names:
+            os.symlink(os.path.abspath(self.directory / name), os.path.join(shadow, name))
+        return shadow
 
     def _not_in_logs(self, unnamed: set[str], names: list[str]) -> list[str]:
         """Those of the tables that the MANIFEST does not name whose rows may be lost."""

@@ -20,7 +20,10 @@ _AT_ONCE = 8 << 20
 def require_room(directory: Path) -> None:
     """Raise UnsupportedError for a database on another machine that is too large to be copied, UnreadableError."""
     size = sum(entry.stat().st_size for entry in list_directory(directory) if entry.is_file())
-    room = min(MOST_COPIED, shutil.disk_usage(tempfile.gettempdir()).free // 2)
+    try:
+        room = min(MOST_COPIED, shutil.disk_usage(tempfile.gettempdir()).free // 2)
+    except OSError:
+        return  # without such a directory nothing is copied, which is reported then
     if size > room:
         message = f"a RocksDB database of {byte_size(size)}, where {byte_size(room)} at most are copied to this machine"
         hint = "copy the store to this machine, or set TMPDIR to a directory with more space"

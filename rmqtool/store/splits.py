@@ -4,7 +4,7 @@ A border may be any byte. `scan_files` looks for a sound record before a part be
 begins in it. So the parts need only meet, and who cuts is free in where:
 
 * `split_source` cuts each file by itself, into what export and Spark hand to other machines with the few files that a
-  scan of it must know;
+  scan of it must know; where little is in them, splits of several files are one;
 * `log_parts` cuts what processes of one machine share, large parts first; small files are one part;
 * `parts_from_end` are for a reader that goes backwards and keeps what begins in one part.
 """
@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
+from rmqtool.base.holes import stored_sizes
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.store.commit_log import data_end, log_range, log_start, written_end
@@ -33,6 +34,7 @@ SPLIT_SIZE = 128 << 20
 PART_SIZE = 64 << 20
 """Least size of a part, bytes: small, that processes end together, and large against what each begins with."""
 
+_JOINED_SHARE = 4  # splits become one up to this fraction of a split's size: enough are left for several processes
 _PLANNING_THREADS = 16  # planning waits for disks
 _LARGEST = 4  # no part is more than a quarter of the log, unless all have the least size
 _MAX_PARTS = 256  # of the least size; in a larger log that size grows
@@ -124,9 +126,26 @@ def whole_records_end(named: NamedStore, near: int | None = None) -> int:
 def split_source(source: Source, size: int = SPLIT_SIZE) -> Iterator[Split]:
     """Cut a source at multiples of `size` within each file; the splits meet and cover all of it.
 
-    What lies in two files that overlap belongs to the later one, as for the broker, which finds a file by dividing
-    an offset. Bytes that no file holds belong to the first split of the file behind them.
+    Splits that follow one another and together hold at most a quarter of `size` are one, holes not counted: each costs
+    some milliseconds, and an output file. What lies in two files that overlap belongs to the later one, as for the
+    broker, which finds a file by dividing an offset. Bytes that no file holds belong to the first split of the file
+    behind them.
     """
+    enough, overlap = size // _JOINED_SHARE, _overlap(source.files)
+    pieces: list[Split] = []
+    held = 0
+    for split, stored in _cut(source, size, enough + 1):
+        if pieces and (overlap or held + stored > enough):
+            yield _join(pieces)
+            pieces, held = [], 0
+        pieces.append(split)
+        held += stored
+    if pieces:
+        yield _join(pieces)
+
+
+def _cut(source: Source, size: int, enough: int) -> Iterator[tuple[Split, int]]:
+    """Splits of one file each, and how many bytes are stored in each, counted up to `enough`."""
     last = () if source.last is None else (source.last,)
     previous: MappedFile | None = None
     for file, end in zip(source.files, _ends(source.files), strict=True):
@@ -134,11 +153,26 @@ def split_source(source: Source, size: int = SPLIT_SIZE) -> Iterator[Split]:
         before = () if previous is None else (previous,)
         known = (*before, file, *(one for one in last if one.start_offset > file.start_offset))
         previous = file.with_size(end - file.start_offset)
-        borders = (begin, *range(file.start_offset + size, end, size), end)
-        for low, high in pairwise(borders):
-            start, stop = max(low, source.start), min(high, source.stop)
-            if start < stop:
-                yield Split(source.name, source.root, known, start, stop, source.live)
+        cuts = pairwise((begin, *range(file.start_offset + size, end, size), end))
+        wanted = [(max(low, source.start), min(high, source.stop)) for low, high in cuts]
+        ranges = [(start, stop) for start, stop in wanted if start < stop]
+        positions = [(max(0, low - file.start_offset), max(0, high - file.start_offset)) for low, high in ranges]
+        stored = stored_sizes(file.path, positions, enough) if ranges else []
+        for (start, stop), count in zip(ranges, stored, strict=True):
+            yield Split(source.name, source.root, known, start, stop, source.live), count
+
+
+def _join(splits: Sequence[Split]) -> Split:
+    """One split of several that meet."""
+    if len(splits) == 1:
+        return splits[0]
+    files = {file.start_offset: file for split in splits for file in split.files}
+    return replace(splits[0], files=tuple(files[start] for start in sorted(files)), stop=splits[-1].stop)
+
+
+def _overlap(files: Sequence[MappedFile]) -> bool:
+    """Whether a file begins before the one before it ends: what begins at an offset is not one thing then."""
+    return any(before.end_offset > after.start_offset for before, after in pairwise(files))
 
 
 def _ends(files: Sequence[MappedFile]) -> list[int]:
@@ -190,8 +224,8 @@ def parts_from_end(files: Sequence[MappedFile], start: int, stop: int, size: int
 
 def _borders(files: Sequence[MappedFile], end: int, reading: ReadPolicy, least: int, *, even: bool) -> Iterator[int]:
     """Physical offsets before `end` at which the log is cut, ascending: beginnings of files, and others within them."""
-    if any(before.end_offset > after.start_offset for before, after in pairwise(files)):
-        return  # what begins at an offset is not one thing then
+    if _overlap(files):
+        return
     last = log_start(files)
     sizes = _Sizes(last, end, least, even=even)
     for file in files:

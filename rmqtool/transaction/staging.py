@@ -18,30 +18,33 @@ _MANY = 8  # from here on the file system is asked to write all at once
 Check = Callable[[Path], None]
 
 
-@dataclass
+@dataclass(slots=True)
 class StagedFile:
-    """A file that is built at `path`. `mtime_ns` None: it gets that of the file it replaces."""
+    """A file that is built at `place`, the text of a path: there may be one for each of many queues.
+
+    `mtime_ns` None: it gets that of the file it replaces.
+    """
 
     name: str
-    path: Path
+    place: str
     mtime_ns: int | None
     check: Check | None
     _pool: DescriptorPool
 
     def write(self, data: bytes | memoryview, position: int) -> None:
         """Write `data` at `position`, bytes; raise UnwritableError."""
-        with reported(str(self.path)):
-            write_all(self._pool.system, self._pool.descriptor(str(self.path)), data, position)
+        with reported(self.place):
+            write_all(self._pool.system, self._pool.descriptor(self.place), data, position)
 
     def copy(self, source: Path) -> None:
         """Begin with the bytes of another file, which keep their holes."""
-        with reported(str(self.path)), self._pool.system.open_input(str(source)) as file:
-            copy_data(self._pool.system, file, self._pool.descriptor(str(self.path)))
+        with reported(self.place), self._pool.system.open_input(str(source)) as file:
+            copy_data(self._pool.system, file, self._pool.descriptor(self.place))
 
     def set_size(self, size: int) -> None:
         """Cut or extend the file to `size` bytes; added bytes are zero and take no space."""
-        with reported(str(self.path)):
-            self._pool.system.set_size(self._pool.descriptor(str(self.path)), size)
+        with reported(self.place):
+            self._pool.system.set_size(self._pool.descriptor(self.place), size)
 
 
 class DescriptorPool:
@@ -92,8 +95,9 @@ class Staging:
     def add_file(self, name: str, mtime_ns: int | None, check: Check | None) -> StagedFile:
         """Begin a new, empty file."""
         self.add_directory(os.path.dirname(name))
-        self._pool.create(self.path(name))
-        self.files[name] = StagedFile(name, Path(self.path(name)), mtime_ns, check, self._pool)
+        place = self.path(name)
+        self._pool.create(place)
+        self.files[name] = StagedFile(name, place, mtime_ns, check, self._pool)
         return self.files[name]
 
     def add_link(self, name: str, source: str) -> None:
@@ -133,7 +137,7 @@ class Staging:
         """Let each file's check read it back."""
         for file in self.files.values():
             if file.check:
-                file.check(file.path)
+                file.check(Path(file.place))
 
     def sync_directories(self, path: str | None = None) -> None:
         """All names are on the disk when this returns, those of the innermost directories first."""

@@ -155,7 +155,7 @@ class Transaction:
         with reported(self._paths.path(name)):
             status = self._system.lstat(self._paths.path(name))
         if status is None or not stat.S_ISREG(status.st_mode):
-            raise UnwritableError("no regular file: not deleted", file=self._paths.path(name))
+            raise UnwritableError("not a regular file: not deleted", file=self._paths.path(name))
         self._deletions[name] = Deletion(name, status.st_size, status.st_mtime_ns)
 
     def commit(self) -> Committed:

@@ -76,7 +76,7 @@ def _check_queue_directories(store: Store, name: str, report: Report) -> None:
     report.check("consumequeue.stray", len(entries))
     for entry in entries:
         if not entry.is_dir():
-            message = "no directory of a topic or a queue: move it away"
+            message = "not a directory of a topic or a queue: move it away"
             effect = "looks past it, and cannot write a queue of that name"
             report.add(
                 "consumequeue.stray", message, severity="info", effect=effect, file=store.relative(entry_path(entry))

@@ -44,11 +44,11 @@ def check_headers(
             if not file.keys and not live:
                 _check_emptied(store, file, report)
             elif file.keys and live:
-                message = "the running broker changes it faster than its geometry can be told: not verified"
+                message = "the running broker changes it faster than its geometry can be read: not verified"
                 report.add("index.geometry", message, severity="info", effect="none", file=shown)
             elif file.keys:
                 keys = counted(file.keys, "key")
-                message = f"its header tells {keys}, but no number of hash slots fits its size and units"
+                message = f"its header says {keys}, but no number of hash slots fits its size and units"
                 report.add("index.geometry", message, file=shown)
             continue
         for message in _header_problems(file, geometry, live=live):
@@ -236,9 +236,9 @@ def previous_units(
     slot_indices: NDArray[np.intp], unit_numbers: NDArray[np.int32], slots: NDArray[np.int32]
 ) -> NDArray[np.int32]:
     """The number of the unit before each new one in its slot; `slots` are updated to the newest units."""
-    expected = slots[slot_indices]
+    expected = slots.take(slot_indices)  # faster than an index
     slots[slot_indices] = unit_numbers
-    latest = slots[slot_indices]
+    latest = slots.take(slot_indices)
     rows = np.flatnonzero(latest != unit_numbers)  # a later one of these units has the same slot
     if len(rows):
         rows = np.unique(np.concatenate([rows, latest[rows] - unit_numbers[0]]))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.scan.reader import Event, scan_files
+from rmqtool.scan.reader import MANY_RECORDS, Event, scan_files
 from rmqtool.store.commit_log import written_end
 
 _LIVE_SCANS = 2  # the second is of what has been written during the first
@@ -35,7 +35,7 @@ def scan_readable(
     while True:
         at = start
         try:
-            for event in scan_files(files, start, stop, reading):
+            for event in scan_files(files, start, stop, reading, MANY_RECORDS):
                 at = event.physical_offset + event.size
                 yield event
             return

@@ -177,7 +177,7 @@ def _of_unreadable_offsets(snapshot: Snapshot) -> Iterator[str]:
     for name in (f"{each}{end}" for each in (LMQ_CONSUMER_OFFSET, CONSUMER_OFFSET) for end in ("", ".bak")):
         with suppress(RmqtoolError):
             if _SOME_OFFSET.search(read_all(snapshot.store.root / CONFIG / name, _MAX_OFFSETS)):
-                yield f"groups have consumed messages, as the readable part of {CONFIG}/{name} tells"
+                yield f"groups have consumed messages, as the readable part of {CONFIG}/{name} shows"
                 return
 
 

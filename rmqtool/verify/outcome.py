@@ -259,7 +259,7 @@ def _unproven(outcome: Outcome) -> Iterator[str]:
     yield from _unproven_start(outcome)
     timer_log = store.root / TIMER_LOG
     if next(files_below(timer_log), None) is not None:
-        yield "single units of timer wheel and timer log, of which only the newest are looked at"
+        yield "units of timer wheel and timer log, except the newest"
     if outcome.total.deleted:
         deleted = ", ".join(store.relative(path_of(path)) for path in outcome.total.deleted)
         yield f"log files that the running broker has deleted meanwhile: {deleted}"
@@ -276,13 +276,13 @@ def _unproven_levels(snapshot: Snapshot) -> Iterator[str]:
     configured = delay_levels_of(snapshot.store.conf).delays
     differing = [str(level) for level, delay in enumerate(used, 1) if delay not in configured[level - 1 : level]]
     if differing:
-        yield f"delay levels {', '.join(differing)}: taken from their queues, for no broker.conf tells them"
+        yield f"delay levels {', '.join(differing)}: taken from their queues, because no broker.conf sets them"
 
 
 def _unproven_start(outcome: Outcome) -> Iterator[str]:
     if outcome.start is not None:
         yield from outcome.start.unsure
         if not outcome.bodies:
-            yield "what a start would do: every body is taken to have its CRC"
+            yield "what a start would do: bodies are assumed to have their CRC"
     elif not outcome.selection.wants_any("start."):
         yield f"what a start would do: {outcome.start_not_predicted}"

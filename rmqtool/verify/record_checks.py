@@ -141,7 +141,7 @@ class RecordChecks:
             shown = "nothing that can be read" if wrong.stored is None else f"{wrong.stored:#010x}"
             self._hold(frames, row, "commitlog.property-crc",
                        f"{int(frames.message_sizes[row])} bytes: CRC {wrong.computed:#010x}, "
-                       f"__CRC32# tells {shown}")  # fmt: skip
+                       f"__CRC32# has {shown}")  # fmt: skip
             bad.setdefault(row, "property-crc")
 
     def _check_flags(self, frames: RecordRun) -> None:

@@ -65,7 +65,7 @@ def check_copies_alone(snapshot: Snapshot, states: Mapping[QueueName, QueueProgr
         return
     shown = ", ".join(f"{name.topic} {name.queue_id}" for name in alone[:_MAX_SHOWN])
     more = f" and {counted(len(alone) - _MAX_SHOWN, 'more queue')}" if len(alone) > _MAX_SHOWN else ""
-    what, why = "whether files of queues are lost", "others in files, too" if in_files else "topics in JSON"
+    what, why = "whether files of queues are lost", "others in files as well" if in_files else "topics in JSON"
     text = f"{what}: {shown}{more} are in RocksDB alone, and {why}; "
     report.doubt(what, f"{text}they are where broker.conf sets rocksdbCQDoubleWriteEnable=true (--broker-conf)")
 

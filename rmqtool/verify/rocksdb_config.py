@@ -79,7 +79,7 @@ def _content(value: bytes) -> Mapping[str, Any]:
     """The JSON object in a value; raises ValueError."""
     content = json.loads(decode_text(value))
     if not isinstance(content, dict):
-        raise ValueError("no JSON object")
+        raise ValueError("not a JSON object")
     return content
 
 

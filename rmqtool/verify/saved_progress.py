@@ -51,7 +51,7 @@ _CLASSES = {
     "rmqtool.verify.record_checks": ("RecordTotals",),
 }
 _UNPICKLING = (pickle.UnpicklingError, zlib.error, AttributeError, EOFError, LookupError, TypeError, ValueError)
-_DAMAGED = "is no progress of a verification, or damaged"
+_DAMAGED = "is not the progress of a verification, or is damaged"
 
 
 class SavedProgress:
@@ -66,7 +66,7 @@ class SavedProgress:
         `release` is that of this program, which may come to other results than an earlier one.
         """
         if lock_holder(store.root) is not None:
-            raise UsageError("a broker runs on this store, and changes what was looked at: --resume cannot go on",
+            raise UsageError("a broker runs on this store, and changes what was verified: --resume cannot go on",
                              file=store.root, hint="--sample and --time-limit alone work on it")  # fmt: skip
         self.path = path
         self.merger: PartMerger | None = None

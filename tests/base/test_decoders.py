@@ -237,7 +237,7 @@ def test_a_function_of_a_package(name: str, text: str) -> None:
     [
         ("nothing", "the decoder returned None"),
         ("number", "the decoder returned neither text nor dict nor list: int"),
-        ("half", "the decoder returned half of a surrogate pair, which is no text"),
+        ("half", "the decoder returned half of a surrogate pair, which is not text"),
         ("long", "more than 16 MiB of text"),
         ("ending", "SystemExit: 3"),
         ("not-json", "TypeError: Object of type set is not JSON serializable"),
@@ -260,7 +260,7 @@ def test_a_function_that_fails(name: str, error: str) -> None:
         ("cat \0", "a decoder is a command or a name", ""),
         ("absent", "the decoder absent cannot be loaded: ModuleNotFoundError: No module named 'not_installed'", ""),
         ("missing", "the decoder missing cannot be loaded: AttributeError: ", ""),
-        ("constant", "the decoder constant cannot be loaded: it is no function", ""),
+        ("constant", "the decoder constant cannot be loaded: it is not a function", ""),
     ],
 )
 def test_what_is_no_decoder(text: str, error: str, hint: str) -> None:

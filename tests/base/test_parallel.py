@@ -17,10 +17,12 @@ from typing import Any
 
 import pytest
 
+from rmqtool.base.child_process import ChildProcess
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.parallel import WorkerPool
 from rmqtool.base.worker import READY, Job
 from tests.commands.running import ROOT
+from tests.decoding import assert_gone, pids_in
 
 LONG = 60.0
 
@@ -115,6 +117,38 @@ def test_what_is_known_when_it_is_stopped(tmp_path: Path) -> None:
         found = [(step.part, step.result) for step in pool.stop() if step.result is not None]
     assert found == [(0, -1), (1, -1)]
     assert set(multiprocessing.active_children()) == before
+
+
+@dataclass
+class Deaf(Job[int]):
+    """Starts a process that starts another, and does not hear that it is to end."""
+
+    pids: Path
+
+    def do(self, part: int) -> Iterator[tuple[int, int | None]]:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        child = ChildProcess(["sh", "-c", f"sleep 60 & echo $$ $! > {self.pids}; wait"])
+        child.exchange(time.monotonic() + LONG)
+        yield 1, part
+
+
+@pytest.mark.slow
+def test_what_a_process_has_started_that_does_not_end(tmp_path: Path) -> None:
+    """It is ended with that process, once this has had its time."""
+    pids = tmp_path / "pids"
+
+    def interrupted() -> None:
+        with ready(WorkerPool[int](1, patience=0.2)) as pool:
+            pool.begin(partial(Deaf, pids), range(1), None)
+            pool.workers[0].receive(partial(Deaf, pids))
+            while not (pids.exists() and pids.read_text()):
+                time.sleep(0.01)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert len(pids_in(pids)) == 2
+    assert_gone(pids_in(pids))
 
 
 def test_fewer_processes_where_the_system_gives_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,10 @@ def _measure_logs(options: argparse.Namespace) -> Iterator[bool]:
     for kind in CASES:
         plain, _, special = kind.partition("-")
         bodies = KINDS[kind].body_sizes
-        cases = [BASE, *(case for case in CASES[kind] if case is not BASE and options.only in case.name)]
+        wanted = [case for case in CASES[kind] if options.only in case.name]
+        cases = [BASE, *(case for case in wanted if case is not BASE)]
+        if not wanted:
+            continue
         size = size_of(kind, options.size)
         store = make_log(options.dir / kind, kind, size, min(size, GIB))
         count = message_count(store)
@@ -158,10 +161,11 @@ def _measure_programs(options: argparse.Namespace) -> Iterator[bool]:
     stores = {"store": make_one_message_store(options.dir / "one"), "large": options.dir / "large"}
     if not stores["large"].exists():
         write_large_store(stores["large"], 100, 1000)
-    print(f"  {'whole processes':40} {'s':>7}")
-    for program in PROGRAMS:
-        if options.only in program.name:
-            yield _print_program(program, measure_program(program, stores, options.runs))
+    programs = [program for program in PROGRAMS if options.only in program.name]
+    if programs:
+        print(f"  {'whole processes':40} {'s':>7}")
+    for program in programs:
+        yield _print_program(program, measure_program(program, stores, options.runs))
 
 
 def _measure_jobs(options: argparse.Namespace) -> Iterator[bool]:

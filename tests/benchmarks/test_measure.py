@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from tests.benchmarks.damage import make_damaged_log
 from tests.benchmarks.jobs import Speedup, measure_jobs, process_counts
 from tests.benchmarks.logs import log_files, make_log, message_count
 from tests.benchmarks.measure import Case, Program, Run, measure_cases, measure_program
+from tests.benchmarks.queues import ROWS, measure_rows, run_command
 
 pytestmark = pytest.mark.slow
 
@@ -53,6 +55,7 @@ def one_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is measured that needs more than one core, unless a test wants it."""
     monkeypatch.setattr(runner, "usable_cores", lambda: 1)
     monkeypatch.setattr(runner, "use_one_core", lambda: None)
+    monkeypatch.setattr(runner, "ROWS", ())
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +195,33 @@ def test_a_slow_program_is_told(
     monkeypatch.setattr(runner, "CASES", {})
     monkeypatch.setattr(runner, "PROGRAMS", (Program("python", ("-c", ""), max_seconds),))
     assert runner.main(["--runs", "1", "--dir", str(made)]) == missed
+
+
+def test_many_queues_are_measured(tmp_path: Path) -> None:
+    """Whole commands, whose cost is theirs alone; a rebuild leaves nothing behind."""
+    figures = dict(zip((row.name for row in ROWS), measure_rows(ROWS, tmp_path, MIB, 1), strict=True))
+    assert 0.1 < figures["verify: the log alone, CPU s"] < 20
+    assert 0.1 < figures["rebuild-cq of 20,000 queues: CPU s"] < 20
+    assert figures["rebuild-cq of 20,000 queues: wall / CPU"] > 0.5
+    assert {path.name for path in tmp_path.iterdir() if "without" in path.name} == set()
+
+
+def test_a_command_that_fails_is_no_figure(tmp_path: Path) -> None:
+    with pytest.raises(subprocess.CalledProcessError):
+        run_command("verify", tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(("figure", "missed"), [(5.9, False), (6.1, True)])
+def test_a_missed_goal_of_many_queues_is_told(
+    made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], figure: float, missed: bool
+) -> None:
+    """And nothing else is printed where only these rows are wanted."""
+    monkeypatch.setattr(runner, "ROWS", ROWS)
+    monkeypatch.setattr(runner, "measure_rows", lambda rows, *_: iter([figure] * len(rows)))
+    assert runner.main(["--only", "many queues: verify: above", "--dir", str(made)]) == missed
+    out = capsys.readouterr().out
+    assert ("MISSED" in out) == missed
+    assert [line[:7] for line in out.splitlines()] == ["many qu", "  verif", ""]
 
 
 def test_a_special_kind_of_log_has_the_limit_of_the_plain_one() -> None:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -45,25 +45,35 @@ from rmqtool.cli import run
 sys.exit(run(sys.argv[2:]))
 """
 """The program; it ends at the deletion of the number that stands before its arguments, as a kill would end it."""
-KILLED_AT_A_CALL = """
+_KILLED_AT_A_CALL = """
 import os, sys
 from rmqtool.base import new_files
-from rmqtool.transaction import system
-left = [int(sys.argv[1])]
-def killed(call):
-    def counted(*arguments, **named):
-        left[0] -= 1
-        if left[0] < 0:
-            os._exit(9)
-        return call(*arguments, **named)
-    return counted
-os.pwrite, os.ftruncate, os.utime = killed(os.pwrite), killed(os.ftruncate), killed(os.utime)
-for name in ("make_directory", "rename", "sync", "unlink", "remove_directory", "sync_all"):
-    setattr(system.System, name, killed(getattr(system.System, name)))
 from rmqtool.cli import run
-sys.exit(run(sys.argv[2:]))
+from rmqtool.transaction import system
+
+def dies_at_a_call(left):
+    def killed(call):
+        def counted(*arguments, **named):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                os._exit(9)
+            return call(*arguments, **named)
+        return counted
+    os.pwrite, os.ftruncate, os.utime = killed(os.pwrite), killed(os.ftruncate), killed(os.utime)
+    for name in ("make_directory", "rename", "sync", "unlink", "remove_directory", "sync_all"):
+        setattr(system.System, name, killed(getattr(system.System, name)))
+
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+run([*sys.argv[1:], "--dry-run"])  # loads what the command needs
+for line in sys.stdin:
+    process = os.fork()
+    if not process:
+        dies_at_a_call(int(line))
+        os._exit(run(sys.argv[1:]))
+    print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), file=answers, flush=True)
 """
-"""The program; it ends at the write, rename or removal of the number that stands before its arguments."""
 
 
 class HangError(Exception):
@@ -135,6 +145,28 @@ def spawn(*arguments: str | Path, **options: Any) -> subprocess.Popen[bytes]:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = [sys.executable, "-m", "rmqtool", *map(str, arguments)]
     return subprocess.Popen(command, **{"cwd": ROOT, "stdin": subprocess.DEVNULL, **pipes, **options})
+
+
+@contextmanager
+def killed_at_a_call(*arguments: str | Path) -> Iterator[Callable[[int], int]]:
+    """Give a function that runs the program and ends it at the write, rename or removal of a number, as a kill would.
+
+    It returns the exit status, 9 for one that was ended. Each run is a process of its own, a copy of one that has
+    loaded all modules.
+    """
+    command = [sys.executable, "-c", _KILLED_AT_A_CALL, *map(str, arguments)]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as process:
+        assert process.stdin
+        assert process.stdout
+        ask, answers = process.stdin, process.stdout
+
+        def run_until(number: int) -> int:
+            ask.write(f"{number}\n")
+            ask.flush()
+            return int(answers.readline())
+
+        yield run_until
 
 
 def wait_until_it_reads(process: subprocess.Popen[bytes], directory: Path, jobs: int = 1) -> None:

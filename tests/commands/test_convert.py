@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +17,7 @@ from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from tests.building import LOG
-from tests.commands.running import KILLED_AT_A_CALL, ROOT, Result, rmqtool
+from tests.commands.running import Result, killed_at_a_call, rmqtool
 from tests.conftest import GoldenStore
 from tests.dledger_building import NODE, entry_log
 from tests.unchanged import tree, unchanged
@@ -217,20 +215,20 @@ def test_killed_anywhere(store: Path, new: Path) -> None:
     expected = tree(new)
     shutil.rmtree(new)
     ends = []
-    for number in range(0, 1000, 2):
-        command = [sys.executable, "-c", KILLED_AT_A_CALL, str(number), "convert", str(store), "--output", str(new)]
-        with unchanged(store):
-            ends.append(subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode)
-        if new.exists():
-            assert tree(new) == expected, number
-            shutil.rmtree(new)
-        if ends[-1] != 9:
-            break
-        if number % 10 == 0:
-            assert convert(store, new).status == Exit.OK
-            assert tree(new) == expected
-            assert set(os.listdir(new.parent)) == {"store", "new"}
-            shutil.rmtree(new)
+    with killed_at_a_call("convert", store, "--output", new) as run_until:
+        for number in range(0, 1000, 2):
+            with unchanged(store):
+                ends.append(run_until(number))
+            if new.exists():
+                assert tree(new) == expected, number
+                shutil.rmtree(new)
+            if ends[-1] != 9:
+                break
+            if number % 10 == 0:
+                assert convert(store, new).status == Exit.OK
+                assert tree(new) == expected
+                assert set(os.listdir(new.parent)) == {"store", "new"}
+                shutil.rmtree(new)
     assert ends[-1] == Exit.OK
     assert len(ends) > 10
 

@@ -54,7 +54,7 @@ def test_done(store: Path) -> None:
         (["inspect", "{store}", "--nonsense"], "--nonsense"),
         (["inspect", "{store}", "extra"], "extra"),
         (["inspect", "{store}/commitlog", "--limit", "-1"], "--limit"),
-        (["inspect", "{store}/commitlog", "--limit", "many"], "--limit"),
+        (["inspect", "{store}/commitlog", "--limit", "many"], "'many' is not a whole number"),
         (["inspect", "{store}/commitlog", "--limit", str(1 << 63)], "--limit"),
         (["query", "{store}", "--key", "k", "--topic", "t", "--limit", str(1 << 63)], "--limit"),
         (["inspect", "{store}/commitlog", "--body", "some"], "--body"),
@@ -102,6 +102,19 @@ def test_damage(store: Path) -> None:
     assert "damage" in inspect(store, "--scan").out
     assert listing(store).status == Exit.LOSSY
     assert listing(store, "--limit", "1").status == Exit.OK
+
+
+def test_a_file_that_is_wrong(store: Path) -> None:
+    """An overview with an error gives 3, and the code to explain; with a warning alone 0."""
+    (store / "abort").touch()
+    warned = inspect(store)
+    assert warned.status == Exit.OK
+    assert "(store.unclean-stop)" in warned.out
+    write = LogBuilder().add_all([{}] * 60).write
+    os.truncate(write(store) / "commitlog" / "0".zfill(20), 100)
+    found, as_json = inspect(store), inspect(store, "--json")
+    assert found.status == as_json.status == as_json.document["exit"]["code"] == Exit.LOSSY
+    assert "(commitlog.file-size)" in found.out
 
 
 def test_not_a_store(tmp_path: Path) -> None:
@@ -196,7 +209,7 @@ def test_a_fifo_in_the_log(store: Path) -> None:
     pipe = store / "commitlog" / "00000000000000004096"
     os.mkfifo(pipe)
     found = inspect(store, "--scan", "--json")
-    assert found.status == Exit.OK
+    assert found.status == Exit.LOSSY
     assert [(finding["code"], finding["file"]) for finding in found.document["findings"]] == [
         ("commitlog.stray", f"commitlog/{pipe.name}")
     ]

@@ -150,6 +150,26 @@ def test_text_formats(form: str, store: Path, output: Path) -> None:
     assert (again.status, f"other format: {form}" in again.err) == (Exit.USAGE, True)
 
 
+@pytest.mark.parametrize(
+    ("options", "is_told"),
+    [
+        (["--format", "csv"], True),
+        (["--format", "ndjson"], True),
+        (["--format", "csv", "--body-format", "base64"], False),
+        (["--format", "csv", "--body", "none"], False),
+        (["--format", "csv", "--columns", "topic"], False),
+        (["--format", "csv", "--from", "2099-01-01"], False),
+        ([], False),
+    ],
+)
+def test_a_text_file_names_the_option_for_readable_bodies(
+    options: list[str], is_told: bool, store: Path, output: Path
+) -> None:
+    """Where bodies are base64 and nobody asked for that."""
+    found = rmqtool("export", store, "--output", output, "--engine", "local", *options)
+    assert ("bodies are base64; --body-format text" in found.err) == is_told
+
+
 def test_a_pattern_and_names(store: Path, tmp_path: Path, output: Path) -> None:
     """Stores that a pattern fits, each with its directory's name, or the one that is given."""
     LogBuilder().add_all([{}] * 5).write(tmp_path / "brokers" / "b" / "store")

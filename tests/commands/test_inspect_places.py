@@ -215,10 +215,10 @@ def test_a_timer_wheel_of_any_size(unpacked: GoldenStore, tmp_path: Path, size: 
 @pytest.mark.parametrize(
     ("part", "options", "words"),
     [
-        ("checkpoint", ["--topic", "t"], "--topic: what is here does not tell"),
+        ("checkpoint", ["--topic", "t"], "--topic: what is here does not show it"),
         ("lock", ["--from", "-2h", "--key", "k"], "--key, --from"),
         ("index", ["--slots", "--topic", "t"], "give --topic and one of them"),
-        ("index", ["--slots", "--topic", "t", "--from", "-2h"], "--from: hash slots do not tell"),
+        ("index", ["--slots", "--topic", "t", "--from", "-2h"], "--from: hash slots do not show it"),
         ("index", ["--follow"], "--follow is for a commit log"),
         ("commitlog", ["--follow", "--reverse"], "--follow is for a commit log, without"),
         ("commitlog", ["--slots"], "--slots is for index files"),

@@ -329,6 +329,21 @@ def test_help_is_at_most_100_columns_wide_and_groups_options() -> None:
         assert "x>=" not in shown
 
 
+def test_options_stand_in_one_order_everywhere() -> None:
+    """Those that all commands share, in every help; of a rebuild ``--to`` is a place and no time."""
+    shared = ["--dry-run", "--yes", "--topic", "--jobs", "--broker-version", "--broker-conf", "--limit-rate", "--json"]
+    for name in cli.modules:
+        shown = click.testing.CliRunner(env={"COLUMNS": "200"}).invoke(cli, [name, "--help"]).output
+        listed = [
+            word
+            for line in shown[shown.index("\nOptions") :].splitlines()
+            for word in re.findall(r"^  (?:-\w, )?(--[a-z-]+)", line)
+        ]
+        assert [word for word in listed if word in shared] == [word for word in shared if word in listed], name
+    rebuild = click.testing.CliRunner().invoke(cli, ["rebuild-cq", "--help"]).output
+    assert rebuild.index("--to [") < rebuild.index("Which messages:")
+
+
 def test_every_name_of_a_group_is_an_option() -> None:
     """An option that is renamed does not fall out of its group."""
     options = {name.removeprefix("--") for command in COMMANDS.values() for name in long_options(command)}

@@ -190,7 +190,7 @@ def test_there_may_be_more(store: Path) -> None:
     found = pending(store)
     assert found.status == Exit.LOSSY
     assert found.out.startswith("at least 7 messages owed at ")
-    assert "Not looked at\n  1 message of SCHEDULE_TOPIC_XXXX, queue 0: " in found.out
+    assert "Not checked\n  1 message of SCHEDULE_TOPIC_XXXX, queue 0: " in found.out
 
 
 @pytest.mark.parametrize("damaged", [False, True])
@@ -297,7 +297,7 @@ def damage_each(name: str, damage: Callable[[Path, random.Random], None], tmp_pa
         damage(broken / path.relative_to(whole), chance)
         found = pending(broken, "--json", "--list")
         assert found.status in (Exit.OK, Exit.LOSSY, Exit.FAILED), path
-        assert "fault of rmqtool" not in found.out, path
+        assert "bug in rmqtool" not in found.out, path
         shutil.rmtree(broken)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.commands.running import query
+from rmqtool.base.errors import Exit
+from tests.commands.running import query, rmqtool
 from tests.conftest import GoldenStore
 from tests.golden import stores
 
@@ -59,7 +61,10 @@ def test_a_unique_key_as_message_id(store: Path, says: dict[str, Any]) -> None:
     record = record_of(says, topic="orders", queue_id=0, queue_offset=5)
     result = query(store, "--json", "--msg-id", record["unique_key"])
     assert offsets(result) == [record["physical_offset"]]
-    assert "is the unique key of what is shown" in result.err
+    assert result.err == f"{record['unique_key']} is not an offset message id; found as unique key\n"
+    nowhere = query(store, "--msg-id", "7F00000100002A9FFFFFFFFFFFFFFFFF").err
+    assert "is not an offset message id: its physical offset would be -1\n" in nowhere
+    assert "deleted" not in nowhere
 
 
 @pytest.mark.slow
@@ -300,6 +305,18 @@ def test_text_of_the_other_answers(store: Path) -> None:
     assert "the client drops it" in pulled
     assert "Lower" in query(store, "--at", "0", "--topic", "orders").out
     assert "beyond-max" in query(store, "--group", "beyond").out
+
+
+def test_a_group_that_lags_names_its_next_message(store: Path) -> None:
+    """With the command that shows it and what became of it; a group that is not behind names none."""
+    shown = query(store, "--group", "middle")
+    (command,) = (line.split(": ", 1)[1] for line in shown.err.splitlines() if "gets next" in line)
+    (_, *words) = shlex.split(command)
+    traced = rmqtool(*words)
+    assert traced.status == Exit.OK
+    assert "middle has not passed orders" in traced.out
+    assert "gets next" not in query(store, "--group", "beyond").err
+    assert query(store, "--group", "middle", "--quiet").err == ""
 
 
 NOT_FOUND = {

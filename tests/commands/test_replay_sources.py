@@ -33,7 +33,7 @@ def replay(source: Path, fake: FakeCluster) -> Result:
             lambda path: [(path / name).mkdir(parents=True) for name in "edcba"],
             "a directory with a, b, c, d and 1 more",
         ),
-        (lambda path: path.write_text("a, b"), "a file of 4 B that is no Parquet file"),
+        (lambda path: path.write_text("a, b"), "a file of 4 B that is not a Parquet file"),
         (lambda path: path.write_text('{"topicConfigTable":{}}'), "JSON"),
         (os.mkfifo, "neither a file nor a directory"),
     ],

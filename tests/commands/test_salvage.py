@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ from rmqtool.base.errors import Exit
 from rmqtool.salvage.new_store import NewStore, partial_directory
 from rmqtool.transaction import recorded_losses
 from tests.building import LOG
-from tests.commands.running import KILLED_AT_A_CALL, ROOT, Result, rmqtool
+from tests.commands.running import Result, killed_at_a_call, rmqtool
 from tests.conftest import GoldenStore
 from tests.rebuild.log_damages import DAMAGE
 from tests.salvage.damaged_logs import checked_log
@@ -235,20 +233,19 @@ def test_killed_anywhere(store: Path, new: Path) -> None:
     expected = whole_tree(new)
     shutil.rmtree(new)
     ends = []
-    for number in range(0, 1000, 3):
-        command = [sys.executable, "-c", KILLED_AT_A_CALL, str(number), "salvage", str(store), "--output", str(new)]
-        status = subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode
-        ends.append(status)
-        if new.exists():
-            assert whole_tree(new) == expected, number
-            shutil.rmtree(new)
-        if status != 9:
-            break
-        if number % 10 == 0:
-            assert salvage(store, new).status == Exit.FINDINGS
-            assert whole_tree(new) == expected
-            assert set(os.listdir(new.parent)) == {"store", "new"}
-            shutil.rmtree(new)
+    with killed_at_a_call("salvage", store, "--output", new) as run_until:
+        for number in range(0, 1000, 3):
+            ends.append(run_until(number))
+            if new.exists():
+                assert whole_tree(new) == expected, number
+                shutil.rmtree(new)
+            if ends[-1] != 9:
+                break
+            if number % 10 == 0:
+                assert salvage(store, new).status == Exit.FINDINGS
+                assert whole_tree(new) == expected
+                assert set(os.listdir(new.parent)) == {"store", "new"}
+                shutil.rmtree(new)
     assert ends[-1] == Exit.FINDINGS
     assert len(ends) > 10
 

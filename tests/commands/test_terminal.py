@@ -123,6 +123,34 @@ def test_colour_on_a_terminal(store: Path) -> None:
         assert not SEQUENCE.search(on_terminal(*arguments, cwd=place, status=status, NO_COLOR="1"))
 
 
+def test_force_color(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no terminal reads; NO_COLOR and --color are stronger."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert SEQUENCE.search(inspect(store).out)
+    assert not SEQUENCE.search(inspect(store, "--color", "never").out)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not SEQUENCE.search(inspect(store).out)
+
+
+@pytest.mark.slow
+def test_messages_and_tables_fit(tmp_path: Path) -> None:
+    """Lines end between words; a table leaves columns out, and names them, unless they were asked for."""
+    log = LogBuilder()
+    for topic in ("orders-of-a-shop-" * 3, "订单" * 15):
+        log.add(topic=topic, properties={"KEYS": " ".join(f"key-{n}" for n in range(20)), "TAGS": "paid"})
+    log.write(tmp_path / "store")
+    messages = on_terminal("--no-pager", "inspect", "store/commitlog", "--color", "never", cwd=tmp_path)
+    assert max(map(cell_len, messages.splitlines())) <= WIDTH
+    assert re.search(r"key-19\s", messages)
+    table = ["--no-pager", "inspect", "store/commitlog", "--format", "table"]
+    shown = on_terminal(*table, cwd=tmp_path)
+    assert max(map(cell_len, shown.splitlines())) <= WIDTH
+    assert "left out: queue_offset, message_size" in " ".join(shown.split())
+    assert "left out" not in on_terminal(*table, "--quiet", cwd=tmp_path)
+    chosen = on_terminal(*table, "--columns", "message_size,physical_offset", cwd=tmp_path)
+    assert chosen.split()[:2] == ["message_size", "physical_offset"]
+
+
 @pytest.mark.parametrize("text", NASTY.values(), ids=NASTY)
 def test_what_is_stored_does_not_drive_the_terminal(tmp_path: Path, text: str) -> None:
     """Control and direction characters of topics, properties and bodies are escaped, in text and in JSON."""

@@ -146,6 +146,7 @@ def numbers(version: str) -> list[int]:
     return [int(number) for number in version.split(".")]
 
 
+@pytest.mark.one_in(3)
 def test_messages(name: str, says: dict[str, Any], golden_store: GoldenStore) -> None:
     """Every record of the log, of a killed store too, has every field that the release's decoder gives it."""
     lines = listing(golden_store(name)).lines if says["records"] else []

@@ -9,6 +9,7 @@ import re
 import tracemalloc
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -98,6 +99,42 @@ def test_find(store: Store) -> None:
         store.find(key="a", offset=0)
 
 
+QUERIES: list[tuple[dict[str, Any], list[str]]] = [
+    ({"key": "ORD-1010", "topic": "orders"}, ["--key", "ORD-1010", "--topic", "orders"]),
+    ({"key": "ORD-1010", "exclude_topic": "pay*", "limit": 1},
+     ["--key", "ORD-1010", "--exclude-topic", "pay*", "--limit", "1"]),
+    ({"key": "no-such-key", "topic": "ordes"}, ["--key", "no-such-key", "--topic", "ordes"]),
+    ({"unique_key": "NONE"}, ["--unique-key", "NONE"]),
+    ({"message_id": "C0000211109218B4AAC205265C000000"}, ["--id", "C0000211109218B4AAC205265C000000"]),
+    ({"offset": 1}, ["--offset", "1"]),
+    ({"queue_offset": ("orders", 0, 1 << 40)}, ["--topic", "orders", "--queue", "0", "--queue-offset", str(1 << 40)]),
+    ({"body_contains": "cup", "limit": 2}, ["--body-contains", "cup", "--limit", "2"]),
+    ({"body_contains": "cup", "since": "2030-01-01"}, ["--body-contains", "cup", "--from", "2030-01-01"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wanted", "options"), QUERIES, ids=[" ".join(options) for _, options in QUERIES])
+def test_find_is_query(store: Store, wanted: dict[str, Any], options: list[str]) -> None:
+    """The same messages, and the same words where there are none."""
+    found, command = store.find(**wanted), run("query", EXAMPLE, "--json", "--time-zone", "UTC", *options)
+    rows = [json.loads(line) for line in command.out.splitlines()]
+    assert [each.physical_offset for each in found] == [row["physical_offset"] for row in rows]
+    assert found.notes == tuple(command.err.splitlines())
+    assert bool(found.notes) or found
+    assert not found.may_be_more
+
+
+def test_find_by_body(store: Store) -> None:
+    """The log is read, with a progress that ends with all of it; text and bytes mean the same."""
+    steps: list[tuple[int, int]] = []
+    found = store.find(body_contains="a blue cup", progress=lambda done, total: steps.append((done, total)))
+    assert found == [each for each in store.messages() if each.body and b"a blue cup" in each.body] != []
+    assert store.find(body_contains=b"a blue cup") == found
+    assert steps[0][0] == 0 < steps[-1][0] <= steps[-1][1]
+    with pytest.raises(UsageError, match="offset names one message"):
+        store.find(offset=0, topic="orders")
+
+
 def test_messages_that_no_consumer_sees_are_found(tmp_path: Path) -> None:
     """A prepared message by its place, though a loop leaves it out."""
     store = rmqtool.open(LogBuilder().add_all([{"sys_flag": TRANSACTION_PREPARED}, {}]).write(tmp_path / "store"))
@@ -162,6 +199,25 @@ def test_commands_open_stores_with_it() -> None:
     assert own == {"convert": ["new.directory"], "salvaging": ["new.directory"]}
 
 
+def test_commands_verify_with_it() -> None:
+    """Only verify itself, which is interrupted and goes on, has a request of its own."""
+    commands = (ROOT / "rmqtool" / "commands").glob("*.py")
+    pattern = re.compile(r"\b(?:VerifyRequest|Verification)\(")
+    assert [path.stem for path in commands if pattern.search(path.read_text(encoding="utf-8"))] == ["verify"]
+
+
+def test_the_next_commands_open_the_store_so(damaged: Path, tmp_path: Path) -> None:
+    """With all that it was opened with, as those of the command."""
+    conf = tmp_path / "broker.conf"
+    conf.write_text("fileReservedTime=1\n")
+    options = ("--broker-conf", str(conf), "--broker-version", "5.3.3", "--limit-rate", "1048576", "--jobs", "2")
+    expected = run("verify", damaged, *options, "--json").document["result"]["plan"]
+    opened = rmqtool.open(damaged, broker_conf=conf, broker_version="5.3.3", limit_rate=1 << 20)
+    assert opened.verify(jobs=2).plan.as_json() == expected
+    repair = next(step["command"] for step in expected["steps"] if step["command"])
+    assert all(word in repair for word in options)
+
+
 def test_verify_and_clean(store: Store) -> None:
     """The verdict, findings and plan of the command."""
     document = run("verify", EXAMPLE, "--json").document
@@ -195,6 +251,9 @@ def test_damage_is_raised_with_its_place_or_passed_over(damaged: Path) -> None:
         left = [each.physical_offset for each in rmqtool.open(damaged).messages(on_damage="skip")]
         assert left == [0, 2 * first.message_size]
         assert not rmqtool.open(damaged).verify().is_clean
+        found = rmqtool.open(damaged).find(body_contains="")
+        assert ([each.physical_offset for each in found], found.may_be_more) == (left, True)
+        assert found.notes == ("the log has damage: messages that were stored there cannot be found",)
 
 
 def test_a_wrong_body_is_not_given_out(tmp_path: Path) -> None:

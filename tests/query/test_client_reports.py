@@ -203,7 +203,7 @@ def test_an_end_without_its_begin(tmp_path: Path) -> None:
     assert (end.timestamp, end.until_timestamp, end.result) == (START_TIME, START_TIME + 60_000, "FAILED")
     assert (end.group, end.times) == (None, None)
     ((_, told),) = story_lines([end.as_json()], str)
-    assert "its consumption by a group that nothing tells ended" in told
+    assert "its consumption by an unknown group ended" in told
 
 
 def test_a_batch_and_a_topic_of_a_region(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 import hashlib
 import subprocess
+import zipfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.real_broker.tools import HarnessError, HarnessUnavailable, cache, cached, tool
 from tests.real_broker.versions import family
@@ -38,8 +40,8 @@ def class_path(version: str, whole: bool = False) -> str:
         jars.append(cached(name_server, lambda into: _fetch(version, "rocketmq-namesrv", into)))
     all_jars = ":".join(f"{directory}/*" for directory in jars)
     sources = sorted(source for folder in folders for source in (_SOURCES / folder).glob("*.java"))
-    classes = cached(cache() / version / f"classes-{_digest(sources)}", lambda into: _compile(sources, all_jars, into))
-    return f"{classes}:{all_jars}"
+    harness = cached(cache() / version / f"harness-{_digest(sources)}", lambda into: _compile(sources, all_jars, into))
+    return f"{harness}/*:{all_jars}"
 
 
 def _fetch(version: str, artifact: str, into: Path) -> None:
@@ -64,8 +66,12 @@ def fetch_jars(artifacts: Sequence[str], into: Path, *options: str) -> None:
 
 
 def _compile(sources: list[Path], jars: str, into: Path) -> None:
-    options = ["-encoding", "UTF-8", "-proc:none", "-nowarn", "-d", str(into), "-cp", jars]
-    _run([tool("javac"), *options, *map(str, sources)])
+    """To one jar: a JVM shares no classes of directories."""
+    with TemporaryDirectory() as scratch, zipfile.ZipFile(into / "harness.jar", "w") as jar:
+        options = ["-encoding", "UTF-8", "-proc:none", "-nowarn", "-d", scratch, "-cp", jars]
+        _run([tool("javac"), *options, *map(str, sources)])
+        for compiled in sorted(Path(scratch).rglob("*.class")):
+            jar.write(compiled, compiled.relative_to(scratch))
 
 
 def _digest(sources: list[Path]) -> str:

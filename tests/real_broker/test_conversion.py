@@ -56,6 +56,7 @@ def served(survey: dict[str, Any], oracle: dict[str, Any]) -> dict[str, Any]:
     return {**survey, "queues": {name: queue for name, queue in survey["queues"].items() if name in names}}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "name",
     ["more/5.1.4-rocksdb", "more/5.2.0-rocksdb", "more/5.3.3-rocksdb", "more/5.3.3-rocksdb-twice",
@@ -83,6 +84,7 @@ def test_to_files(harness: Factory, golden_store: GoldenStore, tmp_path: Path, n
     assert light == [6, 6]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("name", "more"),
     [

@@ -125,6 +125,7 @@ def test_plain_files_hold_a_node_back(
         assert [file for file in files if not file.exists()] == expected
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("what", ["index", "cut", "last-cut", "gap", "empty"])
 def test_files_that_a_node_does_not_start_with(
     harness: Factory, golden_store: GoldenStore, tmp_path: Path, what: str

@@ -31,6 +31,7 @@ def rebuild(root: Path, version: str, settings: dict[str, str]) -> None:
     assert (done.status, done.document["result"]["state"]) == (Exit.OK, "done")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "name",
     ["more/5.2.0-rocksdb", "more/5.3.3-rocksdb", "more/5.3.3-rocksdb-twice", "more/5.4.0-rocksdb",

@@ -67,6 +67,7 @@ def predicted(root: Path, version: str, settings: dict[str, str]) -> QueueChange
     return changes[0] if changes else None
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("flushed", [False, True])
 @pytest.mark.parametrize(
     ("version", "settings", "all_files"),

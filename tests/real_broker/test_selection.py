@@ -22,6 +22,7 @@ _OF_THE_HARNESS = {"config.topic-missing", "config.older-copy", "upgrade.setting
 """It writes past the table of topics, and with `enableLmq` 4.9.7 keeps offsets in another file than before."""
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(("queue_offsets", "after"), [("keep", "clean"), ("keep", "crash"), ("new", "crash")])

@@ -371,6 +371,7 @@ def test_what_is_written_is_read_back(root: Path, monkeypatch: pytest.MonkeyPatc
     assert tree(root) == before
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_repair(root: Path, tmp_path: Path, damage: Damage) -> None:

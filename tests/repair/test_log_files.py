@@ -143,7 +143,7 @@ def test_a_short_file_in_the_middle_is_filled_up(store: Path, size: int) -> None
     data = path.read_bytes()
     os.truncate(path, size)
     [needed] = [each.needed for each in left(store)]
-    assert needed == (f"commitlog/{file_name(FILE_SIZE)} ({FILE_SIZE} bytes; keep the present one, too)",)
+    assert needed == (f"commitlog/{file_name(FILE_SIZE)} ({FILE_SIZE} bytes; keep the present one as well)",)
     [change] = heal(store)
     assert change.lost == f"what commitlog/{path.name} held behind its first {size} bytes, unless it is restored first"
     assert path.read_bytes() == data[:size].ljust(FILE_SIZE, b"\0")

@@ -168,7 +168,7 @@ class Whole:
             pass
         else:
             assert found.status in (Exit.OK, Exit.FINDINGS, Exit.FAILED)
-            assert "fault of rmqtool" not in found.err
+            assert "bug in rmqtool" not in found.err
         faulty.clean_up()
         assert not HELD_HERE
         return root

@@ -75,7 +75,7 @@ def test_the_next_name_server_is_asked() -> None:
     ("fault", "says"),
     [
         (lambda _: (1, "java.lang.Error at x"), r"an error in the broker \(code 1: java.lang.Error at x\)"),
-        (lambda _: (0, ""), "its answer is no route"),
+        (lambda _: (0, ""), "its answer is not a route"),
         (lambda _: "cut-before", "is cut"),
         (lambda _: b"SSH-2.0-OpenSSH_9.6\r\n", "none of RocketMQ"),
     ],

@@ -106,7 +106,7 @@ def test_damage_in_the_middle(tmp_path: Path, line: bytes) -> None:
 def test_another_file_is_left_alone(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "other.txt"
     path.write_bytes(data)
-    with pytest.raises(UsageError, match="no journal"):
+    with pytest.raises(UsageError, match="not the journal"):
         Journal(path, HEADER)
     assert path.read_bytes() == data
 
@@ -146,5 +146,5 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_no_file(tmp_path: Path) -> None:
     """A device may have no end."""
     for path in (tmp_path, Path("/dev/zero")):
-        with pytest.raises(UsageError, match="no journal"):
+        with pytest.raises(UsageError, match="not the journal"):
             Journal(path, HEADER)

@@ -108,8 +108,9 @@ def test_a_send_without_an_answer(tmp_path: Path, how: str | bytes, number: int)
         require_each_once(fake, tmp_path / "journal")
 
 
-def test_a_bad_network(tmp_path: Path) -> None:
-    """A fifth of all requests fail, one way or the other."""
+def test_a_bad_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fifth of all requests fail, one way or the other; the pauses between two tries are short."""
+    monkeypatch.setattr(sending, "_MAX_PAUSE_S", sending._FIRST_PAUSE_S)
     store = write_store(tmp_path / "store")
     chance = random.Random(3)
 
@@ -117,7 +118,7 @@ def test_a_bad_network(tmp_path: Path) -> None:
         return chance.choice(("cut-before", "cut-after", b"\xff" * 9)) if chance.random() < 0.2 else None
 
     with FakeCluster() as fake:
-        job, path = replay(store, fake, SendOptions(batch=4, patience=30.0, looks_up=False))
+        job, path = replay(store, fake, SendOptions(batch=4, patience=30.0, looks_up=False), timeout=1.0)
         job.plan(Done(), lambda _: None, looks_up=False)
         fake.fault = fault
         with job.cluster, Journal(path, job.header()) as journal:

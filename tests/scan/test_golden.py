@@ -50,6 +50,7 @@ def test_borders_of_blocks_and_lanes_change_nothing(tmp_path: Path, size: int) -
         agree(store)
 
 
+@pytest.mark.one_in(3)
 def test_the_plain_reader_gives_every_column(golden: Path) -> None:
     """A message of the plain reader has the names of the scan's columns, no more and no fewer."""
     for message in messages(expected(golden)):

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool.formats.java import decode_text, string_hash
-from rmqtool.scan.hashing import WINDOW, hash_texts
+from rmqtool.scan.hashing import hash_texts
+from rmqtool.scan.windows import WINDOW
 
 
 def hashes_of(texts: list[bytes]) -> tuple[list[int], list[int]]:
@@ -39,4 +40,10 @@ def test_any_text(texts: list[str]) -> None:
 def test_the_longest_property() -> None:
     """As long as a property can be."""
     texts = [bytes(range(32, 127)) * 344, b"polygenelubricants", b""]
+    assert hashes_of(texts) == expected(texts)
+
+
+def test_what_is_not_ascii_stands_behind_the_first_window() -> None:
+    """Of the other texts one is as long and ASCII, one not ASCII and short."""
+    texts = [b"a" * 3 * WINDOW, b"a" * 2 * WINDOW + "é".encode(), "订单".encode(), b"a" * WINDOW + b"\xff" * WINDOW]
     assert hashes_of(texts) == expected(texts)

@@ -28,7 +28,7 @@ from rmqtool.scan.reader import scan_files
 from tests.building import LogBuilder
 from tests.scan.reading import files_of
 
-PROPERTY = build_crc32_property(0)
+PROPERTY = build_crc32_property(1_234_567_890)
 EVERY_CHANGE = [(position, value) for position in range(CRC32_PROPERTY_SIZE) for value in range(256)]
 
 

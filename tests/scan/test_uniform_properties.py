@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from rmqtool.formats.properties import PROPERTY_SEPARATOR
-from rmqtool.scan.hashing import WINDOW
-from rmqtool.scan.properties import PropertyTable, positions_of
+from rmqtool.scan.properties import PropertyTable
 from rmqtool.scan.uniform_properties import find_uniform
+from rmqtool.scan.windows import WINDOW, positions_of
 
 USUAL = {"TRACE_ON": "true", "KEYS": "order-1", "UNIQ_KEY": "0A010203", "CLUSTER": "DefaultCluster", "WAIT": "true"}
 
@@ -18,14 +18,23 @@ def found(records: list[dict[str, str]]) -> list[list[tuple[str, str]]] | None:
     texts = ["".join(f"{name}\1{value}\2" for name, value in record.items()).encode() for record in records]
     data = np.frombuffer(b"".join(texts) + bytes(WINDOW), np.uint8)
     ends = np.cumsum([len(text) for text in texts])
-    stops = positions_of(PROPERTY_SEPARATOR, data)
     expected = [list(record.items()) for record in records]
-    assert PropertyTable(data, stops, ends).maps().to_pylist() == expected
-    same = find_uniform(data, stops, ends)
-    if same is None:
+    table = PropertyTable(data, positions_of(PROPERTY_SEPARATOR, data), ends)
+    assert table.maps().to_pylist() == expected
+    starts = np.append(0, ends[:-1])
+    same = find_uniform(data, starts, ends)
+    without_last = find_uniform(data, starts, ends - 1)  # as brokers of 5.x write it
+    assert (same is None) is (without_last is None)
+    if same is None or without_last is None:
         return None
-    maps = same.maps().to_pylist()
-    assert maps == expected
+    for uniform in (same, without_last):
+        assert uniform.maps().to_pylist() == expected
+        for name in expected[0]:
+            assert uniform.column(name[0].encode()).equals(table.column(name[0].encode()))
+            spans = zip(*uniform.value_positions(name[0].encode()), strict=True)
+            assert [data[start : start + size].tobytes().decode() for start, size in spans] == [
+                dict(record)[name[0]] for record in expected
+            ]
     return expected
 
 
@@ -66,3 +75,42 @@ def test_few_records_with_long_names_and_values(count: int, size: int) -> None:
     assert found(records)
     records[-1] = {"a": "b", "n" * (size - 1) + "m": "value", "KEYS": "k" * size}
     assert (found(records) is None) is (count > 1)
+
+
+@pytest.mark.parametrize("row", [0, 1, 50, 98, 99])
+@pytest.mark.parametrize("others_end", [True, False])
+def test_only_some_records_have_a_separator_at_their_end(row: int, others_end: bool) -> None:
+    """In a table each has its own."""
+    texts = [b"KEYS\1k\2TAGS\1a" + (b"\2" if (number == row) is not others_end else b"") for number in range(100)]
+    data = np.frombuffer(b"".join(texts) + bytes(WINDOW), np.uint8)
+    ends = np.cumsum([len(text) for text in texts])
+    assert find_uniform(data, np.append(0, ends[:-1]), ends) is None
+
+
+@pytest.mark.parametrize("row", [1, 49, 98])
+@pytest.mark.parametrize("name", ["KEYS", "UNIQ_KEY", "TAGS"])
+@pytest.mark.parametrize("inside", [b"\2", b"\2X\1", b"\1"])
+def test_a_separator_inside_a_value(row: int, name: str, inside: bytes) -> None:
+    """A value of the usual size that ends early: then there is one piece more; 0x01 is part of the value."""
+    values = [{"KEYS": b"%06d" % n, "UNIQ_KEY": b"%032d" % n, "TAGS": b"t" * (n % 5 + 5)} for n in range(100)]
+    value = values[row][name]
+    values[row][name] = value[:2] + inside + value[2 + len(inside) :]
+    texts = [b"".join(key.encode() + b"\1" + each + b"\2" for key, each in record.items()) for record in values]
+    data = np.frombuffer(b"".join(texts) + bytes(WINDOW), np.uint8)
+    ends = np.cumsum([len(text) for text in texts])
+    uniform = find_uniform(data, np.append(0, ends[:-1]), ends)
+    assert (uniform is None) is (inside != b"\1")
+    if uniform is not None:
+        assert uniform.column(name.encode())[row].as_py().encode() == values[row][name]
+
+
+@pytest.mark.parametrize("row", [0, 1, 49, 98])
+@pytest.mark.parametrize("name", ["KEYS", "UNIQ_KEY", "TAGS"])
+def test_a_value_is_empty(row: int, name: str) -> None:
+    """Then it is no property, and the record has other names."""
+    values = [{"KEYS": "k" * (n % 3 + 1), "UNIQ_KEY": f"{n:032}", "TAGS": "t" * (n % 5 + 5)} for n in range(100)]
+    values[row][name] = ""
+    texts = ["".join(f"{key}\1{each}\2" for key, each in record.items()).encode() for record in values]
+    data = np.frombuffer(b"".join(texts) + bytes(WINDOW), np.uint8)
+    ends = np.cumsum([len(text) for text in texts])
+    assert find_uniform(data, np.append(0, ends[:-1]), ends) is None

@@ -9,13 +9,14 @@ import signal
 import time
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import Progress
 
 from rmqtool.show import progress, progress_bar
 from rmqtool.show.output import Style
 from rmqtool.show.progress import ByteProgress, byte_progress
-from rmqtool.show.progress_bar import Rate
+from rmqtool.show.progress_bar import OneLine, Rate
 from rmqtool.show.progress_line import Work, answer_signals
 
 MIB = 1 << 20
@@ -60,6 +61,27 @@ def test_the_rate_is_that_since_the_work_began(monkeypatch: pytest.MonkeyPatch) 
         found.update(number, completed=250 * MIB)
         assert column.render(found.tasks[0]).plain == "20.0 MiB/s  0:00:02 left"
     assert work.text == "exporting: 250 MiB of 300 MiB, 83%, 20.0 MiB/s, 2 s left"
+
+
+@pytest.mark.parametrize("width", [20, 30, 40, 60, 80, 120, 200])
+@pytest.mark.parametrize("title", ["verifying", "comparing with the commit log", "日志" * 10])
+def test_a_bar_is_one_line(width: int, title: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With room for the ``^C`` behind it, which would else begin another line; how much is done is always there."""
+    moments = iter([100.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(moments, 110.0))
+    work, console = Work(title, 300 * MIB), Console(width=width)
+    work.report(0)
+    work.report(200 * MIB)
+    with Progress(disable=True) as found:
+        found.update(found.add_task(title, total=300 * MIB), completed=200 * MIB)
+        with console.capture() as captured:
+            console.print(OneLine(work, console).render(found.tasks[0]))
+    (line,) = captured.get().splitlines()
+    assert cell_len(line.rstrip()) <= width - len("^C") - 1
+    assert "200.0/300.0 MiB" in line
+    if width >= 120:
+        assert "20.0 MiB/s  0:00:05 left" in line
+        assert title in line
 
 
 def test_who_does_not_look_sees_nothing(terminal: io.StringIO) -> None:

@@ -39,7 +39,7 @@ def report(tmp_path: Path) -> StoreReport:
     store = growing_store(tmp_path / "store", files=3)
     outcome, overview = verify(store), overview_of(open_store(store))
     timeline = Timeline.of_range(START_TIME, START_TIME + 48 * HOUR, 0, 100_000)
-    return gather(START_TIME, timezone.utc, overview, outcome, Verified.of(outcome, ()).plan, timeline)
+    return gather(START_TIME, timezone.utc, overview, outcome, Verified(outcome, ()).plan, timeline)
 
 
 @pytest.mark.budget(3)

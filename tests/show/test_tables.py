@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from rmqtool.base.visible import visible
+from rmqtool.scan.rows import Rows
 from rmqtool.show.tables import TableWriter
 from tests.scan.made_rows import rows_of, tables
 
@@ -58,3 +60,36 @@ def test_long_names_are_cut_on_a_terminal() -> None:
     row = {**base, "number": 7, "text": "orders-" * 10, "extra": "中文" * 5}
     shown = TableWriter(["text", "number", "extra"], 40).lines(rows_of([row])).decode().splitlines()
     assert shown == ["text          number  extra", "orders-orde…       7  中文中文中文中文…"]
+
+
+@given(tables, st.integers(20, 200))
+def test_a_narrow_terminal_gets_fewer_columns(values: list[dict[str, Any]], width: int) -> None:
+    """None that had room is left out, the first column never; what is left out is named."""
+    names = ["number", "text", "keys", "missing"]
+    writer = TableWriter(names, width, keep_all=False)
+    shown = writer.lines(rows_of(values)).decode().splitlines()
+    assert sorted([*writer.names, *writer.left_out]) == sorted(names)
+    assert writer.names[0] == "number"
+    assert max(map(cell_len, shown)) <= width or writer.names == ["number"]
+    if max(map(cell_len, TableWriter(names, width).lines(rows_of(values)).decode().splitlines())) > width:
+        assert writer.left_out
+
+
+@pytest.mark.parametrize(
+    ("width", "left_out"),
+    [
+        (41, []),
+        (40, ["message_size"]),
+        (27, ["message_size"]),
+        (26, ["message_size", "keys"]),
+        (20, ["message_size", "tags", "keys"]),
+        (1, ["message_size", "tags", "keys"]),
+    ],
+)
+def test_what_an_offset_finds_is_left_out_first(width: int, left_out: list[str]) -> None:
+    """The size of a message before its tags and keys; then the last columns."""
+    row = {"physical_offset": 7, "message_size": 1, "tags": "paid", "keys": "K"}
+    writer = TableWriter(list(row), width, keep_all=False)
+    head = writer.lines(Rows(pa.RecordBatch.from_pylist([row]), frozenset())).decode().splitlines()[0]
+    assert writer.left_out == left_out
+    assert head.split() == [name for name in row if name not in left_out]

@@ -168,7 +168,7 @@ def test_what_is_wrong_with_java_is_a_sentence(golden_store: GoldenStore, tmp_pa
         (without_java(tmp_path), "Spark needs Java, and there is none on this machine"),
         (environment(JAVA_HOME="/nowhere"), "JAVA_HOME is /nowhere, and no Java can be started there"),
         (environment(JAVA_HOME=str(old)), f"needs Java 17 or later, and {old}/bin/java is Java 8"),
-        (environment(JAVA_HOME=str(silent)), "no Java that tells its version"),
+        (environment(JAVA_HOME=str(silent)), "no Java that prints its version"),
     ):
         process = spawn("export", golden_store("5.3.3-single"), "--output", tmp_path / "out", "--engine", "spark",
                         env=variables)  # fmt: skip
@@ -215,7 +215,7 @@ def test_a_jvm_that_ends_without_an_error_is_not_waited_for(golden_store: Golden
     status, out, err = finished(process)
     assert (status, out) == (Exit.FAILED, "")
     sentence, hint = err.splitlines()
-    assert sentence.endswith("Spark's JVM ended before it was ready, and told no error")
+    assert sentence.endswith("Spark's JVM ended before it was ready, and reported no error")
     assert "PYSPARK_SUBMIT_ARGS is '--version pyspark-shell': unset it" in hint
     assert not (tmp_path / "out").exists()
 

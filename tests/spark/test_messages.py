@@ -55,7 +55,7 @@ Caused by: java.lang.OutOfMemoryError: Java heap space
         (NO_DAEMON, "the workers' Python, "),
         (NO_MASTER, "Spark was ended while it started: its master does not answer"),
         (OTHER, "Spark failed: Java heap space"),
-        ("", "Spark failed: no reason is told"),
+        ("", "Spark failed: no reason is given"),
     ],
 )
 def test_what_a_failed_job_means(text: str, sentence: str) -> None:

@@ -103,7 +103,7 @@ DAMAGE: dict[str, tuple[Callable[[bytearray], None], int, str]] = {
     "a unit that leads to itself": (at_unit(5, 16, 5), 6, "unit 5 leads to itself"),
     "a link out of range": (at_unit(5, 16, 500_000), 6, "unit 5 leads to unit 500000, but units 1 to 10 are there"),
     "a negative link": (at_unit(5, 16, -3), 6, "unit 5 leads to unit -3, but units 1 to 10 are there"),
-    "a negative time": (at_unit(5, 12, -1), 5, "unit 5 tells a time before the file's begin"),
+    "a negative time": (at_unit(5, 12, -1), 5, "unit 5 has a time before the file's begin"),
 }
 
 
@@ -124,7 +124,7 @@ def test_a_damaged_slot(tmp_path: Path, slot: int) -> None:
     index = write_index(tmp_path, keys())
     damage(index, at_slot(slot))
     assert found(index) == []
-    assert list(index.problems.values()) == ["the number of hash slots cannot be told from the file"]
+    assert list(index.problems.values()) == ["the file does not show its number of hash slots"]
     again = Index(index.paths, (SLOTS, UNITS))
     assert found(again) == []
     assert list(again.problems.values()) == [

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 from rocksdict import DBCompressionType, Options, Rdict
 
-from rmqtool.base.errors import RmqtoolError, UnreadableError, UnsupportedError
+from rmqtool.base.errors import RmqtoolError, UnreadableError, UnsupportedError, UnwritableError
 from rmqtool.formats.rocksdb_rows import queue_prefix
 from rmqtool.store import rocksdb
 from rmqtool.store.rocksdb import DamagedDatabaseError, RocksDb, Table, fewest_rows
@@ -58,6 +58,15 @@ def test_no_links_are_left(database: Path, tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(UnreadableError):
         rows_of(database)
     assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_without_a_temporary_directory(database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose file system is only read: the error says what is needed, and where it comes from."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(UnwritableError, match="temporary directory, and none can be made: No such file") as raised:
+        rows_of(database)
+    assert raised.value.hint == "name a directory for it, TMPDIR=DIR; in a container: --tmpfs /tmp"
+    assert raised.value.file == str(database)
 
 
 def test_a_range_is_of_one_queue(database: Path) -> None:

@@ -1,4 +1,4 @@
-"""The parts of a log that several processes share, and those of a reader that goes backwards."""
+"""The parts of a log that several processes share, those of a reader that goes backwards, and splits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from pathlib import Path
 
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.store.splits import log_parts, parts_from_end
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.reader import scan_files
+from rmqtool.store.named_stores import open_stores
+from rmqtool.store.splits import Split, find_source, log_parts, parts_from_end, split_source
+from tests.building import LOG, LogBuilder, message, write_large_store, write_sparse
 from tests.verify.small_store import small_store
 
 WHOLE = 1 << 40
@@ -85,3 +90,69 @@ def test_parts_from_the_end(tmp_path: Path) -> None:
     assert list(parts_from_end(files, 800, 1200, 600)) == [(800, 1200)]
     assert list(parts_from_end(files[1:], 0, 1200, 600)) == [(1000, 1200)]
     assert list(parts_from_end([], 0, MAX_OFFSET, 600)) == []
+
+
+def splits_of(store: Path, size: int, start: int = 0) -> list[Split]:
+    """The splits of a whole store, which meet."""
+    [named] = open_stores([str(store)], BrokerConf())
+    source = find_source(named, start)
+    splits = list(split_source(source, size))
+    assert (splits[0].start, splits[-1].stop) == (source.start, source.stop)
+    assert all(before.stop == after.start for before, after in pairwise(splits))
+    return splits
+
+
+def records_in(splits: list[Split]) -> list[int]:
+    """Physical offsets of the records in all splits, in their order."""
+    offsets: list[int] = []
+    for split in splits:
+        for event in scan_files(split.files, split.start, split.stop):
+            if isinstance(event, RecordRun):
+                offsets += event.physical_offsets.tolist()
+    return offsets
+
+
+def test_splits_of_files_with_little_in_them_are_one(tmp_path: Path) -> None:
+    """Twenty files of 1 GiB, with two records and a hole in each."""
+    [split] = splits_of(write_large_store(tmp_path, 20, 0), 128 << 20)
+    assert len(split.files) == 20
+    size = len(message())
+    assert records_in([split]) == [number << 30 | place for number in range(20) for place in (0, size)]
+
+
+def test_a_part_of_such_files_is_one_split_too(tmp_path: Path) -> None:
+    """From within the second on, as a later run of an export reads: the file before is only known."""
+    [split] = splits_of(write_large_store(tmp_path, 3, 0), 128 << 20, start=(1 << 30) + 10)
+    assert split.start == (1 << 30) + 10
+    assert records_in([split]) == [(1 << 30) + len(message()), 2 << 30, (2 << 30) + len(message())]
+
+
+def test_files_that_are_full_stay_splits_of_their_own(tmp_path: Path) -> None:
+    """Those with little between them are one, and no more than a quarter of a split's size is joined."""
+    size = 1 << 20
+    contents = [size, 1000, 1000, size, size // 8, size // 8, size // 8, 0, size]
+    for number, length in enumerate(contents):
+        write_sparse(tmp_path / LOG / f"{number * size:020}", {0: b"x" * length}, size)
+    starts = [split.start // size for split in splits_of(tmp_path, size)]
+    assert starts == [0, 1, 3, 4, 6, 8]
+
+
+def test_small_files_are_joined_and_each_record_is_in_one_split(tmp_path: Path) -> None:
+    """Wherever the splits are cut, across a missing file as well."""
+    builder = LogBuilder(4096).add_all([{"body": b"b" * (50 + number % 90)} for number in range(300)])
+    store = builder.write(tmp_path / "store")
+    (store / LOG / f"{3 * 4096:020}").unlink()
+    there = [offset for offset in builder.offsets if offset // 4096 != 3]
+    for size in (1000, 4096, 20_000, 1 << 20):
+        splits = splits_of(store, size)
+        assert records_in(splits) == there
+    assert len(splits) == 1
+
+
+def test_files_that_overlap_are_not_joined(tmp_path: Path) -> None:
+    """What begins at an offset is not one thing then: each file is scanned apart."""
+    for start in (0, 4000):
+        write_sparse(tmp_path / LOG / f"{start:020}", {0: message(start)}, 5000)
+    splits = splits_of(tmp_path, 128 << 20)
+    assert [(split.start, split.stop) for split in splits][:1] == [(0, 4000)]
+    assert records_in(splits) == [0, 4000]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +15,10 @@ import pytest
 from rmqtool.base import files as files_module
 from rmqtool.base.files import InputFile
 from rmqtool.findings.finding import Finding
+from rmqtool.inspect.overview import Overview, overview_of
 from rmqtool.store.splits import log_parts
+from rmqtool.store.store import open_store
+from rmqtool.verify.request import VerifyRequest
 from rmqtool.verify.verification import Verification
 from tests.verify.small_store import StoreBuilder, finish
 from tests.verify.verifying import verify
@@ -58,6 +63,46 @@ def test_each_queue_is_opened_and_listed_a_few_times(store: Path, monkeypatch: p
     assert outcome.verdict == "clean"
     assert {opened[topic] for topic in TOPICS} == {2}
     assert {listed[topic] for topic in TOPICS} == {1}
+
+
+def overview(store: Path) -> Overview:
+    return overview_of(open_store(store))
+
+
+def verification(store: Path) -> Verification:
+    """The whole of it, without what a test holds to see that nothing changes."""
+    found = Verification(open_store(store), VerifyRequest())
+    found.run(lambda size: None)
+    assert found.complete
+    return found
+
+
+@pytest.mark.parametrize(("look", "most"), [(overview, 0.8), (verification, 1.75)])
+def test_memory_for_each_queue(tmp_path: Path, look: Callable[[Path], object], most: float) -> None:
+    """KiB that stay for each queue, at most; each has a topic of its own and one message."""
+    stores = {}
+    for count in (200, 600):  # more than files are kept open
+        topics = tuple(f"topic-{number}" for number in range(count))
+        builder = StoreBuilder(file_size=1 << 18)
+        for topic in topics:
+            builder.put(topic, body=b"body")
+        stores[count] = finish(builder.write(tmp_path / str(count)), topics)
+    look(stores[200])  # what is loaded once is no memory of queues
+    few, many = (memory_of(look, store) for store in stores.values())
+    assert (many - few) / (600 - 200) / 1024 < most
+
+
+def memory_of(look: Callable[[Path], object], store: Path) -> int:
+    """The memory that the result holds, bytes."""
+    tracemalloc.start()
+    try:
+        result = look(store)
+        gc.collect()
+        held = tracemalloc.get_traced_memory()[0]
+        del result
+        return held
+    finally:
+        tracemalloc.stop()
 
 
 def put_file(queue: Path) -> None:

@@ -99,6 +99,7 @@ def flipped(path: Path) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", [gone, cut, flipped])
 @pytest.mark.parametrize("place", [f"config/{name}" for name in CONFIGS])

@@ -117,4 +117,4 @@ def test_of_a_command(jobs: str, store: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_what_is_no_share(text: str, store: Path) -> None:
     wrong = rmqtool("verify", store, f"--sample={text}")
     assert wrong.status == Exit.USAGE
-    assert f"{text!r} is no share above 0 % and up to 100 %; example: 5%" in wrong.err
+    assert f"{text!r} is not a share above 0% and up to 100%; example: 5%" in wrong.err

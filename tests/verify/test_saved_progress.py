@@ -259,7 +259,7 @@ def test_a_file_that_somebody_else_made(kind: str, store: Path, progress: Path) 
     made = {**json.loads(header), "sha256": hashlib.sha256(content).hexdigest()}
     other = {"text": b"notes of mine\n", "json": b"[1]\n", "empty": b""}
     progress.write_bytes(other.get(kind, json.dumps(made).encode() + b"\n" + content))
-    with pytest.raises(UsageError, match="is no progress of a verification, or damaged"):
+    with pytest.raises(UsageError, match="is not the progress of a verification, or is damaged"):
         SavedProgress(progress, open_store(store), VerifyRequest(part_size=PART_SIZE), "1.0")
     assert not harm.exists()
 

@@ -39,6 +39,7 @@ def broken(unpacked: GoldenStore, tmp_path: Path) -> Path:
     return store
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("name", CHOICES)
 def test_only_findings_of_these_topics(broken: Path, name: str, jobs: int) -> None:

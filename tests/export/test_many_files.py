@@ -1,0 +1,85 @@
+"""Many log files with little in each: few output files, and no holes are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqtool.base.files import InputFile
+from rmqtool.export import file_sink, sink
+from rmqtool.formats.message import build_blank
+from tests.building import GIB, LOG, message, write_sparse
+from tests.export.exporting import check, export, manifest_of, rows_of
+
+FILES = 20
+SIZE = len(message())
+OFFSETS = [number * GIB + place for number in range(FILES) for place in (0, SIZE)]
+
+
+def sparse_store(root: Path, files: int) -> Path:
+    """Files of 1 GiB: two records and a blank in each, then a hole."""
+    for start in range(0, files * GIB, GIB):
+        data = message(start) + message(start + SIZE) + build_blank(GIB - 2 * SIZE)
+        write_sparse(root / LOG / f"{start:020}", {0: data}, GIB)
+    return root
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The data files that are brought to the disk."""
+    paths: list[Path] = []
+    original = sink.sync
+
+    def noted(path: Path) -> int:
+        paths.append(path)
+        return original(path)
+
+    monkeypatch.setattr(file_sink, "sync", noted)
+    return paths
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Sizes of what is read in blocks."""
+    sizes: list[int] = []
+    original = InputFile.read_into
+
+    def noted(self: InputFile, target: memoryview, position: int) -> int:
+        sizes.append(len(target))
+        return original(self, target, position)
+
+    monkeypatch.setattr(InputFile, "read_into", noted)
+    return sizes
+
+
+def test_they_become_one_file(tmp_path: Path, synced: list[Path]) -> None:
+    """Its rows are in the order of the log, the manifest says which they are, and `check` finds each."""
+    store, output = sparse_store(tmp_path / "store", FILES), tmp_path / "out"
+    export(store, output, columns=("file", "file_position", "physical_offset"))
+    [file] = manifest_of(output)["files"]
+    assert (file["physical_offset_first"], file["physical_offset_last"]) == (OFFSETS[0], OFFSETS[-1])
+    rows = rows_of(output)
+    assert [row["physical_offset"] for row in rows] == OFFSETS
+    assert [row["file"] for row in rows] == [f"{LOG}/{offset // GIB * GIB:020}" for offset in OFFSETS]
+    assert [row["file_position"] for row in rows] == [offset % GIB for offset in OFFSETS]
+    assert check(store, output) == []
+    assert len(synced) == 1
+
+
+def test_no_hole_is_read(tmp_path: Path, reads: list[int]) -> None:
+    """One block of each file, as large as what is in it may be, and a little for each end that is sought."""
+    export(sparse_store(tmp_path / "store", FILES), tmp_path / "out")
+    assert len(reads) < 2 * FILES
+    assert sum(reads) < 2 * FILES * (16 << 10)
+
+
+def test_a_later_run_adds_what_is_new(tmp_path: Path) -> None:
+    """It begins behind the last record, and the files that it adds are one again."""
+    store, output = sparse_store(tmp_path / "store", 3), tmp_path / "out"
+    export(store, output, "incremental")
+    export(sparse_store(store, 6), output, "incremental")
+    assert [row["physical_offset"] for row in rows_of(output)] == OFFSETS[:12]
+    files = manifest_of(output)["files"]
+    assert [file["physical_offset_first"] for file in files] == [OFFSETS[0], OFFSETS[6]]
+    assert check(store, output) == []
