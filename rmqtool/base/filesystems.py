@@ -66,7 +66,7 @@ def _file_system(_process: int, scheme: str, authority: str) -> tuple[Any, str]:
         if name == "hdfs" and "unable to load" in str(error).lower():  # libhdfs, or the JVM that it runs
             return _hdfs_without_java(authority, shown), "/"
         raise UnreadableError(f"cannot connect: {_line(error)}", file=shown) from error
-    return system, f"{prefix.rstrip('/')}/"
+    return system, f"{prefix.rstrip('/')}/" if prefix else ""  # of abfs://ACCOUNT@HOST:PORT the path has the container
 
 
 def _hdfs_without_java(authority: str, shown: str) -> Any:

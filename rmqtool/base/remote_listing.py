@@ -1,7 +1,7 @@
 """What is there on another machine: types, sizes and times of files, listed with few requests.
 
 A tree that was opened is listed once, each directory below its root as a whole, and answers from that listing. Anything
-else is asked for when it is needed.
+else is asked for when it is needed. Google's storage lists no directories: the names of files have them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ class Status(NamedTuple):
     size: int
     modified_ns: int
 
+
+_FLAT = ("gs", "gcs")
+"""Where a listing of one level has files only."""
 
 Entries = dict[str, Status]
 """What is in a directory, by name."""
@@ -56,6 +59,7 @@ def entries_of(scheme: str, authority: str, key: str) -> Entries | None:
     if key == tree.root:
         if key not in tree.directories:
             tree.directories.update(_listed(scheme, authority, key))
+            tree.whole.update(tree.directories if scheme in _FLAT else ())
         return tree.directories.get(key)
     folder = _folder_of(tree, key)
     if folder not in tree.whole:
@@ -114,16 +118,26 @@ def _listed(scheme: str, authority: str, key: str, *, recursive: bool = False) -
     path = _path_of(prefix, key)
     if not _is_directory(system, path):
         return {}
-    infos = patiently(lambda: system.get_file_info(FileSelector(path, recursive=recursive)))
+    below = FileSelector(path, recursive=recursive or scheme in _FLAT)
     directories: dict[str, Entries] = {key: {}}
-    for info in infos:
+    for info in patiently(lambda: system.get_file_info(below)):
         own = info.path.removeprefix(prefix).strip("/")
         folder, _, name = own.rpartition("/")
+        _add_directory(directories, folder)
         status = _status(info)
-        directories.setdefault(folder, {})[name] = status
+        directories[folder][name] = status
         if status.is_directory:
             directories.setdefault(own, {})
     return directories
+
+
+def _add_directory(directories: dict[str, Entries], key: str) -> None:
+    """Add a directory, and those above it up to one that is there."""
+    if key not in directories:
+        directories[key] = {}
+        above, _, name = key.rpartition("/")
+        _add_directory(directories, above)
+        directories[above].setdefault(name, Status(True, 0, 0))
 
 
 def _is_directory(system: Any, path: str) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from rmqtool.base.errors import UnsupportedError, UnwritableError
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.paths import is_remote
 from rmqtool.findings.finding import Finding
 from rmqtool.store.store import Store
 from rmqtool.transaction import Loss, Transaction
@@ -48,7 +49,12 @@ class TakenOut:
 
 
 def name_in_store(store: Store, path: Path) -> str | None:
-    """The name by which a transaction changes `path`; None outside the store, behind a link or on another disk."""
+    """The name by which a transaction changes `path`; None outside the store, behind a link or on another disk.
+
+    Of a store on another machine, of which only a plan is made, the name in the store.
+    """
+    if is_remote(store.root):
+        return store.relative(path)
     paths = StorePaths(os.path.realpath(store.root), SYSTEM)
     try:
         return paths.check(store.relative(path))

@@ -7,7 +7,6 @@ without the check alone everything twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import list_mapped_files
@@ -43,7 +42,7 @@ def timer_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Chang
     if not codes:
         return []
     root = snapshot.store.root
-    wheels = [Path(entry.path) for entry in list_directory(root) if is_wheel_name(entry.name)]
+    wheels = [root / entry.name for entry in list_directory(root) if is_wheel_name(entry.name)]
     strays = [stray.path for stray in list_mapped_files(root / TIMER_LOG, scope=skip_wrong_type).strays]
     told = {finding.file for finding in findings if finding.code == _LOG}
     if codes == {_LOG} and told <= {snapshot.store.relative(path) for path in strays}:

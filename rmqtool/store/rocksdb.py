@@ -1,26 +1,29 @@
 """A RocksDB database of a broker, read without touching it.
 
 The library writes into the directory that it opens, also to read. So it only sees a directory of links elsewhere; it
-replays the log of the database into memory there, and what a running broker has not flushed is not seen.
+replays the log of the database into memory there, and what a running broker has not flushed is not seen. Of a database
+on another machine they are copies.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from rmqtool.base.errors import UnreadableError, UnsupportedError, UnwritableError
 from rmqtool.base.files import list_directory, read_all
-from rmqtool.base.paths import DirectoryEntry, local_only
+from rmqtool.base.paths import DirectoryEntry, is_remote
 from rmqtool.formats.rocksdb_log import first_damage
 from rmqtool.store.killed_tables import tables_in_logs
+from rmqtool.store.rocksdb_copy import copy_database
 
 _NOT_LINKED = ("LOCK", "rocksdict-config.json")  # which are written, or held by the broker
 _OPTIONS = "OPTIONS-"  # of classes that only the broker has
@@ -94,9 +97,8 @@ class RocksDb:
     def __enter__(self) -> RocksDb:
         """Open it; raise UnreadableError when it cannot be opened.
 
-        Raises UnsupportedError without the library, and on another machine.
+        Raises UnsupportedError without the library, and for one on another machine that is too large to be copied.
         """
-        local_only(self.directory, "a RocksDB database")
         for attempt in range(_ATTEMPTS):
             names = self._names()
             try:
@@ -243,15 +245,7 @@ class RocksDb:
             from rocksdict import AccessType, Options, Rdict
         except ImportError as error:
             raise without_library(self.directory) from error
-        try:
-            links = TemporaryDirectory(prefix="rmqtool-rocksdb-", ignore_cleanup_errors=True)
-        except OSError as error:
-            message = f"RocksDB is read through links in a temporary directory, and none can be made: {error.strerror}"
-            hint = "name a directory for it, TMPDIR=DIR; in a container: --tmpfs /tmp"
-            raise UnwritableError(message, file=self.directory, hint=hint) from error
-        self._shadow = shadow = self._stack.enter_context(links)
-        for name in names:
-            os.symlink(os.path.abspath(self.directory / name), os.path.join(shadow, name))
+        shadow = self._make_shadow(names)
         try:
             self._families = tuple(Rdict.list_cf(shadow, Options(raw_mode=True)))
             families = {name: Options(raw_mode=True) for name in self._families}
@@ -263,6 +257,21 @@ class RocksDb:
         self._manifest = max((name for name in names if name.startswith(_MANIFEST)), default="")
         unnamed = {name for name in names if name.endswith(_TABLE)} - named
         self.left_over = self._not_in_logs(unnamed, names) if unnamed else []
+
+    def _make_shadow(self, names: list[str]) -> str:
+        """A directory of links to the files, of copies where they are on another machine; it goes with the database."""
+        try:
+            self._shadow = shadow = mkdtemp(prefix="rmqtool-rocksdb-")
+            self._stack.callback(shutil.rmtree, shadow, ignore_errors=True)
+            if is_remote(self.directory):
+                copy_database(self.directory, names, shadow)
+        except OSError as error:
+            message = f"RocksDB is read through a temporary directory, and none can be made: {error.strerror}"
+            hint = "name a directory for it, TMPDIR=DIR; in a container: --tmpfs /tmp"
+            raise UnwritableError(message, file=self.directory, hint=hint) from error
+        for name in () if is_remote(self.directory) else names:
+            os.symlink(os.path.abspath(self.directory / name), os.path.join(shadow, name))
+        return shadow
 
     def _not_in_logs(self, unnamed: set[str], names: list[str]) -> list[str]:
         """Those of the tables that the MANIFEST does not name whose rows may be lost."""

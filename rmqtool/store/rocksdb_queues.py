@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.paths import is_remote
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.rocksdb_rows import QUEUE_UNIT_DTYPE, Row, bound_key, queue_bound, queue_prefix, queue_unit
 from rmqtool.store.lock import ABORT_FILE
@@ -249,9 +248,7 @@ class QueueDatabase:
 
 
 def queue_database(store: Store) -> Path | None:
-    """The database of the consume queues, None without one, and on another machine, where the library reads none."""
-    if is_remote(store.root):
-        return None
+    """The database of the consume queues, None without one."""
     places = (store.root / name for name in (SEPARATE_ROCKSDB_QUEUES, CONSUME_QUEUE))
     return next((path for path in places if is_rocksdb_directory(path)), None)
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import list_directory
-from rmqtool.base.paths import entry_path, is_remote
+from rmqtool.base.paths import entry_path
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.report import AROUND, NEEDING_QUEUES, Selection
 from rmqtool.formats.checkpoint import FILE_SIZE
@@ -109,10 +109,7 @@ def gaps_of_store(store: Store, *, has_log: bool) -> Iterator[Gap]:
             "new, or all of it is lost, or it lies elsewhere"
         )
         yield Gap("anything, for the store is empty", "empty", text)
-    if store.layout == "rocksdb" and is_remote(store.root):
-        text = "consume queues: they are kept in RocksDB, which is read on this machine only"
-        yield Gap("queues in RocksDB", "not-supported", text, NEEDING_QUEUES)
-    elif store.layout == "rocksdb" and not is_readable():
+    if store.layout == "rocksdb" and not is_readable():
         text = "consume queues: they are kept in RocksDB, which needs the package rocksdict "
         text += "(pip install 'rmqtool[rocksdb]')"
         yield Gap("queues in RocksDB", "not-supported", text, NEEDING_QUEUES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,8 +32,8 @@ def reported_database(
     A broker that was `killed` may leave the end of the log that it wrote to, the last with rows, that is not whole.
     """
     report.check(code)
-    logs = sorted(Path(entry.path) for entry in list_directory(directory) if entry.name.endswith(_LOG))
-    with_rows = [path for path in logs if os.path.getsize(path)]
+    logs = [entry for entry in list_directory(directory) if entry.name.endswith(_LOG)]
+    with_rows = [directory / entry.name for entry in logs if entry.stat().st_size]
     for path in with_rows:
         data = read_all(path, _MAX_LOG)
         damage = first_damage(data)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rmqtool.base.files import list_directory
-from rmqtool.base.paths import has_directory
+from rmqtool.base.paths import has_directory, is_remote
 from rmqtool.findings.report import Report
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.layout import FormatError
@@ -38,12 +38,15 @@ from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import message_dicts
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.rocksdb import RocksDb, is_readable
+from rmqtool.store.rocksdb_copy import require_room
 from rmqtool.store.rocksdb_index import index_rows
+from rmqtool.store.rocksdb_queues import queue_database
 from rmqtool.store.side_rows import POP_STORE
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import SIDE_STORE
+from rmqtool.store.store import CONFIG, SIDE_STORE, Store, is_rocksdb_directory
 from rmqtool.transaction import was_killed
+from rmqtool.verify.rocksdb_config import CONFIG_DATABASES
 from rmqtool.verify.rocksdb_files import is_database, reported_database
 from rmqtool.verify.rocksdb_index_rows import COLUMNS as INDEX_COLUMNS
 from rmqtool.verify.rocksdb_index_rows import IndexRows, MessageRows
@@ -60,6 +63,15 @@ SIDE_CODES = ("index.row", "timer.row", "store.half-row", "store.pop-row", "stor
 Message = Mapping[str, Any]
 Decoder = Callable[[bytes, bytes], Row]
 Problem = Callable[[bytes, Row], str | None]
+
+
+def require_copies(store: Store) -> None:
+    """Raise UnsupportedError where a database of a store on another machine is too large to be copied to this one."""
+    if is_remote(store.root) and is_readable():
+        names = (SIDE_STORE, POP_STORE, *(f"{CONFIG}/{name}" for name in CONFIG_DATABASES))
+        for directory in (queue_database(store), *(store.root / name for name in names)):
+            if directory and is_rocksdb_directory(directory):
+                require_room(directory)
 
 
 def check_side_stores(snapshot: Snapshot, report: Report) -> None:

@@ -46,7 +46,7 @@ from rmqtool.verify.record_checks import finish_end, finish_times
 from rmqtool.verify.request import EarlyEnd, VerifyRequest
 from rmqtool.verify.rocksdb_checks import check_copies_alone, check_database
 from rmqtool.verify.rocksdb_config import check_config_databases
-from rmqtool.verify.rocksdb_side import SIDE_CODES, check_side_stores
+from rmqtool.verify.rocksdb_side import SIDE_CODES, check_side_stores, require_copies
 from rmqtool.verify.saved_progress import SavedProgress
 from rmqtool.verify.start import Prediction, Predictor, report_starts
 from rmqtool.verify.store_checks import (
@@ -74,6 +74,7 @@ class Verification:
 
     def __init__(self, store: Store, request: VerifyRequest, saved: SavedProgress | None = None) -> None:
         """`saved` is the progress of earlier runs, and of this one."""
+        require_copies(store)
         self.request = request
         self.read_errors = UnreadFiles()
         limit = RateLimit(request.rate) if request.rate else None

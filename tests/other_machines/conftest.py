@@ -11,7 +11,8 @@ import pytest
 from rmqtool.base.filesystems import file_system
 from rmqtool.base.paths import path_of
 from rmqtool.base.remote_path import RemotePath
-from tests.other_machines.servers import hdfs_cluster, s3_server, s3_uri
+from tests.other_machines.azure import azure_server, azure_uri
+from tests.other_machines.servers import google_server, google_uri, hdfs_cluster, s3_server, s3_uri
 from tests.spark.conftest import cluster, spark
 
 
@@ -53,12 +54,24 @@ def s3(s3_place: str) -> Place:
 
 
 @pytest.fixture(scope="session")
+def gs() -> Iterator[Place]:
+    with google_server() as place:
+        yield Place("gs", lambda name: google_uri(place, name))
+
+
+@pytest.fixture(scope="session")
+def abfs() -> Iterator[Place]:
+    with azure_server() as place:
+        yield Place("abfs", lambda name: azure_uri(place, name))
+
+
+@pytest.fixture(scope="session")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     with hdfs_cluster(tmp_path_factory.mktemp("hdfs")) as root:
         yield Place("hdfs", lambda name: f"{root}/{name}")
 
 
-@pytest.fixture(params=["s3", "hdfs"])
+@pytest.fixture(params=["s3", "gs", pytest.param("abfs", marks=pytest.mark.rare), "hdfs"])
 def place(request: pytest.FixtureRequest) -> Place:
     """Each kind of server."""
     found: Place = request.getfixturevalue(request.param)

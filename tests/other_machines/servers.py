@@ -1,4 +1,4 @@
-"""Servers that the tests start: S3 by the package moto, HDFS as Hadoop's own jar for tests has it, and a proxy.
+"""Servers that the tests start: S3 and Google's storage by packages of Python, HDFS by Hadoop's own jar, and a proxy.
 
 All listen on 127.0.0.1 only, each on a port that the system gives.
 """
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -34,6 +34,16 @@ server.start()
 print("port", server.get_host_and_port()[1], flush=True)
 sys.stdin.read()
 """
+_GOOGLE = """
+import http.server, sys
+http.server.HTTPServer = http.server.ThreadingHTTPServer  # pyarrow has several connections at once
+from gcp_storage_emulator.server import create_server
+server = create_server("127.0.0.1", 0, in_memory=True, default_bucket=sys.argv[1])
+server.start()
+print("port", server._api._httpd.server_address[1], flush=True)
+sys.stdin.read()
+server.stop()
+"""
 _MINI_CLUSTER = "org.apache.hadoop:hadoop-client-minicluster"
 _JAVA = ("-Xmx300m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
@@ -42,8 +52,8 @@ _JAVA = ("-Xmx300m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 def s3_server() -> Iterator[str]:
     """An S3 server with an empty bucket; gives host and port."""
     if find_spec("moto") is None:
-        _unavailable("the package moto is not installed (pip install 'rmqtool[test]')")
-    with _server([sys.executable, "-c", _S3]) as port:
+        unavailable("the package moto is not installed (pip install 'rmqtool[test]')")
+    with server([sys.executable, "-c", _S3]) as port:
         from pyarrow.fs import S3FileSystem
 
         place = f"127.0.0.1:{port}"
@@ -59,15 +69,29 @@ def s3_uri(place: str, name: str) -> str:
 
 
 @contextmanager
+def google_server() -> Iterator[str]:
+    """A server of Google Cloud Storage with an empty bucket; gives host and port."""
+    if find_spec("gcp_storage_emulator") is None:
+        unavailable("the package gcp-storage-emulator is not installed (pip install 'rmqtool[test]')")
+    with server([sys.executable, "-c", _GOOGLE, BUCKET]) as port:
+        yield f"127.0.0.1:{port}"
+
+
+def google_uri(place: str, name: str) -> str:
+    """The URI of a name in the bucket; `place` is host and port."""
+    return f"gs://anonymous@{BUCKET}/{name}?scheme=http&endpoint_override={place}&retry_limit_seconds=5"
+
+
+@contextmanager
 def hdfs_cluster(folder: Path) -> Iterator[str]:
     """HDFS of one data node; gives the URI of its root."""
     if find_spec("hdfs_native") is None or find_spec("pyspark") is None:
-        _unavailable("the packages hdfs-native and pyspark are not installed (pip install 'rmqtool[test]')")
+        unavailable("the packages hdfs-native and pyspark are not installed (pip install 'rmqtool[test]')")
     try:
         command = [tool("java"), *_JAVA, "-cp", os.pathsep.join(map(str, _jars())), str(_MAIN), str(folder / "dfs")]
     except (HarnessUnavailable, subprocess.CalledProcessError) as error:
-        _unavailable(str(error))
-    with _server(command, folder / "hdfs.log") as port:
+        unavailable(str(error))
+    with server(command, folder / "hdfs.log") as port:
         yield f"hdfs://127.0.0.1:{port}"
 
 
@@ -90,17 +114,17 @@ def _jars() -> list[Path]:
 
 
 @contextmanager
-def _server(command: list[str], log: Path | None = None) -> Iterator[int]:
-    """A process that prints its port, and ends with its input."""
+def server(command: list[str], log: Path | None = None, started: bytes = b"port ") -> Iterator[str]:
+    """A process that prints that it has `started`, and what follows, its port, say; it ends with its input."""
     with open(log or os.devnull, "wb") as errors:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
     assert process.stdin
     assert process.stdout
     try:
-        words = next((line.split() for line in process.stdout if line.startswith(b"port ")), None)
-        if words is None:
+        line = next((line for line in process.stdout if started in line), None)
+        if line is None:
             raise RuntimeError(f"{command[0]} did not start: {log.read_text()[-2000:] if log else ''}")
-        yield int(words[1])
+        yield line.partition(started)[2].decode().strip()
     finally:
         process.stdin.close()
         process.stdout.close()
@@ -110,7 +134,8 @@ def _server(command: list[str], log: Path | None = None) -> Iterator[int]:
         process.wait()
 
 
-def _unavailable(reason: str) -> None:
+def unavailable(reason: str) -> NoReturn:
+    """Skip the test; fail where CI=true."""
     if os.environ.get("CI") == "true":
         pytest.fail(UNAVAILABLE + reason)
     pytest.skip(UNAVAILABLE + reason)

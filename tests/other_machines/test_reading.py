@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from rmqtool.base.errors import Exit
-from tests.commands.running import rmqtool
+from rmqtool.base.filesystems import file_system
+from rmqtool.store import rocksdb_copy
+from tests.commands.running import environment, finish, rmqtool, spawn
 from tests.conftest import GoldenStore
 from tests.other_machines.conftest import Place, remote
+from tests.verify.timer_store import store_with_timers
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +35,7 @@ def verified(path: Path | str, *options: str) -> dict[str, Any]:
     return document
 
 
-STORES = {"s3": "4.9.7-trimmed", "hdfs": "4.4.0-killed"}
+STORES = {"s3": "4.9.7-trimmed", "gs": "4.9.7-trimmed", "abfs": "4.9.7-trimmed", "hdfs": "4.4.0-killed"}
 """One store for each kind of server: a whole verification is hundreds of requests."""
 
 
@@ -112,3 +115,50 @@ def test_other_commands_refuse_a_uri(command: str, place: Place, tmp_path: Path)
 def test_a_log_there_is_not_followed(place: Place) -> None:
     answer = rmqtool("inspect", place.uri("store/commitlog"), "--follow")
     assert (answer.status, "--follow works on stores of this machine only" in answer.err) == (Exit.USAGE, True)
+
+
+def test_files_without_directories_are_a_store(golden_store: GoldenStore, gs: Place) -> None:
+    """As programs of Google's copy a directory: nothing is there but files that have its name before theirs."""
+    store = golden_store("4.9.7-trimmed")
+    path = remote(gs.uri("bare/store"))
+    system, prefix = file_system(path.scheme, path.authority)
+    for file in store.rglob("*"):
+        if file.is_file():
+            with system.open_output_stream(f"{prefix}{path.key}/{file.relative_to(store)}", compression=None) as target:
+                target.write(file.read_bytes())
+    here, there = (rmqtool("inspect", str(each), "--json") for each in (store, gs.uri("bare/store")))
+    assert (there.status, there.out.replace(shown(gs.uri("bare/store")), str(store))) == (here.status, here.out)
+
+
+def test_queues_and_configuration_in_rocksdb(golden_store: GoldenStore, s3: Place, tmp_path: Path) -> None:
+    """Their databases are copied while they are read, and nothing of the copies stays."""
+    store = golden_store("more/5.5.0-rocksdb")
+    uri = s3.put(store, "rocksdb/store")
+    assert str(verified(uri)).replace(shown(uri), str(store)) == str(verified(store))
+    for command in (("inspect",), ("query", "--topic", "orders", "--queue", "0", "--queue-offset", "0"),
+                    ("query", "--group", "billing")):  # fmt: skip
+        here, there = (rmqtool(command[0], str(path), *command[1:], "--json") for path in (store, uri))
+        assert (there.status, there.out.replace(shown(uri), str(store))) == (here.status, here.out)
+    assert finish(spawn("verify", uri, "-j", "2", env=environment(TMPDIR=str(tmp_path)))).status == Exit.OK
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_database_that_is_too_large_to_be_copied(
+    golden_store: GoldenStore, s3: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands that need it end and say so; the log is still read."""
+    uri = s3.put(golden_store("more/5.5.0-rocksdb"), "large/store")
+    monkeypatch.setattr(rocksdb_copy, "MOST_COPIED", 4000)
+    for command in (("verify",), ("query", "--topic", "orders", "--queue", "0", "--queue-offset", "0")):
+        answer = rmqtool(command[0], uri, *command[1:])
+        assert (answer.status, "where 3.91 KiB at most are copied to this machine" in answer.err) == (Exit.FAILED, True)
+    assert rmqtool("query", uri, "--scan", "--topic", "orders").status == Exit.OK
+
+
+def test_a_plan_to_take_out_the_timers_files(s3: Place, tmp_path: Path) -> None:
+    """It is the same as for a store here."""
+    store = store_with_timers(tmp_path / "store")
+    (store / "config/timercheck").unlink()
+    there = verified(s3.put(store, "timers/store"))
+    assert there["result"]["plan"]["steps"]
+    assert str(there).replace(shown(s3.uri("timers/store")), str(store)) == str(verified(store))
