@@ -198,7 +198,7 @@ def test_a_pattern_and_names(store: Path, tmp_path: Path, output: Path) -> None:
         (["--compression", "zstd:99"], "levels 1 to 22"),
         (["--compression", "snappy:1"], "snappy has no levels"),
         (["--split-size", "5"], "not a size of at least 1MiB"),
-        (["--conf", "x"], "no NAME=VALUE"),
+        (["--conf", "x"], "is not NAME=VALUE"),
         (["--jobs", "0"], "--jobs"),
     ],
 )
