@@ -64,7 +64,7 @@ def test_offsets_that_are_cut_tell_too(backup: str, tmp_path: Path) -> None:
     offsets.write_bytes(b"{")
     offsets.with_name(offsets.name + backup).write_bytes(text[: len(text) // 2])
     file = f"config/consumerOffset.json{backup}"
-    assert f"groups have consumed messages, as the readable part of {file} tells" in message_of(
+    assert f"groups have consumed messages, as the readable part of {file} shows" in message_of(
         store, "commitlog.missing"
     )
     offsets.with_name(offsets.name + backup).write_bytes(b'{"offsetTable":{"orders@some":{0:0,1:0},"early')
