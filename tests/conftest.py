@@ -52,7 +52,12 @@ _HEADROOM = 4
 _MAX_WORKERS = 8
 SERVERS = {"cluster", "hdfs", "s3", "spark"}
 """Fixtures that are made once in each worker that needs them, and take longer than most modules."""
-WITH_SERVERS = ("tests/other_machines/", "tests/spark/test_pool.py", "tests/spark/test_source.py")
+WITH_SERVERS = (
+    "tests/export/test_delta_table.py",
+    "tests/other_machines/",
+    "tests/spark/test_pool.py",
+    "tests/spark/test_source.py",
+)
 """How the modules begin whose tests use them: one worker does all of these."""
 _MEMORY = Path("/dev/shm")
 _ROOM = 2 << 30

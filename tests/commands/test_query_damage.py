@@ -126,7 +126,7 @@ def test_a_unit_that_leads_astray(store: Path) -> None:
     overwrite(path, 60 + 8, struct.pack(">i", 7))
     other = query(store, "--json", *ORDERS, "--queue-offset", "0")
     assert (other.status, len(other.lines)) == (3, 1)
-    assert "tells queue offset 1" in other.err
+    assert "a message with queue offset 1" in other.err
     astray = query(store, "--json", *ORDERS, "--queue-offset", "2")
     assert (astray.status, astray.out) == (1, "")
     assert "the unit of queue offset 2 leads to 5: no record begins at offset 5; one begins at 0" in astray.err
