@@ -251,7 +251,10 @@ class SimulatedQueue:
         """Units of a file as they stand now; in appended ones the offset only shows whether it is within the log."""
         if count is None:
             ends_here = file.mapped is None and file is self._files[-1]  # nothing follows in a file that is not on disk
-            count = (self._wrote if ends_here else self._file_size) // self.unit
+            wrote = max(
+                self._wrote, self.unit
+            )  # a cut does not check a file's first unit, whether it was written or not
+            count = (wrote if ends_here else self._file_size) // self.unit
         units = self._no_units(count)
         if file.mapped is not None:
             stored = self._stored(file.mapped, first, len(units))

@@ -94,6 +94,15 @@ def test_a_topic_that_began_again(tmp_path: Path) -> None:
     assert state.max_offset == 5
 
 
+def test_a_cut_takes_the_first_unit_of_an_empty_file_for_one(tmp_path: Path) -> None:
+    """A repeated record makes the next file without a unit; a cut does not check the first (`truncateDirtyLogicFiles`)."""
+    state = state_of(tmp_path, [SIZE * number for number in range(10)])
+    append(state, [(SIZE * 20, 5)])
+    assert (state.end, state.made) == (200, {file_name(200)})
+    state.truncate(SIZE * 30)
+    assert (state.end, state.max_offset, state.max_physical) == (220, 11, 0)
+
+
 def test_the_minimum_of_a_queue_that_begins_late(tmp_path: Path) -> None:
     """Filler units count as the minimum before 5.0, when the log begins at 0."""
     for rules, expected in ((OLD, 20), (NEW, 23)):
