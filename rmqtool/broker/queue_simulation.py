@@ -251,9 +251,7 @@ class SimulatedQueue:
         """Units of a file as they stand now; in appended ones the offset only shows whether it is within the log."""
         if count is None:
             ends_here = file.mapped is None and file is self._files[-1]  # nothing follows in a file that is not on disk
-            wrote = max(
-                self._wrote, self.unit
-            )  # a cut does not check a file's first unit, whether it was written or not
+            wrote = max(self._wrote, self.unit)  # a cut takes a file's first unit for written
             count = (wrote if ends_here else self._file_size) // self.unit
         units = self._no_units(count)
         if file.mapped is not None:

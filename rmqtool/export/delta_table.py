@@ -65,7 +65,7 @@ def _follow(output: Path, manifest: dict[str, Any], schema: pa.Schema) -> None:
     there = _files_of(table)
     added = [_added(file, schema) for path, file in wanted.items() if path not in there]
     if wanted.keys() >= there.keys():
-        _add_columns(table, columns, properties)
+        _add_columns(table, columns, None if added else properties)  # how far it reaches comes with the rows
     if table.schema() != columns:  # of an export that replaces one with other columns
         every = [_added(file, schema) for file in wanted.values()]
         table.create_write_transaction(every, "overwrite", columns, commit_properties=properties)

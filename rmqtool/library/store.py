@@ -47,9 +47,11 @@ def open_path(
     """Open a store, the directory that broker.conf calls storePathRootDir, or the URI of one on another machine.
 
     `broker_version` is the release whose rules count, by default the newest that fits; `limit_rate` is in bytes per
-    second. Raises NotAStoreError, UnreadableError, and UsageError for a `broker_conf` or version that cannot be
+    second. Raises NotAStoreError, UnreadableError, and UsageError for a `broker_conf`, version or rate that cannot be
     understood.
     """
+    if not (limit_rate is None or isinstance(limit_rate, RateLimit) or (type(limit_rate) is int and limit_rate > 0)):
+        raise UsageError(f"limit_rate is a whole number of bytes per second, at least 1, not {limit_rate!r}")
     conf = broker_conf or BrokerConf()
     conf = conf if isinstance(conf, BrokerConf) else read_broker_conf(Path(conf))
     version = parse_version(broker_version) if isinstance(broker_version, str) else broker_version
@@ -194,8 +196,9 @@ class Store:
         """Messages by key, id (offset message id or unique key), physical offset, topic with queue and offset, or body.
 
         Keys and unique keys are looked up in the index, up to `limit` units; for `body_contains` the log is read, up to
-        `limit` messages. The other options choose among what these three find. Nothing found is an empty list, whose
-        `notes` say why. Raises UsageError unless one of the six is given, and for a choice that does not go with it.
+        `limit` messages. The other options choose among what these three find; for keys, times are those of the
+        index, in whole seconds, both ends included. Nothing found is an empty list, whose `notes` say why. Raises
+        UsageError unless one of the six is given, and for a choice that does not go with it.
         """
         from rmqtool.library.found import Found, lookup_of
         from rmqtool.query.lookup import look_up
@@ -229,6 +232,7 @@ class Store:
         The others are the options of the same names: `sample` is a share of 0 to 1, `time_limit` in seconds. `progress`
         is called with the bytes that are read, and with all there are to read.
         """
+        from rmqtool.findings.catalogue import CATALOGUE
         from rmqtool.findings.report import Selection
         from rmqtool.library.repeated_options import repeated_options
         from rmqtool.library.verified import Verified
@@ -237,6 +241,11 @@ class Store:
         from rmqtool.verify.request import VerifyRequest
         from rmqtool.verify.workers import workers_for
 
+        for code in (*_several(only), *_several(skip)):
+            if not any(each.startswith(code) for each in CATALOGUE):
+                raise UsageError(f"no code begins with {code!r}")
+        if jobs < 1 or max_examples < 1 or not (sample is None or 0 < sample <= 1):
+            raise UsageError("jobs and max_examples are at least 1, and sample is a share above 0 and up to 1")
         topics = TopicChoice(_several(topic), _several(exclude_topic)) if topic or exclude_topic else None
         request = VerifyRequest(
             version=self.snapshot.version,

@@ -95,7 +95,7 @@ def test_a_topic_that_began_again(tmp_path: Path) -> None:
 
 
 def test_a_cut_takes_the_first_unit_of_an_empty_file_for_one(tmp_path: Path) -> None:
-    """A repeated record makes the next file without a unit; a cut does not check the first (`truncateDirtyLogicFiles`)."""
+    """A repeated record makes the next file, without a unit (`truncateDirtyLogicFiles` does not check the first)."""
     state = state_of(tmp_path, [SIZE * number for number in range(10)])
     append(state, [(SIZE * 20, 5)])
     assert (state.end, state.made) == (200, {file_name(200)})

@@ -76,6 +76,19 @@ def test_a_check_sees_a_value_too_many_and_one_too_few(builder: LogBuilder, delt
         assert (found.code, "1 rows have another properties.A" in found.message) == ("export.differs", True)
 
 
+def test_a_version_claims_no_rows_that_it_does_not_have(builder: LogBuilder, delta: Table, tmp_path: Path) -> None:
+    """That with the new columns comes before the rows, which bring how far the store is exported."""
+    deltalake = pytest.importorskip("deltalake")
+    store, output = grown(builder, tmp_path / "shop" / "store"), tmp_path / "out"
+    export(store, output, table="delta", columns=FEW)
+    export(grown(builder, store), output, "incremental", table="delta", columns=MORE)
+    export(store, output, "incremental", table="delta", columns=(*MORE, "tags"))
+    history = deltalake.DeltaTable(str(output)).history()
+    assert [(each["operation"], "rmqtool" in each) for each in reversed(history)] == [
+        ("CREATE TABLE", True), ("ADD COLUMN", False), ("WRITE", True), ("ADD COLUMN", True)
+    ]  # fmt: skip
+
+
 def test_new_columns_without_new_rows(table: Table, builder: LogBuilder, tmp_path: Path) -> None:
     """The table has them at once; the run after it is one of the same columns."""
     store, output = grown(builder, tmp_path / "shop" / "store"), tmp_path / "out"

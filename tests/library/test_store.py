@@ -177,6 +177,28 @@ def test_verify_with_options(store: Store, tmp_path: Path) -> None:
     assert opened.verify().plan.as_json() == expected["result"]["plan"]
 
 
+@pytest.mark.parametrize(
+    "given", [{"only": "xyz"}, {"skip": "xyz"}, {"sample": 0}, {"sample": 2}, {"jobs": 0}, {"max_examples": 0}]
+)
+def test_verify_refuses_what_the_command_refuses(store: Store, given: dict[str, Any]) -> None:
+    """A code that there is not would make every store look unproven, or clean."""
+    with pytest.raises(UsageError):
+        store.verify(**given)
+
+
+@pytest.mark.parametrize("rate", [0, -5, 1.5e6, "64MB", True])
+def test_a_rate_that_is_none(rate: Any) -> None:
+    """It is refused where it is given, not where something is read."""
+    with pytest.raises(UsageError, match="limit_rate is a whole number of bytes per second, at least 1, not "):
+        rmqtool.open(EXAMPLE, limit_rate=rate)
+
+
+def test_a_limit_below_zero(store: Store) -> None:
+    """As the command refuses it."""
+    with pytest.raises(UsageError, match="limit is 0 or more, not -1"):
+        store.find(key="ORD-1003", limit=-1)
+
+
 def test_clean_as_if(store: Store) -> None:
     """A plan takes what the options of the command take."""
     now = "2026-12-31T12:00:00Z"
