@@ -153,7 +153,7 @@ class ChildProcess:
 def kill_children(process: int) -> None:
     """End what another process, which does not end by itself, has started as ChildProcess; it stands still then.
 
-    Only Linux tells what a process has started.
+    Only Linux shows what a process has started; elsewhere nothing is done but to stop it.
     """
     with suppress(OSError):
         os.kill(process, signal.SIGSTOP)  # lest it start another

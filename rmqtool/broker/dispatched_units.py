@@ -79,12 +79,8 @@ class QueueUnits:
 
     def by_queue(self) -> Iterator[tuple[int, QueueUnits]]:
         """The units of each queue, in log order, by its number."""
-        if not len(self):
-            return
-        order, bounds = group(self.queues)
-        grouped = self[order]
-        for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-            yield int(grouped.queues[low]), grouped[low:high]
+        for number, columns in columns_by_queue(self.queues, self._columns()):
+            yield number, QueueUnits(*columns)
 
     def as_consume_queue(self) -> NDArray[np.void]:
         """The units of 20 bytes as stored, `consume_queue.UNIT_DTYPE`."""
@@ -118,6 +114,19 @@ class QueueUnits:
         units["batch_size"] = self.batch_sizes
         units["compacted_offset"] = _NO_COMPACTED_OFFSET
         return units
+
+
+def columns_by_queue(
+    queues: NDArray[np.int32], columns: Collection[NDArray[Any]]
+) -> Iterator[tuple[int, list[NDArray[Any]]]]:
+    """Columns of units, in log order, taken apart by queue; `queues` are the numbers of the units' queues."""
+    if not len(queues):
+        return
+    order, bounds = group(queues)
+    grouped = [column[order] for column in columns]
+    numbers = queues[order[bounds[:-1]]].tolist()
+    for number, low, high in zip(numbers, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        yield number, [column[low:high] for column in grouped]
 
 
 def group(numbers: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

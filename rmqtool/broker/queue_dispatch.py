@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, file_at
 from rmqtool.broker.dispatch_rules import DispatchRules
-from rmqtool.broker.dispatched_units import QueueName, group
+from rmqtool.broker.dispatched_units import QueueName, columns_by_queue
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.file_walk import FileWalk, FileWalker
 from rmqtool.broker.queue_recovery import RecoveredQueue
@@ -193,14 +193,9 @@ class Dispatching:
         units = self._dispatcher.dispatch(frames).units
         if self._above is not None:
             units = units[units.physical_offsets > self._above]
-        if not len(units):
-            return
-        order, bounds = group(units.queues)
         needed = (units.physical_offsets, units.message_sizes, units.queue_offsets, units.batch_sizes)
-        columns = [column[order] for column in needed]
-        names = [self._dispatcher.queues[number] for number in units.queues[order[bounds[:-1]]].tolist()]
-        for name, low, high in zip(names, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-            self._add_to_queue(name, [column[low:high] for column in columns])
+        for queue_number, columns in columns_by_queue(units.queues, needed):
+            self._add_to_queue(self._dispatcher.queues[queue_number], columns)
 
     def _add_to_queue(self, name: QueueName, columns: list[NDArray[Any]]) -> None:
         if "/" in name.topic or name.topic in ("", ".", "..") or "\0" in name.topic:

@@ -143,7 +143,7 @@ class QueueNumbers:
         return numbers
 
     def _make_room(self, topics: int, queue_ids: int) -> None:
-        """Make room for so many topics of records, of which light queues are none, and for so many usual queue ids."""
+        """Make room for this many topics of records, which light queues are not, and this many usual queue ids."""
         height, width = self._usual.shape
         if topics > height:
             height = 2 * topics - height

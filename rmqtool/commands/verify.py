@@ -23,7 +23,7 @@ from rmqtool.commands.options import global_options, jobs_option, spark_options,
 from rmqtool.commands.store_path import StorePath
 from rmqtool.commands.verifying import run_verification
 from rmqtool.commands.writing import check_place
-from rmqtool.findings.catalogue import CATALOGUE, close_matches
+from rmqtool.findings.catalogue import why_no_code
 from rmqtool.library.repeated_options import repeated_options
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
@@ -69,11 +69,8 @@ def _codes(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
     """Codes or prefixes of codes; several may stand in one value, with commas between them."""
     codes = tuple(code.strip().lower() for text in value for code in text.split(",") if code.strip())
     for wanted in codes:
-        if not any(code.startswith(wanted) for code in CATALOGUE):
-            near = ", ".join(close_matches(wanted))
-            raise click.BadParameter(
-                f"no code begins with {wanted!r}{f'; did you mean {near}?' if near else ''}", ctx, param
-            )
+        if why := why_no_code(wanted):
+            raise click.BadParameter(why, ctx, param)
     return codes
 
 
@@ -201,6 +198,7 @@ def verify(
 
     style.store = str(path)
     spark = {"master": master, "conf": conf}
+    rate = limit_rate.bytes_per_second if limit_rate else None
     if style.json and form != "text":
         raise UsageError(f"--format {form} does not go with --json")
     with ExitStack() as stack:
@@ -215,7 +213,7 @@ def verify(
             max_examples=max_examples,
             jobs=processes,
             bodies=not fast,
-            rate=limit_rate.bytes_per_second if limit_rate else None,
+            rate=rate,
             time_limit=time_limit,
             sample=sample,
         )
@@ -228,7 +226,6 @@ def verify(
     if verification.saved is not None:
         _tell_progress(style, verification.saved, is_complete=verification.complete)
     unseen = missing - verification.topics_seen
-    rate = store.snapshot.bytes_per_second
     options = repeated_options(broker_conf.path, broker_version, rate, jobs, memory)
     status = _show(style, Verified(outcome_of(verification), options), form, monotonic() - started)
     return Exit.FINDINGS if unseen and status == Exit.OK else status

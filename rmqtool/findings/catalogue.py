@@ -91,6 +91,14 @@ def lookup(text: str) -> list[Entry]:
     return [entry for code, entry in CATALOGUE.items() if wanted and code.startswith(wanted)]
 
 
+def why_no_code(prefix: str) -> str | None:
+    """Why no finding can be chosen by a prefix, with the nearest codes; None where some code begins so."""
+    if any(code.startswith(prefix) for code in CATALOGUE):
+        return None
+    near = ", ".join(close_matches(prefix))
+    return f"no code begins with {prefix!r}{f'; did you mean {near}?' if near else ''}"
+
+
 def close_matches(text: str) -> list[str]:
     """Codes that `text` may have been meant for, the closest first."""
     wanted = text.lower()

@@ -232,7 +232,7 @@ class Store:
         The others are the options of the same names: `sample` is a share of 0 to 1, `time_limit` in seconds. `progress`
         is called with the bytes that are read, and with all there are to read.
         """
-        from rmqtool.findings.catalogue import CATALOGUE
+        from rmqtool.findings.catalogue import why_no_code
         from rmqtool.findings.report import Selection
         from rmqtool.library.repeated_options import repeated_options
         from rmqtool.library.verified import Verified
@@ -242,8 +242,8 @@ class Store:
         from rmqtool.verify.workers import workers_for
 
         for code in (*_several(only), *_several(skip)):
-            if not any(each.startswith(code) for each in CATALOGUE):
-                raise UsageError(f"no code begins with {code!r}")
+            if why := why_no_code(code):
+                raise UsageError(why)
         if jobs < 1 or max_examples < 1 or not (sample is None or 0 < sample <= 1):
             raise UsageError("jobs and max_examples are at least 1, and sample is a share above 0 and up to 1")
         topics = TopicChoice(_several(topic), _several(exclude_topic)) if topic or exclude_topic else None
