@@ -121,8 +121,10 @@ class QueueCheck:
     def _files_of(self, name: QueueName) -> UnitFiles | None:
         reader = self._reader
         kind: Kind = "batch" if self._dispatcher.is_batch_topic(name.topic) else "simple"
-        known = reader.task.listed[kind].get(name) if reader.task.listed is not None else None
-        if known is not None and not reader.store.reads_only_rocksdb:
+        if reader.store.reads_only_rocksdb:
+            return self._in_rocksdb(name)
+        known = reader.task.listed.find(kind, *name) if reader.task.listed is not None else None
+        if known is not None:
             return UnitFiles(known, reader.open_files)
         if (kind, name) not in reader.queues:
             reader.queues[kind, name] = self._in_files(name, kind) or self._in_rocksdb(name)
@@ -130,7 +132,7 @@ class QueueCheck:
 
     def _in_files(self, name: QueueName, kind: Kind) -> UnitFiles | None:
         reader = self._reader
-        if reader.store.reads_only_rocksdb or not is_directory_name(name.topic) or name.queue_id < 0:
+        if not is_directory_name(name.topic) or name.queue_id < 0:
             return None
         directory = reader.store.root / UNIT_FORMATS[kind].directory / name.topic / str(name.queue_id)
         files = list_mapped_files(directory, scope=skip_wrong_type)  # where no directory stands, units are missing
