@@ -63,8 +63,11 @@ class VerifyTask:
 class StoreReader:
     """The store as one process reads it, with its open files."""
 
-    def __init__(self, task: VerifyTask, reading: ReadPolicy) -> None:
-        """`reading` limits how fast files are read, for all that use this reader together."""
+    def __init__(self, task: VerifyTask, reading: ReadPolicy, database: QueueDatabase | None = None) -> None:
+        """`reading` limits how fast files are read, for all that use this reader together.
+
+        `database` has the queues, where it is open here already: the ends of many queues are held once then.
+        """
         self.store = task.store
         self.task = task
         self.files = task.files
@@ -75,7 +78,7 @@ class StoreReader:
         self.index = IndexUnits(task.index_files, self.open_files)
         self.queues: dict[tuple[Kind, QueueName], UnitFiles | None] = {}  # queues read so far; None without units
         path = queue_database(task.store) if is_readable() else None
-        self.database = QueueDatabase(path) if path else None
+        self.database = database or (QueueDatabase(path) if path else None)
 
     def close(self) -> None:
         """Close what was opened."""

@@ -163,10 +163,11 @@ class Verification:
         if self.task.queues and not self.task.live:
             self.task = replace(self.task, listed=self._listed_queues())
         self._check_before_scan()
-        with closing(StoreReader(self.task, self.snapshot.reading)) as reader:
+        database = None if self.task.live else self.snapshot.database  # a broker writes to it: it is opened anew then
+        with closing(StoreReader(self.task, self.snapshot.reading, database)) as reader:
             self._part_run = PartRun(self.task, self._parts_to_check(reader), request, self.saved)
             may_copy = self.snapshot.database is None  # whose library has threads by now, which a copy would lack
-            self._part_run.run(progress, pool, request.jobs if may_copy else 1)
+            self._part_run.run(progress, pool, request.jobs if may_copy else 1, database)
             if self.ended_by is not None:
                 return
             self._check_after_scan(reader, self.merged())
