@@ -228,6 +228,6 @@ def _owned(event: Event, start: int, stop: int) -> Event | None:
         return event if start <= event.physical_offset < stop else None
     if start <= event.physical_offset and event.physical_offset + event.size <= stop:
         return event
-    offsets = event.positions + event.block.start_offset
+    offsets = event.physical_offsets
     low, high = np.searchsorted(offsets, (start, stop))
     return event[int(low) : int(high)] if high > low else None
