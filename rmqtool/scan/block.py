@@ -62,6 +62,10 @@ class Block:
         self.length = file.read_into(self.view[:length], position)
         self.view[self.length : self.length + PADDING] = bytes(PADDING)
 
+    def physical_offsets(self, positions: Positions) -> NDArray[np.int64]:
+        """Where in the commit log the bytes at `positions` stand."""
+        return positions + self.start_offset
+
     def gather(self, dtype: DTypeLike, positions: Positions) -> NDArray[Any]:
         """The values of `dtype` that begin at `positions`, copied, shape of `positions`.
 
