@@ -16,7 +16,7 @@ from rmqtool import __version__
 from rmqtool.base.errors import Exit, RmqtoolError, UnreadableError, UsageError
 from rmqtool.base.limits import exhausted, require_memory
 from rmqtool.commands.completion import COMPLETE
-from rmqtool.commands.ending import handle_signals, ignore_signals
+from rmqtool.commands.ending import end, handle_signals, ignore_signals
 from rmqtool.commands.help_page import WIDTH, examples_and_statuses
 from rmqtool.commands.lazy import LazyGroup
 from rmqtool.commands.options import global_options
@@ -137,7 +137,7 @@ def main() -> NoReturn:
         status = _report(style, sys.argv[1:], RmqtoolError(f"a bug in rmqtool: {fault!r}", hint=_REPORT))
     finally:
         ignore_signals()
-    sys.exit(status)
+    end(status)
 
 
 def run(arguments: Sequence[str], style: Style | None = None) -> int:
