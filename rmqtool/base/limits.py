@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import sys
@@ -58,6 +57,8 @@ def save_memory() -> None:
         return
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # its own pools begin with 64 MiB to 1 GiB
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # a thread has 8 MiB of stack
+    import ctypes
+
     with suppress(OSError, AttributeError):  # another C library than glibc
         library = ctypes.CDLL(None)
         library.mallopt(_ARENA_MAX, 1)  # each further one takes 64 MiB
