@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import sys
@@ -75,6 +74,8 @@ def keep_freed_memory() -> None:
 
 
 def _set_allocator(values: dict[int, int]) -> None:
+    import ctypes
+
     with suppress(OSError, AttributeError):  # another C library than glibc
         library = ctypes.CDLL(None)
         for parameter, value in values.items():

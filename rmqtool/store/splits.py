@@ -12,7 +12,6 @@ begins in it. So the parts need only meet, and who cuts is free in where:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -90,6 +89,8 @@ class HasSplit(Protocol):
 
 def find_sources(stores: Sequence[NamedStore], starts: Sequence[int], stop: int = MAX_OFFSET) -> list[Source]:
     """The logs of several stores from ``starts[i]`` to before `stop`, as they are now; raises UnreadableError."""
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(_PLANNING_THREADS) as pool:
         return list(pool.map(lambda store, start: find_source(store, start, stop), stores, starts))
 
