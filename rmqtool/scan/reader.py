@@ -50,16 +50,17 @@ def scan_files(
     reading: ReadPolicy = UNLIMITED,
     usual_records: int = USUAL_RECORDS,
     open_file: OpenFile = InputFile,
+    block: Block | None = None,
 ) -> Iterator[Event]:
     """Scan what begins at physical offsets from `start` to before `stop` (default: all of the log).
 
     `start` may be any byte: what a split leaves out at its head is what the split before it has read beyond its
     end, so splits that meet give each record, blank and damaged extent once. Frames must be used before the next
     step, for their block is filled again. Blocks grow, to twice the size at most, until they have `usual_records`.
-    `open_file` opens a file to be read by a policy.
+    `open_file` opens a file to be read by a policy. Scans that follow each other can share a `block` (`scan_block`).
     Raises UnreadableError.
     """
-    block, ends = Block(_MAX_BLOCKS * block_size()), _LogEnd(files, reading, open_file)
+    block, ends = block or scan_block(), _LogEnd(files, reading, open_file)
     previous_end = None
     for file_number, mapped in enumerate(files):
         if previous_end is not None and start <= previous_end < min(stop, mapped.start_offset):
@@ -71,6 +72,11 @@ def scan_files(
             scan = _FileScan(block, file, mapped, partial(ends.is_behind, file_number), usual_records)
             yield from scan.events(start, stop)
         check_unchanged(mapped)
+
+
+def scan_block() -> Block:
+    """The memory of one scan, or of several that follow each other: memory that is new costs time."""
+    return Block(_MAX_BLOCKS * block_size())
 
 
 class _LogEnd:
