@@ -133,6 +133,15 @@ def write_sparse(path: Path, pieces: Mapping[int, bytes], size: int) -> Path:
     return path
 
 
+def write_sparse_log(root: Path, files: int, records: int) -> Path:
+    """Log files of 1 GiB, full by their blanks: so many records and a blank in each, then a hole; return `root`."""
+    size = len(message())
+    for start in range(0, files * GIB, GIB):
+        data = b"".join(message(start + number * size, queue_offset=number) for number in range(records))
+        write_sparse(root / LOG / file_name(start), {0: data + build_blank(GIB - len(data))}, GIB)
+    return root
+
+
 def write_large_store(root: Path, log_files: int, queues: int) -> Path:
     """A store of sparse files of the default sizes: records at the head of each, three files in each queue."""
     offsets_of: list[int] = []

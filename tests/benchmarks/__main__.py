@@ -17,12 +17,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.benchmarks.cases import BASE, CASES, MAX_BESIDE_PLAIN, PROGRAMS, RMQTOOL
+from tests.benchmarks.commands import Table, measure_rows
 from tests.benchmarks.derived import make_derived
+from tests.benchmarks.files import MANY_FILES
 from tests.benchmarks.jobs import COMMANDS, MIN_SPEEDUP, measure_jobs, process_counts, usable_cores
 from tests.benchmarks.logs import make_log, make_one_message_store, message_count
 from tests.benchmarks.measure import Case, Program, Run, measure_cases, measure_programs, use_one_core
 from tests.benchmarks.messages import KINDS
-from tests.benchmarks.queues import MANY, ROWS, measure_rows
+from tests.benchmarks.queues import MANY_QUEUES
 from tests.building import write_large_store
 
 GIB = 1 << 30
@@ -37,6 +39,7 @@ _STARTS = 3
 MIN_CORES = 2
 """Cores without which several processes are not measured; so many have a target."""
 
+TABLES = (MANY_QUEUES, MANY_FILES)
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": MIB, "GiB": GIB}
 
 
@@ -45,7 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     met = [*_measure_jobs(options)]  # the only one that needs more than one core
     use_one_core()
-    met += [*_measure_logs(options), *_measure_queues(options), *_measure_programs(options)]
+    met += _measure_logs(options)
+    for table in TABLES:
+        met += _measure_table(table, options)
+    met += _measure_programs(options)
     return 0 if all(met) else 1
 
 
@@ -143,15 +149,14 @@ def _target_of(case: Case) -> str:
     return ", ".join(wanted)
 
 
-def _measure_queues(options: argparse.Namespace) -> Iterator[bool]:
-    """Print what many queues take; yield whether each goal is met."""
-    rows = [row for row in ROWS if options.only in f"many queues: {row.name}"]
+def _measure_table(table: Table, options: argparse.Namespace) -> Iterator[bool]:
+    """Print what whole commands take; yield whether each goal is met."""
+    rows = [row for row in table.rows if options.only in f"{table.name}: {row.name}"]
     if not rows:
         return
-    print(f"many queues: {KINDS[MANY].queues:,} in a log of 256 MiB; whole commands, their start included")
-    for row, figure in zip(
-        rows, measure_rows(rows, options.dir, min(options.size, SPECIAL_SIZE), options.runs), strict=True
-    ):
+    print(f"{table.name}: {table.title}")
+    size = min(options.size, SPECIAL_SIZE)
+    for row, figure in zip(rows, measure_rows(table, rows, options.dir, size, options.runs), strict=True):
         met = row.goal is None or figure <= row.goal
         goal = "" if row.goal is None else f"<= {row.goal:g}"
         print(f"  {row.name:40} {figure:7.3f}  {goal}{'' if met else ' MISSED'}")

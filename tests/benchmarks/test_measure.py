@@ -18,13 +18,14 @@ from rmqtool.formats.crc import CRC_MASK, body_crc
 from rmqtool.scan.columns import COLUMNS
 from rmqtool.scan.events import Damage
 from rmqtool.scan.reader import scan_files
-from tests.benchmarks import jobs
+from tests.benchmarks import files, jobs
 from tests.benchmarks.cases import ALL_COLUMNS, BASE, CASES, read_with_crc
+from tests.benchmarks.commands import Table, measure_rows, run_command
 from tests.benchmarks.damage import make_damaged_log
 from tests.benchmarks.jobs import Speedup, measure_jobs, process_counts
 from tests.benchmarks.logs import log_files, make_log, message_count
 from tests.benchmarks.measure import Case, Program, Run, measure_cases, measure_programs
-from tests.benchmarks.queues import ROWS, measure_rows, run_command
+from tests.benchmarks.queues import MANY_QUEUES
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +56,7 @@ def one_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is measured that needs more than one core, unless a test wants it."""
     monkeypatch.setattr(runner, "usable_cores", lambda: 1)
     monkeypatch.setattr(runner, "use_one_core", lambda: None)
-    monkeypatch.setattr(runner, "ROWS", ())
+    monkeypatch.setattr(runner, "TABLES", ())
 
 
 @pytest.fixture(scope="module")
@@ -203,13 +204,30 @@ def test_a_slow_program_is_told(
     assert runner.main(["--runs", "1", "--dir", str(made)]) == missed
 
 
+def figures_of(table: Table, directory: Path) -> dict[str, float]:
+    """Each row's figure, measured once with a small log."""
+    figures = measure_rows(table, table.rows, directory, MIB, 1)
+    return dict(zip((row.name for row in table.rows), figures, strict=True))
+
+
 def test_many_queues_are_measured(tmp_path: Path) -> None:
     """Whole commands, whose cost is theirs alone; a rebuild leaves nothing behind."""
-    figures = dict(zip((row.name for row in ROWS), measure_rows(ROWS, tmp_path, MIB, 1), strict=True))
+    figures = figures_of(MANY_QUEUES, tmp_path)
     assert 0.1 < figures["verify: the log alone, CPU s"] < 20
     assert 0.1 < figures["rebuild-cq of 20,000 queues: CPU s"] < 20
     assert figures["rebuild-cq of 20,000 queues: wall / CPU"] > 0.5
     assert {path.name for path in tmp_path.iterdir() if "without" in path.name} == set()
+
+
+def test_many_files_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written goes with each run; the store stays for the next."""
+    monkeypatch.setattr(files, "FILES", 10)
+    figures = figures_of(files.MANY_FILES, tmp_path)
+    assert 0.05 < figures["inspect: CPU s"] < 20
+    assert 0.05 < figures["export --dry-run: CPU s"] < 20
+    assert 5 < figures["export: CPU ms for each file"] < 2000
+    [store] = tmp_path.iterdir()
+    assert len(list((store / "commitlog").iterdir())) == 10
 
 
 def test_a_command_that_fails_is_no_figure(tmp_path: Path) -> None:
@@ -222,8 +240,8 @@ def test_a_missed_goal_of_many_queues_is_told(
     made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], figure: float, missed: bool
 ) -> None:
     """And nothing else is printed where only these rows are wanted."""
-    monkeypatch.setattr(runner, "ROWS", ROWS)
-    monkeypatch.setattr(runner, "measure_rows", lambda rows, *_: iter([figure] * len(rows)))
+    monkeypatch.setattr(runner, "TABLES", (MANY_QUEUES,))
+    monkeypatch.setattr(runner, "measure_rows", lambda _table, rows, *_: iter([figure] * len(rows)))
     assert runner.main(["--only", "many queues: verify: above", "--dir", str(made)]) == missed
     out = capsys.readouterr().out
     assert ("MISSED" in out) == missed

@@ -10,20 +10,12 @@ import pytest
 from rmqtool.base.files import InputFile
 from rmqtool.export import file_sink, sink
 from rmqtool.formats.message import build_blank
-from tests.building import GIB, LOG, message, write_sparse
+from tests.building import GIB, LOG, message, write_sparse_log
 from tests.export.exporting import check, export, manifest_of, rows_of
 
 FILES = 20
 SIZE = len(message())
 OFFSETS = [number * GIB + place for number in range(FILES) for place in (0, SIZE)]
-
-
-def sparse_store(root: Path, files: int) -> Path:
-    """Files of 1 GiB: two records and a blank in each, then a hole."""
-    for start in range(0, files * GIB, GIB):
-        data = message(start) + message(start + SIZE) + build_blank(GIB - 2 * SIZE)
-        write_sparse(root / LOG / f"{start:020}", {0: data}, GIB)
-    return root
 
 
 @pytest.fixture
@@ -56,7 +48,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_they_become_one_file(tmp_path: Path, synced: list[Path]) -> None:
     """Its rows are in the order of the log, the manifest says which they are, and `check` finds each."""
-    store, output = sparse_store(tmp_path / "store", FILES), tmp_path / "out"
+    store, output = write_sparse_log(tmp_path / "store", FILES, 2), tmp_path / "out"
     export(store, output, columns=("file", "file_position", "physical_offset"))
     [file] = manifest_of(output)["files"]
     assert (file["physical_offset_first"], file["physical_offset_last"]) == (OFFSETS[0], OFFSETS[-1])
@@ -70,16 +62,16 @@ def test_they_become_one_file(tmp_path: Path, synced: list[Path]) -> None:
 
 def test_no_hole_is_read(tmp_path: Path, reads: list[int]) -> None:
     """One block of each file, as large as what is in it may be, and a little for each end that is sought."""
-    export(sparse_store(tmp_path / "store", FILES), tmp_path / "out")
+    export(write_sparse_log(tmp_path / "store", FILES, 2), tmp_path / "out")
     assert len(reads) < 2 * FILES
     assert sum(reads) < 2 * FILES * (16 << 10)
 
 
 def test_a_later_run_adds_what_is_new(tmp_path: Path) -> None:
     """It begins behind the last record, and the files that it adds are one again."""
-    store, output = sparse_store(tmp_path / "store", 3), tmp_path / "out"
+    store, output = write_sparse_log(tmp_path / "store", 3, 2), tmp_path / "out"
     export(store, output, "incremental")
-    export(sparse_store(store, 6), output, "incremental")
+    export(write_sparse_log(store, 6, 2), output, "incremental")
     assert [row["physical_offset"] for row in rows_of(output)] == OFFSETS[:12]
     files = manifest_of(output)["files"]
     assert [file["physical_offset_first"] for file in files] == [OFFSETS[0], OFFSETS[6]]
@@ -91,7 +83,7 @@ def test_damage_in_the_middle_of_them(tmp_path: Path) -> None:
 
     A flip, zeros over a record, a blank in the wrong place, other bytes, a file that is cut and one that is gone.
     """
-    store, output = sparse_store(tmp_path / "store", 12), tmp_path / "out"
+    store, output = write_sparse_log(tmp_path / "store", 12, 2), tmp_path / "out"
     log = store / LOG
     for number, position, data in ((2, 30, b"\xff"), (4, 0, bytes(SIZE)), (6, 0, build_blank(8)), (7, SIZE, b"x" * 9)):
         with (log / f"{number * GIB:020}").open("r+b") as file:

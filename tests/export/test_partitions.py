@@ -73,9 +73,10 @@ def test_many_topics_are_not_all_held(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(sink, "_PARTITIONED_BYTES", 10_000)
     builder = LogBuilder(1 << 20).add_all([{"topic": f"t{number % 20}", "body": b"x" * 90} for number in range(400)])
     store = builder.write(tmp_path / "store")
-    from rmqtool.scan import reader
+    from rmqtool.scan import joined_runs, reader
 
-    monkeypatch.setattr(reader, "block_size", lambda: 1 << 13)
+    for module in (reader, joined_runs):
+        monkeypatch.setattr(module, "block_size", lambda: 1 << 13)
     export(store, tmp_path / "out", partition_by=("topic",))
     assert len(manifest_of(tmp_path / "out")["files"]) > 40
     assert [row["physical_offset"] for row in rows_of(tmp_path / "out")] == builder.offsets
