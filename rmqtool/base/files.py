@@ -336,7 +336,9 @@ def unreadable(path: Place, position: int | None, error: OSError) -> RmqtoolErro
         limit.file = str(path)
         return limit
     hint = None
-    if error.errno in (errno.EACCES, errno.EPERM):
+    if isinstance(path, RemotePath):
+        hint = "check the credentials, and what they may read there" if isinstance(error, PermissionError) else None
+    elif error.errno in (errno.EACCES, errno.EPERM):
         hint = "run as the broker's user, or give this user read permission"
     elif error.errno == errno.EIO:
         hint = "the disk reports an error: copy the store with a tool that skips bad sectors (ddrescue) first"
