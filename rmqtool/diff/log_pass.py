@@ -73,7 +73,7 @@ class _Pass:
         self._diverged: Difference | None = None
         self._extents = 0
         self._in_extent = 0  # differences of the last extent
-        self._extent_end = 0  # behind the last byte that differs
+        self._extent_end = self._start  # behind the last byte that differs
         self._behind = 0  # the records there are seen
         self._same_from = 0  # up to where the comparison has come all bytes are the same
 

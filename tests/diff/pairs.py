@@ -20,10 +20,14 @@ FILE_SIZE = 2048
 
 
 def log_of(
-    records: int = RECORDS, parted_at: int | None = None, filler: bytes = b"\0", file_size: int = FILE_SIZE
+    records: int = RECORDS,
+    parted_at: int | None = None,
+    filler: bytes = b"\0",
+    file_size: int = FILE_SIZE,
+    start_offset: int = 0,
 ) -> StoreBuilder:
     """A log of `records`; from record `parted_at` on they are those of another master."""
-    builder = StoreBuilder(file_size=file_size, filler=filler)
+    builder = StoreBuilder(file_size=file_size, start_offset=start_offset, filler=filler)
     for number in range(records):
         master = "2" if parted_at is not None and number >= parted_at else "1"
         builder.put(

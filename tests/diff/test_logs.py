@@ -20,6 +20,7 @@ from tests.diff.pairs import FILE_SIZE, RECORDS, change, compared, log_file, log
 
 FAST = DiffRequest(fast=True)
 BODY_AT = 88  # behind the fixed fields of a record
+STORE_TIMESTAMP_AT = 63  # its last byte
 
 
 def test_the_same(tmp_path: Path) -> None:
@@ -81,6 +82,17 @@ def test_diverged_at_the_first_message(tmp_path: Path) -> None:
     found = compared(*pair(tmp_path, log_of(), log_of(parted_at=0)))
     assert (found.verdict, found.shares_beginning, found.tails, found.queues) == ("diverged", False, {}, ())
     assert "do not share a beginning" in found.not_compared[0]
+
+
+@pytest.mark.parametrize("start", [0, 1000 * FILE_SIZE])
+def test_a_header_that_differs_at_the_first_message(start: int, tmp_path: Path) -> None:
+    """No CRC says which side is wrong, and the logs go on together; also when the first files were deleted."""
+    log = log_of(start_offset=start)
+    a, b = pair(tmp_path, log, log_of(start_offset=start))
+    path, position = log_file(b, log.offsets[0])
+    change(path, position + STORE_TIMESTAMP_AT)
+    found = compared(a, b)
+    assert (found.verdict, found.parting.damaged, found.parting.extents, found.tails) == ("damaged", (), 1, {})
 
 
 @pytest.mark.slow

@@ -5,10 +5,12 @@ import lzma
 import os
 import shutil
 import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -17,26 +19,40 @@ _ARCHIVE = ".tar.xz"
 _ORACLE = ".oracle.json.xz"
 _LARGE = 1 << 20
 _BLOCK = 1 << 16
+_KEPT = 32
+"""Stores of which the content is kept in memory, half a MB each."""
 _RARELY = ("4.7.1", "5.1.4")
 """Releases whose records, queues and index have the forms of those before and after them."""
 _SHOWS_RELEASE = ("config", "index", "abort.bak", "compaction", "checkpoint", "rocksdbstore", "timerlog", "timerwheel")
 
 
-class SparseArchive(tarfile.TarFile):
-    """Unpacks large files with holes, as a broker has them; the archive holds 38 MB of zeros of a timer wheel."""
+@dataclass(frozen=True)
+class _Entry:
+    """A file of a store with what of it is not all zeros, by position; a directory has None."""
 
-    def makefile(self, tarinfo: tarfile.TarInfo, targetpath: Any) -> None:
-        source = self.extractfile(tarinfo)
-        if source is None or tarinfo.size < _LARGE:
-            super().makefile(tarinfo, targetpath)
+    path: str
+    mode: int
+    mtime: float
+    size: int
+    data: tuple[tuple[int, bytes], ...] | None
+
+    def write(self, root: Path) -> None:
+        """Make it; a large file has holes, as a broker's has."""
+        path = f"{root}/{self.path}"
+        if self.data is None:
+            os.makedirs(path, exist_ok=True)
             return
-        with Path(targetpath).open("wb") as target:
-            while block := source.read(_BLOCK):
-                if block.count(0) < len(block):
-                    target.write(block)
-                else:
-                    target.seek(len(block), os.SEEK_CUR)
-            target.truncate()
+        with open(path, "wb", buffering=0) as file:
+            for position, data in self.data:
+                file.seek(position)
+                file.write(data)
+            file.truncate(self.size)
+
+    def finish(self, root: Path) -> None:
+        """Give it mode and time, when all is in it."""
+        path = f"{root}/{self.path}"
+        os.chmod(path, self.mode)
+        os.utime(path, (self.mtime, self.mtime))
 
 
 def names() -> list[str]:
@@ -59,18 +75,40 @@ def driven_names() -> list[str]:
 
 def unpack(name: str, into: Path) -> Path:
     """Unpack a golden store below `into`, modification times included; its root directory."""
-    root = into / name
-    with SparseArchive.open(fileobj=BytesIO(_decompressed(name))) as archive:
-        # Python before 3.10.12 and 3.11.4 has no filters, and its `extractall` no such argument.
-        archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
-        archive.extractall(root)
-    return root
+    unpack_archive(HERE / f"{name}{_ARCHIVE}", into / name)
+    return into / name
 
 
-@lru_cache(maxsize=1)
-def _decompressed(name: str) -> bytes:
-    """The archive, kept for the next test of the same store: that of a timer wheel takes a tenth of a second."""
-    return lzma.decompress((HERE / f"{name}{_ARCHIVE}").read_bytes())
+def unpack_archive(file: Path, root: Path) -> None:
+    """Unpack what `pack` has packed."""
+    root.mkdir(parents=True, exist_ok=True)
+    entries = _entries(file)
+    for entry in entries:
+        entry.write(root)
+    for entry in reversed(entries):
+        entry.finish(root)
+
+
+@lru_cache(maxsize=_KEPT)
+def _entries(file: Path) -> tuple[_Entry, ...]:
+    """All below the root, each behind what it is in; without the zeros, of which a timer wheel has 38 MB."""
+    with tarfile.open(fileobj=BytesIO(lzma.decompress(file.read_bytes()))) as archive:
+        return tuple(_entry(archive, member) for member in archive)
+
+
+def _entry(archive: tarfile.TarFile, member: tarfile.TarInfo) -> _Entry:
+    file = archive.extractfile(member)
+    data = None if file is None else tuple(_pieces(file, member.size))
+    return _Entry(member.name, member.mode, member.mtime, member.size, data)
+
+
+def _pieces(file: IO[bytes], size: int) -> Iterator[tuple[int, bytes]]:
+    """The blocks of a large file that are not all zeros, with their positions; a small file as it is."""
+    position = 0
+    while block := file.read(_BLOCK):
+        if size < _LARGE or block.count(0) < len(block):
+            yield position, block
+        position += len(block)
 
 
 def without_signs(root: Path, into: Path) -> Path:

@@ -1,6 +1,5 @@
 """One Java process of the harness: its options, its log, its end."""
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ from types import TracebackType
 
 from tests.real_broker.classes import class_path
 from tests.real_broker.loopback import JOIN, SECOND_ADDRESS, UNAVAILABLE
+from tests.real_broker.shared_classes import archive_of, making, taking
 from tests.real_broker.tools import HarnessError, HarnessUnavailable, cache, tool
 from tests.real_broker.versions import features
 
@@ -27,6 +27,10 @@ QUIET_DISK = (  # how full this machine's disk is must not matter
     "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
     "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.99",
 )
+_WHOLE_SETTINGS = {
+    # Until this many ms have passed since its start, TransactionMetricsFlushService (5.x) spins; by default 3000.
+    "transactionMetricFlushInterval": "100",
+}
 _LOGBACK = Path(__file__).parent / "logback.xml"
 _LOOPBACK = Path(__file__).parent / "loopback.py"
 
@@ -51,7 +55,8 @@ class Jvm:
         self._log = scratch / "jvm.log"
         self._timeout_s = _WHOLE_TIMEOUT_S if whole else TIMEOUT_S
         settings_file = scratch / "store.properties"
-        settings_file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
+        written = {**_WHOLE_SETTINGS, **settings} if whole else settings
+        settings_file.write_text("".join(f"{key}={value}\n" for key, value in written.items()), encoding="utf-8")
         classes = class_path(version, whole)
         if user is not None:
             classes = _readable(classes, scratch)
@@ -140,19 +145,16 @@ class Jvm:
 
 
 class _Shared:
-    """The classes of a class path as the first JVM that ends by itself leaves them: others start by a third faster."""
+    """The classes of a class path as the first JVM that ends by itself leaves them."""
 
     def __init__(self, version: str, classes: str, scratch: Path) -> None:
-        java = os.path.realpath(tool("java"))
-        made_of = f"{java} {os.stat(java).st_mtime_ns} {classes}"
-        self._archive = cache() / version / f"classes-{hashlib.sha256(made_of.encode()).hexdigest()[:16]}.jsa"
+        self._archive = archive_of(cache() / version, classes)
         self._new = None if self._archive.exists() else scratch / "classes.jsa"
 
     @property
     def options(self) -> list[str]:
         """Those of a JVM that takes the classes from the archive, or makes it."""
-        option = f"SharedArchiveFile={self._archive}" if self._new is None else f"ArchiveClassesAtExit={self._new}"
-        return [f"-XX:{option}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+        return taking(self._archive) if self._new is None else making(self._new)
 
     def keep(self) -> None:
         """Put a new archive where the next JVM looks; another may have done so meanwhile."""

@@ -32,6 +32,7 @@ _SETTINGS = {
     "waitTimeMillsInSendQueue": "1000",
     "timerWheelEnable": "true",
     "mappedFileSizeTimerLog": "5200",
+    "timerFlushIntervalMs": "10000",  # each writes the whole wheel, which nobody reads
     "flushConsumerOffsetInterval": "500",
 }
 _HOLD = "import sys; print('here', flush=True); sys.stdin.read()"

@@ -52,10 +52,13 @@ def cache() -> Path:
     return Path(chosen) if chosen else Path.home() / ".cache" / "rmqtool-harness"
 
 
-def cached(path: Path, fill: Callable[[Path], None]) -> Path:
-    """`path`, a directory in the cache; made whole by `fill` when it is not there, by one process only."""
+def cached(path: Path, fill: Callable[[Path], None], lock: str = "lock") -> Path:
+    """`path`, a directory in the cache; made whole by `fill` when it is not there, by one process only.
+
+    By default there is one lock for the whole cache: two Maven runs at once would also meet in Maven's own repository.
+    """
     if not path.is_dir():
-        with _locked(), TemporaryDirectory(dir=cache(), prefix="new-") as scratch:
+        with _locked(lock), TemporaryDirectory(dir=cache(), prefix="new-") as scratch:
             if not path.is_dir():
                 fresh = Path(scratch, "content")
                 fresh.mkdir()
@@ -66,9 +69,8 @@ def cached(path: Path, fill: Callable[[Path], None]) -> Path:
 
 
 @contextmanager
-def _locked() -> Iterator[None]:
-    """One lock for the whole cache: two Maven runs at once would also meet in Maven's own repository."""
+def _locked(name: str) -> Iterator[None]:
     cache().mkdir(parents=True, exist_ok=True)
-    with Path(cache(), "lock").open("w", encoding="utf-8") as file:
+    with Path(cache(), name).open("w", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

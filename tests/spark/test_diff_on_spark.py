@@ -13,12 +13,14 @@ import pytest
 
 from tests.commands.running import ROOT
 from tests.diff.message_pairs import changed, messages_of, store_of
+from tests.spark.sessions import require_spark
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def test_the_same_answer(tmp_path: Path) -> None:
     """Of random messages, some of them lost, repeated, or with another body, in random order."""
+    require_spark()
     chance = random.Random(7)
     first = messages_of(chance, 150)
     second = changed(first, chance)

@@ -19,7 +19,8 @@ from tests.commands.running import ROOT, check_json, environment, spawn
 from tests.conftest import GoldenStore
 from tests.export.exporting import check, export, oracle_row, rows_of, sorted_properties
 from tests.golden import stores
-from tests.spark.sessions import EXECUTOR, SECONDS, SMALL_JAVA, descendants, kill_with_children, require_spark
+from tests.spark.sessions import EXECUTOR, SECONDS, descendants, kill_with_children, require_spark
+from tests.spark.shared_classes import SMALL_JAVA, executor_options
 from tests.unchanged import unchanged
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -102,7 +103,7 @@ def test_an_executor_that_is_killed_costs_nothing(golden_store: GoldenStore, tmp
     relative = os.path.relpath(store, ROOT), os.path.relpath(output, ROOT)
     process = spawn("export", relative[0], "--output", relative[1], "--include", "prepared,rolled-back",
                     "--master", "local-cluster[2,1,1024]", "--conf", "spark.executor.memory=512m",
-                    "--conf", f"spark.executor.extraJavaOptions={SMALL_JAVA}",
+                    "--conf", f"spark.executor.extraJavaOptions={SMALL_JAVA} {executor_options()}",
                     "--limit-rate", "96KiB", "-q", env=environment())  # fmt: skip
     wait_for("_temporary/*/*.parquet", output, process)
     started = descendants(process.pid)

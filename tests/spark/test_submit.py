@@ -12,7 +12,8 @@ import pytest
 from tests.commands.running import environment
 from tests.conftest import GoldenStore
 from tests.export.exporting import manifest_of, rows_of
-from tests.spark.sessions import SECONDS, SMALL_JAVA, require_spark
+from tests.spark.sessions import SECONDS, require_spark
+from tests.spark.shared_classes import SMALL_JAVA
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

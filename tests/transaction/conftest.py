@@ -21,9 +21,3 @@ def scratch() -> Iterator[Path]:
     """A directory in memory, where thousands of stores are made in seconds."""
     with TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory:
         yield Path(directory)
-
-
-@pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody maps these stores: reading the maps of all processes, twice a run, would take most of the time."""
-    monkeypatch.setattr("rmqtool.transaction.guard._PROC", Path("/nowhere"))

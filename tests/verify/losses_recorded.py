@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import lzma
 import random
-import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -38,10 +37,7 @@ def rows() -> list[str]:
 
 def unpack(name: str, into: Path) -> tuple[Path, Path]:
     """A store and its older copy."""
-    with stores.SparseArchive.open(HERE / f"{name}.tar.xz") as archive:
-        # Python before 3.10.12 and 3.11.4 has no filters, and its `extractall` no such argument.
-        archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
-        archive.extractall(into)
+    stores.unpack_archive(HERE / f"{name}.tar.xz", into)
     return into / "store", into / "older"
 
 
