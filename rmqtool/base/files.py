@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from rmqtool.base.errors import RmqtoolError, UnreadableError, WrongKindError
+from rmqtool.base.errors import RmqtoolError, UnreadableError, WrongKindError, reason_of
 from rmqtool.base.limits import exhausted
 from rmqtool.base.paths import DirectoryEntry, Place
 from rmqtool.base.remote_path import RemoteEntry, RemotePath
@@ -345,8 +345,3 @@ def unreadable(path: Place, position: int | None, error: OSError) -> RmqtoolErro
     elif error.errno == errno.ENOTDIR:
         hint = "a directory belongs here; something else stands in its place"
     return UnreadableError(f"cannot read: {reason_of(error)}", file=path, offset=position, hint=hint)
-
-
-def reason_of(error: OSError) -> str:
-    """Why the system, or a library that speaks with another machine, could not do something."""
-    return error.strerror.lower() if error.strerror else " ".join(str(error).split())
