@@ -103,3 +103,8 @@ class NotAStoreError(RmqtoolError):
 
     status = Exit.NOT_A_STORE
     kind = "not-a-store"
+
+
+def reason_of(error: OSError) -> str:
+    """Why the system, or a library that speaks with another machine, could not do something."""
+    return error.strerror.lower() if error.strerror else " ".join(str(error).split())

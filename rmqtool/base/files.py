@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from rmqtool.base.errors import RmqtoolError, UnreadableError, WrongKindError
+from rmqtool.base.errors import RmqtoolError, UnreadableError, WrongKindError, reason_of
 from rmqtool.base.limits import exhausted
 from rmqtool.base.paths import DirectoryEntry, Place
 from rmqtool.base.remote_path import RemoteEntry, RemotePath
@@ -336,15 +336,12 @@ def unreadable(path: Place, position: int | None, error: OSError) -> RmqtoolErro
         limit.file = str(path)
         return limit
     hint = None
-    if error.errno in (errno.EACCES, errno.EPERM):
+    if isinstance(path, RemotePath):
+        hint = "check the credentials, and what they may read there" if isinstance(error, PermissionError) else None
+    elif error.errno in (errno.EACCES, errno.EPERM):
         hint = "run as the broker's user, or give this user read permission"
     elif error.errno == errno.EIO:
         hint = "the disk reports an error: copy the store with a tool that skips bad sectors (ddrescue) first"
     elif error.errno == errno.ENOTDIR:
         hint = "a directory belongs here; something else stands in its place"
     return UnreadableError(f"cannot read: {reason_of(error)}", file=path, offset=position, hint=hint)
-
-
-def reason_of(error: OSError) -> str:
-    """Why the system, or a library that speaks with another machine, could not do something."""
-    return error.strerror.lower() if error.strerror else " ".join(str(error).split())

@@ -22,7 +22,6 @@ _NAMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}  # as Hadoop calls them, and as
 _CONNECT_SECONDS = 10
 _SILENCE_SECONDS = 10  # between two bytes of an answer of S3
 _RETRY_SECONDS = 30  # in which Google's library tries again; its own default is a quarter of an hour
-_DENIED = ("ACCESS_DENIED", "PERMISSION_DENIED", "403", "401", "UNAUTHENTICATED")
 _NO_FILE = "rmqtool-asks"
 _CHECKS = {
     "s3": "check the network, AWS_ENDPOINT_URL (or endpoint_override in the URI), AWS_REGION and the credentials",
@@ -86,7 +85,7 @@ def _answering(system: Any, prefix: str, name: str, shown: str) -> Any:
     try:
         info = answer_of(lambda: system.get_file_info(asked), FIRST_ANSWER)
     except OSError as error:
-        if isinstance(error, PermissionError) or any(sign in str(error) for sign in _DENIED):
+        if isinstance(error, PermissionError):
             return system  # what is in it may be allowed nevertheless
         raise _no_connection(error, name, shown) from error
     if info.type.name == "NotFound" and name in ("s3", "gs"):

@@ -11,7 +11,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
-from rmqtool.base.errors import ChangedError
 from rmqtool.base.files import list_directory, status_now, unreadable
 from rmqtool.base.paths import DirectoryEntry, Place, entry_path, entry_place, is_remote, place_of
 from rmqtool.base.tolerant import ReadScope
@@ -120,8 +119,9 @@ def check_unchanged(mapped: MappedFile) -> None:
     status = status_now(mapped.path)
     before = (mapped.size, mapped.modified_ns // _SECOND)
     if status is None or (status.st_size, status.st_mtime_ns // _SECOND) != before:
-        hint = "run it again: it begins with what is there now"
-        raise ChangedError("the file was replaced or removed while it was read", file=mapped.path, hint=hint)
+        from rmqtool.base.remote_file import replaced
+
+        raise replaced(mapped.path)
 
 
 def file_at(files: Iterable[MappedFile], offset: int) -> MappedFile | None:

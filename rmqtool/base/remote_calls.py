@@ -21,6 +21,7 @@ FIRST_ANSWER = 45
 
 _ANSWER = 300  # seconds, for each later answer: it may be a long listing
 _NEVER_AGAIN = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError, TimeoutError)
+_DENIED = ("ACCESS_DENIED", "PERMISSION_DENIED", "UNAUTHENTICATED", "AuthenticationFailed", "AuthorizationFailure")
 _PAUSES = (0.2, 1.0, 3.0)  # seconds before a call is made again
 _PATIENCE = 20  # seconds after which it is not: the library has tried for as long itself
 
@@ -85,12 +86,17 @@ def has_left_calls() -> bool:
 
 
 def _as_os_error(error: BaseException) -> BaseException:
-    """Of the errors of pyarrow that are none of Python's, such as those of Azure, an `OSError`."""
+    """Of the errors of pyarrow that are none of Python's, such as those of Azure, an `OSError`.
+
+    A PermissionError where it is not allowed: libraries say that in their own ways.
+    """
     pyarrow = sys.modules.get("pyarrow")
     if (
         pyarrow is not None
         and isinstance(error, pyarrow.ArrowException)
         and not isinstance(error, (OSError, ValueError))
     ):
-        return OSError(" ".join(str(error).split()))
+        error = OSError(" ".join(str(error).split()))
+    if type(error) is OSError and error.errno is None and any(sign in str(error) for sign in _DENIED):
+        return PermissionError(str(error))
     return error

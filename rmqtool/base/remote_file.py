@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
+from rmqtool.base.errors import ChangedError
 from rmqtool.base.filesystems import file_system
 from rmqtool.base.remote_calls import in_background, patiently
-from rmqtool.base.remote_listing import status_now
+from rmqtool.base.remote_listing import Status, status_now, status_of
 from rmqtool.base.remote_path import RemotePath
 
 _FIRST_RANGE = 64 << 10  # bytes: a request costs as much as reading a few more
@@ -43,6 +45,12 @@ def put_back(file: RemoteFile) -> None:
         _idle.popitem(last=False)[1].close()
 
 
+def replaced(path: Path) -> ChangedError:
+    """The error for a file that is not the one that was listed."""
+    hint = "run it again: it begins with what is there now"
+    return ChangedError("the file was replaced or removed while it was read", file=path, hint=hint)
+
+
 class RemoteFile:
     """A file that is open, `size` in bytes; `listing` is the listing of its tree, None without one."""
 
@@ -56,6 +64,14 @@ class RemoteFile:
         self._range = _FIRST_RANGE
         self._file = self._open()
         self.size: int = patiently(self._file.size)
+        listed = self._listed()
+        if listed is not None and listed.size != self.size:
+            self._file.close()
+            raise replaced(path)
+
+    def _listed(self) -> Status | None:
+        """What the listing of the tree says of the file; None without one."""
+        return None if self.listing is None else status_of(self.path.scheme, self.path.authority, self.path.key)
 
     def _open(self) -> Any:
         system, prefix = file_system(self.path.scheme, self.path.authority)
@@ -64,6 +80,8 @@ class RemoteFile:
             return patiently(lambda: system.open_input_file(name))
         except OSError:
             status = status_now(self.path.scheme, self.path.authority, self.path.key)
+            if status is None and self._listed() is not None:
+                raise replaced(self.path) from None
             if status is None:
                 raise FileNotFoundError(2, os.strerror(2), str(self.path)) from None
             if status.is_directory:
@@ -120,5 +138,5 @@ class RemoteFile:
     def _read_once(self, position: int, size: int) -> bytes:
         data: bytes = self._file.read_at(size, position)
         if len(data) != size:
-            raise OSError(f"{len(data)} bytes where {size} were asked for: the file has become shorter")
+            raise replaced(self.path)
         return data

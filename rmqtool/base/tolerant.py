@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
 
-from rmqtool.base.errors import ExhaustedError, RmqtoolError, UnreadableError, WrongKindError
+from rmqtool.base.errors import ChangedError, ExhaustedError, RmqtoolError, UnreadableError, WrongKindError
 from rmqtool.base.files import unreadable
 from rmqtool.base.paths import path_of
 
@@ -39,8 +39,8 @@ class _Scope(AbstractContextManager[None]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if error is None or isinstance(error, ExhaustedError):
-            return False  # where nothing more can be had, the next piece would fail, too
+        if error is None or isinstance(error, (ExhaustedError, ChangedError)):
+            return False  # the next piece would fail, too, or be of another state of the store
         if isinstance(error, RmqtoolError):
             self._errors.append(error)
         elif isinstance(error, OSError) and error.filename is not None:  # as that of a file that is read has

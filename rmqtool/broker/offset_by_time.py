@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from rmqtool.base.errors import UnreadableError, UnsupportedError
-from rmqtool.base.files import reason_of
+from rmqtool.base.errors import UnreadableError, UnsupportedError, reason_of
 from rmqtool.base.paths import is_remote
 from rmqtool.broker.time_in_rows import nearest_in_rows, offset_in_rows
 from rmqtool.rules.versions import ROWS_BY_BOUNDARY, ROWS_LOOK_AT_ENDS, TIME_BY_RECORDS, TIME_WITHIN_RANGE, Version

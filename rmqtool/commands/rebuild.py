@@ -15,7 +15,7 @@ from rmqtool.base.errors import Exit
 from rmqtool.base.shell import join, quote
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.memory_option import within_memory
-from rmqtool.commands.rebuild_request import RebuildRequest, command_line, rebuild_options
+from rmqtool.commands.rebuild_request import RebuildRequest, append_order_option, command_line, rebuild_options
 from rmqtool.commands.verifying import recorded_options
 from rmqtool.commands.writing import (
     confirm,
@@ -63,6 +63,7 @@ _STATUSES = {
     ),
 )
 @rebuild_options
+@append_order_option()
 @click.option(
     "--to",
     type=click.Choice(["files", "rocksdb"]),
@@ -94,6 +95,7 @@ def rebuild_cq(style: Style, /, **given: Any) -> Exit:
     ),
 )
 @rebuild_options
+@append_order_option(hidden=True)
 @click.pass_obj
 def rebuild_index(style: Style, /, **given: Any) -> Exit:
     """Rebuild the index files from the commit log.
@@ -102,7 +104,9 @@ def rebuild_index(style: Style, /, **given: Any) -> Exit:
     files that are replaced are kept until `rmqtool undo`. An index file holds keys of all topics: --topic and
     --queue are for --output only.
     """
-    return _rebuild(style, "rebuild-index", "index", given)
+    if given["append_order"] and not style.quiet:
+        note("--append-order changes nothing here: keys in an index have no queue offsets")
+    return _rebuild(style, "rebuild-index", "index", {**given, "append_order": False})
 
 
 def _rebuild(style: Style, command: str, part: Part, given: dict[str, Any]) -> Exit:

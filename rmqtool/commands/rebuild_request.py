@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
     from rmqtool.store.store import Store
 
 
+def append_order_option(*, hidden: bool = False) -> Callable[[F], F]:
+    """``--append-order``; hidden where it has no meaning, and is taken because 1.0.0rc1 had it."""
+    return click.option("--append-order", is_flag=True, hidden=hidden,
+                        help="Number units in the order in which a broker appends them to empty queues. "
+                        "Default: stored queue offsets are kept.")  # fmt: skip
+
+
 def rebuild_options(command: F) -> F:
     """The options of both rebuilds."""
     path = click.Path(path_type=Path)
@@ -35,9 +43,6 @@ def rebuild_options(command: F) -> F:
             filter_options("topic", "exclude-topic", "queue"),
             click.option("--only-damaged", is_flag=True,
                          help="Only what `rmqtool verify` finds wrong: it is run first."),
-            click.option("--append-order", is_flag=True,
-                         help="Number units in the order in which a broker appends them to empty queues. "
-                         "Default: stored queue offsets are kept."),
             click.option("--neutralise", is_flag=True,
                          help="Put inert records in place of damaged bytes of the log, so that no start of the broker "
                          "ends the log there; the bytes are kept until undo."),

@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
-from rmqtool.base.errors import RmqtoolError, UnsupportedError
+from rmqtool.base.errors import ChangedError, RmqtoolError, UnsupportedError
 from rmqtool.base.files import InputFile
 from rmqtool.formats.index_file import (
     SLOT_DTYPE,
@@ -70,6 +70,8 @@ class Index:
     def _header(self, path: Path) -> IndexFile | None:
         try:
             return read_header(path)
+        except ChangedError:
+            raise
         except RmqtoolError as error:
             self.problems[path] = error.message
             return None
@@ -127,6 +129,8 @@ class Index:
             with InputFile(file.path) as opened:
                 slots = geometry.slots
                 yield lambda stored_hash: _Chain(opened, file, geometry, stored_hash % slots, self.problems)
+        except ChangedError:
+            raise
         except RmqtoolError as error:
             self.problems[file.path] = error.message
 
@@ -141,6 +145,8 @@ class Index:
             return None
         try:
             geometry = self._proven(file)
+        except ChangedError:
+            raise
         except RmqtoolError as error:
             self.problems[file.path] = error.message
             return self._unproven(file)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmqtool.base.errors import RmqtoolError, UnsupportedError
+from rmqtool.base.errors import ChangedError, RmqtoolError, UnsupportedError
 from rmqtool.formats.rocksdb_config_rows import config_entry
 from rmqtool.formats.rocksdb_rows import Row, json_entry
 from rmqtool.store.config_json import ConfigFile, load_config
@@ -67,6 +67,8 @@ def load_table(store: Store, name: str) -> ConfigFile:
         content = _second(database, TABLES[name]) if database.name == SECOND else _first(database, TABLES[name])
     except UnsupportedError:
         return file
+    except ChangedError:
+        raise
     except RmqtoolError as error:
         return ConfigFile(None, {}, problem=error.message)
     except ValueError as error:

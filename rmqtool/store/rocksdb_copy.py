@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rmqtool.base.byte_size import byte_size
-from rmqtool.base.errors import UnsupportedError, UnwritableError
-from rmqtool.base.files import InputFile, list_directory, reason_of
+from rmqtool.base.errors import UnsupportedError, UnwritableError, reason_of
+from rmqtool.base.files import InputFile, list_directory
 from rmqtool.base.notices import notice
 
 MOST_COPIED = 4 << 30

@@ -396,3 +396,19 @@ def test_store_without_a_log(tmp_path: Path) -> None:
     with unchanged(tmp_path):
         found = rmqtool("rebuild-cq", tmp_path, "--json", "--dry-run")
     assert (found.status, result_of(found)["state"]) == (Exit.OK, "nothing")
+
+
+def test_append_order_is_for_queues(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """The index is the same with it, which is said, and its help does not offer it."""
+    store, files, errors = golden_store(f"{VERSION}-clean"), [], []
+    for number, options in enumerate(((), ("--append-order",))):
+        output = tmp_path / f"{number}"
+        errors.append(rmqtool("rebuild-index", store, "--output", output, *options).err)
+        files.append(sorted(path.read_bytes() for path in (output / "index").iterdir()))
+    assert files[0]
+    assert files[0] == files[1]
+    note = "--append-order changes nothing here: keys in an index have no queue offsets\n"
+    assert [note in error for error in errors] == [False, True]
+    assert note not in rmqtool("rebuild-index", store, "--dry-run", "--append-order", "-q").err
+    assert "--append-order" not in rmqtool("rebuild-index", "--help").out
+    assert "--append-order" in rmqtool("rebuild-cq", "--help").out
