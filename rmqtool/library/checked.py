@@ -9,7 +9,7 @@ import reprlib
 from collections.abc import Callable, Collection, Mapping
 from functools import cache, wraps
 from numbers import Integral, Real
-from typing import NamedTuple, ParamSpec, TypeVar, get_args
+from typing import Any, NamedTuple, ParamSpec, TypeVar, get_args
 
 from rmqtool.base.bounds import Bounds
 from rmqtool.base.errors import UsageError
@@ -19,11 +19,19 @@ R = TypeVar("R")
 _ALTERNATIVE = re.compile(r"\s*\|\s*(?![^\[]*\])")  # not inside of brackets
 
 
+def _same(value: Any) -> Any:
+    return value
+
+
 class _Kind(NamedTuple):
-    """One type that a value may have: what people call it, and whether a value has it."""
+    """One type that a value may have: what people call it, whether a value has it, and how the function gets it.
+
+    Numbers come as Python's own: those of NumPy wrap around, and those without a sign mix with no others.
+    """
 
     words: str
     fits: Callable[[object], bool]
+    plain: Callable[[Any], Any] = _same
 
 
 def checked(**bounds: Bounds) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -35,29 +43,30 @@ def checked(**bounds: Bounds) -> Callable[[Callable[P, R]], Callable[P, R]]:
         @wraps(function)
         def check(*arguments: P.args, **named: P.kwargs) -> R:
             try:
-                given = signature.bind(*arguments, **named).arguments
+                bound = signature.bind(*arguments, **named)
             except TypeError:  # of a name that there is not; Python says it better with the function's own
                 return function(*arguments, **named)
-            for name, value in given.items():
+            for name, value in bound.arguments.items():
                 annotation = signature.parameters[name].annotation
                 if annotation is not inspect.Parameter.empty:
-                    _check(name, value, annotation, bounds.get(name))
-            return function(*arguments, **named)
+                    bound.arguments[name] = _plain(name, value, annotation, bounds.get(name))
+            return function(*bound.args, **bound.kwargs)
 
         return check
 
     return decorate
 
 
-def _check(name: str, value: object, annotation: str, bounds: Bounds | None) -> None:
+def _plain(name: str, value: object, annotation: str, bounds: Bounds | None) -> Any:
+    """The value as the function gets it."""
     kinds = [_kind(each) for each in _ALTERNATIVE.split(annotation)]
-    fits = any(kind.fits(value) for kind in kinds)
+    kind = next((each for each in kinds if each.fits(value)), None)
     numbers = value if isinstance(value, Collection) and not isinstance(value, (str, bytes)) else (value,)
-    if fits and (bounds is None or all(each in bounds for each in numbers if isinstance(each, Real))):
-        return
+    if kind and (bounds is None or all(each in bounds for each in numbers if isinstance(each, Real))):
+        return kind.plain(value)
     limits = f" {bounds}" if bounds else ""
-    words = [_NUMBER.sub(rf"\g<0>{limits}", kind.words) for kind in kinds if kind.words]
-    found = reprlib.repr(value) + ("" if fits else f" ({type(value).__name__})")
+    words = [_NUMBER.sub(rf"\g<0>{limits}", each.words) for each in kinds if each.words]
+    found = reprlib.repr(value) + ("" if kind else f" ({type(value).__name__})")
     raise UsageError(f"{name} is {' or '.join(words)}, not {found}")
 
 
@@ -66,6 +75,10 @@ _NUMBER = re.compile(r"\bnumber$")
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _number(value: Any) -> int | float:
+    return value if isinstance(value, (int, float)) else float(value)
 
 
 def _is_text(value: object) -> bool:
@@ -85,11 +98,11 @@ _KINDS = {
     "str": _Kind("a text", _is_text),
     "bytes": _Kind("bytes", lambda value: isinstance(value, bytes)),
     "bool": _Kind("True or False", lambda value: isinstance(value, bool)),
-    "int": _Kind("a whole number", _is_whole),
-    "float": _Kind("a number", lambda value: isinstance(value, Real) and not isinstance(value, bool)),
+    "int": _Kind("a whole number", _is_whole, int),
+    "float": _Kind("a number", lambda value: isinstance(value, Real) and not isinstance(value, bool), _number),
     "Path": _Kind("a path", lambda value: isinstance(value, os.PathLike)),
     "Sequence[str]": _Kind("a list of texts", _all(_is_text)),
-    "Sequence[int]": _Kind("a list of whole numbers", _all(_is_whole)),
+    "Sequence[int]": _Kind("a list of whole numbers", _all(_is_whole), lambda value: tuple(map(int, value))),
     "Mapping[str, str]": _Kind(
         "a mapping of texts to texts",
         lambda value: isinstance(value, Mapping) and all(_is_text(each) for pair in value.items() for each in pair),
@@ -101,6 +114,7 @@ _KINDS = {
             and len(value) == len(_PLACE)
             and all(fits(each) for fits, each in zip(_PLACE, value, strict=True))
         ),
+        lambda value: (value[0], int(value[1]), int(value[2])),
     ),
 }
 
@@ -114,6 +128,7 @@ def _kind(annotation: str) -> _Kind:
         return _Kind(
             "a time (a datetime, epoch ms or a text)",
             lambda value: _is_whole(value) or _is_named(value, "datetime", "str"),
+            lambda value: int(value) if _is_whole(value) else value,
         )
     if annotation.startswith("Callable"):
         return _Kind("a function", callable)

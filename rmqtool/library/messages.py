@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from rmqtool.library.checked import checked
 from rmqtool.store.message_query import EXPORT_COLUMNS, Query, make_query
 from rmqtool.store.message_reader import read_messages
 from rmqtool.store.named_stores import NamedStore
@@ -72,6 +73,7 @@ class Messages:
         """How many there are; bodies are not read."""
         return sum(batch.num_rows for batch in self.batches(("physical_offset",)))
 
+    @checked()
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The messages as Arrow record batches with these columns, by default those of an export.
 
@@ -80,11 +82,13 @@ class Messages:
         query = make_query(columns, self._query.body, self._query.filters, self._query.include)
         return self._batches(query)
 
+    @checked()
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All of them as an Arrow table, in memory."""
         query = make_query(columns, self._query.body, self._query.filters, self._query.include)
         return pa.Table.from_batches(self._batches(query), schema=query.schema)
 
+    @checked()
     def to_pandas(self, columns: Sequence[str] | None = None) -> Any:
         """All of them as a `pandas.DataFrame`, in memory; needs pandas."""
         return self.to_arrow(columns).to_pandas()

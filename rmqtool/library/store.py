@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from functools import cached_property
@@ -170,7 +170,7 @@ class Store:
 
         filters = replace(
             self._filters(topic=topic, exclude_topic=exclude_topic, since=since, until=until),
-            queue_ids=tuple(queue_id) if isinstance(queue_id, Collection) else (queue_id,),
+            queue_ids=(queue_id,) if isinstance(queue_id, int) else tuple(queue_id),
             tags=_several(tag),
             keys=_several(key),
             from_offset=from_offset,

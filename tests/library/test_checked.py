@@ -86,6 +86,28 @@ def test_what_fits(store: Any) -> None:
     store.clean_plan(disk_used_percent=Fraction(1, 2))
 
 
+@pytest.mark.parametrize("kind", [np.uint64, np.int64, np.int16])
+def test_numbers_of_numpy(kind: Callable[[int], Any]) -> None:
+    """They come as Python's own: one without a sign, or with few bits, would wrap around."""
+    store: Any = rmqtool.open(EXAMPLE, limit_rate=kind(1 << 14))
+    assert store.snapshot.bytes_per_second == 1 << 14
+    store = rmqtool.open(EXAMPLE)
+    assert store.messages(from_offset=kind(100)).count() == 180
+    assert store.messages(queue_id=np.array([kind(0), kind(1)])).count() == 131
+    assert store.messages(since=kind(0)).count() == 181
+    assert len(store.find(offset=kind(0))) == 1
+    assert len(store.find(queue_offset=("orders", kind(0), kind(3)))) == 1
+    assert store.queue("orders", kind(0)).queue_id == 0
+
+
+@pytest.mark.parametrize("columns", ["queue_id", ["queue_id", 3], 5])
+@pytest.mark.parametrize("method", ["batches", "to_arrow", "to_pandas"])
+def test_columns_of_messages(store: Store, method: str, columns: Any) -> None:
+    """A list, as everywhere; it says so before anything is read."""
+    with pytest.raises(UsageError, match=r"^columns is a list of texts, not "):
+        getattr(store.messages(), method)(columns)
+
+
 def test_a_name_that_there_is_not(store: Store) -> None:
     """Python says so itself, with the name of the method."""
     with pytest.raises(TypeError, match=r"messages\(\) got an unexpected keyword argument 'limit'"):
