@@ -26,7 +26,7 @@ import pytest
 from hypothesis import settings, strategies
 
 from tests.golden import stores
-from tests.sampling import ALL
+from tests.sampling import ALL, examples
 from tests.unchanged import unchanged
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # what runs under nohup
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # The same examples in each run; and no deadline, for the first example pays for imports, and machines are shared.
-settings.register_profile("rmqtool", deadline=None, derandomize=True)
+settings.register_profile("rmqtool", deadline=None, derandomize=True, max_examples=examples(100))
 settings.register_profile("quick", settings.get_profile("rmqtool"), max_examples=20)
 settings.load_profile("rmqtool")
 
