@@ -26,6 +26,7 @@ import pytest
 from hypothesis import settings, strategies
 
 from tests.golden import stores
+from tests.sampling import ALL, examples
 from tests.unchanged import unchanged
 
 if TYPE_CHECKING:
@@ -44,8 +45,6 @@ _STORE_NAME = re.compile("|".join(map(re.escape, stores.names())))
 _RUN_RELEASES = {"4.9.7", "5.5.0"}
 """Releases that tests start, in turns: the last of 4.x and the newest; what the others did, the golden stores hold."""
 _RELEASE = re.compile(r"\d+\.\d+\.\d+")
-_ALL = "RMQTOOL_TEST_ALL"
-"""The variable with which every release and every rare case is run."""
 _BUDGET = 0.2
 """CPU seconds of one quick test and of the processes that it starts."""
 _HEADROOM = 4
@@ -84,7 +83,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # what runs under nohup
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # The same examples in each run; and no deadline, for the first example pays for imports, and machines are shared.
-settings.register_profile("rmqtool", deadline=None, derandomize=True)
+settings.register_profile("rmqtool", deadline=None, derandomize=True, max_examples=examples(100))
 settings.register_profile("quick", settings.get_profile("rmqtool"), max_examples=20)
 settings.load_profile("rmqtool")
 
@@ -231,7 +230,7 @@ def _is_quick(item: pytest.Item) -> bool:
 def _is_run(item: pytest.Item) -> bool:
     started = _RELEASE.findall(item.name) if item.get_closest_marker("broker") else []
     usual = _RUN_RELEASES.issuperset(started) and not item.get_closest_marker("rare")
-    return usual or _ALL in os.environ
+    return usual or ALL in os.environ
 
 
 def _in_turns(items: list[pytest.Item]) -> list[pytest.Item]:
@@ -239,7 +238,7 @@ def _in_turns(items: list[pytest.Item]) -> list[pytest.Item]:
 
     Of what then is left of many cases of one kind (`one_in`), one in so many.
     """
-    if _ALL in os.environ or not items or items[0].config.getoption("--quick"):
+    if ALL in os.environ or not items or items[0].config.getoption("--quick"):
         return items
 
     def test_of(item: pytest.Item) -> str:

@@ -20,6 +20,7 @@ from tests.building import LOG
 from tests.commands.running import Result, killed_at_a_call, rmqtool
 from tests.conftest import GoldenStore
 from tests.dledger_building import NODE, entry_log
+from tests.sampling import one_in
 from tests.unchanged import tree, unchanged
 from tests.verify.small_store import FILE_SIZE, finish
 
@@ -210,27 +211,33 @@ def test_several_paths(new: Path, tmp_path: Path, golden_store: GoldenStore) -> 
 
 @pytest.mark.slow
 def test_killed_anywhere(store: Path, new: Path) -> None:
-    """There is no new store, or a complete one; the next run makes it, and leaves nothing else behind."""
+    """There is no new store, or a complete one; the next run makes it, and leaves nothing else behind.
+
+    Of the calls `make test` tries every eighth, and all of the last ones, which put the store in its place.
+    """
     convert(store, new)
     expected = tree(new)
     shutil.rmtree(new)
-    ends = []
     with killed_at_a_call("convert", store, "--output", new) as run_until:
-        for number in range(0, 1000, 2):
+
+        def end_of(number: int) -> int:
             with unchanged(store):
-                ends.append(run_until(number))
+                status = run_until(number)
             if new.exists():
                 assert tree(new) == expected, number
                 shutil.rmtree(new)
-            if ends[-1] != 9:
-                break
-            if number % 10 == 0:
-                assert convert(store, new).status == Exit.OK
-                assert tree(new) == expected
-                assert set(os.listdir(new.parent)) == {"store", "new"}
-                shutil.rmtree(new)
-    assert ends[-1] == Exit.OK
-    assert len(ends) > 10
+            return status
+
+        many = one_in(8, range(1000), "convert")
+        calls = next(number for number in many if end_of(number) != 9)
+        assert calls > 20
+        assert end_of(calls) == Exit.OK
+        for number in range(calls - 16, calls):
+            end_of(number)
+        end_of(calls // 2)
+    assert convert(store, new).status == Exit.OK
+    assert tree(new) == expected
+    assert set(os.listdir(new.parent)) == {"store", "new"}
 
 
 def test_first_files_that_no_retention_has_deleted(tmp_path: Path, new: Path) -> None:

@@ -1,6 +1,7 @@
 """The golden stores hold what they are there for; a test that relies on one of them relies on this."""
 
 import re
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.golden.stores import oracle
 from tests.real_broker.golden import HOW, NAMES
 from tests.real_broker.harness import GEOMETRY
 from tests.real_broker.versions import VERSIONS, features
+from tests.unchanged import snapshot
 
 LOG_FILE = int(GEOMETRY["mappedFileSizeCommitLog"])
 COMPRESSED, TYPE_MASK, PREPARED, COMMIT, ROLLBACK = 0x1, 0x700, 0x4, 0x8, 0xC
@@ -53,6 +55,23 @@ def test_the_tests_that_the_page_names_are_there() -> None:
     page = (stores.HERE / "README.md").read_text(encoding="utf-8")
     for name in re.findall(r"`(tests/[\w./]+)`", page):
         assert (stores.HERE.parents[1] / name).exists(), name
+
+
+@pytest.mark.parametrize("name", ["4.4.0-killed", "5.5.0-shop"])
+def test_a_store_is_unpacked_as_tar_does(name: str, tmp_path: Path) -> None:
+    """Bytes, sizes, modes and times of all entries, again and again; a timer wheel has holes."""
+    with tarfile.open(stores.HERE / f"{name}.tar.xz") as archive:
+        if hasattr(tarfile, "fully_trusted_filter"):
+            archive.extraction_filter = tarfile.fully_trusted_filter
+        archive.extractall(tmp_path / "tar")
+    expected = {entry: value for entry, value in snapshot(tmp_path / "tar").items() if entry != "."}
+    for number in range(2):
+        root = stores.unpack(name, tmp_path / str(number))
+        found = {entry: value for entry, value in snapshot(root).items() if entry != "."}
+        assert {entry: value._replace(ctime_ns=0, owner=(0, 0)) for entry, value in found.items()} == {
+            entry: value._replace(ctime_ns=0, owner=(0, 0)) for entry, value in expected.items()
+        }
+    assert sum(path.stat().st_blocks for path in root.rglob("*")) * 512 < 2 << 20
 
 
 @every_version

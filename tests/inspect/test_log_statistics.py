@@ -20,6 +20,7 @@ from rmqtool.scan.reader import scan_files
 from tests.building import LOG, START_TIME, LogBuilder
 from tests.conftest import GoldenStore
 from tests.golden import stores
+from tests.sampling import examples
 from tests.unchanged import unchanged
 
 
@@ -73,7 +74,7 @@ def stored_bodies(name: str) -> Iterator[bytes]:
 queue_ids = st.integers(-(1 << 31), (1 << 31) - 1) | st.sampled_from([0, 1, -1, (1 << 31) - 1, -(1 << 31)])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(st.sampled_from(["", "a", "b", "%RETRY%a", "数据", "a" * 127]), queue_ids, st.integers(0, 300)),

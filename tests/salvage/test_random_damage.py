@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rmqtool.formats.crc import CRC32_PROPERTY, CRC32_PROPERTY_SIZE
 from tests.building import LOG
 from tests.salvage.damaged_logs import Records, checked_log, damage, images_of, records_of, salvaged, whole_in
+from tests.sampling import examples
 from tests.unchanged import unchanged
 from tests.verify.small_store import FILE_SIZE
 
@@ -25,7 +26,7 @@ def test_all_that_is_whole(seed: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(seed=st.integers(0, 10**9))
 def test_all_that_is_whole_of_many(seed: int) -> None:
     check(seed)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rmqtool.scan.columns import COLUMNS
 from rmqtool.scan.events import Blank, Damage
 from tests.building import LogBuilder, message, write_log
+from tests.sampling import examples
 from tests.scan.damaging import FILE_SIZE, FILES, LONGEST, damaged_logs, deterministic, whole_log
 from tests.scan.reading import agree, assert_same, damages, fast, offsets, others, small_blocks
 
@@ -36,7 +37,7 @@ def test_the_log_is_whole_before_it_is_damaged(place: Path) -> None:
 
 
 @pytest.mark.slow
-@settings(deterministic, max_examples=150)
+@settings(deterministic, max_examples=examples(150))
 @given(images=damaged_logs(), block_size=block_sizes)
 def test_a_damaged_log_is_read_as_the_plain_reader_does(
     place: Path, images: Mapping[int, bytes], block_size: int
@@ -48,7 +49,7 @@ def test_a_damaged_log_is_read_as_the_plain_reader_does(
 
 
 @pytest.mark.slow
-@settings(deterministic, max_examples=150)
+@settings(deterministic, max_examples=examples(150))
 @given(
     images=damaged_logs(),
     block_size=block_sizes,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rmqtool.formats.host import build_host
 from rmqtool.formats.message import MAGIC_CODE_V1, MAGIC_CODE_V2
 from tests.building import LogBuilder, write_log
+from tests.sampling import examples
 from tests.scan.damaging import deterministic
 from tests.scan.reading import agree, others
 
@@ -177,7 +178,7 @@ def any_messages(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@settings(deterministic, max_examples=300)
+@settings(deterministic, max_examples=examples(300))
 @given(forms=st.lists(any_messages(), min_size=1, max_size=8), again=st.integers(1, 3))
 def test_any_messages(tmp_path_factory: pytest.TempPathFactory, forms: list[dict[str, Any]], again: int) -> None:
     """Whatever is in the messages of a run, alike or not, the columns are those of the plain reader."""

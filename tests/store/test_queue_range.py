@@ -24,6 +24,7 @@ from rmqtool.store.queue_range import QueueRange, queue_range
 from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore
 from tests.golden import stores
+from tests.sampling import examples
 
 V4 = Version(4, 9, 7)
 V5 = Version(5, 0, 0)
@@ -197,7 +198,9 @@ def queue_files(draw: st.DrawFn, kind: Kind) -> tuple[Files, int, int]:
 
 
 anything = settings(
-    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=examples(250),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 

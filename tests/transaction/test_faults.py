@@ -1,4 +1,7 @@
-"""Every call of a transaction and of an undo is cut or fails: the store is as before, or the next run ends it."""
+"""Calls of a transaction and of an undo are cut or fail: the store is as before, or the next run ends it.
+
+`make everything` does so with every call, `make test` with every second one; other ones with other faults.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.transaction.system import SYSTEM, System
+from tests.sampling import one_in
 from tests.transaction.faults import (
     FAULTS,
     Fault,
@@ -49,11 +53,11 @@ def assert_every_step_is_old_or_new(root: Path, job: str, states: list[Tree], *,
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(("fault", "job", "kind"), CASES)
-def test_fault_at_every_call_of_a_transaction(scratch: Path, fault: Fault, job: str, kind: str) -> None:
+def test_fault_at_the_calls_of_a_transaction(scratch: Path, fault: Fault, job: str, kind: str) -> None:
     system = SYSTEMS[kind]()
     whole = kind in ("all", "no-exchange") or job == "repair-one"
     before, after, names = reference(scratch, job, system)
-    for at in points(names, fault):
+    for at in one_in(2, points(names, fault), f"{fault} {job} {kind}"):
         root = make_store(scratch / "store")
         _, outcome = run_with(system, fault, at, partial(JOBS[job].run, root))
         if whole:
@@ -79,7 +83,7 @@ def reference(scratch: Path, job: str, system: System) -> tuple[Tree, Tree, list
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(("fault", "job", "kind"), CASES)
-def test_fault_at_every_call_of_an_undo(scratch: Path, fault: Fault, job: str, kind: str) -> None:
+def test_fault_at_the_calls_of_an_undo(scratch: Path, fault: Fault, job: str, kind: str) -> None:
     system = SYSTEMS[kind]()
     whole = kind in ("all", "no-exchange") or job == "repair-one"
     before, after, _ = reference(scratch, job, system)
@@ -87,7 +91,7 @@ def test_fault_at_every_call_of_an_undo(scratch: Path, fault: Fault, job: str, k
     JOBS[job].run(done, SYSTEM if kind == "all" else system)
     copy(done, scratch / "counted")
     names = run_with(system, None, -1, partial(undo, scratch / "counted"))[0].names
-    for at in points(names, fault):
+    for at in one_in(2, points(names, fault), f"{fault} {job} {kind}"):
         root = copy(done, scratch / "store")
         run_with(system, fault, at, partial(undo, root))
         if whole:

@@ -16,6 +16,7 @@ from rmqtool.scan.reader import scan_files
 from rmqtool.verify.bad_extents import Extents
 from rmqtool.verify.record_checks import RecordChecks, RecordTotals
 from tests.building import LogBuilder
+from tests.sampling import examples
 
 
 def totals_of(frames: RecordRun) -> RecordTotals:
@@ -33,7 +34,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(times=st.lists(st.integers(1, 9), min_size=1, max_size=12), cuts=st.sets(st.integers(1, 11)))
 def test_times(directory: Path, times: list[int], cuts: set[int]) -> None:
     """The largest step back is found wherever a log is cut, with its place."""
