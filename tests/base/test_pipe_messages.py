@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from numpy.typing import NDArray
 
 from rmqtool.base.pipe_messages import packed, receive, send
 
 STRUCTURED = np.array([(1, 2), (3, 4)], dtype=[("place", ">i8"), ("size", "<i4")])
-ARRAYS = {
+ARRAYS: dict[str, NDArray[Any]] = {
     "numbers": np.arange(5),
     "odd bytes before the next": np.frombuffer(b"abc", np.uint8),
     "every second": np.arange(20)[::2],
