@@ -15,12 +15,13 @@ import click
 from rmqtool import __version__
 from rmqtool.base.errors import Exit, RmqtoolError, UnreadableError, UsageError
 from rmqtool.base.limits import exhausted, require_memory
+from rmqtool.base.notices import listen
 from rmqtool.commands.completion import COMPLETE
-from rmqtool.commands.ending import handle_signals, ignore_signals
+from rmqtool.commands.ending import end, handle_signals, ignore_signals
 from rmqtool.commands.help_page import WIDTH, examples_and_statuses
 from rmqtool.commands.lazy import LazyGroup
 from rmqtool.commands.options import global_options
-from rmqtool.show.output import Style, write_error
+from rmqtool.show.output import Style, note, write_error
 from rmqtool.show.pager import end_paging
 from rmqtool.show.progress_line import answer_signals
 from rmqtool.show.times import show_times_in
@@ -137,13 +138,14 @@ def main() -> NoReturn:
         status = _report(style, sys.argv[1:], RmqtoolError(f"a bug in rmqtool: {fault!r}", hint=_REPORT))
     finally:
         ignore_signals()
-    sys.exit(status)
+    end(status)
 
 
 def run(arguments: Sequence[str], style: Style | None = None) -> int:
     """Run one command line and return its exit status; everything that goes wrong is told here."""
     style = style or Style()
     show_times_in(None)
+    listen(lambda text: None if style.quiet else note(text))
     try:
         return _checked(style, arguments)
     finally:

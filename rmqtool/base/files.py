@@ -342,5 +342,9 @@ def unreadable(path: Place, position: int | None, error: OSError) -> RmqtoolErro
         hint = "the disk reports an error: copy the store with a tool that skips bad sectors (ddrescue) first"
     elif error.errno == errno.ENOTDIR:
         hint = "a directory belongs here; something else stands in its place"
-    reason = (error.strerror or str(error)).lower()
-    return UnreadableError(f"cannot read: {reason}", file=path, offset=position, hint=hint)
+    return UnreadableError(f"cannot read: {reason_of(error)}", file=path, offset=position, hint=hint)
+
+
+def reason_of(error: OSError) -> str:
+    """Why the system, or a library that speaks with another machine, could not do something."""
+    return error.strerror.lower() if error.strerror else " ".join(str(error).split())

@@ -7,23 +7,31 @@ Nothing of pyarrow is loaded before such a file system is asked for.
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
+from datetime import timedelta
 from functools import cache
 from importlib.util import find_spec
-from typing import Any, TypeVar
+from typing import Any
 
 from rmqtool.base.errors import UnreadableError, UnsupportedError
+from rmqtool.base.remote_calls import FIRST_ANSWER, answer_of
 
 SCHEMES = ("hdfs", "viewfs", "s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss")
 """The schemes of URIs that name another machine's file system."""
 
 _NAMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}  # as Hadoop calls them, and as pyarrow does
-_NEVER_AGAIN = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 _CONNECT_SECONDS = 10
-_PAUSES = (0.2, 1.0, 3.0)  # seconds before an operation is tried again
-
-T = TypeVar("T")
+_SILENCE_SECONDS = 10  # between two bytes of an answer of S3
+_RETRY_SECONDS = 30  # in which Google's library tries again; its own default is a quarter of an hour
+_DENIED = ("ACCESS_DENIED", "PERMISSION_DENIED", "403", "401", "UNAUTHENTICATED")
+_NO_FILE = "rmqtool-asks"
+_CHECKS = {
+    "s3": "check the network, AWS_ENDPOINT_URL (or endpoint_override in the URI), AWS_REGION and the credentials",
+    "gs": "check the network, endpoint_override in the URI, and GOOGLE_APPLICATION_CREDENTIALS",
+    "hdfs": "check the network, and host and port of the name node",
+}
+_CHECKS_OF_AZURE = (
+    "check the network, the account's name in the URI, and the credentials (AZURE_CLIENT_ID and its like)"
+)
 
 
 def file_system(scheme: str, authority: str) -> tuple[Any, str]:
@@ -32,19 +40,6 @@ def file_system(scheme: str, authority: str) -> tuple[Any, str]:
     Each process has its own: the threads of such a file system are lost in a copy of a process. Raises RmqtoolError.
     """
     return _file_system(os.getpid(), scheme, authority)
-
-
-def patiently(operation: Callable[[], T], pauses: tuple[float, ...] = _PAUSES) -> T:
-    """Do an operation, and again after each of `pauses`, seconds, where a connection fails; raises `OSError`."""
-    try:
-        return operation()
-    except _NEVER_AGAIN:
-        raise
-    except OSError:
-        if not pauses:
-            raise
-    time.sleep(pauses[0])
-    return patiently(operation, pauses[1:])
 
 
 @cache
@@ -57,16 +52,50 @@ def _file_system(_process: int, scheme: str, authority: str) -> tuple[Any, str]:
     uri = f"{name}://{authority}/?{query}" if query else f"{name}://{authority}/"
     shown = f"{scheme}://{authority.rpartition('@')[2]}"
     try:
-        system, prefix = FileSystem.from_uri(uri)
+        system, prefix = answer_of(lambda: FileSystem.from_uri(uri), FIRST_ANSWER)
     except (pa.ArrowException, ValueError) as error:
         raise UnsupportedError(
             f"not a place that pyarrow {pa.__version__} reads: {_line(error)}", file=shown
         ) from error
     except OSError as error:
         if name == "hdfs" and "unable to load" in str(error).lower():  # libhdfs, or the JVM that it runs
-            return _hdfs_without_java(authority, shown), "/"
-        raise UnreadableError(f"cannot connect: {_line(error)}", file=shown) from error
-    return system, f"{prefix.rstrip('/')}/" if prefix else ""  # of abfs://ACCOUNT@HOST:PORT the path has the container
+            return _answering(_hdfs_without_java(authority, shown), "/", name, shown), "/"
+        raise _no_connection(error, name, shown) from error
+    prefix = f"{prefix.rstrip('/')}/" if prefix else ""  # of abfs://ACCOUNT@HOST:PORT the path has the container
+    return _answering(_with_limits(system, name), prefix, name, shown), prefix
+
+
+def _with_limits(system: Any, name: str) -> Any:
+    """The file system, which gives up in time where the URI does not say when: from what it is pickled as."""
+    limits: dict[str, Any] = {}
+    if name == "s3":
+        limits = {"connect_timeout": _CONNECT_SECONDS, "request_timeout": _SILENCE_SECONDS}
+    elif name == "gs":
+        limits = {"retry_time_limit": timedelta(seconds=_RETRY_SECONDS)}
+    else:
+        return system
+    make, (options,) = system.__reduce__()
+    return make({**options, **{key: value for key, value in limits.items() if options.get(key) in (None, -1.0)}})
+
+
+def _answering(system: Any, prefix: str, name: str, shown: str) -> Any:
+    """The file system, once it has answered; raises UnreadableError where it does not, or has no such bucket."""
+    asked = prefix.rstrip("/") or "/"
+    if name not in _CHECKS:  # Azure: asked for a container, pyarrow ends the process where it has no credentials
+        asked = f"{prefix or _NO_FILE}/{_NO_FILE}".replace("//", "/")
+    try:
+        info = answer_of(lambda: system.get_file_info(asked), FIRST_ANSWER)
+    except OSError as error:
+        if isinstance(error, PermissionError) or any(sign in str(error) for sign in _DENIED):
+            return system  # what is in it may be allowed nevertheless
+        raise _no_connection(error, name, shown) from error
+    if info.type.name == "NotFound" and name in ("s3", "gs"):
+        raise UnreadableError("no such bucket", file=shown, hint="check its name, and the address that it is asked for")
+    return system
+
+
+def _no_connection(error: OSError, name: str, shown: str) -> UnreadableError:
+    return UnreadableError(f"cannot connect: {_line(error)}", file=shown, hint=_CHECKS.get(name, _CHECKS_OF_AZURE))
 
 
 def _hdfs_without_java(authority: str, shown: str) -> Any:
@@ -88,9 +117,9 @@ def _hdfs_without_java(authority: str, shown: str) -> Any:
     try:
         if port:  # the package itself asks again and again, for minutes
             socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
-        system = _hdfs_class()(host or None, int(port) if port else None, **options)
+        system = answer_of(lambda: _hdfs_class()(host or None, int(port) if port else None, **options), FIRST_ANSWER)
     except Exception as error:
-        raise UnreadableError(f"cannot connect: {_line(error)}", file=shown) from error
+        raise UnreadableError(f"cannot connect: {_line(error)}", file=shown, hint=_CHECKS["hdfs"]) from error
     return PyFileSystem(FSSpecHandler(system))
 
 

@@ -1,7 +1,8 @@
 """Modules that are loaded when something of them is first used, not where they are imported.
 
 `pyarrow.compute` writes the documentation of its 300 functions when it is loaded: a seventh of the CPU time of a
-command on a small store, many of which call none of them.
+command on a small store, many of which call none of them. What it only hands on, `call_function` and the classes of
+options among others, is taken from where it has it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ class _Late(ModuleType):
     def __getattr__(self, name: str) -> Any:
         loader: Any = self.__loader__
         if (name == "__all__" or not name.startswith("__")) and isinstance(loader, _LateLoader):
+            from pyarrow import _compute
+
+            if not name.startswith("_") and hasattr(_compute, name):
+                return getattr(_compute, name)
             loader.load(self)
         if name not in self.__dict__:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")

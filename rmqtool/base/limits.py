@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import sys
 from contextlib import suppress
+from functools import cache
 
 if sys.platform != "win32":
     import resource
@@ -23,8 +23,10 @@ _FILES_OF_PROCESS = 4  # pipes to a process that helps
 _POOLS = 2  # of open files that are in use at the same time: those that are read, and those that are written
 _USUAL_FILES = 256  # where the limit cannot be queried
 _ARENA_MAX = -8  # M_ARENA_MAX of glibc
-_MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
 _LARGE = 256 << 10  # allocations from this size on are given back to the system at once when freed, bytes
+_USUAL_LARGE = 4 << 20  # the same where memory is not short; a block of the log needs smaller ones
+_KEPT = 64 << 20  # freed memory that stays with the process then, bytes
 _NO_MEMORY = frozenset({errno.ENOMEM})
 _NO_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 _NO_PROCESS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
@@ -58,10 +60,26 @@ def save_memory() -> None:
         return
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # its own pools begin with 64 MiB to 1 GiB
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # a thread has 8 MiB of stack
+    _set_allocator({_ARENA_MAX: 1, _MMAP_THRESHOLD: _LARGE})  # each further arena takes 64 MiB
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Let memory that is freed stay with the process, where it is not short: the next block needs as much again.
+
+    To give it back and take it again costs a thirtieth of a verification, in page faults.
+    """
+    if not memory_is_short():
+        _set_allocator({_MMAP_THRESHOLD: _USUAL_LARGE, _TRIM_THRESHOLD: _KEPT})
+
+
+def _set_allocator(values: dict[int, int]) -> None:
+    import ctypes
+
     with suppress(OSError, AttributeError):  # another C library than glibc
         library = ctypes.CDLL(None)
-        library.mallopt(_ARENA_MAX, 1)  # each further one takes 64 MiB
-        library.mallopt(_MMAP_THRESHOLD, _LARGE)
+        for parameter, value in values.items():
+            library.mallopt(parameter, value)
 
 
 def open_files_at_once(usual: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+import select
 import signal
 import sys
 import threading
@@ -19,6 +19,7 @@ from rmqtool.base.child_process import kill_children
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.limits import cannot_start, processes_at_once
 from rmqtool.base.memory import share_held
+from rmqtool.base.pipe_messages import receive
 from rmqtool.base.worker import (
     DONE,
     ENDING,
@@ -57,7 +58,7 @@ class Worker(Generic[R]):
     def receive(self, make: Callable[[], Job[R]]) -> None:
         """Receive one message; send a process that is ready `make`, which makes its job."""
         try:
-            message = pickle.loads(self.steps.recv_bytes())
+            message = receive(self.steps.fileno())
             if message == READY:
                 self.jobs.send(make)
                 return
@@ -218,14 +219,17 @@ class WorkerPool(Generic[R]):
 
     def _receive(self, timeout: float) -> None:
         """Receive one message of each process whose last one was taken; wait for the first of them."""
-        from multiprocessing.connection import wait
-
-        silent = [worker for worker in self.workers if worker.next_step is None and not worker.is_done]
-        heard = wait([worker.steps for worker in silent], timeout) if silent else []
-        for worker in silent:
-            if worker.steps in heard:
-                with uninterrupted():
-                    worker.receive(self._make)
+        silent = {
+            worker.steps.fileno(): worker for worker in self.workers if worker.next_step is None and not worker.is_done
+        }
+        if not silent:
+            return
+        pipes = select.poll()  # `multiprocessing.connection.wait` takes ten times longer
+        for pipe in silent:
+            pipes.register(pipe, select.POLLIN)
+        for pipe, _ in pipes.poll(timeout * 1000):
+            with uninterrupted():
+                silent[pipe].receive(self._make)
 
     def _start(self) -> None:
         from multiprocessing import get_context

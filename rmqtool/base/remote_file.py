@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
+from concurrent.futures import Future
 from typing import Any
 
-from rmqtool.base.filesystems import file_system, patiently
+from rmqtool.base.filesystems import file_system
+from rmqtool.base.remote_calls import in_background, patiently
 from rmqtool.base.remote_listing import status_now
 from rmqtool.base.remote_path import RemotePath
 
 _FIRST_RANGE = 64 << 10  # bytes: a request costs as much as reading a few more
 _LARGEST_RANGE = 8 << 20  # bytes, of which two are held: the one that is read, and the next
-_READERS = 4  # threads that read ahead
+_NOWHERE = -1
 _IDLE_FILES = 512
 _IDLE_DATA = 64 << 10  # bytes that a file keeps while nobody reads it
 
@@ -50,7 +50,7 @@ class RemoteFile:
         self.path = path
         self.listing = listing
         self._ahead: Future[bytes] | None = None
-        self._ahead_at = 0
+        self._ahead_at = _NOWHERE
         self._data = memoryview(b"")
         self._position = 0  # of the data in the file
         self._range = _FIRST_RANGE
@@ -71,15 +71,16 @@ class RemoteFile:
             raise
 
     def close(self) -> None:
-        """Close it."""
+        """Close it; where a range is on its way, the thread that waits for it does."""
         self.rest()
-        self._file.close()
+        if self._ahead is None:
+            self._file.close()
 
     def rest(self) -> None:
-        """Let go of what was read ahead, and of all but a little data; waits for a range that is on its way."""
-        if self._ahead is not None and not self._ahead.cancel():
-            self._ahead.exception()
-        self._ahead = None
+        """Let go of what was read ahead, and of all but a little data."""
+        if self._ahead is not None and (self._ahead.cancel() or self._ahead.done()):
+            self._ahead = None
+        self._ahead_at = _NOWHERE
         if len(self._data) > _IDLE_DATA:
             self._data = memoryview(b"")
 
@@ -107,7 +108,8 @@ class RemoteFile:
         self._data, self._position = memoryview(data), position
         behind = position + len(data)
         if in_order and behind < self.size:
-            self._ahead, self._ahead_at = _readers(os.getpid()).submit(self._read, behind, self._range), behind
+            size = self._range
+            self._ahead, self._ahead_at = in_background(lambda: self._read(behind, size)), behind
         return self._data
 
     def _read(self, position: int, size: int) -> bytes:
@@ -120,9 +122,3 @@ class RemoteFile:
         if len(data) != size:
             raise OSError(f"{len(data)} bytes where {size} were asked for: the file has become shorter")
         return data
-
-
-@cache
-def _readers(_process: int) -> ThreadPoolExecutor:
-    """The threads of a process that read ahead."""
-    return ThreadPoolExecutor(_READERS, thread_name_prefix="rmqtool-read-ahead")

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple
 
-from rmqtool.base.filesystems import file_system, patiently
+from rmqtool.base.filesystems import file_system
+from rmqtool.base.remote_calls import patiently
 
 
 class Status(NamedTuple):

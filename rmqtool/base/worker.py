@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import sys
 import threading
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from rmqtool.base.hidden_pandas import hide_pandas
 from rmqtool.base.limits import exhausted
 from rmqtool.base.memory import hold, sized
+from rmqtool.base.pipe_messages import packed, send
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -30,7 +30,6 @@ _MAX_WAITING = 64 << 20  # bytes that a process has ready, not yet read
 _LEAST_WAITING = 4 << 20
 _PROGRESS_STEP = 32 << 20  # bytes between two messages that report nothing but progress
 _PART_NUMBER_SIZE = 4  # bytes
-_PROTOCOL = 5  # of pickle: arrays are copied once
 
 R = TypeVar("R")
 
@@ -189,7 +188,7 @@ class _Sender:
         self._thread.join()
 
     def _put(self, message: object) -> None:
-        data = pickle.dumps(message, _PROTOCOL)
+        data = packed(message)
         with self._room:
             self._room.wait_for(lambda: self._size < self._limit)
             self._size += len(data)
@@ -200,7 +199,7 @@ class _Sender:
     def _send_all(self) -> None:
         while (data := self._waiting.get()) is not None:
             try:
-                self._connection.send_bytes(data)
+                send(self._connection.fileno(), data)
             except OSError:
                 self._is_broken = True
             with self._room:

@@ -49,9 +49,10 @@ class QueueUnits:
         return len(self.queues)
 
     def __getitem__(self, rows: slice | NDArray[Any]) -> QueueUnits:
-        return QueueUnits(*[column[rows] for column in self._columns()])
+        return QueueUnits(*[column[rows] for column in self.columns()])
 
-    def _columns(self) -> Collection[NDArray[Any]]:
+    def columns(self) -> Collection[NDArray[Any]]:
+        """The arrays, one for each field."""
         return vars(self).values()  # in the order of the fields; `dataclasses.fields` takes longer than small slices
 
     @classmethod
@@ -67,7 +68,7 @@ class QueueUnits:
         """
         if len(runs) == 1:
             return runs.pop()
-        columns = [list(column) for column in zip(*(run._columns() for run in runs), strict=True)]
+        columns = [list(column) for column in zip(*(run.columns() for run in runs), strict=True)]
         runs.clear()
         joined: dict[tuple[int, ...], NDArray[Any]] = {}
         keys = [tuple(map(id, column)) for column in columns]
@@ -79,7 +80,7 @@ class QueueUnits:
 
     def by_queue(self) -> Iterator[tuple[int, QueueUnits]]:
         """The units of each queue, in log order, by its number."""
-        for number, columns in columns_by_queue(self.queues, self._columns()):
+        for number, columns in columns_by_queue(self.queues, self.columns()):
             yield number, QueueUnits(*columns)
 
     def as_consume_queue(self) -> NDArray[np.void]:

@@ -31,7 +31,7 @@ from rmqtool.broker.dispatched_units import QueueUnits
 from rmqtool.broker.index_keys import (
     TAGS,
     IndexKeys,
-    Texts,
+    KeyTexts,
     interleaving,
     key_hashes,
     split_keys,
@@ -48,7 +48,7 @@ from rmqtool.scan.block import Positions
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.hashing import Hashes, hash_texts, signed
 from rmqtool.scan.properties import read_properties
-from rmqtool.scan.windows import hold
+from rmqtool.scan.windows import Texts
 
 _TAG_KEY_PREFIX = "T#"  # topic#T#TAGS: IndexService#buildKey with MessageConst.INDEX_TAG_TYPE
 _SEPARATOR = bytes([NAME_VALUE_SEPARATOR])
@@ -176,13 +176,12 @@ class Dispatched:
         indexed = (self._sys_flags & TRANSACTION_MASK) != TRANSACTION_ROLLBACK
         if self.malformed_rows.size:
             indexed &= ~self._malformed
-        data = self._properties.data
         texts = [
-            texts_at(*self._value_spans(names.UNIQUE_KEY), indexed),
-            split_keys(data, texts_at(*self._value_spans(names.KEYS), indexed)),
+            texts_at(self._values(names.UNIQUE_KEY), indexed),
+            split_keys(texts_at(self._values(names.KEYS), indexed)),
         ]
         if self._rules.indexes_tags:
-            texts.append(texts_at(*self._value_spans(names.TAGS), indexed))
+            texts.append(texts_at(self._values(names.TAGS), indexed))
         in_order = interleaving(texts)
         rows = in_order([text.rows for text in texts])
         hashes = [self._key_hashes(text) for text in texts[:TAGS]]
@@ -201,11 +200,11 @@ class Dispatched:
         _ = self._tags_codes, self._batches  # they mark the rows
         return np.flatnonzero(self._malformed)
 
-    def _key_hashes(self, texts: Texts) -> NDArray[np.int32]:
-        prefixes = self._dispatcher.key_prefixes(self._topics.take(texts.rows), of_tags=False)
-        return key_hashes(prefixes, hash_texts(self._properties.data, texts.starts, texts.sizes))
+    def _key_hashes(self, found: KeyTexts) -> NDArray[np.int32]:
+        prefixes = self._dispatcher.key_prefixes(self._topics.take(found.rows), of_tags=False)
+        return key_hashes(prefixes, hash_texts(found.texts))
 
-    def _hashes_of_tags(self, texts: Texts) -> NDArray[np.int32]:
+    def _hashes_of_tags(self, texts: KeyTexts) -> NDArray[np.int32]:
         prefixes = self._dispatcher.key_prefixes(self._topics.take(texts.rows), of_tags=True)
         values, lengths = self._tags
         return key_hashes(prefixes, Hashes(values[texts.rows], lengths[texts.rows]))
@@ -217,28 +216,27 @@ class Dispatched:
 
     def _rows_with_separator(self, name: str) -> Positions:
         """Records whose value of a property holds 0x01."""
-        starts, sizes = self._properties.value_positions(name.encode())
-        data = self._properties.data
-        if not hold(NAME_VALUE_SEPARATOR, data, starts, sizes):
+        values = self._properties.texts(name.encode())
+        if not values.hold(NAME_VALUE_SEPARATOR):
             return np.empty(0, dtype=np.intp)
-        rows = np.flatnonzero(sizes)
-        held = [NAME_VALUE_SEPARATOR in data[start : start + size]
-                for start, size in zip(starts[rows].tolist(), sizes[rows].tolist(), strict=True)]  # fmt: skip
+        rows = np.flatnonzero(values.sizes)
+        held = [_SEPARATOR in values.text(row) for row in rows.tolist()]
         rows_held: Positions = rows[np.array(held, dtype=np.bool_)]
         return rows_held
 
-    def _value_spans(self, name: str) -> tuple[Positions, Positions]:
-        """Starts and sizes of the values of a property; size 0 where this version reads none."""
-        starts, sizes = self._properties.value_positions(name.encode())
-        if self._rules.drops_values_with_separator:
-            sizes = sizes.copy()
-            for row in self._rows_with_separator(name).tolist():
-                sizes[row] = _size_of_second(self._properties.data[starts[row] : starts[row] + sizes[row]].tobytes())
-        return starts, sizes
+    def _values(self, name: str) -> Texts:
+        """The values of a property, of no bytes where this version reads none."""
+        values = self._properties.texts(name.encode())
+        if not self._rules.drops_values_with_separator:
+            return values
+        sizes = values.sizes.copy()
+        for row in self._rows_with_separator(name).tolist():
+            sizes[row] = _size_of_second(values.text(row))
+        return Texts(values.data, values.starts, sizes)
 
     @cached_property
     def _tags(self) -> Hashes:
-        return hash_texts(self._properties.data, *self._value_spans(names.TAGS))
+        return hash_texts(self._values(names.TAGS))
 
     @cached_property
     def _tags_hashes(self) -> NDArray[np.int64]:
@@ -251,11 +249,11 @@ class Dispatched:
         if schedule_topic is None:
             return self._tags_hashes
         delayed = self._topics == schedule_topic
-        starts, sizes = self._value_spans(names.DELAY)
-        rows = np.flatnonzero(delayed & (sizes > 0))
+        levels = self._values(names.DELAY)
+        rows = np.flatnonzero(delayed & (levels.sizes > 0))
         codes = self._tags_hashes.copy() if len(rows) else self._tags_hashes
         times = self._frames.headers.field("store_timestamp")
-        for row, level in self._integers(rows, starts, sizes, _MAX_INT):
+        for row, level in self._integers(rows, levels, _MAX_INT):
             due = self._rules.delay_levels.delivery_time(level, int(times[row]))
             codes[row] = codes[row] if due is None else due
         return codes
@@ -268,26 +266,26 @@ class Dispatched:
         is_batch = self._dispatcher.is_batch(self._topics, self._sys_flags)
         if not is_batch.any():
             return offsets, sizes, sizes
-        bases, counts = self._value_spans(names.INNER_BASE), self._value_spans(names.INNER_NUM)
-        counted = is_batch & (counts[1] > 0)
-        with_base = counted & (bases[1] > 0)
+        bases, counts = self._values(names.INNER_BASE), self._values(names.INNER_NUM)
+        counted = is_batch & (counts.sizes > 0)
+        with_base = counted & (bases.sizes > 0)
         of_one = np.zeros_like(counted) if self._rules.in_rocksdb else counted & ~with_base
         offsets, taken = offsets.copy(), sizes.copy()
-        for row, base in self._integers(np.flatnonzero(with_base), *bases, _MAX_LONG):
+        for row, base in self._integers(np.flatnonzero(with_base), bases, _MAX_LONG):
             offsets[row] = base
-        for row, count in self._integers(np.flatnonzero(counted & ~of_one), *counts, _MAX_SHORT):
+        for row, count in self._integers(np.flatnonzero(counted & ~of_one), counts, _MAX_SHORT):
             sizes[row] = taken[row] = count
-        for row, count in self._integers(np.flatnonzero(of_one), *counts, _MAX_SHORT, required=False):
+        for row, count in self._integers(np.flatnonzero(of_one), counts, _MAX_SHORT, required=False):
             taken[row] = max(count, 1)
         self._malformed |= is_batch & ((offsets < 0) | (sizes < 0))  # "unexpected dispatch request": dropped
         return offsets, sizes, taken
 
     def _integers(
-        self, rows: Positions, starts: Positions, sizes: Positions, limit: int, *, required: bool = True
+        self, rows: Positions, values: Texts, limit: int, *, required: bool = True
     ) -> Iterator[tuple[int, int]]:
         """Row and value of properties that are numbers; where they are `required`, a record without is malformed."""
         for row in rows.tolist():
-            text = self._properties.data[starts[row] : starts[row] + sizes[row]].tobytes().decode("latin-1")
+            text = values.text(row).decode("latin-1")
             if _INTEGER.fullmatch(text) and -limit - 1 <= int(text) <= limit:
                 yield row, int(text)
             elif required:
@@ -299,16 +297,15 @@ class Dispatched:
         """The units of further queues that the records `rows` name, if `takes_topic` their topic; None without one."""
         if not self._rules.multi_dispatch:
             return None
-        spans = self._value_spans(names.INNER_MULTI_DISPATCH), self._value_spans(names.INNER_MULTI_QUEUE_OFFSET)
-        topics, data = self._dispatcher.topics, self._properties.data
+        queues_of, offsets_of = self._values(names.INNER_MULTI_DISPATCH), self._values(names.INNER_MULTI_QUEUE_OFFSET)
+        topics = self._dispatcher.topics
         queue_ids = self._frames.headers.field("queue_id")
         targets: list[tuple[int, int, int]] = []
-        for row in rows[(spans[0][1][rows] > 0) & (spans[1][1][rows] > 0)].tolist():
+        for row in rows[(queues_of.sizes[rows] > 0) & (offsets_of.sizes[rows] > 0)].tolist():
             if not takes_topic(topics[self._topics[row]]):
                 continue
-            texts = [data[start[row] : start[row] + size[row]].tobytes() for start, size in spans]
             for topic, queue_id, offset in multi_dispatch_targets(
-                texts[0], texts[1], int(queue_ids[row]), lmq=self._rules.lmq
+                queues_of.text(row), offsets_of.text(row), int(queue_ids[row]), lmq=self._rules.lmq
             ):
                 targets.append((row, self._dispatcher.further_queue_number(topic, queue_id), offset))
         if not targets:

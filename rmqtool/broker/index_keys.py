@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rmqtool.scan.block import Positions, gather_slices
 from rmqtool.scan.hashing import POWERS, Hashes, signed
-from rmqtool.scan.windows import hold
+from rmqtool.scan.windows import Texts
 
 UNIQUE_KEY, KEY, TAGS = 0, 1, 2
 """Kinds of keys: the unique key, one key of KEYS, or the tags (since 5.4.0)."""
@@ -40,26 +40,26 @@ class IndexKeys:
         return IndexKeys(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
-class Texts(NamedTuple):
-    """Texts in `data`: ``data[starts[i] : starts[i] + sizes[i]]`` is one of record ``rows[i]``."""
+class KeyTexts(NamedTuple):
+    """Texts of which text i is one of record ``rows[i]``."""
 
     rows: Positions
-    starts: Positions
-    sizes: Positions
+    texts: Texts
 
 
-def texts_at(starts: Positions, sizes: Positions, rows: NDArray[np.bool_]) -> Texts:
+def texts_at(values: Texts, rows: NDArray[np.bool_]) -> KeyTexts:
     """One text for each record that has one and is among `rows`."""
-    kept = np.flatnonzero(rows & (sizes > 0))
-    return Texts(kept, starts.take(kept), sizes.take(kept))
+    kept = np.flatnonzero(rows & (values.sizes > 0))
+    return KeyTexts(kept, values if len(kept) == len(values) else values.take(kept))
 
 
-def split_keys(data: NDArray[np.uint8], texts: Texts) -> Texts:
+def split_keys(found: KeyTexts) -> KeyTexts:
     """The non-empty pieces between single spaces, of texts in ascending order."""
-    if not hold(_KEY_SEPARATOR, data, texts.starts, texts.sizes):
-        return texts
-    _, offsets, stored = gather_slices(pa.py_buffer(data), texts.starts, texts.starts + texts.sizes).buffers()
-    bounds = np.frombuffer(offsets, np.int32)[: len(texts.rows) + 1].astype(np.intp)
+    rows, texts = found
+    if not texts.hold(_KEY_SEPARATOR):
+        return found
+    _, offsets, stored = gather_slices(pa.py_buffer(texts.data), texts.starts, texts.starts + texts.sizes).buffers()
+    bounds = np.frombuffer(offsets, np.int32)[: len(rows) + 1].astype(np.intp)
     spaces = np.flatnonzero(np.frombuffer(stored, np.uint8)[: bounds[-1]] == _KEY_SEPARATOR)
     low, high = np.searchsorted(spaces, bounds[:-1]), np.searchsorted(spaces, bounds[1:])
     counts = high - low + 1
@@ -73,7 +73,7 @@ def split_keys(data: NDArray[np.uint8], texts: Texts) -> Texts:
     sizes = piece_ends - piece_starts
     piece_starts += np.repeat(texts.starts - bounds[:-1], counts)
     kept = sizes > 0
-    return Texts(np.repeat(texts.rows, counts)[kept], piece_starts[kept], sizes[kept])
+    return KeyTexts(np.repeat(rows, counts)[kept], Texts(texts.data, piece_starts[kept], sizes[kept]))
 
 
 def key_hashes(prefixes: NDArray[np.uint32], texts: Hashes) -> NDArray[np.int32]:
@@ -83,7 +83,7 @@ def key_hashes(prefixes: NDArray[np.uint32], texts: Hashes) -> NDArray[np.int32]
     return hashes
 
 
-def interleaving(texts: list[Texts]) -> Callable[[Sequence[NDArray[Any]]], NDArray[Any]]:
+def interleaving(texts: list[KeyTexts]) -> Callable[[Sequence[NDArray[Any]]], NDArray[Any]]:
     """What puts columns of the texts, one for each list of them, into the order of the puts.
 
     That is the order of the records, and within a record that of the lists.

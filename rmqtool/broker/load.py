@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from rmqtool.base.files import list_directory
@@ -20,6 +20,7 @@ from rmqtool.store.config_json import load_config
 from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.index_files import IndexFile
 from rmqtool.store.lock import LOCK_FILE
+from rmqtool.store.queue_table import QueueTable
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, CONFIG, INDEX, Store
 from rmqtool.store.topics import Topics
@@ -33,15 +34,16 @@ class Loaded:
     """What a start has loaded before it recovers.
 
     `refuses` is the reason why the broker does not start; `ignored` are commit log files that it leaves out, `deleted`
-    empty files that it deletes. `queues` are pairs: the queue on disk, and with the loaded files only. Sizes are those
-    of a whole file, bytes.
+    empty files that it deletes. Of the store's queues the first `queue_count` are loaded; `with_fewer_files` are those
+    of them that lack some then, by index. Sizes are those of a whole file, bytes.
     """
 
     files: tuple[MappedFile, ...]
     file_size: int
     queue_file_size: int
     batch_queue_file_size: int
-    queues: tuple[tuple[Queue, Queue], ...]
+    queue_count: int
+    with_fewer_files: Mapping[int, Queue]
     ignored: tuple[MappedFile, ...] = ()
     deleted: tuple[Path, ...] = ()
     refuses: str | None = None
@@ -71,30 +73,28 @@ def load(snapshot: Snapshot, rules: RecoveryRules) -> Loaded:
     log_files = _load_files(store, log, size, rules)
     ignored = tuple(file for file in log.files if file.size and file not in log_files.files)
     refuses = _config_refusal(store, rules) or log_files.refuses
-    queues: list[tuple[Queue, Queue]] = []
+    kinds = _loaded_kinds(snapshot, rules)
+    count = sum(map(snapshot.queues.count_of, kinds))
+    sizes = _queue_sizes(snapshot.queues, kinds, rules)
+    fewer: dict[int, Queue] = {}
     deleted = list(log_files.deleted)
-    for queue, loaded in _load_queues(snapshot, rules):
+    for index, queue in enumerate(islice(snapshot.queues, count)):
+        loaded = _load_files(store, queue.files, sizes[queue.kind], rules)
         refuses = refuses or _kind_refusal(queue, snapshot.topics, rules)
-        is_whole = loaded.files is queue.files.files
-        queues.append((queue, queue if is_whole else replace(queue, files=MappedFiles(loaded.files))))
+        if loaded.files is not queue.files.files:
+            fewer[index] = replace(queue, files=MappedFiles(loaded.files))
         deleted += loaded.deleted
         refuses = refuses or loaded.refuses
     refuses = refuses or _directory_refusal(store) or _index_refusal(store, rules) or _timer_refusal(store, rules)
-    sizes = _queue_sizes([queue for queue, _ in queues], rules)
-    return Loaded(
-        log_files.files, size, sizes["simple"], sizes["batch"], tuple(queues), ignored, tuple(deleted), refuses
-    )
+    return Loaded(log_files.files, size, sizes["simple"], sizes["batch"], count, fewer, ignored, tuple(deleted),
+                  refuses)  # fmt: skip
 
 
-def _load_queues(snapshot: Snapshot, rules: RecoveryRules) -> Iterator[tuple[Queue, _LoadedFiles]]:
-    """Each queue with the files of it that are loaded; all queues of a kind have one file size."""
+def _loaded_kinds(snapshot: Snapshot, rules: RecoveryRules) -> tuple[Kind, ...]:
+    """The kinds of queues that are loaded from files, the first ones of the snapshot."""
     if snapshot.store.layout == "rocksdb" and not snapshot.has_queues_twice:
-        return
-    in_files = [queue for queue in snapshot.queues if not queue.database]
-    queues = [queue for queue in in_files if queue.kind == "simple" or rules.version >= BATCH_QUEUES]
-    sizes = _queue_sizes(queues, rules)
-    for queue in queues:
-        yield queue, _load_files(snapshot.store, queue.files, sizes[queue.kind], rules)
+        return ()
+    return ("simple", "batch") if rules.version >= BATCH_QUEUES else ("simple",)
 
 
 def _kind_refusal(queue: Queue, topics: Topics, rules: RecoveryRules) -> str | None:
@@ -110,17 +110,13 @@ def _kind_refusal(queue: Queue, topics: Topics, rules: RecoveryRules) -> str | N
     return f"{actual}, but is configured for {expected} ones"
 
 
-def _queue_sizes(queues: Sequence[Queue], rules: RecoveryRules) -> dict[Kind, int]:
-    """Sizes of the files of each kind of queue: as configured, as most have, or the default."""
+def _queue_sizes(queues: QueueTable, loaded: Iterable[Kind], rules: RecoveryRules) -> dict[Kind, int]:
+    """Sizes of the files of each kind of queue: as configured, as most have where they are loaded, or the default."""
+    usual = {kind: queues.usual_file_size(kind) for kind in loaded}
     return {
-        "simple": rules.queue_file_size or _usual_size(queues, "simple") or DEFAULT_QUEUE_FILE_SIZE["simple"],
-        "batch": rules.batch_queue_file_size or _usual_size(queues, "batch") or DEFAULT_QUEUE_FILE_SIZE["batch"],
+        "simple": rules.queue_file_size or usual.get("simple") or DEFAULT_QUEUE_FILE_SIZE["simple"],
+        "batch": rules.batch_queue_file_size or usual.get("batch") or DEFAULT_QUEUE_FILE_SIZE["batch"],
     }
-
-
-def _usual_size(queues: Sequence[Queue], kind: Kind) -> int:
-    sizes = Counter(file.size for queue in queues if queue.kind == kind for file in queue.files.files if file.size)
-    return max(sizes, key=lambda size: (sizes[size], size), default=0)
 
 
 def _load_files(store: Store, listed: MappedFiles, size: int, rules: RecoveryRules) -> _LoadedFiles:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Literal
 
 from rmqtool.base.errors import UnreadableError, UnsupportedError
+from rmqtool.base.files import reason_of
 from rmqtool.base.paths import is_remote
 from rmqtool.broker.time_in_rows import nearest_in_rows, offset_in_rows
 from rmqtool.rules.versions import ROWS_BY_BOUNDARY, ROWS_LOOK_AT_ENDS, TIME_BY_RECORDS, TIME_WITHIN_RANGE, Version
@@ -213,4 +214,4 @@ def _modified(file: QueueFile) -> int:
     try:
         return file.mapped.path.stat().st_mtime_ns // 1_000_000
     except OSError as error:
-        raise UnreadableError(f"cannot read: {error.strerror}", file=file.mapped.path) from error
+        raise UnreadableError(f"cannot read: {reason_of(error)}", file=file.mapped.path) from error

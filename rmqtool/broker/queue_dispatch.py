@@ -5,7 +5,7 @@ Brokers from 4.5.1 to 4.9.8 also wait until all missing units are dispatched (`R
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,8 +19,9 @@ from rmqtool.broker.dispatched_units import QueueName, columns_by_queue
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.file_walk import FileWalk, FileWalker
 from rmqtool.broker.queue_recovery import RecoveredQueue
-from rmqtool.broker.queue_simulation import SimulatedQueue, max_physical, wrote
+from rmqtool.broker.queue_simulation import SimulatedQueue
 from rmqtool.broker.record_parser import parse_at
+from rmqtool.broker.recovered_queues import QueueKey, RecoveredQueues
 from rmqtool.formats.message import (
     BODY_SIZE_WIDTH,
     HEAD,
@@ -50,10 +51,6 @@ class QueueSizes:
         return self.batch if kind == "batch" else self.simple
 
 
-QueueKey = tuple[Kind, str, int]
-"""Kind, topic and queue id."""
-
-
 @dataclass
 class Queues:
     """All queues of a store while a start changes them; those that it creates are added.
@@ -64,52 +61,44 @@ class Queues:
     rules: RecoveryRules
     sizes: QueueSizes
     log_end: int
+    recovered: RecoveredQueues
     reading: ReadPolicy = UNLIMITED
-    recovered: dict[QueueKey, RecoveredQueue] = field(default_factory=dict)
     states: dict[QueueKey, SimulatedQueue] = field(default_factory=dict)
-
-    def load(self, recovered_queues: Iterable[RecoveredQueue]) -> None:
-        """Add the queues as their own recovery left them."""
-        for each in recovered_queues:
-            self.recovered[each.queue.kind, each.queue.topic, each.queue.queue_id] = each
 
     def __iter__(self) -> Iterator[SimulatedQueue]:
         """All of them, simulated."""
-        for key in self.recovered:
+        for key in self.recovered.keys():  # noqa: SIM118 - no mapping
             self.state(key)
         return iter(self.states.values())
 
     def touched(self) -> Iterator[QueueKey]:
         """Those that are simulated, and those of which their own recovery deletes files."""
         yield from self.states
-        yield from (key for key, each in self.recovered.items() if each.deleted and key not in self.states)
+        yield from (key for key in self.recovered.deleting() if key not in self.states)
 
     def truncate(self, physical_offset: int) -> None:
         """Cut all of them at the end of the log; those that end before it stay."""
-        for key, each in self.recovered.items():
-            if not wrote(each) or each.highest >= physical_offset:
-                self.state(key)
+        for key in self.recovered.reaching(physical_offset):
+            self.state(key)
         for state in self.states.values():
             state.truncate(physical_offset)
 
     def ending_at_file(self) -> Iterator[SimulatedQueue]:
         """Those whose last file holds no unit, although they do not begin with it."""
-        for key, each in self.recovered.items():
-            if each.files and not wrote(each):
-                self.state(key)
+        for key in self.recovered.without_unit():
+            self.state(key)
         yield from (state for state in self.states.values() if state.ends_at_file)
 
     @property
     def topics(self) -> set[str]:
         """The topics of all of them."""
-        return {topic for _, topic, _ in (*self.recovered, *self.states)}
+        return self.recovered.topics | {topic for _, topic, _ in self.states}
 
     @property
     def max_physical(self) -> int:
         """`getMaxPhyOffsetInConsumeQueue`: the greatest of all queues."""
-        untouched = (each for key, each in self.recovered.items() if key not in self.states)
-        ends = (max_physical(each.last, each.queue.kind, self.rules) for each in untouched)
-        return max((*ends, *(state.max_physical for state in self.states.values())), default=-1)
+        untouched = self.recovered.max_physical(self.rules, but=self.states)
+        return max((untouched, *(state.max_physical for state in self.states.values())))
 
     def of(self, kind: Kind, name: QueueName) -> SimulatedQueue:
         """The queue of a name, which is created when it does not exist."""

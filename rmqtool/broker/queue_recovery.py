@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
 
-from rmqtool.base.files import ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.base.open_files import OpenFiles
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.unit_files import HEAD_UNITS, RECOVERED_FILES, UnitFiles, count_leading, open_units
 
@@ -57,14 +53,6 @@ def recover_queue(queue: Queue, opened: UnitFiles | None = None) -> RecoveredQue
             if written < units.room_of(files[file_index]) or file_index + 1 == len(files):
                 return RecoveredQueue(queue, files[: file_index + 1], files[file_index + 1 :], written, last, highest)
             file_index += 1
-
-
-def recover_all(queues: Iterable[Queue], known: dict[Queue, RecoveredQueue], reading: ReadPolicy) -> None:
-    """Find the ends of those queues that are not among the `known` ones, and add them."""
-    with closing(OpenFiles(reading)) as open_files:
-        for queue in queues:
-            if queue not in known:
-                known[queue] = recover_queue(queue, UnitFiles(queue, open_files))
 
 
 def _written_units(files: UnitFiles, mapped: MappedFile) -> tuple[int, bytes | None, int]:

@@ -21,9 +21,9 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.load import Loaded, load, loaded_index_files
 from rmqtool.broker.log_walk import LogEnd, LogWalks, end_of, readable_behind
 from rmqtool.broker.prediction import Mode, QueueChange, ScanFrom, StartPrediction
-from rmqtool.broker.queue_dispatch import Dispatching, QueueKey, Queues, QueueSizes
-from rmqtool.broker.queue_recovery import RecoveredQueue, recover_all
-from rmqtool.broker.queue_simulation import SimulatedQueue, max_physical
+from rmqtool.broker.queue_dispatch import Dispatching, Queues, QueueSizes
+from rmqtool.broker.queue_simulation import SimulatedQueue
+from rmqtool.broker.recovered_queues import KnownQueues, RecoveredQueues
 from rmqtool.broker.rocksdb_recovery import RocksDbRecovery
 from rmqtool.broker.start_file import Checkpoint, abnormal_start, normal_start
 from rmqtool.broker.twice_recovery import LogPart, TwiceRecovery
@@ -32,7 +32,6 @@ from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE
 from rmqtool.rules.recovery import RecoveryRules, not_modelled
 from rmqtool.rules.system_topics import LMQ_PREFIX
-from rmqtool.store.consume_queues import Queue
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.queue_range import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
@@ -64,17 +63,17 @@ class Recovery:
         snapshot: Snapshot,
         rules: RecoveryRules,
         walks: LogWalks | None = None,
-        known: dict[Queue, RecoveredQueue] | None = None,
+        known: KnownQueues | None = None,
     ) -> None:
         """`walks` are those that a caller has already made while scanning the log.
 
-        `known` takes the queues as their own recovery leaves them, for the predictions of other releases.
+        `known` takes the queues of the snapshot as their own recovery leaves them, for predictions of other releases.
         """
         self.snapshot = snapshot
         self.rules = rules
         self._reading = snapshot.reading
         self._walks = walks or LogWalks(rules, reading=snapshot.reading)
-        self._known = {} if known is None else known
+        self._known = known or KnownQueues(snapshot.queues)
 
     def predict(
         self, *, unclean: bool | None = None, checkpoint: Checkpoint | None = None, log_only: bool = False
@@ -118,18 +117,16 @@ class Recovery:
         return load(self.snapshot, self.rules)
 
     @cached_property
-    def recovered_queues(self) -> list[tuple[Queue, RecoveredQueue]]:
-        """Pairs of each queue on disk, and after its own recovery."""
-        recover_all((loaded for _, loaded in self.loaded.queues), self._known, self._reading)
-        return [(queue, self._known[loaded]) for queue, loaded in self.loaded.queues]
+    def recovered_queues(self) -> RecoveredQueues:
+        """The queues after their own recovery."""
+        return self._known.of(self.loaded, self._reading)
 
     @cached_property
     def max_physical(self) -> int:
         """`getMaxPhyOffsetInConsumeQueue` before the log is scanned."""
         if self.in_rocksdb:
             return self.in_rocksdb.dispatched_end
-        ends = (max_physical(each.last, each.queue.kind, self.rules) for _, each in self.recovered_queues)
-        return max(ends, default=-1)
+        return self.recovered_queues.max_physical(self.rules)
 
     @cached_property
     def in_rocksdb(self) -> RocksDbRecovery | None:
@@ -151,9 +148,7 @@ class Recovery:
 
     def _queues(self, log_end: int = MAX_OFFSET) -> Queues:
         sizes = QueueSizes(self.loaded.queue_file_size, self.loaded.batch_queue_file_size)
-        queues = Queues(self.rules, sizes, log_end, self._reading)
-        queues.load(recovered for _, recovered in self.recovered_queues)
-        return queues
+        return Queues(self.rules, sizes, log_end, self.recovered_queues, self._reading)
 
     def _cut_behind(self, first: int, end: LogEnd) -> LogCut:
         files = self.loaded.files
@@ -294,15 +289,13 @@ class Recovery:
     def _changes(self, queues: Queues, log_min_offset: int) -> Iterator[QueueChange]:
         """The queues that the start changes."""
         min_before = self.snapshot.log_min_offset
-        known: dict[QueueKey, Queue | None] = dict.fromkeys(queues.touched())
-        for stored, recovered in self.recovered_queues:
-            key = (stored.kind, stored.topic, stored.queue_id)
-            if key in known or log_min_offset != min_before or stored.files != recovered.queue.files:
-                known[key] = stored
-        for key in sorted(known, key=lambda key: (key[1], key[2], key[0])):
-            state, queue = queues.state(key), known[key]
+        recovered = self.recovered_queues
+        all_move = log_min_offset != min_before
+        keys = {*queues.touched(), *(recovered.keys() if all_move else recovered.with_fewer_files())}
+        for key in sorted(keys, key=lambda key: (key[1], key[2], key[0])):
+            state, queue = queues.state(key), recovered.on_disk(key)
             is_whole = queue is not None and queue.files == state.queue.files
-            if is_whole and not state.is_changed and log_min_offset == min_before:
+            if is_whole and not state.is_changed and not all_move:
                 continue
             before = queue_range(queue, min_before, self.rules.version) if queue else QueueRange(0, 0)
             change = _change(state, before, log_min_offset)

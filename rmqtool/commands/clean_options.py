@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from rmqtool.base.bounds import PERCENT
 from rmqtool.base.shell import quote
 from rmqtool.base.times import parse_zone, rfc3339
 from rmqtool.broker.delete_when import MAX_TIME
@@ -96,7 +97,7 @@ def cleaner_options(command: F) -> F:
         click.option(f"--{_kebab(_FORCIBLY)}/--no-{_kebab(_FORCIBLY)}", default=None,
                      help="Whether files may go regardless of age. Default: they may."),
         now_option,
-        click.option("--disk-used-percent", type=click.FloatRange(0, 100), callback=_float, metavar="PERCENT",
+        click.option("--disk-used-percent", type=click.FloatRange(*PERCENT), callback=_float, metavar="PERCENT",
                      help="As if every disk were this full, as that version computes it. Default: measured."),
     ]  # fmt: skip
     wrapped: Any = collected

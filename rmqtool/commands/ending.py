@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from rmqtool.base.errors import Exit
+from rmqtool.base.remote_calls import has_left_calls
 
 _OUTPUTS = (1, 2)  # descriptors of standard output and standard error
 _GONE = (errno.EIO, errno.EBADF)
@@ -31,6 +32,15 @@ def ignore_signals() -> None:
     """Ignore signals once the exit status is known: they must not change it while the interpreter ends."""
     for signal_number in _ENDING:
         signal.signal(signal_number, signal.SIG_IGN)
+
+
+def end(status: str | int | None) -> NoReturn:
+    """End with an exit status, at once also where another machine has left a library without an answer."""
+    if has_left_calls() and not isinstance(status, str):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status or Exit.OK)
+    sys.exit(status)
 
 
 class _Unraisable:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from rmqtool.base.bounds import OFFSETS, QUEUE_IDS
 from rmqtool.base.errors import UsageError
 from rmqtool.base.times import rfc3339
 from rmqtool.commands.completion import complete_queue, complete_topic
@@ -18,10 +19,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-QUEUE_ID = click.IntRange(-(1 << 31), (1 << 31) - 1)
+QUEUE_ID = click.IntRange(*QUEUE_IDS)
 """The type of an option for a queue's number, which is a Java int."""
 
-_MAX_OFFSET = (1 << 63) - 1
 _TAG_SEPARATOR = "||"  # as consumers subscribe: `TagA || TagB`
 _ANY_TAG = "*"
 
@@ -72,12 +72,12 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[F], F]]] = {
     ),
     "from-offset": (
         "from_offset",
-        click.option("--from-offset", type=click.IntRange(0, _MAX_OFFSET), default=0, metavar="BYTES",
+        click.option("--from-offset", type=click.IntRange(*OFFSETS), default=0, metavar="BYTES",
                      help="First physical offset (of a queue: to which units lead)."),
     ),
     "to-offset": (
         "to_offset",
-        click.option("--to-offset", type=click.IntRange(0, _MAX_OFFSET), metavar="BYTES",
+        click.option("--to-offset", type=click.IntRange(*OFFSETS), metavar="BYTES",
                      help="Stop before this physical offset."),
     ),
 }  # fmt: skip
@@ -123,7 +123,7 @@ def filter_words(filters: Filters) -> list[str]:
 
 def limit_option(command: F) -> F:
     """``--limit N``, the argument `limit`: at most so many messages or units, None without a limit."""
-    count = click.IntRange(0, _MAX_OFFSET)
+    count = click.IntRange(*OFFSETS)
     return click.option("--limit", type=count, metavar="N", help="Stop after N of them.")(command)
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from rmqtool.base.bounds import JOBS
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import RateLimit
 from rmqtool.base.times import parse_time, parse_zone
@@ -192,7 +193,7 @@ def global_options(command: F) -> F:
 def jobs_option(*, default: int | None = 1) -> Callable[[F], F]:
     """``--jobs N``, the argument `jobs`; without a `default` None, for all cores."""
     shown = "1" if default else "all cores"
-    return click.option("-j", "--jobs", type=click.IntRange(min=1, max=256), default=default, metavar="N",
+    return click.option("-j", "--jobs", type=click.IntRange(*JOBS), default=default, metavar="N",
                         help=f"Work with N processes; the result is the same. Default: {shown}.")  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
+from rmqtool.base.bounds import OFFSETS
 from rmqtool.base.errors import UsageError
 from rmqtool.commands.completion import complete_group
 from rmqtool.commands.decoder_options import decoder_option
@@ -25,7 +26,6 @@ Question = Literal[
 ]  # fmt: skip
 """A question, named as its option."""
 
-_MAX_OFFSET = (1 << 63) - 1
 _REDACT = {"redact", "redact-as", "redact-salt"}
 _SHOWING = {"body", "body-format", "decoder", "save-body", "trace"} | _REDACT
 _FILTERS = {
@@ -74,7 +74,7 @@ def _conditions(ctx: click.Context, param: click.Parameter, values: tuple[str, .
 
 def query_options(command: F) -> F:
     """All options of query but those that other commands have too."""
-    offset = click.IntRange(0, _MAX_OFFSET)
+    offset = click.IntRange(*OFFSETS)
     options = (
         click.option("--unique-key", metavar="KEY", help="By the unique key, which clients print as the message id."),
         click.option("--id", "--msg-id", "msg_id", metavar="ID",

@@ -15,7 +15,6 @@ from rmqtool.base.errors import Exit
 from rmqtool.base.shell import join, quote
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.memory_option import within_memory
-from rmqtool.commands.only_damaged import select_damaged
 from rmqtool.commands.rebuild_request import RebuildRequest, command_line, rebuild_options
 from rmqtool.commands.verifying import recorded_options
 from rmqtool.commands.writing import (
@@ -122,6 +121,8 @@ def _rebuild_within(style: Style, command: str, part: Part, given: dict[str, Any
     only_reads = bool(request.output or request.only_shows)
     require_release(named, yes=request.yes, is_allowed=request.allow_older_release or only_reads)
     if request.only_damaged:
+        from rmqtool.commands.only_damaged import select_damaged
+
         select_damaged(style, request)
     if request.output:
         return _write_elsewhere(style, request, request.output)
@@ -153,12 +154,13 @@ def _apply(style: Style, request: RebuildRequest, plan: RebuildPlan, transaction
 
 
 def _show_only(style: Style, request: RebuildRequest) -> Exit:
-    from rmqtool.rebuild.saved_plan import rebuild_plan_text
     from rmqtool.show.rebuild_json import plan_json
 
     plan = _make_plan(style, request)
     state: PlanState = "nothing" if plan.is_empty else "planned"
     if request.save_plan:
+        from rmqtool.rebuild.saved_plan import rebuild_plan_text
+
         text = rebuild_plan_text(plan, request.command, plan_json(plan, state))
         write_plan(request.save_plan, text, request.store.root)
     following = command_line(request, *(("--plan", str(request.save_plan)) if request.save_plan else ()))
@@ -236,7 +238,6 @@ class _Outcome:
 def _show(style: Style, request: RebuildRequest, outcome: _Outcome) -> Exit:
     from rmqtool.show.rebuild_json import plan_json
     from rmqtool.show.rebuild_text import show_plan
-    from rmqtool.store.why_nothing import why_nothing
 
     plan, root = outcome.plan, str(request.store.root)
     selection = request.options.selection
@@ -251,6 +252,8 @@ def _show(style: Style, request: RebuildRequest, outcome: _Outcome) -> Exit:
     if style.quiet:
         return status
     if is_none:
+        from rmqtool.store.why_nothing import why_nothing
+
         note(why_nothing(plan.source.snapshot, request.filters))
     elif outcome.transaction:
         note(f"done: {outcome.transaction}; to take it back, before a broker starts: rmqtool undo {quote(root)}")

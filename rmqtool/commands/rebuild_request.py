@@ -88,7 +88,6 @@ class RebuildRequest:
 
     def __post_init__(self) -> None:
         from rmqtool.rebuild.options import RebuildOptions
-        from rmqtool.rebuild.saved_plan import SavedPlan
         from rmqtool.rebuild.selection import QueueSelection
         from rmqtool.store.store import require_plain_log
 
@@ -107,6 +106,8 @@ class RebuildRequest:
             target=self.to,
         )
         if self.plan:
+            from rmqtool.rebuild.saved_plan import SavedPlan
+
             self.options = SavedPlan(self.plan, self.command).options(self.options)
 
     @property

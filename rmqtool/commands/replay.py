@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _EPILOG = examples_and_statuses(
     (
         "rmqtool replay /data/rocketmq/store --nameserver localhost:9876",
+        "rmqtool replay /data/rocketmq/store --dead-letters-of billing --dry-run",
         "rmqtool replay /data/rocketmq/store --nameserver localhost:9876 --send",
         "rmqtool replay /data/rocketmq/store --nameserver localhost:9876 \\\n"
         "    --dead-letters-of billing --send --rate 100/s",
@@ -70,6 +71,8 @@ def replay(
     selections = selections_of(Wanted(path, filters, given))
     journal = given["journal"] or Path(f"{path.resolve()}.replay.ndjson")
     _check_journal(journal, path)
+    if not (name_servers or given["dry_run"]):
+        raise UsageError("it is not said where to send to: --nameserver HOST:PORT", hint="--dry-run counts without it")
     options = SendOptions(
         batch=given["batch"],
         rate=given["rate"],
@@ -95,7 +98,7 @@ def _plan(style: Style, job: Replay, journal: Path) -> Exit:
 
     before = read_done(journal, job.header())
     with byte_progress("counting", job.size, style=style) as progress:
-        plan = job.plan(before, progress.update, looks_up=job.options.looks_up)
+        plan = job.plan(before, progress.update, looks_up=job.options.looks_up and job.cluster.is_known)
     status = _status_of_plan(plan)
     if style.json:
         write_plan(plan, job, journal, style, status)

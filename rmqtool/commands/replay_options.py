@@ -28,7 +28,7 @@ def _name_servers(ctx: click.Context, param: click.Parameter, value: str | None)
             parse_address(address)
     except ValueError as error:
         raise click.BadParameter(str(error), ctx, param) from error
-    if not addresses:
+    if not addresses and value is not None:
         raise click.BadParameter("no address is given", ctx, param)
     return addresses
 
@@ -61,8 +61,8 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
 
 
 _OPTIONS = (
-    click.option("--nameserver", "name_servers", required=True, callback=_name_servers, metavar="HOST:PORT",
-                 help="Name server of the target; several with ';' between them."),
+    click.option("--nameserver", "name_servers", callback=_name_servers, metavar="HOST:PORT",
+                 help="Name server of the target; several with ';' between them. --dry-run counts without it, too."),
     click.option("--unconsumed-by", metavar="GROUP",
                  help="Only what this consumer group has not consumed, by its committed offsets."),
     click.option("--dead-letters-of", metavar="GROUP",

@@ -87,6 +87,7 @@ def _of_store(wanted: Wanted, rewriting: Rewriting) -> Iterator[Selection]:
         filters = replace(filters, topics=topics, excluded_topics=())
         rewriting = replace(rewriting, named=TopicChoice(topics))
     elif given["dead_letters_of"]:
+        _require_group(snapshot, given["dead_letters_of"])
         filters, rewriting = _dead_letters(wanted, rewriting)
     if wanted.delays:
         filters = replace(filters, excluded_topics=(*filters.excluded_topics, *DELAYED_TOPICS))
@@ -171,6 +172,23 @@ def _note_without_offset(unconsumed: Any, snapshot: Snapshot) -> None:
     if queues:
         shown = ", ".join(f"{topic} {queue_id}" for topic, queue_id in queues[:5])
         note(f"the group has committed no offset of {len(queues)} queues ({shown}): all of them counts as not consumed")
+
+
+def _require_group(snapshot: Snapshot, group: str) -> None:
+    """Raise UsageError for a group of which the store shows nothing, where it shows others."""
+    from rmqtool.query.groups import groups_of
+    from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
+    from rmqtool.store.rocksdb_config import load_table
+
+    table = load_table(snapshot.store, "subscriptionGroup.json").content.get("subscriptionGroupTable")
+    known = {*groups_of(snapshot), *(table if isinstance(table, dict) else ())}
+    for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX):
+        known |= {topic.removeprefix(prefix) for topic in snapshot.topic_names if topic.startswith(prefix)}
+    if known and group not in known:
+        with_letters = sorted(topic.removeprefix(DEAD_LETTER_PREFIX) for topic in snapshot.topic_names
+                              if topic.startswith(DEAD_LETTER_PREFIX))  # fmt: skip
+        shown = f"groups with dead letters: {', '.join(with_letters[:8])}" if with_letters else None
+        raise UsageError(f"the store has no group {group}", hint=shown)
 
 
 def _no_group(snapshot: Snapshot, group: str) -> RmqtoolError:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import click
 
 import rmqtool
+from rmqtool.base.bounds import EXAMPLES
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.files import RateLimit
 from rmqtool.base.times import parse_duration
@@ -113,7 +114,7 @@ def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
 )
 @click.option(
     "--max-examples",
-    type=click.IntRange(min=1),
+    type=click.IntRange(*EXAMPLES),
     default=10,
     show_default=True,
     metavar="N",

@@ -61,14 +61,12 @@ class IdentityReader:
 
 def _unique_keys(frames: RecordRun) -> NDArray[np.uint64]:
     """A hash of each unique key, in 64 bits; that of nothing where there is none."""
-    properties = read_properties(frames)
-    starts, sizes = properties.value_positions(UNIQUE_KEY.encode())
-    data = properties.data
-    hashes: NDArray[np.uint64] = sizes.astype(np.uint64)
-    for word in mask_words(words_of(data, starts, WINDOW), np.minimum(sizes, WINDOW)).T:
+    keys = read_properties(frames).texts(UNIQUE_KEY.encode())
+    hashes: NDArray[np.uint64] = keys.sizes.astype(np.uint64)
+    for word in mask_words(words_of(keys.data, keys.starts, WINDOW), np.minimum(keys.sizes, WINDOW)).T:
         hashes = mixed(hashes, word)
-    for row in np.flatnonzero(sizes > WINDOW).tolist():
-        hashes[row] = _hash(data[starts[row] : starts[row] + sizes[row]].tobytes())
+    for row in np.flatnonzero(keys.sizes > WINDOW).tolist():
+        hashes[row] = _hash(keys.text(row))
     return hashes
 
 

@@ -18,7 +18,7 @@ TAIL_MARK = "tail"
 """In the name of a file that holds a torn end of a log: the next run, which reads it again, replaces it."""
 
 PIECE_BYTES = 8 << 20
-"""A longer extent becomes several rows, bytes."""
+"""A longer extent becomes several rows, bytes; as many zeros or more, one row without data."""
 
 _BUFFERED_BYTES = 32 << 20
 _ROW_BYTES = 512  # that a row costs beside its data
@@ -54,14 +54,21 @@ class DamagedTable:
         self._count = 0
 
     def add(self, damage: Damage) -> None:
-        """Add an extent with its bytes, if they are wanted; of one that no file holds they are null."""
+        """Add an extent with its bytes, if they are wanted; of one that no file holds they are null.
+
+        Of a long stretch of zeros, as in a file that a broker allocated and did not fill, they are empty.
+        """
+        start, end = damage.physical_offset, damage.physical_offset + damage.size
         if damage.reason == "missing" or not self._raw:
-            self._add_piece(damage, damage.physical_offset, damage.size, None)
+            self._add_piece(damage, start, damage.size, None)
             return
-        end = damage.physical_offset + damage.size
-        for start in range(damage.physical_offset, end, PIECE_BYTES):
-            size = min(PIECE_BYTES, end - start)
-            self._add_piece(damage, start, size, self._read(start, size))
+        while start < end:
+            size = self._zeros(start, end)
+            is_zero = size >= PIECE_BYTES
+            if not is_zero:
+                size = min(PIECE_BYTES, end - start)
+            self._add_piece(damage, start, size, b"" if is_zero else self._read(start, size))
+            start += size
 
     def _add_piece(self, damage: Damage, start: int, size: int, data: bytes | None) -> None:
         piece = {"store": self._split.store, "physical_offset": start, "size": size, "reason": damage.reason}
@@ -86,6 +93,15 @@ class DamagedTable:
         if self._writer is not None and self._sink is not None:
             self._sink.abandon()
             abandon(self._writer)
+
+    def _zeros(self, start: int, end: int) -> int:
+        """How many bytes from physical offset `start` on are zeros, where a row of zeros is possible; else 0."""
+        file = file_at(reversed(self._split.files), start) if end - start >= PIECE_BYTES else None
+        if file is None:
+            return 0
+        position = start - file.start_offset
+        with InputFile(file.path) as opened:
+            return opened.next_data(position, position + end - start) - position
 
     def _read(self, start: int, size: int) -> bytes:
         file = file_at(reversed(self._split.files), start)

@@ -114,12 +114,14 @@ class Output:
 
     def __init__(self, path: Path, mode: Mode) -> None:
         self.path = path
-        self._is_new = not path.exists()
+        self._made: list[Path] = []
         self._folder = path / TEMPORARY
         try:
+            self._made = [folder for folder in (path, *path.parents) if not folder.exists()]  # the innermost first
             path.mkdir(parents=True, exist_ok=True)
             self._lock = _lock(path)
         except OSError as error:
+            self._remove_made()
             raise unwritable(path, error) from error
         try:
             self._prepare(mode)
@@ -191,13 +193,16 @@ class Output:
         sync(self.path)
 
     def close(self) -> None:
-        """Remove files that were not committed, and the output itself when it was made and nothing is in it."""
+        """Remove files that were not committed, and the directories that were made when nothing is in them."""
         if not (self.path / JOURNAL).exists():
             shutil.rmtree(self._folder, ignore_errors=True)
-        if self._is_new and not (self.path / MANIFEST).exists():
-            with suppress(OSError):
-                self.path.rmdir()
+        self._remove_made()
         os.close(self._lock)
+
+    def _remove_made(self) -> None:
+        for folder in self._made:
+            with suppress(OSError):  # what holds something, and all around it, stays
+                folder.rmdir()
 
 
 def _lock(path: Path) -> int:

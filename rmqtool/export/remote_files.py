@@ -8,7 +8,8 @@ from typing import Any
 
 from zlib_ng import zlib_ng
 
-from rmqtool.base.filesystems import file_system, patiently
+from rmqtool.base.filesystems import file_system
+from rmqtool.base.remote_calls import patiently
 from rmqtool.base.remote_path import RemotePath
 
 _WITH_DIRECTORIES = ("hdfs", "viewfs")  # elsewhere a directory is the beginning of a name

@@ -7,7 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 from zlib_ng import zlib_ng
 
-from rmqtool.base.filesystems import file_system, patiently
+from rmqtool.base.filesystems import file_system
+from rmqtool.base.remote_calls import patiently
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.export.sink import file_crc32
 

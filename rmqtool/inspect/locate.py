@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqtool.base.errors import UnreadableError, UnsupportedError, WrongKindError
-from rmqtool.base.files import InputFile, list_directory
+from rmqtool.base.files import InputFile, list_directory, reason_of
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.base.paths import absolute, entry_path, has_directory
 from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
@@ -72,7 +72,7 @@ def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | Location:
     try:
         is_directory, exists = path.is_dir(), path.exists()
     except OSError as error:
-        raise UnreadableError(f"cannot read: {(error.strerror or '').lower()}", file=path) from error
+        raise UnreadableError(f"cannot read: {reason_of(error)}", file=path) from error
     if not exists:
         raise UnreadableError("no such file or directory", file=path)
     if kind == "rocksdb" or (kind is None and is_rocksdb_directory(path)):

@@ -45,8 +45,6 @@ def lookup_of(wanted: Mapping[str, Any], filters: Filters, limit: int | None) ->
     value = wanted[name]
     if name not in _CHOOSING and (filters != Filters() or limit is not None):
         raise UsageError(f"{name} names one message: no topic, time or limit goes with it")
-    if limit is not None and limit < 0:
-        raise UsageError(f"limit is 0 or more, not {limit}")
     lookup = Lookup(_BY[name], filters=filters, limit=limit)
     match name:
         case "key":

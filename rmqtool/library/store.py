@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from functools import cached_property
@@ -11,10 +11,12 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from rmqtool.base.bounds import EXAMPLES, JOBS, OFFSETS, PERCENT, QUEUE_IDS, RATE, SECONDS
 from rmqtool.base.errors import UsageError
 from rmqtool.base.files import RateLimit
 from rmqtool.base.paths import path_of
 from rmqtool.base.times import parse_time
+from rmqtool.library.checked import checked
 from rmqtool.rules.broker_conf import BrokerConf, read_broker_conf
 from rmqtool.rules.versions import Version, parse_version
 from rmqtool.store.snapshot import Snapshot
@@ -37,6 +39,7 @@ Time = datetime | int | str
 """A moment: a datetime, epoch ms, or what `--from` takes, such as ``"2026-11-21 10:52"`` or ``"-2h"``."""
 
 
+@checked(limit_rate=RATE)
 def open_path(
     path: str | Path,
     *,
@@ -48,10 +51,8 @@ def open_path(
 
     `broker_version` is the release whose rules count, by default the newest that fits; `limit_rate` is in bytes per
     second. Raises NotAStoreError, UnreadableError, and UsageError for a `broker_conf`, version or rate that cannot be
-    understood.
+    understood, and as all that follows for an argument of another type.
     """
-    if not (limit_rate is None or isinstance(limit_rate, RateLimit) or (type(limit_rate) is int and limit_rate > 0)):
-        raise UsageError(f"limit_rate is a whole number of bytes per second, at least 1, not {limit_rate!r}")
     conf = broker_conf or BrokerConf()
     conf = conf if isinstance(conf, BrokerConf) else read_broker_conf(Path(conf))
     version = parse_version(broker_version) if isinstance(broker_version, str) else broker_version
@@ -116,6 +117,7 @@ class Store:
         """Topic and queue id of every consume queue."""
         return tuple((queue.topic, queue.queue_id) for queue in self.snapshot.queues)
 
+    @checked()
     def queue(self, topic: str, queue_id: int) -> Queue:
         """One queue; raises UsageError, with the names that there are, where there is no such queue."""
         loaded = self.snapshot.queue(topic, queue_id)
@@ -137,6 +139,7 @@ class Store:
             lag = loaded.range.max_offset - each.offset if loaded else None
             yield GroupOffset(each.group, each.topic, each.queue_id, each.offset, lag)
 
+    @checked(queue_id=QUEUE_IDS, from_offset=OFFSETS, to_offset=OFFSETS)
     def messages(
         self,
         *,
@@ -167,7 +170,7 @@ class Store:
 
         filters = replace(
             self._filters(topic=topic, exclude_topic=exclude_topic, since=since, until=until),
-            queue_ids=(queue_id,) if isinstance(queue_id, int) else tuple(queue_id),
+            queue_ids=tuple(queue_id) if isinstance(queue_id, Collection) else (queue_id,),
             tags=_several(tag),
             keys=_several(key),
             from_offset=from_offset,
@@ -177,6 +180,7 @@ class Store:
         query = replace(query, bytes_per_second=self.snapshot.bytes_per_second)
         return Messages(NamedStore(self.path.name, self.snapshot.store), query, skips_damage=on_damage == "skip")
 
+    @checked(offset=OFFSETS, limit=OFFSETS)
     def find(
         self,
         *,
@@ -213,6 +217,7 @@ class Store:
         messages = chain.from_iterable(self._at(int(row["physical_offset"])) for row in rows)
         return Found(messages, notes)
 
+    @checked(jobs=JOBS, max_examples=EXAMPLES, time_limit=SECONDS)
     def verify(
         self,
         *,
@@ -244,8 +249,8 @@ class Store:
         for code in (*_several(only), *_several(skip)):
             if why := why_no_code(code):
                 raise UsageError(why)
-        if jobs < 1 or max_examples < 1 or not (sample is None or 0 < sample <= 1):
-            raise UsageError("jobs and max_examples are at least 1, and sample is a share above 0 and up to 1")
+        if not (sample is None or 0 < sample <= 1):
+            raise UsageError(f"sample is a share above 0 and up to 1, not {sample!r}")
         topics = TopicChoice(_several(topic), _several(exclude_topic)) if topic or exclude_topic else None
         request = VerifyRequest(
             version=self.snapshot.version,
@@ -279,6 +284,7 @@ class Store:
 
         return Verification(self.snapshot.store, request, saved)
 
+    @checked(disk_used_percent=PERCENT)
     def clean_plan(
         self,
         *,

@@ -40,10 +40,11 @@ class ConfigTable:
     @property
     def label(self) -> str:
         """The name of the table for people."""
-        return _LABELS[self.file]
+        return LABELS[self.file]
 
 
-_LABELS = {"topics.json": "topics", "subscriptionGroup.json": "groups", CONSUMER_OFFSET: "offsets"}
+LABELS = {"topics.json": "topics", "subscriptionGroup.json": "groups", CONSUMER_OFFSET: "offsets"}
+"""The names of the tables for people."""
 
 
 def live_form(store: Store, target: Target) -> Form:

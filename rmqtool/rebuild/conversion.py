@@ -17,7 +17,7 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.rebuild.config_forms import Families, databases, json_files
-from rmqtool.rebuild.config_tables import JSON_FILES, ConfigTable, Form, live_form, read_tables, wanted_form
+from rmqtool.rebuild.config_tables import JSON_FILES, LABELS, ConfigTable, Form, live_form, read_tables, wanted_form
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.options import Target
 from rmqtool.rebuild.queue_places import is_set
@@ -74,6 +74,7 @@ class Conversion:
     carried: Sequence[CarriedQueue]
     settings: Mapping[str, str]
     is_in_place: bool = False
+    absent: Sequence[str] = ()  # labels of tables that are nowhere, which brokers make when they need them
     findings: Sequence[Finding] = field(default_factory=tuple)
 
     @property
@@ -117,11 +118,12 @@ def conversion_of(source: RebuildSource, found: set[QueueName], left_out: Collec
         tables=tables,
         files=files,
         databases=rows,
-        removed=[*_removed_configs(source, files, rows), *_removed_queues(source)],
+        removed=[*(_removed_configs(source, {*files, *rows}) if form != live else ()), *_removed_queues(source)],
         replaces_queues=target == "files" and not source.file_queues,
         carried=list(_carried(source, found)),
         settings=_settings(source, form, live, light=is_light),
         is_in_place=is_there,
+        absent=[label for name, label in LABELS.items() if all(table.file != name for table in tables)],
         findings=list(_not_carried(tables, form, release) if rows else ()),
     )
 
@@ -194,14 +196,12 @@ def _is_light(source: RebuildSource, tables: Sequence[ConfigTable]) -> bool:
     return source.snapshot.has_light_queues or any(group.startswith(LMQ_PREFIX) for group in groups)
 
 
-def _removed_configs(source: RebuildSource, files: Mapping[str, bytes], rows: Mapping[str, Families]) -> Iterator[str]:
+def _removed_configs(source: RebuildSource, written: Collection[str]) -> Iterator[str]:
     """What would be left in `config/` beside what is written, or would count instead of it."""
-    if not (files or rows):
-        return
     names = [*JSON_FILES, *(f"{name}{_BACKUP}" for name in JSON_FILES)]
     names += [*(table.database for table in TABLES.values()), SINGLE, SECOND]
     for name in names:
-        if name not in files and name not in rows and os.path.lexists(source.snapshot.store.root / CONFIG / name):
+        if name not in written and os.path.lexists(source.snapshot.store.root / CONFIG / name):
             yield f"{CONFIG}/{name}"
 
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rmqtool.base.errors import UnsupportedError
 from rmqtool.base.mapped_files import MappedFile, file_at
 from rmqtool.formats.message import BLANK_SIZE
 from rmqtool.rebuild.lost_extents import MAX_KEPT, NEUTRALISED, LostExtents
 from rmqtool.scan.inert_records import SMALLEST_INERT, filling
-from rmqtool.store.store import Store
-from rmqtool.transaction import Transaction
+
+if TYPE_CHECKING:
+    from rmqtool.store.store import Store
+    from rmqtool.transaction import Transaction  # which most rebuilds do without: they write nothing
 
 _NOT_IN_A_FILE = "missing"
 

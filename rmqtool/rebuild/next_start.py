@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from rmqtool.base.shell import quote
-from rmqtool.broker.recovery import LogCut, Recovery
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.source import RebuildSource
 from rmqtool.rules.recovery import RecoveryRules
+
+if TYPE_CHECKING:
+    from rmqtool.broker.recovery import LogCut
 
 
 def start_findings(source: RebuildSource, derivation: Derivation) -> Iterator[Finding]:
@@ -30,6 +33,8 @@ def start_findings(source: RebuildSource, derivation: Derivation) -> Iterator[Fi
 
 def _cut(source: RebuildSource, derivation: Derivation | None) -> LogCut | None:
     """The cut of a start as the store stands or, with a derivation, with complete queues and without `abort`."""
+    from rmqtool.broker.recovery import Recovery  # a dozen modules, for damaged logs only
+
     recovery = Recovery(source.snapshot, RecoveryRules.of(source.version, source.snapshot.store.conf))
     if recovery.loaded.refuses or not recovery.loaded.files:
         return None

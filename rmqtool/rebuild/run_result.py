@@ -25,7 +25,7 @@ from rmqtool.scan.body_crc import wrong_bodies
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.inert_records import inert_rows
-from rmqtool.scan.reader import scan_files
+from rmqtool.scan.reader import scan_block, scan_files
 
 _REFUSED = "properties"  # the reason for which a broker takes a sound record for damage
 _WRONG_BODY = "body-crc"
@@ -96,6 +96,7 @@ class RunReader:
     def __init__(self, task: RunTask) -> None:
         self._task = task
         self._dispatcher = Dispatcher(task.rules, task.batch_topics)
+        self._block = scan_block()
         self._sent_queues = 0
         self._is_batch = np.empty(0, dtype=np.bool_)  # of each queue
 
@@ -107,7 +108,7 @@ class RunReader:
 
     def items(self, start: int = 0, stop: int = MAX_OFFSET) -> Iterator[Item]:
         """The items that begin at physical offsets from `start` to before `stop`; raises UnreadableError."""
-        for event in scan_files(self._task.files, start, stop, self._task.reading):
+        for event in scan_files(self._task.files, start, stop, self._task.reading, block=self._block):
             yield self._result_of(event) if isinstance(event, RecordRun) else event
 
     def _result_of(self, frames: RecordRun) -> RunResult:

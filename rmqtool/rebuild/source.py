@@ -156,7 +156,7 @@ def derive(
     jobs = source.options.jobs
     task = replace(_task(source), checks_bodies=checks_bodies)
     derivation = Derivation(task, outputs, source.existing, source.sizes.index)
-    parts = log_parts(source.snapshot.log.files, source.snapshot.reading) if jobs > 1 else ()
+    parts = log_parts(source.snapshot.log.files, source.snapshot.reading, in_order=True) if jobs > 1 else ()
     try:
         derivation.run(progress, parts, jobs)
     except BatchTopicFoundError as error:

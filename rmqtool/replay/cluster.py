@@ -88,6 +88,11 @@ class Cluster:
         self._routes: dict[str, Route | None] = {}
         self._facts: dict[str, BrokerFacts] = {}
 
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a name server to ask."""
+        return bool(self.name_servers)
+
     def route(self, topic: str) -> Route | None:
         """The route of a topic, None when the cluster does not have it; asked for once. Raises PeerError."""
         if topic not in self._routes:

@@ -17,6 +17,7 @@ from rmqtool.replay.sources import MessageSource, Reading, Row
 from rmqtool.replay.targets import Targets
 
 _EXAMPLES = 5
+_NOWHERE = ("", 0)  # broker and queue of messages that are counted without a target
 
 
 class Place(NamedTuple):
@@ -84,6 +85,16 @@ class ReplayPlan:
         return Count(sum(count.messages for count in counts), sum(count.bytes for count in counts))
 
     @property
+    def by_topic(self) -> dict[tuple[str, str], Count]:
+        """All that would be sent, by the topic that it comes from and that on the target."""
+        found: dict[tuple[str, str], Count] = {}
+        for place, count in sorted(self.places.items()):
+            total = found.setdefault((place.source_topic, place.topic), Count())
+            total.messages += count.messages
+            total.bytes += count.bytes
+        return found
+
+    @property
     def unsendable(self) -> int:
         """Messages that are wanted and cannot be sent."""
         return sum(omitted.messages for reason, omitted in self.left_out.items() if reason not in EXPECTED)
@@ -129,6 +140,8 @@ class Preparation:
                 yield found if isinstance(found, LeftOut) else self._ready(found)
 
     def _ready(self, message: Outgoing) -> Ready | LeftOut:
+        if not self.cluster.is_known:
+            return Ready(message, *_NOWHERE)
         if message.topic not in self._routes:
             self._routes[message.topic] = self.cluster.route(message.topic)
         route = self._routes[message.topic]

@@ -46,7 +46,7 @@ class Replay:
         names = {"*": first.rewriting.only_topic} if first.rewriting.only_topic else dict(first.rewriting.topics)
         return {
             "source": first.source.name,
-            "name_servers": sorted(self.cluster.name_servers),
+            **({"name_servers": sorted(self.cluster.name_servers)} if self.cluster.is_known else {}),
             "topics": names,
             "to_retry_topics": first.rewriting.to_group,
         }

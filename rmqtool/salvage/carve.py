@@ -115,7 +115,8 @@ class Carver:
                 return self._block_position + match.start() - MAGIC_POSITION
             if self._block_end >= self._end:
                 break
-            position = skip_zeros(self._file, max(position + 1, self._block_end - SIZE_AND_MAGIC.size + 1))
+            behind = max(position + 1, self._block_end - SIZE_AND_MAGIC.size + 1)
+            position = skip_zeros(self._file, behind, self._file.size)
         return self._end
 
     def _take(self, position: int) -> int | None:

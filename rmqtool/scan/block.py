@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import DTypeLike, NDArray
 
 from rmqtool.base.files import InputFile
+from rmqtool.base.limits import keep_freed_memory
 from rmqtool.base.memory import sized
 
 # Larger blocks miss the processor's cache, smaller ones cost calls; what a block needs around it grows with it.
@@ -40,6 +41,7 @@ class Block:
     def __init__(self, size: int | None = None) -> None:
         self.start_offset = 0
         self.length = 0
+        keep_freed_memory()
         self._allocate(size or block_size())
 
     def _allocate(self, size: int) -> None:
@@ -59,6 +61,10 @@ class Block:
         self.start_offset = start_offset
         self.length = file.read_into(self.view[:length], position)
         self.view[self.length : self.length + PADDING] = bytes(PADDING)
+
+    def physical_offsets(self, positions: Positions) -> NDArray[np.int64]:
+        """Where in the commit log the bytes at `positions` stand."""
+        return positions + self.start_offset
 
     def gather(self, dtype: DTypeLike, positions: Positions) -> NDArray[Any]:
         """The values of `dtype` that begin at `positions`, copied, shape of `positions`.

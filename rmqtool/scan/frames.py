@@ -113,7 +113,7 @@ class RecordRun:
     @property
     def physical_offset(self) -> int:
         """Where the run begins in the commit log, bytes."""
-        return self.block.start_offset + int(self.positions[0])
+        return int(self.block.physical_offsets(self.positions[:1])[0])
 
     @property
     def begin(self) -> int:
@@ -133,7 +133,7 @@ class RecordRun:
     @cached_property
     def physical_offsets(self) -> NDArray[np.int64]:
         """Where the records begin in the commit log, bytes."""
-        return self.positions + self.block.start_offset
+        return self.block.physical_offsets(self.positions)
 
     @cached_property
     def body_positions(self) -> Positions:
@@ -169,7 +169,7 @@ def sound_prefix(block: Block, positions: Positions) -> RecordRun:
     is_v2 = None if sound.all() else magic_codes == MAGIC_CODE_V2  # no record, as nearly always
     if is_v2 is not None:
         sound |= is_v2
-    sound &= headers.field("physical_offset") == positions + block.start_offset
+    sound &= headers.field("physical_offset") == block.physical_offsets(positions)
     topic_widths = _topic_widths(is_v2)
     room = message_sizes - (headers.sizes + topic_widths + PROPERTIES_SIZE_WIDTH)
     sound &= body_sizes >= 0

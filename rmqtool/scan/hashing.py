@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rmqtool.formats.java import decode_text
 from rmqtool.scan.block import Positions, gather_slices
 from rmqtool.scan.text import is_utf8
-from rmqtool.scan.windows import WINDOW, WORD, mask_words, words_of
+from rmqtool.scan.windows import WINDOW, WORD, Texts
 
 _MODULUS = 1 << 32
 _MAX_TEXT = 1 << 15  # properties are smaller, so one table of powers serves for all
@@ -43,71 +43,61 @@ class Hashes(NamedTuple):
     lengths: Positions
 
 
-def hash_texts(data: NDArray[np.uint8], starts: Positions, sizes: Positions) -> Hashes:
-    """Hash the texts at ``data[starts[i] : starts[i] + sizes[i]]``, ascending, decoded from UTF-8 as Java does.
-
-    `data` goes on for a window behind the last text.
-    """
-    values, rows = _hash(data, starts, sizes)
-    return Hashes(values, sizes) if not len(rows) else _hash_decoded(data, starts, sizes, values, rows)
+def hash_texts(texts: Texts) -> Hashes:
+    """Hash texts, which ascend, decoded from UTF-8 as Java does."""
+    values, rows = _hash(texts)
+    return Hashes(values, texts.sizes) if not len(rows) else _hash_decoded(texts, values, rows)
 
 
-def _hash(
-    data: NDArray[np.uint8], starts: Positions, sizes: Positions, width: int = 1
-) -> tuple[NDArray[np.uint32], Positions]:
+def _hash(texts: Texts, width: int = 1) -> tuple[NDArray[np.uint32], Positions]:
     """Hashes of texts as if each `width` bytes were a character, a window after the other; and which are not ASCII."""
-    if int(sizes.max(initial=0)) <= WINDOW:
-        return _hash_window(data, starts, sizes, width)
-    values, others = _hash_window(data, starts, np.minimum(sizes, WINDOW), width)
-    rows = np.flatnonzero(sizes > WINDOW)
-    done = WINDOW
+    values, others = _hash_window(texts, width)
+    rows, rests = texts.longer(WINDOW)
     while len(rows):
-        sizes_here = np.minimum(sizes[rows] - done, WINDOW)
-        more, others_here = _hash_window(data, starts[rows] + done, sizes_here, width)
-        values[rows] = values[rows] * POWERS[sizes_here // width] + more
+        more, others_here = _hash_window(rests, width)
+        values[rows] = values[rows] * POWERS[np.minimum(rests.sizes, WINDOW) // width] + more
         others = np.union1d(others, rows[others_here])
-        done += WINDOW
-        rows = rows[sizes[rows] > done]
+        kept, rests = rests.longer(WINDOW)
+        rows = rows[kept]
     return values, others
 
 
-def _hash_window(
-    data: NDArray[np.uint8], starts: Positions, sizes: Positions, width: int
-) -> tuple[NDArray[np.uint32], Positions]:
-    """The same of texts up to WINDOW bytes."""
-    words = mask_words(words_of(data, starts, int(sizes.max(initial=1))), sizes)
+def _hash_window(texts: Texts, width: int) -> tuple[NDArray[np.uint32], Positions]:
+    """The same of the first window of each text."""
+    words = texts.words
     count = words.shape[1]
     others = _NO_ROWS
     if width == 1 and int(np.bitwise_or.reduce(words, axis=None)) & _NOT_ASCII:
         others = np.flatnonzero(np.bitwise_or.reduce(words, axis=1) & np.uint64(_NOT_ASCII))
-    spare = np.empty_like(words)
+    joined, spare = np.empty((2, *words.shape), dtype=np.uint64)
     for bits in (8, 16, 32)[width - 1 :]:
-        _join_halves(words.view(f"<u{bits // 4}"), spare.view(f"<u{bits // 4}"), bits, width)
-    values = words[:, 0].astype(np.uint32)
+        kind = f"<u{bits // 4}"
+        _join_halves(words.view(kind), joined.view(kind), spare.view(kind), bits, width)
+        words = joined
+    values = joined[:, 0].astype(np.uint32)
     for word in range(1, count):
         values *= POWERS[WORD // width]
-        values += words[:, word].astype(np.uint32)
-    values *= _INVERSES.take((count * WORD - sizes) // width)
+        values += joined[:, word].astype(np.uint32)
+    values *= _INVERSES.take((count * WORD - np.minimum(texts.sizes, WINDOW)) // width)
     return values, others
 
 
-def _join_halves(values: NDArray[Any], spare: NDArray[Any], bits: int, width: int) -> None:
-    """Hash two neighbours of `bits` bits in place: the lower half, that stands first, times a power of 31."""
+def _join_halves(values: NDArray[Any], joined: NDArray[Any], spare: NDArray[Any], bits: int, width: int) -> None:
+    """Hash two neighbours of `bits` bits into `joined`: the lower half, that stands first, times a power of 31."""
     kind = values.dtype.type
     np.right_shift(values, kind(bits), out=spare)
-    values &= kind((1 << bits) - 1)
-    values *= kind(31 ** (bits // (8 * width)))
-    values += spare
+    np.bitwise_and(values, kind((1 << bits) - 1), out=joined)
+    joined *= kind(31 ** (bits // (8 * width)))
+    joined += spare
 
 
-def _hash_decoded(
-    data: NDArray[np.uint8], starts: Positions, sizes: Positions, values: NDArray[np.uint32], rows: Positions
-) -> Hashes:
+def _hash_decoded(texts: Texts, values: NDArray[np.uint32], rows: Positions) -> Hashes:
     """Those `rows` hold more than ASCII: they are hashed by their UTF-16 code units."""
-    units, counts = _utf16(gather_slices(pa.py_buffer(data), starts[rows], starts[rows] + sizes[rows]))
-    lengths = sizes.copy()
+    starts, sizes = texts.starts[rows], texts.sizes[rows]
+    units, counts = _utf16(gather_slices(pa.py_buffer(texts.data), starts, starts + sizes))
+    lengths = texts.sizes.copy()
     lengths[rows] = counts
-    values[rows], _ = _hash(units, 2 * (counts.cumsum() - counts), 2 * counts, width=2)
+    values[rows], _ = _hash(Texts(units, 2 * (counts.cumsum() - counts), 2 * counts), width=2)
     return Hashes(values, lengths)
 
 

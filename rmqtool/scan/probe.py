@@ -108,14 +108,16 @@ class Probe:
         return "message" if properties_size == rest - topic_size else "lengths"
 
 
-def find_next(file: InputFile, start_offset: int, position: int, header_size: int = 0) -> int:
+def find_next(file: InputFile, start_offset: int, position: int, header_size: int = 0, limit: int | None = None) -> int:
     """Position of the first sound record or blank at or behind `position`; the file's size when there is none.
 
     A blank counts only when its size leads exactly to the end of the file. With a `header_size` it is that of an entry.
+    What begins at or behind position `limit` need not be found.
     """
+    limit = file.size if limit is None else limit
     overlap, first = _OVERLAP + header_size, position
     size = _FIRST_READ
-    while position < file.size:
+    while position < limit:
         size = min(size, BLOCK_SIZE)
         data = file.read(position, size)
         for match in _MAGIC_CODES.finditer(data):
@@ -124,7 +126,7 @@ def find_next(file: InputFile, start_offset: int, position: int, header_size: in
                 return position + before
         if position + len(data) >= file.size or len(data) < overlap:
             break
-        position = skip_zeros(file, position + len(data) - overlap + 1)
+        position = skip_zeros(file, position + len(data) - overlap + 1, limit)
         size *= 4
     return blank_of_entries(file, first) if header_size else file.size
 
@@ -139,9 +141,17 @@ def blank_of_entries(file: InputFile, position: int) -> int:
     return file.size
 
 
-def skip_zeros(file: InputFile, position: int) -> int:
-    """The first position at or behind `position` where a record can begin: up to three bytes of a size are zero."""
-    return max(position, file.next_data(position, file.size) - _LEADING_ZEROS)
+def skip_zeros(file: InputFile, position: int, limit: int) -> int:
+    """The first position from `position` to `limit` where a record can begin, as `record_start` of the next byte."""
+    return record_start(position, file.next_data(position, limit))
+
+
+def record_start(position: int, data: int) -> int:
+    """Where a record can begin, at or behind `position`, before the first byte that is not zero, at `data`.
+
+    Up to three bytes of its size are zero.
+    """
+    return max(position, data - _LEADING_ZEROS)
 
 
 def is_sound(probe: Probe) -> bool:

@@ -16,7 +16,7 @@ from rmqtool.scan.block import Positions, gather_slices
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.text import is_utf8, to_strings
 from rmqtool.scan.uniform_properties import UniformProperties, find_uniform
-from rmqtool.scan.windows import WINDOW, positions_of
+from rmqtool.scan.windows import WINDOW, Texts, positions_of
 
 _WORD = 8
 _WORD_MASKS = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], dtype=np.uint64)
@@ -69,11 +69,11 @@ class PropertyTable:
 
     def column(self, name: bytes) -> pa.StringArray:
         """The value of one property for each record, the last one of duplicates; null without it."""
-        starts, sizes = self.value_positions(name)
-        return _with_nulls(to_strings(self._slices(starts, sizes)), sizes > 0)
+        texts = self.texts(name)
+        return _with_nulls(to_strings(self._slices(texts.starts, texts.sizes)), texts.sizes > 0)
 
-    def value_positions(self, name: bytes) -> tuple[Positions, Positions]:
-        """Position in `data` and size of one property's value for each record, bytes; size 0 without it."""
+    def texts(self, name: bytes) -> Texts:
+        """The value of one property for each record, in `data`; of no bytes without it."""
         matches = np.flatnonzero(self._name_sizes == len(name))
         matches = matches[self._is_name(matches, name)]
         rows = self.record_indexes[matches]
@@ -81,7 +81,7 @@ class PropertyTable:
         sizes = np.zeros(self.records, dtype=np.intp)
         starts[rows] = self._values[matches]  # of equal rows the last assignment stays
         sizes[rows] = self._value_sizes[matches]
-        return starts, sizes
+        return Texts(self.data, starts, sizes)
 
     def maps(self, *, dictionary_encoded: bool = False) -> pa.MapArray:
         """All properties of each record as a map in stored order; of duplicates the last value, in the first place.

@@ -20,7 +20,7 @@ from rmqtool.scan.block import Block, block_size
 from rmqtool.scan.chain import chain
 from rmqtool.scan.events import Blank, Damage, Reason
 from rmqtool.scan.frames import RecordRun, in_whole_entries, sound_prefix
-from rmqtool.scan.probe import Probe, find_next, is_moved, is_sound, skip_zeros
+from rmqtool.scan.probe import Probe, find_next, is_moved, is_sound, record_start
 
 Event = RecordRun | Blank | Damage
 """An event of a scan."""
@@ -50,16 +50,17 @@ def scan_files(
     reading: ReadPolicy = UNLIMITED,
     usual_records: int = USUAL_RECORDS,
     open_file: OpenFile = InputFile,
+    block: Block | None = None,
 ) -> Iterator[Event]:
     """Scan what begins at physical offsets from `start` to before `stop` (default: all of the log).
 
     `start` may be any byte: what a split leaves out at its head is what the split before it has read beyond its
     end, so splits that meet give each record, blank and damaged extent once. Frames must be used before the next
     step, for their block is filled again. Blocks grow, to twice the size at most, until they have `usual_records`.
-    `open_file` opens a file to be read by a policy.
+    `open_file` opens a file to be read by a policy. Scans that follow each other can share a `block` (`scan_block`).
     Raises UnreadableError.
     """
-    block, ends = Block(_MAX_BLOCKS * block_size()), _LogEnd(files, reading, open_file)
+    block, ends = block or scan_block(), _LogEnd(files, reading, open_file)
     previous_end = None
     for file_number, mapped in enumerate(files):
         if previous_end is not None and start <= previous_end < min(stop, mapped.start_offset):
@@ -71,6 +72,11 @@ def scan_files(
             scan = _FileScan(block, file, mapped, partial(ends.is_behind, file_number), usual_records)
             yield from scan.events(start, stop)
         check_unchanged(mapped)
+
+
+def scan_block() -> Block:
+    """The memory of one scan, or of several that follow each other: memory that is new costs time."""
+    return Block(_MAX_BLOCKS * block_size())
 
 
 class _LogEnd:
@@ -133,7 +139,7 @@ class _FileScan:
         """The events that begin at physical offsets from `start` to before `stop`."""
         first = max(0, start - self._start_offset)
         end = min(self._file.size, stop - self._start_offset)
-        position = self._first_record(first)
+        position = self._first_record(first, end)
         while position < end:
             frames = self._frames(position)
             event = frames if frames is not None else self._other(position)
@@ -148,13 +154,13 @@ class _FileScan:
             if owned is not None:
                 yield owned
 
-    def _first_record(self, first: int) -> int:
-        """Where to begin, bytes, so that a blank or a body that covers `first` is read before records inside it."""
-        first = max(0, first - LONGEST_BLANK)
-        return self._find_next(first) if first else 0
+    def _first_record(self, first: int, end: int) -> int:
+        """Where to begin, bytes, so that a blank or a body that covers `first` is read before records inside it.
 
-    def _find_next(self, position: int) -> int:
-        return find_next(self._file, self._start_offset, position, self._header_size)
+        Where none begins before `end`, zeros behind it may be left unread.
+        """
+        first = max(0, first - LONGEST_BLANK)
+        return find_next(self._file, self._start_offset, first, self._header_size, end) if first else 0
 
     def _fill(self, position: int, size: int = _LEAST_READ) -> None:
         """Fill the block from `position`, with at least `size` bytes and no large hole at its end."""
@@ -191,19 +197,17 @@ class _FileScan:
         probe = Probe(self._file, self._start_offset, position, self._header_size)
         if probe.kind == "message" and self._filled_for != position:
             return probe
-        if probe.kind == "zeroed" and self._is_end(position):
-            return None
         after = self._file.size
         if probe.kind != "blank" or not is_sound(probe):
-            after = self._find_next(skip_zeros(self._file, position + 1))
+            data = self._file.next_data(position + 1, self._file.size)  # read once: it may be all of the file
+            if probe.kind == "zeroed" and data == self._file.size and self._nothing_follows():
+                return None  # the log has ended: zeros to the end of this file and in all later ones
+            start = record_start(position + 1, data)
+            after = find_next(self._file, self._start_offset, start, self._header_size)
         if probe.kind == "blank" and after == self._file.size:
             return Blank(self._start_offset + position, after - position)
         self._max_records = _RECORDS_BEHIND_DAMAGE
         return self._damage(probe, after)
-
-    def _is_end(self, position: int) -> bool:
-        """Whether the log has ended: zeros to the end of this file and in all later ones."""
-        return self._file.next_data(position, self._file.size) == self._file.size and self._nothing_follows()
 
     def _damage(self, probe: Probe, after: int) -> Damage:
         reason: Reason
@@ -228,6 +232,6 @@ def _owned(event: Event, start: int, stop: int) -> Event | None:
         return event if start <= event.physical_offset < stop else None
     if start <= event.physical_offset and event.physical_offset + event.size <= stop:
         return event
-    offsets = event.positions + event.block.start_offset
+    offsets = event.physical_offsets
     low, high = np.searchsorted(offsets, (start, stop))
     return event[int(low) : int(high)] if high > low else None

@@ -17,7 +17,7 @@ from rmqtool.formats.java import decode_text
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqtool.scan.block import Positions, gather_slices, take
 from rmqtool.scan.text import to_strings
-from rmqtool.scan.windows import hold, sizes_before
+from rmqtool.scan.windows import Texts, texts_before
 
 _NAME_END, _PROPERTY_END = bytes([NAME_VALUE_SEPARATOR]), bytes([PROPERTY_SEPARATOR])
 
@@ -28,10 +28,10 @@ _COMPARED = 24 << 10  # bytes that are compared at once: they stay in the proces
 
 
 class Span(NamedTuple):
-    """The values of one property: of record i that at ``starts[i]``, of ``sizes[i]`` bytes, or all of one size."""
+    """The values of one property that are all of one size, bytes: of record i that at ``starts[i]``."""
 
     starts: Positions
-    sizes: Positions | int
+    sizes: int
 
 
 class UniformProperties:
@@ -40,7 +40,9 @@ class UniformProperties:
     With `whole` both `maps` and `column` will be called: the values are gathered once for both.
     """
 
-    def __init__(self, names: Names, data: NDArray[np.uint8], spans: Sequence[Span], *, whole: bool = False) -> None:
+    def __init__(
+        self, names: Names, data: NDArray[np.uint8], spans: Sequence[Span | Texts], *, whole: bool = False
+    ) -> None:
         self._names = names
         self._whole = whole
         self._records = len(spans[0].starts)
@@ -64,16 +66,16 @@ class UniformProperties:
         property_index, width = self._names.index(name), len(self._names)
         if self._whole:
             return take(self._values, _multiples(width, _round_up(self._records), property_index)[: self._records])
-        starts, sizes = self._spans[property_index]
-        return to_strings(gather_slices(self._buffer, starts, starts + sizes))
+        span = self._spans[property_index]
+        return to_strings(gather_slices(self._buffer, span.starts, span.starts + span.sizes))
 
-    def value_positions(self, name: bytes) -> tuple[Positions, Positions]:
-        """Position in `data` and size of one property's value for each record, bytes; size 0 without it."""
+    def texts(self, name: bytes) -> Texts:
+        """The value of one property for each record, in `data`; of no bytes without it."""
         if name not in self._names:
             nowhere = np.zeros(self._records, dtype=np.intp)
-            return nowhere, nowhere
-        starts, sizes = self._spans[self._names.index(name)]
-        return starts, np.full(self._records, sizes) if isinstance(sizes, int) else sizes
+            return Texts(self.data, nowhere, nowhere)
+        span = self._spans[self._names.index(name)]
+        return span if isinstance(span, Texts) else Texts(self.data, span.starts, np.full(self._records, span.sizes))
 
     def maps(self, *, dictionary_encoded: bool = False) -> pa.MapArray:
         """All properties of each record as a map in stored order; `dictionary_encoded`: the names as a dictionary."""
@@ -155,9 +157,11 @@ def _template(names: Names, samples: list[list[bytes]], *, guessed: bool) -> lis
     return [*steps, _Step(before, 0, 0, tuple(inside))] if before else steps
 
 
-def _spans(data: NDArray[np.uint8], starts: Positions, stops: Positions, template: list[_Step]) -> list[Span] | None:
+def _spans(
+    data: NDArray[np.uint8], starts: Positions, stops: Positions, template: list[_Step]
+) -> list[Span | Texts] | None:
     """The values of each property; None when not all records are like the template."""
-    spans: list[Span] = []
+    spans: list[Span | Texts] = []
     at = starts
     for step_index, step in enumerate(template):
         if not _all_have(data, at, step.before):
@@ -170,15 +174,15 @@ def _spans(data: NDArray[np.uint8], starts: Positions, stops: Positions, templat
         if int(rest.min()) <= 0:
             return None
         if step.size is not None or step_index == len(template) - 1:
-            sizes = rest if step.size is None else np.full(len(at), step.size)
-            if hold(PROPERTY_SEPARATOR, data, at, np.minimum(sizes, rest)):
+            texts = Texts(data, at, rest if step.size is None else np.minimum(rest, step.size))
+            if texts.hold(PROPERTY_SEPARATOR):
                 return None
         else:
-            sizes = sizes_before(PROPERTY_SEPARATOR, data, at, rest, step.usual)
-            if not sizes.all():
+            texts = texts_before(PROPERTY_SEPARATOR, data, at, rest, step.usual)
+            if not texts.sizes.all():
                 return None
-        spans.append(Span(at, sizes if step.size is None else step.size))
-        at = at + sizes
+        spans.append(texts)
+        at = at + texts.sizes
     return spans if (at == stops).all() else None
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rmqtool.scan.block import Positions
 
 WORD = 8  # bytes
+_ONES = 0x0101010101010101
 
 WINDOW = 64
 """The widest window, bytes: data must be that much longer than the last text."""
@@ -57,30 +58,80 @@ def positions_of(byte: int, data: NDArray[np.uint8]) -> Positions:
     return hits
 
 
-def hold(byte: int, data: NDArray[np.uint8], starts: Positions, sizes: Positions) -> bool:
-    """Whether any of the texts ``data[starts[i] : starts[i] + sizes[i]]`` holds `byte`, which is not zero."""
-    while len(starts):
-        words = mask_words(words_of(data, starts, min(int(sizes.max()), WINDOW)), sizes)
-        if (words.view(np.uint8) == byte).any():
+class Texts:
+    """Texts in `data`, which goes on for a window behind the last one: ``data[starts[i] : starts[i] + sizes[i]]``."""
+
+    def __init__(
+        self, data: NDArray[np.uint8], starts: Positions, sizes: Positions, words: NDArray[np.uint64] | None = None
+    ) -> None:
+        """`words`, where they are known already."""
+        self.data, self.starts, self.sizes = data, starts, sizes
+        self._words = words
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def words(self) -> NDArray[np.uint64]:
+        """A window of each text at most, zeros behind its end; shape (texts, words). Gathered once, never changed."""
+        if self._words is None:
+            width = min(int(self.sizes.max(initial=1)), WINDOW)
+            self._words = mask_words(words_of(self.data, self.starts, width), self.sizes)
+        return self._words
+
+    def text(self, row: int) -> bytes:
+        """One of the texts."""
+        start = int(self.starts[row])
+        return self.data[start : start + int(self.sizes[row])].tobytes()
+
+    def take(self, rows: Positions) -> Texts:
+        """Some of the texts."""
+        return Texts(self.data, self.starts.take(rows), self.sizes.take(rows))
+
+    def longer(self, done: int) -> tuple[Positions, Texts]:
+        """Which texts are longer than `done` bytes, and what follows there."""
+        rows = np.flatnonzero(self.sizes > done)
+        return rows, Texts(self.data, self.starts[rows] + done, self.sizes[rows] - done)
+
+    def hold(self, byte: int) -> bool:
+        """Whether any of the texts holds `byte`, which is not zero."""
+        if (self.words.view(np.uint8) == byte).any():
             return True
-        rows = np.flatnonzero(sizes > WINDOW)
-        starts, sizes = starts[rows] + WINDOW, sizes[rows] - WINDOW
-    return False
+        rows, rests = self.longer(WINDOW)
+        return len(rows) > 0 and rests.hold(byte)
 
 
-def sizes_before(
+def texts_before(
     byte: int, data: NDArray[np.uint8], starts: Positions, limits: Positions, usual: int = WINDOW
-) -> Positions:
-    """How many bytes stand from each of `starts` on before the next `byte`, and at most ``limits[i]``.
+) -> Texts:
+    """What stands from each of `starts` on before the next `byte`, but at most ``limits[i]`` bytes.
 
-    `usual` is the largest number that is expected.
+    `usual` is the largest size that is expected.
     """
-    equal = words_of(data, starts, min(usual + 1, WINDOW)).view(np.uint8) == byte
-    width = equal.shape[1]
-    sizes: Positions = equal.argmax(axis=1)
-    rows = np.flatnonzero(sizes == 0)
-    sizes[rows[~equal[rows, 0]]] = width  # no byte is equal
-    rows = rows[(sizes[rows] == width) & (limits[rows] > width)]
-    if len(rows):
-        sizes[rows] += sizes_before(byte, data, starts[rows] + width, limits[rows] - width)
-    return np.minimum(sizes, limits, out=sizes)
+    words = words_of(data, starts, min(usual + 1, WINDOW))
+    width = words.shape[1] * WORD
+    sizes = np.minimum(_sizes_before(byte, words), limits)
+    rows = np.flatnonzero((sizes == width) & (limits > width))
+    if not len(rows):
+        return Texts(data, starts, sizes, mask_words(words, sizes))
+    sizes[rows] += texts_before(byte, data, starts[rows] + width, limits[rows] - width).sizes
+    return Texts(data, starts, sizes)
+
+
+def _sizes_before(byte: int, words: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    """How many bytes of each row stand before the first `byte`; all of them where there is none.
+
+    Of a word without that byte's bits the lowest bit that a subtraction borrows for is that of its first zero byte.
+    """
+    rests = words ^ np.uint64(byte * _ONES)
+    found = rests - np.uint64(_ONES)
+    found &= np.invert(rests, out=rests)
+    found &= np.uint64(_ONES << (WORD - 1))
+    np.subtract(found, np.uint64(1), out=rests)
+    rests &= np.invert(found, out=found)  # ones below the lowest bit, and only ones where there is no bit
+    sizes = np.bitwise_count(rests)
+    sizes //= WORD
+    total: NDArray[np.uint8] = sizes[:, 0].copy()
+    for word in range(1, words.shape[1]):
+        total += (total == word * WORD) * sizes[:, word]
+    return total

@@ -11,13 +11,15 @@ import os
 import re
 import shlex
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rmqtool.show.output import Style
+
+if TYPE_CHECKING:
+    import subprocess
 
 _ESCAPE = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
 _DEFAULTS = {"LESS": "FRX", "LV": "-c"}  # colours, no page for what fits, the text stays on the screen
@@ -125,6 +127,8 @@ class _Session:
         return sum(max(1, -(-len(line.decode("utf-8", "replace")) // self._columns)) for line in lines)
 
     def _start(self) -> None:
+        import subprocess
+
         for act in self._before:
             act()
         environment = {**_DEFAULTS, **os.environ}

@@ -47,6 +47,7 @@ def _conversion(conversion: Conversion) -> dict[str, Any]:
             }
             for table in conversion.tables
         ],
+        "absent": list(conversion.absent),
         "removed": list(conversion.removed),
         "settings": dict(conversion.settings),
     }

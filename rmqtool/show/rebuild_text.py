@@ -50,6 +50,8 @@ def _show_conversion(conversion: Conversion, console: Console) -> None:
     columns: Columns = [("table", "left"), ("entries", "right"), ("from", "left"), ("to", "left")]
     if rows:
         _show_rows(console, "topics, groups and committed offsets", columns, rows)
+    if conversion.absent:
+        _print(console, f"not in this store: {', '.join(conversion.absent)}; a broker begins with empty ones")
     when = "the broker needs" if conversion.is_in_place else "before you start the broker, set"
     _print(console, f"{when} in broker.conf:")
     for name, value in conversion.settings.items():

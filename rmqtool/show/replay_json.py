@@ -45,6 +45,11 @@ def _shared(plan: ReplayPlan, job: Replay, journal: Path, state: str) -> dict[st
         "targets": [
             {**place._asdict(), "messages": count.messages, "body_bytes": count.bytes}
             for place, count in sorted(plan.places.items())
+            if job.cluster.is_known
+        ],
+        "topics": [
+            {"source_topic": source, "topic": topic, "messages": count.messages, "body_bytes": count.bytes}
+            for (source, topic), count in plan.by_topic.items()
         ],
         "brokers": [
             {

@@ -29,7 +29,11 @@ def show_plan(plan: ReplayPlan, job: Replay, style: Style) -> None:
     for line in _head(plan, job):
         console.print(Text(visible(line)), soft_wrap=True)
     places = sorted(plan.places.items())
-    if places:
+    if places and not job.cluster.is_known:
+        topics = [(*names, count.messages, byte_size(count.bytes)) for names, count in plan.by_topic.items()]
+        console.print()
+        show_table(console, table("What would be sent", [*_TARGETS[:2], *_TARGETS[-2:]], topics))
+    elif places:
         rows = [(*place, count.messages, byte_size(count.bytes)) for place, count in places[:_SHOWN]]
         console.print()
         show_table(console, table("What goes where", _TARGETS, rows))
@@ -58,7 +62,10 @@ def question(plan: ReplayPlan, job: Replay) -> str:
 def _head(plan: ReplayPlan, job: Replay) -> Iterator[str]:
     total = plan.total
     servers = ", ".join(job.cluster.name_servers)
-    yield f"{counted(total.messages, 'message')}, {byte_size(total.bytes)} of bodies, to the cluster of {servers}"
+    to = (
+        f"to the cluster of {servers}" if servers else "before what the target has or refuses: no --nameserver is given"
+    )
+    yield f"{counted(total.messages, 'message')}, {byte_size(total.bytes)} of bodies, {to}"
     for name, facts in sorted(plan.brokers.items()):
         yield f"{name}: release {facts.release or 'unknown'}, messages of up to {byte_size(facts.max_message_size)}"
         if facts.unknown:

@@ -91,7 +91,12 @@ def make_query(
     redaction: Redaction | None = None,
     decoder: Decoder | None = None,
 ) -> Query:
-    """A query of `columns` (None, and ``*`` in it: all that fit); raise UsageError for a column that there is not."""
+    """A query of `columns` (None, and ``*`` in it: all that fit).
+
+    Raises UsageError for a column that there is not, and for what cannot be included.
+    """
+    if unknown := sorted({*include} - INCLUDABLE.keys()):
+        raise UsageError(f"include has {' and '.join(INCLUDABLE)}, not {unknown[0]!r}")
     usual = EXPORT_COLUMNS if decoder is None else (*EXPORT_COLUMNS, BODY_DECODED)
     wanted = [(usual if name == "*" else (name,)) for name in (("*",) if columns is None else columns)]
     names = tuple(dict.fromkeys(name for group in wanted for name in group))

@@ -11,13 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.errors import RmqtoolError, UnreadableError
 from rmqtool.base.files import RateLimit, ReadPolicy
 from rmqtool.formats.sys_flag import COMPRESSED, TRANSACTION_MASK
 from rmqtool.scan.columns import needs_plain_body, record_batches
 from rmqtool.scan.decoding import BODY_DECODED, DECODE_ERROR, DECODED_COLUMNS, BodyDecoder, DecodeFailures, details_read
-from rmqtool.scan.events import REASON_MEANINGS, Blank, Damage
+from rmqtool.scan.events import REASON_MEANINGS, Damage
 from rmqtool.scan.frames import RecordRun, sound_prefix
+from rmqtool.scan.joined_runs import JoinedRuns
 from rmqtool.scan.reader import MANY_RECORDS, USUAL_RECORDS, scan_files
 from rmqtool.scan.text import constant_strings
 from rmqtool.store.message_query import FILE_COLUMNS, INCLUDABLE, STORE_COLUMN, TIMESTAMP, Query
@@ -63,6 +64,7 @@ class SplitReader:
 
     Batches hold the columns `extra` too; where they are `dictionary_encoded`, columns of few distinct strings are
     dictionaries, for a writer. Bodies are proven by their CRC where they are read, unless `proves_bodies` is false.
+    Small runs of messages share a batch; damage may come before messages in front of it then, unless `in_order`.
     `end` is the end of the last record or blank, bytes, and None when there was none.
     """
 
@@ -74,6 +76,7 @@ class SplitReader:
         *,
         proves_bodies: bool = True,
         dictionary_encoded: bool = False,
+        in_order: bool = False,
     ) -> None:
         self._split = split
         self._query = query
@@ -82,6 +85,8 @@ class SplitReader:
         columns = (*query.stored_columns, *details_read(query.decoder), *extra)
         reads_bodies = "stored_body" in columns or any(map(needs_plain_body, columns))
         self._usual_records = USUAL_RECORDS if reads_bodies else MANY_RECORDS
+        self._joined = JoinedRuns(self._usual_records)
+        self._in_order = in_order
         self._proves_bodies = proves_bodies and reads_bodies
         if any(map(needs_plain_body, columns)):
             columns += ("body",)  # to count those that cannot be decompressed
@@ -116,14 +121,22 @@ class SplitReader:
     def _scanned(self) -> Iterator[pa.RecordBatch | Damage]:
         split, rate = self._split, self._query.bytes_per_second
         reading = ReadPolicy(_rate_limit(rate) if rate else None, drop_page_cache=split.live)
-        for event in scan_files(split.files, split.start, split.stop, reading, self._usual_records):
-            if isinstance(event, Damage):
-                if not (split.live and event.tail):
-                    yield event
-                continue
-            self.end = event.physical_offset + event.size
-            if not isinstance(event, Blank):
-                yield from self._batches(event)
+        events = scan_files(split.files, split.start, split.stop, reading, self._usual_records)
+        try:
+            for event in events:
+                if isinstance(event, Damage):
+                    if self._in_order:
+                        yield from self._joined_batches()
+                    if not (split.live and event.tail):
+                        yield event
+                    continue
+                self.end = event.physical_offset + event.size
+                if isinstance(event, RecordRun):
+                    yield from self._batches_with(event)
+        except UnreadableError:
+            yield from self._joined_batches()  # what was read before is not lost with it
+            raise
+        yield from self._joined_batches()
 
     def to_messages(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The columns of the query from a batch of `events`."""
@@ -156,6 +169,21 @@ class SplitReader:
             return pa.array(offsets - starts[numbers])
         names = pa.array([relative_to(file.path, self._split.root) for file in files])
         return pa.DictionaryArray.from_arrays(numbers.astype(np.int32), names).cast(kind)
+
+    def _batches_with(self, run: RecordRun) -> Iterator[pa.RecordBatch]:
+        """The batches that are complete with a run: none where it is small and joined with those behind it."""
+        is_small = self._joined.is_small(run)
+        if not (is_small and self._joined.has_room(run)):
+            yield from self._joined_batches()
+        if is_small:
+            self._joined.add(run)
+        else:
+            yield from self._batches(run)
+
+    def _joined_batches(self) -> Iterator[pa.RecordBatch]:
+        joined = self._joined.take()
+        if joined is not None:
+            yield from self._batches(joined)
 
     def _batches(self, frames: RecordRun) -> Iterator[pa.RecordBatch]:
         self._count(frames)
@@ -262,7 +290,7 @@ def _stored_body(frames: RecordRun, row: int) -> pa.Scalar:
 
 def read_messages(split: Split, query: Query, *, fails: bool, way_out: str) -> Iterator[pa.RecordBatch]:
     """The messages of a split; damage is passed over, or `fails` with RmqtoolError, which names the `way_out`."""
-    reader = SplitReader(split, query, proves_bodies=fails)
+    reader = SplitReader(split, query, proves_bodies=fails, in_order=fails)
     for event in reader.events():
         if fails and reader.wrong_crc.count:
             offset = reader.wrong_crc.physical_offsets[0]

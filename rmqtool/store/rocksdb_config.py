@@ -55,7 +55,9 @@ def load_table(store: Store, name: str) -> ConfigFile:
     """A JSON file of `config/`, or what is in RocksDB in its place, by the broker's own rule of which counts.
 
     Version 2 counts where it is; version 1 unless the file's version has counted further (`ConfigManager#load` of the
-    RocksDB managers). `path` is the database then. Without the library the file counts.
+    RocksDB managers). `path` is the database then. Without the library the file counts. `path` is None where neither
+    a file nor a database has the table: brokers before 5.3.4 make all tables when they start, later ones each at its
+    first use.
     """
     file = load_config(store.root / CONFIG / name)
     database = config_database(store, name)
@@ -69,9 +71,9 @@ def load_table(store: Store, name: str) -> ConfigFile:
         return ConfigFile(None, {}, problem=error.message)
     except ValueError as error:
         return ConfigFile(None, {}, problem=f"{database.name} in RocksDB: {error}")
-    if file.path and database.name != SECOND and _counter(file.content) > _counter(content):
+    if file.path and database.name != SECOND and _counter(file.content) > _counter(content or {}):
         return file
-    return ConfigFile(database, content)
+    return ConfigFile(None, {}) if content is None else ConfigFile(database, content)
 
 
 def config_database(store: Store, name: str) -> Path | None:
@@ -89,11 +91,13 @@ def config_database(store: Store, name: str) -> Path | None:
     return next((path for path in paths if is_rocksdb_directory(path)), None)
 
 
-def _first(path: Path, table: Table) -> dict[str, Any]:
-    """What a table of version 1 holds."""
+def _first(path: Path, table: Table) -> dict[str, Any] | None:
+    """What a table of version 1 holds; None where the database for all has no such table."""
     is_single = path.name == SINGLE
     with RocksDb(path) as database:
         family, version = (table.family, table.version_family) if is_single else ("default", VERSION_FAMILY)
+        if family not in database.families:
+            return None
         rows, versions, forbidden = (_entries(database, name) for name in (family, version, FORBIDDEN))
     entries = {row.key["name"]: _json(row) for row in rows}
     if table.json_name == "offsetTable":
@@ -108,8 +112,8 @@ def _entries(database: RocksDb, family: str) -> list[Row]:
     return [json_entry(*row) for row in database.rows(family)] if family in database.families else []
 
 
-def _second(path: Path, table: Table) -> dict[str, Any]:
-    """What a table of version 2 holds."""
+def _second(path: Path, table: Table) -> dict[str, Any] | None:
+    """What a table of version 2 holds; None where there is no row of it, not even its version."""
     content: dict[str, Any] = {table.json_name: {}}
     with RocksDb(path) as database:
         for row in _rows_of(database, table.second):
@@ -120,7 +124,7 @@ def _second(path: Path, table: Table) -> dict[str, Any]:
                 content[table.json_name].setdefault(name, {})[str(row.key["queue_id"])] = row.fields["offset"]
             else:
                 content[table.json_name][row.key["name"]] = _json(row)
-    return content
+    return content if content[table.json_name] or _VERSION in content else None
 
 
 def _rows_of(database: RocksDb, table: str) -> Iterator[Row]:

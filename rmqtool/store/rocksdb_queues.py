@@ -100,6 +100,8 @@ class QueueDatabase:
     def _offset_rows(self) -> tuple[dict[str, dict[QueueKey, LastUnit]], int | None, list[BadRow]]:
         bounds: dict[str, dict[QueueKey, LastUnit]] = {"max": {}, "min": {}}
         dispatched, bad = None, []
+        names: dict[QueueKey, QueueKey] = {}  # one name for both rows of a queue, one topic for all of its queues
+        topics: dict[str, str] = {}
         keys, values = self.rows.some_rows(_ENDS, b"", _BEHIND_ALL, _MAX_OFFSET)
         self.rows.check_count(_ENDS, len(keys))
         for key, value in zip(keys, values, strict=True):
@@ -112,7 +114,8 @@ class QueueDatabase:
                 dispatched = row.fields["dispatched_end"]
             else:
                 bound = LastUnit(row.fields["queue_offset"], row.fields["physical_offset"])
-                bounds[row.key["bound"]][row.key["topic"], row.key["queue_id"]] = bound
+                name = topics.setdefault(row.key["topic"], row.key["topic"]), row.key["queue_id"]
+                bounds[row.key["bound"]][names.setdefault(name, name)] = bound
         return bounds, dispatched, bad
 
     @property

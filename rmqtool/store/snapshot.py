@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from functools import cached_property, lru_cache
 
@@ -24,6 +25,7 @@ from rmqtool.store.loaded_rows import LoadedRows
 from rmqtool.store.lock import Holder, lock_holder
 from rmqtool.store.log_reader import LogBytes
 from rmqtool.store.queue_range import queue_range
+from rmqtool.store.queue_table import QueueTable
 from rmqtool.store.queue_units import LoadedQueue, find_queue
 from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.rocksdb_queues import QueueDatabase, queue_database
@@ -119,14 +121,19 @@ class Snapshot:
         return LogBytes(self.log, self.log_range.max_offset, self.reading)
 
     @cached_property
-    def queues(self) -> tuple[Queue, ...]:
+    def queues(self) -> QueueTable:
         """All consume queues, by kind, topic and queue id; of those that are in both those in files, not in RocksDB."""
-        in_files = () if self.store.reads_only_rocksdb else tuple(list_queues(self.store, self._scope))
-        if self.database is None:
-            return in_files
-        names = {(queue.topic, queue.queue_id) for queue in in_files}
-        in_rocksdb = list_rocksdb_queues(self.database, self._scope)
-        return (*in_files, *(queue for queue in in_rocksdb if (queue.topic, queue.queue_id) not in names))
+        return QueueTable(self.store, self._listed_queues())
+
+    def _listed_queues(self) -> Iterator[Queue]:
+        names = set()
+        for queue in () if self.store.reads_only_rocksdb else list_queues(self.store, self._scope):
+            if self.database:
+                names.add((queue.topic, queue.queue_id))
+            yield queue
+        for queue in list_rocksdb_queues(self.database, self._scope) if self.database else ():
+            if (queue.topic, queue.queue_id) not in names:
+                yield queue
 
     @cached_property
     def has_queues_twice(self) -> bool:

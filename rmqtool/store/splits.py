@@ -12,7 +12,6 @@ begins in it. So the parts need only meet, and who cuts is free in where:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -39,6 +38,7 @@ _PLANNING_THREADS = 16  # planning waits for disks
 _LARGEST = 4  # no part is more than a quarter of the log, unless all have the least size
 _MAX_PARTS = 256  # of the least size; in a larger log that size grows
 _MAX_EVEN_PARTS = 2048
+_FINE = 16  # this fraction of the log is cut finely where results are taken in order
 _PROBE_SIZE = 64 << 10  # bytes behind a border that must not all be zeros
 
 
@@ -89,6 +89,8 @@ class HasSplit(Protocol):
 
 def find_sources(stores: Sequence[NamedStore], starts: Sequence[int], stop: int = MAX_OFFSET) -> list[Source]:
     """The logs of several stores from ``starts[i]`` to before `stop`, as they are now; raises UnreadableError."""
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(_PLANNING_THREADS) as pool:
         return list(pool.map(lambda store, start: find_source(store, start, stop), stores, starts))
 
@@ -193,16 +195,27 @@ def _records_end(files: Sequence[MappedFile], reading: ReadPolicy, *, live: bool
 
 
 def log_parts(
-    files: Sequence[MappedFile], reading: ReadPolicy = UNLIMITED, least: int = PART_SIZE, *, even: bool = False
+    files: Sequence[MappedFile],
+    reading: ReadPolicy = UNLIMITED,
+    least: int = PART_SIZE,
+    *,
+    even: bool = False,
+    in_order: bool = False,
 ) -> list[tuple[int, int]]:
     """Cut a log for several processes, by the log alone: physical offsets from and to, the first and the last open.
 
-    The parts are large at the log's beginning and small at its end, or all `even`.
+    The parts are large at the log's beginning and small at its end, or all `even`. Where results are taken `in_order`
+    they are never much larger than `least`, since whoever is ahead has to wait, and those of the last sixteenth are a
+    quarter of it.
 
-    No part is of less than half of `least` bytes, and where files overlap there is only one. The sizes are those of
-    the data: the last file is allocated whole, and may be all there is.
+    No other part is of less than half of `least` bytes, and where files overlap there is only one. The sizes are those
+    of the data: the last file is allocated whole, and may be all there is.
     """
-    return list(pairwise([0, *_borders(files, known_end(files, reading), reading, least, even=even), MAX_OFFSET]))
+    if not files:
+        return [(0, MAX_OFFSET)]
+    end = known_end(files, reading)
+    sizes = _Sizes(log_start(files), end, least, even=even, in_order=in_order)
+    return list(pairwise([0, *_borders(files, end, reading, sizes), MAX_OFFSET]))
 
 
 def known_end(files: Sequence[MappedFile], reading: ReadPolicy = UNLIMITED) -> int:
@@ -222,12 +235,11 @@ def parts_from_end(files: Sequence[MappedFile], start: int, stop: int, size: int
         stop = first
 
 
-def _borders(files: Sequence[MappedFile], end: int, reading: ReadPolicy, least: int, *, even: bool) -> Iterator[int]:
+def _borders(files: Sequence[MappedFile], end: int, reading: ReadPolicy, sizes: _Sizes) -> Iterator[int]:
     """Physical offsets before `end` at which the log is cut, ascending: beginnings of files, and others within them."""
     if _overlap(files):
         return
     last = log_start(files)
-    sizes = _Sizes(last, end, least, even=even)
     for file in files:
         stop = min(file.end_offset, end)
         if stop <= last + sizes.at(last) // 2:
@@ -252,12 +264,14 @@ class _Sizes:
     So the processes finish at the same time.
     """
 
-    def __init__(self, start: int, end: int, least: int, *, even: bool) -> None:
+    def __init__(self, start: int, end: int, least: int, *, even: bool, in_order: bool) -> None:
         """`start` and `end` are those of the log's data, physical offsets."""
         self._start = start
         self._end = end
         self._even = even
-        self._least = max(least, (end - start) // (_MAX_EVEN_PARTS if even else _MAX_PARTS))
+        self._in_order = in_order
+        self._least = max(least, (end - start) // (_MAX_EVEN_PARTS if even or in_order else _MAX_PARTS))
+        self._most = max(self._least, 2 * least if in_order else (end - start) // _LARGEST)
 
     def at(self, offset: int) -> int:
         """Size of a part that begins at a physical offset, bytes."""
@@ -265,8 +279,10 @@ class _Sizes:
             return self._least
         left = self._end - offset
         whole = self._end - self._start
+        if self._in_order and left <= whole // _FINE:
+            return max(1, self._least // 4)
         times = 4 if 2 * left > whole else 2 if 4 * left > whole else 1
-        return max(self._least, min(times * self._least, whole // _LARGEST))
+        return min(times * self._least, self._most)
 
 
 def _has_data(file: InputFile, position: int) -> bool:

@@ -21,7 +21,7 @@ from rmqtool.verify.witnesses import DELAYS, GROUPS, State, Witnesses
 _FIRST_WRITE_MS = 60_000  # a broker writes its offsets 10 s after its start at the latest; with room for slow machines
 _SHOWN = 4
 
-_EFFECTS = {
+EFFECTS = {
     TOPICS: "the broker starts without these topics: clients are refused, or topics are made anew with default queues",
     CONSUMER_OFFSET: "the broker starts without any offset: each group begins anew by its own policy, and skips what "
     "it has not consumed, or gets all again",
@@ -29,11 +29,12 @@ _EFFECTS = {
     "autoCreateSubscriptionGroup is off",
     DELAYS: "the broker delivers these messages again",
 }
+"""What a broker does without a file, or without the database in its place."""
 
 
 def check_losses(witnesses: Witnesses, report: Report) -> None:
     """Report config files whose loss loses topics, groups or offsets."""
-    report.check("config.missing", len(_EFFECTS))
+    report.check("config.missing", len(EFFECTS))
     if witnesses.is_in_rocksdb:
         return
     _check_topics(witnesses, report)
@@ -47,17 +48,17 @@ def report_loss(name: str, state: State, lost: str, report: Report, **details: A
     path = f"{CONFIG}/{name}"
     what = "neither it nor its .bak is there" if state == "gone" else f"it is {state}" if state == "empty" else \
         f"it is there {state}"  # fmt: skip
-    effect = _EFFECTS[CONSUMER_OFFSET if name == LMQ_CONSUMER_OFFSET else name]
+    effect = EFFECTS[CONSUMER_OFFSET if name == LMQ_CONSUMER_OFFSET else name]
     report.add("config.missing", f"{what}, {lost}", file=path, effect=effect, **details)
 
 
 def _check_backups_alone(witnesses: Witnesses, report: Report) -> None:
     """Report files of which only the .bak is left: a broker that stops leaves both, the .bak with the older content."""
-    for name in () if witnesses.is_unclean else (*_EFFECTS, LMQ_CONSUMER_OFFSET):
+    for name in () if witnesses.is_unclean else (*EFFECTS, LMQ_CONSUMER_OFFSET):
         file = witnesses.file(name)
         if file.path is not None and file.path.suffix == ".bak" and file.problem is None:
             message = "it is not there; a start reads its .bak, which is older by at least one change"
-            effect = _EFFECTS[CONSUMER_OFFSET if name == LMQ_CONSUMER_OFFSET else name]
+            effect = EFFECTS[CONSUMER_OFFSET if name == LMQ_CONSUMER_OFFSET else name]
             report.add("config.missing", message, severity="warning", file=f"{CONFIG}/{name}",
                        effect=f"of what has changed since: {effect}")  # fmt: skip
 

@@ -18,18 +18,25 @@ from rmqtool.verify.unit_diff import differences
 
 
 class UnitRun(NamedTuple):
-    """Rows of units of one queue with consecutive queue offsets.
+    """Units of one queue with consecutive queue offsets: rows `start` to before `stop` of a `piece`.
 
     `expected` are their bytes in a simple queue; queue and physical offsets are those of the first and behind, or of,
     the last one.
     """
 
-    rows: NDArray[np.intp]
+    piece: QueueUnits
+    start: int
+    stop: int
     expected: bytes
     queue_offset: int
     next_offset: int
     physical_offset: int
     last_physical_offset: int
+
+    @property
+    def units(self) -> QueueUnits:
+        """The units by their fields."""
+        return self.piece[self.start : self.stop]
 
 
 class OneQueue:
@@ -52,29 +59,30 @@ class OneQueue:
         """Whether nothing but its state is needed for the units that follow."""
         return not (self._shift or self._lookups_made) and (self._files is None or self._files.queue.kind == "simple")
 
-    def compare(self, units: QueueUnits, run: UnitRun) -> None:
-        """Compare a run of the `units`."""
+    def compare(self, run: UnitRun) -> None:
+        """Compare a run of units."""
         state, files = self.state, self._files
-        rows, expected, offset, next_offset, physical_offset, last_physical_offset = run
+        _, start, stop, expected, offset, next_offset, physical_offset, last_physical_offset = run
+        count = stop - start
         if not state.records:
             state.first_offset = state.next_offset = offset
             state.first_physical_offset = physical_offset
-        state.records += len(rows)
+        state.records += count
         if offset != state.next_offset:  # units of what could not be read may lie between
             self._next = None
             report_jump(state, offset, physical_offset, self._report, self._extents)
         state.next_offset, state.last_physical_offset = next_offset, last_physical_offset
         if files is None:
-            self._add_missing("consumequeue.missing-queue", units[rows[:MAX_EXAMPLES]], len(rows))
+            self._add_missing("consumequeue.missing-queue", run.units[:MAX_EXAMPLES], count)
         elif isinstance(files, RocksDbUnits):
-            self._compare_rows(files, units[rows])
+            self._compare_rows(files, run.units)
         elif files.queue.kind == "batch":
-            batches = units[rows]
+            batches = run.units
             self._compare_run(files, batches, batches.as_batch_consume_queue().tobytes())
-        elif files.read(offset + self._shift, len(rows)) == expected:
-            self._prove(offset + self._shift, offset + self._shift + len(rows))
+        elif files.read(offset + self._shift, count) == expected:
+            self._prove(offset + self._shift, offset + self._shift + count)
         else:
-            self._compare_run(files, units[rows], expected)
+            self._compare_run(files, run.units, expected)
 
     def _compare_rows(self, files: RocksDbUnits, run: QueueUnits) -> None:
         """Compare with the rows of a queue in RocksDB, where a batch has one, at its first queue offset."""

@@ -12,6 +12,7 @@ from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import Event
+from rmqtool.store.rocksdb_queues import QueueDatabase
 from rmqtool.transaction.selections import chosen_until
 from rmqtool.verify.damage_checks import DamageChecks
 from rmqtool.verify.index_chains import ChainChecks
@@ -28,14 +29,22 @@ from rmqtool.verify.task import StoreReader, VerifyTask
 class PartCheck(Job[PartResult]):
     """Checks parts, one after the other, in one process."""
 
-    def __init__(self, task: VerifyTask, parts: Sequence[AnyPart], *, is_alone: bool = False) -> None:
+    def __init__(
+        self,
+        task: VerifyTask,
+        parts: Sequence[AnyPart],
+        *,
+        is_alone: bool = False,
+        database: QueueDatabase | None = None,
+    ) -> None:
         """`parts` are all parts of the verification, which `do` addresses by their index.
 
         A process that checks all of them, `is_alone`, reads index units once: for the log and for their chains.
+        `database` has the queues, where it is open here already.
         """
         self._task = task
         self._parts = parts
-        self._reader = StoreReader(task, task.reading())
+        self._reader = StoreReader(task, task.reading(), database)
         self._chains = ChainChecks(task)
         if is_alone:
             self._reader.index.on_read = self._chains.add

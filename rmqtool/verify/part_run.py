@@ -11,6 +11,7 @@ from math import inf
 
 from rmqtool.base.parallel import WorkerPool
 from rmqtool.store.commit_log import log_start
+from rmqtool.store.rocksdb_queues import QueueDatabase
 from rmqtool.store.splits import known_end
 from rmqtool.verify.part_check import PartCheck
 from rmqtool.verify.part_result import PartMerger, PartResult
@@ -56,9 +57,16 @@ class PartRun:
         self._order = left if request.sample is None else self._sample(left, request.sample)
         self._is_whole = len(self._order) == len(left)
 
-    def run(self, progress: Callable[[int], None], pool: WorkerPool[PartResult], jobs: int) -> None:
+    def run(
+        self,
+        progress: Callable[[int], None],
+        pool: WorkerPool[PartResult],
+        jobs: int,
+        database: QueueDatabase | None = None,
+    ) -> None:
         """Check parts in up to `jobs` processes; `progress` is called with how many more bytes are done.
 
+        `database` has the queues, where it is open already, and may be read while parts are checked.
         Ctrl-C keeps what was found in the parts that were not ended. Raises RmqtoolError.
         """
         progress(sum(self._sizes(self.merger.done)))
@@ -66,7 +74,7 @@ class PartRun:
         is_alone = pool.is_alone and self._is_whole
         if is_alone:
             self._order = order_of_one_process(self._parts, self._task.index_files, self._order)
-        check = PartCheck(self._task, self._parts, is_alone=is_alone)
+        check = PartCheck(self._task, self._parts, is_alone=is_alone, database=database)
         pool.begin(partial(PartCheck, self._task, self._parts), self._order, check)
         with closing(check):
             try:

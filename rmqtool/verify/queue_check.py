@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.base.memory import sized
 from rmqtool.base.tolerant import skip_wrong_type
-from rmqtool.broker.dispatched_units import QueueName, QueueUnits, group
+from rmqtool.broker.dispatched_units import QueueName, QueueUnits
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.rules.system_topics import LMQ_PREFIX
@@ -28,6 +28,7 @@ from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.queue_progress import QueueProgress
 from rmqtool.verify.rocksdb_checks import report_bad_units
 from rmqtool.verify.task import StoreReader
+from rmqtool.verify.waiting_units import WaitingUnits
 
 BATCH = 256 << 10
 """Units that are collected before they are compared: few enough for the cache, and enough for each of many queues."""
@@ -36,7 +37,6 @@ _UNITS_PER_QUEUE = 256
 _MAX_BATCH = 1024 << 10
 _LEAST_SHARE = 8  # where memory is limited: a batch is at least an eighth of these
 _NAME_MAX = 255
-_PIECE = 1 << 16  # units that are brought into the order of queues together, and all of one queue in any case
 _RUNS = 1 << 12  # that are looked at together
 
 
@@ -49,8 +49,7 @@ class QueueCheck:
         self._result = result
         self._dispatcher = dispatcher
         self._live = reader.task.live
-        self._runs: list[QueueUnits] = []
-        self._waiting = 0
+        self._waiting = WaitingUnits()
         self._batch, self._max_batch = (sized(size, size // _LEAST_SHARE) for size in (BATCH, _MAX_BATCH))
         self._queues: dict[int, OneQueue] = {}
 
@@ -58,11 +57,10 @@ class QueueCheck:
         """Add the units of a run of records, and those `optional` ones that the queues hold."""
         if optional is not None:
             units = self._with_stored(units, optional)
-        if not len(units):
-            return
-        self._runs.append(units)
-        self._waiting += len(units)
-        if self._waiting >= min(max(self._batch, _UNITS_PER_QUEUE * len(self._dispatcher.queues)), self._max_batch):
+        self._waiting.add(units)
+        if len(self._waiting) >= min(
+            max(self._batch, _UNITS_PER_QUEUE * len(self._dispatcher.queues)), self._max_batch
+        ):
             self.flush()
 
     def _with_stored(self, units: QueueUnits, optional: QueueUnits) -> QueueUnits:
@@ -83,29 +81,27 @@ class QueueCheck:
 
     def flush(self) -> None:
         """Compare the collected units."""
-        if not self._runs:
+        if not len(self._waiting):
             return
-        units, self._waiting = QueueUnits.drain(self._runs), 0
-        order, bounds = group(units.queues)
-        self._result.report.check("consumequeue.missing-unit", len(units))
+        self._result.report.check("consumequeue.missing-unit", len(self._waiting))
         errors = self._result.read_errors
-        for queue_number, runs in groupby(_runs(units, order, bounds), key=itemgetter(0)):
+        for queue_number, runs in groupby(_runs(self._waiting), key=itemgetter(0)):
             name = self._dispatcher.queues[queue_number]
             if self._live:
-                self._compare(queue_number, units, runs)
+                self._compare(queue_number, runs)
             elif name not in errors.queues:
                 with errors.queue(name):
-                    self._compare(queue_number, units, runs)
+                    self._compare(queue_number, runs)
                 if name in errors.queues:
                     self._result.states.pop(name, None)
         if self._reader.database:
             report_bad_units(self._reader.database, self._result.report)
 
-    def _compare(self, queue_number: int, units: QueueUnits, runs: Iterable[tuple[int, UnitRun]]) -> None:
+    def _compare(self, queue_number: int, runs: Iterable[tuple[int, UnitRun]]) -> None:
         """Compare the units of one queue."""
         queue = self._queue(queue_number)
         for _, run in runs:
-            queue.compare(units, run)
+            queue.compare(run)
         if queue.is_plain:  # of many queues nearly all are; what is kept of them is in their states
             del self._queues[queue_number]
 
@@ -125,8 +121,10 @@ class QueueCheck:
     def _files_of(self, name: QueueName) -> UnitFiles | None:
         reader = self._reader
         kind: Kind = "batch" if self._dispatcher.is_batch_topic(name.topic) else "simple"
-        known = reader.task.listed[kind].get(name) if reader.task.listed is not None else None
-        if known is not None and not reader.store.reads_only_rocksdb:
+        if reader.store.reads_only_rocksdb:
+            return self._in_rocksdb(name)
+        known = reader.task.listed.find(kind, *name) if reader.task.listed is not None else None
+        if known is not None:
             return UnitFiles(known, reader.open_files)
         if (kind, name) not in reader.queues:
             reader.queues[kind, name] = self._in_files(name, kind) or self._in_rocksdb(name)
@@ -134,7 +132,7 @@ class QueueCheck:
 
     def _in_files(self, name: QueueName, kind: Kind) -> UnitFiles | None:
         reader = self._reader
-        if reader.store.reads_only_rocksdb or not is_directory_name(name.topic) or name.queue_id < 0:
+        if not is_directory_name(name.topic) or name.queue_id < 0:
             return None
         directory = reader.store.root / UNIT_FORMATS[kind].directory / name.topic / str(name.queue_id)
         files = list_mapped_files(directory, scope=skip_wrong_type)  # where no directory stands, units are missing
@@ -152,18 +150,14 @@ class QueueCheck:
         return RocksDbUnits(queue, database, self._reader.open_files, self._reader.log_start)
 
 
-def _runs(units: QueueUnits, order: NDArray[np.intp], bounds: NDArray[np.intp]) -> Iterator[tuple[int, UnitRun]]:
-    """The runs of consecutive queue offsets, each with the number of its queue; `order` and `bounds` are by queue."""
-    first = 0
-    while first < len(bounds) - 1:  # some queues at a time: not all units are held in both orders
-        stop = max(first + 1, int(np.searchsorted(bounds, bounds[first] + _PIECE, "right")) - 1)
-        rows = order[bounds[first] : bounds[stop]]
-        yield from _runs_of(units[rows], rows, bounds[first:stop] - bounds[first])
-        first = stop
+def _runs(waiting: WaitingUnits) -> Iterator[tuple[int, UnitRun]]:
+    """The runs of consecutive queue offsets by queue, each with the number of its queue; nothing waits then."""
+    for piece, bounds in waiting.drain():
+        yield from _runs_of(piece, bounds[:-1])
 
 
-def _runs_of(piece: QueueUnits, rows: NDArray[np.intp], firsts: NDArray[np.intp]) -> Iterator[tuple[int, UnitRun]]:
-    """The same of some queues: their units by queue, what `rows` these are, and where each queue's begin."""
+def _runs_of(piece: QueueUnits, firsts: NDArray[np.intp]) -> Iterator[tuple[int, UnitRun]]:
+    """The same of some queues: their units by queue, and where each queue's begin."""
     stored, offsets = piece.as_consume_queue().tobytes(), piece.queue_offsets
     nexts = offsets + piece.message_counts
     follows = np.zeros(len(piece), dtype=np.bool_)
@@ -176,7 +170,7 @@ def _runs_of(piece: QueueUnits, rows: NDArray[np.intp], firsts: NDArray[np.intp]
     for low in range(0, len(starts), _RUNS):
         of_runs = (column[low : low + _RUNS].tolist() for column in columns)
         for number, start, stop, *ends in zip(*of_runs, strict=True):
-            yield number, UnitRun(rows[start:stop], stored[start * UNIT_SIZE : stop * UNIT_SIZE], *ends)
+            yield number, UnitRun(piece, start, stop, stored[start * UNIT_SIZE : stop * UNIT_SIZE], *ends)
 
 
 def is_directory_name(topic: str) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.broker.queue_recovery import RecoveredQueue, recover_queue
+from rmqtool.broker.queue_recovery import recover_queue
+from rmqtool.broker.recovered_queues import KnownQueues
 from rmqtool.findings.report import Report
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_range import QueueRange, queue_range
@@ -25,7 +26,7 @@ class QueueVisit:
     ) -> None:
         """Findings go to `report`; with `recovers` a start is predicted after the visits."""
         self.ranges: dict[QueueName, QueueRange] = {}
-        self.recovered: dict[Queue, RecoveredQueue] = {}
+        self.recovered = KnownQueues(snapshot.queues)
         self.head = LogHead(bounds.start)
         self.unmatched = UnmatchedUnits(snapshot.store, report, bounds, reader.lookups,
                                         releases=snapshot.releases,
@@ -35,8 +36,8 @@ class QueueVisit:
         self._report = report
         self._recovers = recovers
 
-    def visit(self, queue: Queue, state: QueueProgress | None) -> None:
-        """Visit one queue, of which the log has `state`. Raises UnreadableError."""
+    def visit(self, index: int, queue: Queue, state: QueueProgress | None) -> None:
+        """Visit one queue of the snapshot, by its index, of which the log has `state`. Raises UnreadableError."""
         snapshot, start = self._snapshot, self.unmatched.bounds.start
         units = units_of(queue, self._reader.open_files, start, live=self.unmatched.bounds.live)
         self.unmatched.check(units, state)
@@ -45,6 +46,6 @@ class QueueVisit:
             check_copy(queue, snapshot.database, self._reader, self._report)
         self.head.add_queue(units)
         if self._recovers and not queue.database:
-            self.recovered[queue] = recover_queue(queue, units)
+            self.recovered.add(index, recover_queue(queue, units))
         name = state.name if state else QueueName(queue.topic, queue.queue_id)
         self.ranges[name] = queue_range(queue, start, snapshot.release, opened=units)

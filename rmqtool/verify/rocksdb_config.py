@@ -22,9 +22,9 @@ from rmqtool.store.rocksdb_config import FORBIDDEN, SECOND, SINGLE, TABLES, VERS
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, is_rocksdb_directory
 from rmqtool.transaction import was_killed
-from rmqtool.verify.config_loss import listed
+from rmqtool.verify.config_loss import EFFECTS, listed
 from rmqtool.verify.rocksdb_files import is_database, reported_database
-from rmqtool.verify.witnesses import Witnesses
+from rmqtool.verify.witnesses import GROUPS, Witnesses
 
 _DEFAULT = "default"
 _MAX_OFFSET = (1 << 63) - 1
@@ -132,20 +132,25 @@ def _is_offset(value: object) -> bool:
 def check_config_tables(witnesses: Witnesses, report: Report) -> None:
     """Report tables that are gone as a whole, where the store shows that there was something in them.
 
-    Version 2 has only those topics and groups that somebody has set.
+    Version 2 has only those topics and groups that somebody has set. Of a table that is nowhere as much is asked as of
+    a file that is missing: see `config_loss.py`.
     """
     if not witnesses.is_in_rocksdb:
         return
     consumed = witnesses.retrying_groups() | {one.group for one in witnesses.snapshot.committed.offsets}
     shown = {"topics.json": witnesses.user_topics, "subscriptionGroup.json": consumed, CONSUMER_OFFSET: consumed}
+    never_made = () if witnesses.is_brokers else (GROUPS,) if witnesses.has_broker_topics else ("topics.json", GROUPS)
     for name, table in TABLES.items():
         file = load_offsets(witnesses.store).file if name == CONSUMER_OFFSET else load_table(witnesses.store, name)
         is_second = is_rocksdb_directory(witnesses.store.root / CONFIG / SECOND) and name != CONSUMER_OFFSET
         if file.problem or is_second or file.content.get(table.json_name) or not shown[name]:
             continue
+        if name in never_made and (file.path is None or witnesses.is_unclean):  # or killed before its first write
+            continue
         noun = "topic" if name == "topics.json" else "group"
         message = f"neither a database nor {name} has anything, and the store shows {counted(len(shown[name]), noun)}: "
-        report.add("config.rocksdb-damaged", message + listed(shown[name]), file=f"{CONFIG}/{table.database}")
+        report.add("config.rocksdb-damaged", message + listed(shown[name]), file=f"{CONFIG}/{table.database}",
+                   severity="warning" if name == GROUPS else None, effect=EFFECTS[name])  # fmt: skip
 
 
 def _check_swapped(snapshot: Snapshot, report: Report) -> None:

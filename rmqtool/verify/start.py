@@ -9,7 +9,7 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.file_walk import FileWalk
 from rmqtool.broker.log_walk import LogWalks
 from rmqtool.broker.prediction import StartPrediction
-from rmqtool.broker.queue_recovery import RecoveredQueue
+from rmqtool.broker.recovered_queues import KnownQueues
 from rmqtool.broker.recovery import Recovery
 from rmqtool.broker.start_findings import start_findings
 from rmqtool.broker.starts_by_release import alike, label
@@ -18,7 +18,6 @@ from rmqtool.findings.finding import Finding, Severity, counted
 from rmqtool.findings.report import Report
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import Version
-from rmqtool.store.consume_queues import Queue
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.verify.queue_progress import QueueProgress
 
@@ -73,7 +72,7 @@ class Predictor:
     snapshot: Snapshot
     walks: Sequence[FileWalk]
     states: Mapping[QueueName, QueueProgress]
-    recovered: dict[Queue, RecoveredQueue]
+    recovered: KnownQueues
 
     def predict(self) -> list[Prediction]:
         """The predictions for all releases, the newest first; one for all that agree.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rmqtool.base.files import RateLimit, ReadPolicy
@@ -16,7 +15,8 @@ from rmqtool.findings.report import Report, Selection
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import Version
 from rmqtool.store.commit_log import log_start
-from rmqtool.store.consume_queues import Kind, Queue
+from rmqtool.store.consume_queues import Kind
+from rmqtool.store.queue_table import QueueTable
 from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.rocksdb_queues import QueueDatabase, queue_database
 from rmqtool.store.store import Store
@@ -45,7 +45,7 @@ class VerifyTask:
     index_duty: IndexDuty = field(default_factory=IndexDuty)
     rate: int | None = None  # bytes per second
     recovery: RecoveryRules | None = None  # of the start that is predicted
-    listed: Mapping[Kind, Mapping[QueueName, Queue]] | None = None  # the queues in files; None: to be looked for
+    listed: QueueTable | None = None  # the queues in files; None: to be looked for
 
     def reading(self) -> ReadPolicy:
         """How files are read."""
@@ -63,8 +63,11 @@ class VerifyTask:
 class StoreReader:
     """The store as one process reads it, with its open files."""
 
-    def __init__(self, task: VerifyTask, reading: ReadPolicy) -> None:
-        """`reading` limits how fast files are read, for all that use this reader together."""
+    def __init__(self, task: VerifyTask, reading: ReadPolicy, database: QueueDatabase | None = None) -> None:
+        """`reading` limits how fast files are read, for all that use this reader together.
+
+        `database` has the queues, where it is open here already: the ends of many queues are held once then.
+        """
         self.store = task.store
         self.task = task
         self.files = task.files
@@ -75,7 +78,7 @@ class StoreReader:
         self.index = IndexUnits(task.index_files, self.open_files)
         self.queues: dict[tuple[Kind, QueueName], UnitFiles | None] = {}  # queues read so far; None without units
         path = queue_database(task.store) if is_readable() else None
-        self.database = QueueDatabase(path) if path else None
+        self.database = database or (QueueDatabase(path) if path else None)
 
     def close(self) -> None:
         """Close what was opened."""

@@ -15,12 +15,13 @@ from rmqtool.base.parallel import WorkerPool
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
+from rmqtool.broker.recovered_queues import KnownQueues
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import NEEDING_INDEX, NEEDING_QUEUES, Report, verdict_of
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.store.commit_log import log_start
-from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.index_files import Geometry, IndexFile
+from rmqtool.store.queue_table import QueueTable
 from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
@@ -162,10 +163,11 @@ class Verification:
         if self.task.queues and not self.task.live:
             self.task = replace(self.task, listed=self._listed_queues())
         self._check_before_scan()
-        with closing(StoreReader(self.task, self.snapshot.reading)) as reader:
+        database = None if self.task.live else self.snapshot.database  # a broker writes to it: it is opened anew then
+        with closing(StoreReader(self.task, self.snapshot.reading, database)) as reader:
             self._part_run = PartRun(self.task, self._parts_to_check(reader), request, self.saved)
             may_copy = self.snapshot.database is None  # whose library has threads by now, which a copy would lack
-            self._part_run.run(progress, pool, request.jobs if may_copy else 1)
+            self._part_run.run(progress, pool, request.jobs if may_copy else 1, database)
             if self.ended_by is not None:
                 return
             self._check_after_scan(reader, self.merged())
@@ -173,16 +175,13 @@ class Verification:
         if self.saved:
             self.saved.remove()
 
-    def _listed_queues(self) -> dict[Kind, dict[QueueName, Queue]] | None:
-        """The queues in files by their names, None where some of them could not be listed.
-
-        The directory of a queue has its number as a name, without zeros before it.
-        """
-        queues: dict[Kind, dict[QueueName, Queue]] = {"simple": {}, "batch": {}}
-        for queue in self.snapshot.queues:
-            if queue.files.files and str(queue.files.files[0].place).split("/")[-2] == str(queue.queue_id):
-                queues[queue.kind][QueueName(queue.topic, queue.queue_id)] = queue
-        return None if self.read_errors.errors else queues
+    def _listed_queues(self) -> QueueTable | None:
+        """The queues in files, None where some of them could not be listed."""
+        snapshot, queues = self.snapshot, self.snapshot.queues
+        if self.read_errors.errors:
+            return None
+        in_files = (queue for queue in queues if not queue.database)
+        return QueueTable(snapshot.store, in_files) if snapshot.database else queues
 
     def _check(self, check: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> None:
         """Run one check, which ends when a file cannot be read; the others go on."""
@@ -213,7 +212,7 @@ class Verification:
             of_log = live_parts(files, reader.index, is_whole=request.jobs == 1 and not is_some)
         else:
             is_default = not is_some and request.part_size == PART_SIZE
-            least = _LOG_PER_QUEUE * sum(map(len, (self.task.listed or {}).values())) if is_default else 0
+            least = _LOG_PER_QUEUE * self.snapshot.queues.filled if is_default and self.task.listed is not None else 0
             parts = log_parts(files, reader.reading, max(size, least), even=is_some)
             of_log = with_index(parts, reader.index, self.read_errors)
         return [*of_log, *index_parts(self.task.index_files, size)]
@@ -284,10 +283,10 @@ class Verification:
         files_end = files[-1].end_offset if files else 0
         bounds = LogBounds(self.log_start, self.log_end, files_end, total.extents, self.task.live)
         visit = QueueVisit(snapshot, reader, self._report, bounds, recovers=self.task.recovery is not None)
-        for queue in snapshot.queues:
+        for index, queue in enumerate(snapshot.queues):
             name = QueueName(queue.topic, queue.queue_id)
             with self.read_errors.queue(name):
-                visit.visit(queue, None if name in self.read_errors.queues else total.states.get(name))
+                visit.visit(index, queue, None if name in self.read_errors.queues else total.states.get(name))
         self.lost = lost_by_topic(visit.unmatched.lost, total.states, snapshot.topics, snapshot.releases)
         beyond = visit.unmatched.beyond_files.total()
         if beyond:
@@ -302,9 +301,8 @@ class Verification:
             self.not_predicted = "not all of the queues could be read"
             return
         try:
-            self.starts = Predictor(
-                self.snapshot, total.walks, total.states, visit.recovered if visit else {}
-            ).predict()
+            recovered = visit.recovered if visit else KnownQueues(self.snapshot.queues)
+            self.starts = Predictor(self.snapshot, total.walks, total.states, recovered).predict()
         except RmqtoolError as error:
             self.not_predicted = str(error)
 

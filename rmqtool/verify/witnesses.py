@@ -101,7 +101,7 @@ class Witnesses:
     @property
     def is_brokers(self) -> bool:
         """Whether a whole broker has written the store, rather than the store classes alone."""
-        alone = not any(name.endswith(".json") for name in self.names)
+        alone = not self.is_in_rocksdb and not any(name.endswith(".json") for name in self.names)
         return any(name in self.names for name in _BY_BROKERS) or (alone and self.has_broker_topics)
 
     @property

@@ -20,6 +20,7 @@ import pytest
 from rmqtool.base.child_process import ChildProcess
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.parallel import WorkerPool
+from rmqtool.base.pipe_messages import receive
 from rmqtool.base.worker import READY, Job
 from tests.commands.running import ROOT
 from tests.decoding import assert_gone, pids_in
@@ -169,7 +170,7 @@ def test_what_a_process_says_first() -> None:
     with WorkerPool[int](1) as pool:
         [worker] = pool.workers
         assert worker.steps.poll(LONG)
-        assert READY.encode() in worker.steps.recv_bytes()
+        assert receive(worker.steps.fileno()) == READY
         worker.jobs.close()
         worker.process.join(LONG)
         assert worker.process.exitcode == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -40,7 +39,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Program:
-    """A command line and the most seconds that it may take.
+    """A command line and the most CPU time that it may take, s.
 
     ``{store}`` stands for a store of one message, ``{large}`` for one of 100 log files of 1 GiB and 1,000 queues.
     """
@@ -81,20 +80,37 @@ def run_once(case: Case, store: Path) -> Run:
         return worker.run()
 
 
-def measure_program(program: Program, stores: Mapping[str, Path], runs: int) -> float | None:
-    """Start a program once untimed, then `runs` times; the median wall time, s, or None when it fails."""
-    command = [sys.executable, *(argument.format(**stores) for argument in program.arguments)]
+def measure_programs(programs: Sequence[Program], stores: Mapping[str, Path], runs: int) -> list[float | None]:
+    """Start each program once untimed, then `runs` times in turns; the least CPU time of each, None when it fails."""
+    rounds = [[_cpu_of(program, stores) for program in programs] for _ in range(runs + 1)][1:]
+    return [None if None in times else min(filter(None, times)) for times in zip(*rounds, strict=True)]
+
+
+def _cpu_of(program: Program, stores: Mapping[str, Path]) -> float | None:
+    """The CPU time of a program and of all that it starts, s; None when it fails."""
+    before = _cpu_of_children()
     try:
-        return statistics.median([time_command(command) for _ in range(runs + 1)][1:])
+        time_command([sys.executable, *(argument.format(**stores) for argument in program.arguments)])
     except subprocess.CalledProcessError as error:
         print(error.stderr.decode(errors="replace"), file=sys.stderr)
         return None
+    return _cpu_of_children() - before
+
+
+def _cpu_of_children() -> float:
+    """That of all processes that have ended, s."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def time_command(command: Sequence[str]) -> float:
-    """The wall time of a command line, s; raises subprocess.CalledProcessError."""
+    """The wall time of a command line, s; raises subprocess.CalledProcessError.
+
+    Its first run leaves compiled modules, as an installation does, whatever the environment says.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     start = time.perf_counter()
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True)
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, env=environment)
     return time.perf_counter() - start
 
 

@@ -21,6 +21,10 @@ MANY, HALF, FEW = "D", "D-half", "D-quarter"
 _RUN = """
 import sys, time
 start = time.perf_counter()
+from rmqtool.base.hidden_pandas import hide_pandas
+from rmqtool.base.late_modules import load_late
+hide_pandas()
+load_late()
 from rmqtool.cli import run
 status = run(sys.argv[1:])
 seconds, cpu = time.perf_counter() - start, time.process_time()

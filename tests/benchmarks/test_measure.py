@@ -24,7 +24,7 @@ from tests.benchmarks.cases import ALL_COLUMNS, BASE, CASES, read_with_crc
 from tests.benchmarks.damage import make_damaged_log
 from tests.benchmarks.jobs import Speedup, measure_jobs, process_counts
 from tests.benchmarks.logs import log_files, make_log, message_count
-from tests.benchmarks.measure import Case, Program, Run, measure_cases, measure_program
+from tests.benchmarks.measure import Case, Program, Run, measure_cases, measure_programs
 from tests.benchmarks.queues import FEW, ROWS, measure_rows, run_command
 
 pytestmark = pytest.mark.slow
@@ -126,10 +126,16 @@ def test_all_columns_are_read() -> None:
 
 
 def test_programs(tmp_path: Path) -> None:
-    """A program gets the path of the store that it names; one that fails has no time."""
+    """A program gets the path of the store that it names; one that fails has no time, one that waits has little."""
     stores = {"store": tmp_path, "large": tmp_path / "large"}
-    assert measure_program(Program("ok", ("-c", f"assert {str(tmp_path)!r} == '{{store}}'")), stores, 1)
-    assert measure_program(Program("broken", ("-c", "raise SystemExit(3)")), stores, 1) is None
+    waits = Program("waits", ("-c", f"import time; assert {str(tmp_path)!r} == '{{store}}'; time.sleep(1)"))
+    works = Program("works", ("-c", "import time\nwhile time.process_time() < 1: pass"))
+    broken = Program("broken", ("-c", "raise SystemExit(3)"))
+    waiting, working, none = measure_programs([waits, works, broken], stores, 1)
+    assert waiting is not None
+    assert working is not None
+    assert 0 < waiting < 1 <= working
+    assert none is None
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from rmqtool.base.errors import UsageError
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueUnits
 from rmqtool.broker.dispatcher import Dispatcher
-from rmqtool.broker.index_keys import Texts, split_keys
+from rmqtool.broker.index_keys import KeyTexts, split_keys
 from rmqtool.broker.multi_dispatch import multi_dispatch_targets
 from rmqtool.formats.properties import split_keys as split_one
 from rmqtool.formats.properties import tags_code
@@ -21,6 +21,7 @@ from rmqtool.rules.delay_levels import DEFAULT_LEVELS, delay_levels_of, parse_de
 from rmqtool.rules.versions import Version, parse_version
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
+from rmqtool.scan.windows import Texts
 from rmqtool.store.store import open_store
 from tests.building import START_TIME, LogBuilder
 
@@ -138,6 +139,6 @@ def test_keys_are_split_as_one_by_one(text: str) -> None:
     """With other texts around them."""
     data = f"x y{text}z z".encode() + bytes(64)
     starts, sizes = np.array([0, 3]), np.array([1, len(text)])
-    found = split_keys(np.frombuffer(data, np.uint8), Texts(np.array([0, 1]), starts, sizes))
-    pieces = [data[start : start + size].decode() for start, size in zip(found.starts, found.sizes, strict=True)]
+    found = split_keys(KeyTexts(np.array([0, 1]), Texts(np.frombuffer(data, np.uint8), starts, sizes)))
+    pieces = [found.texts.text(row).decode() for row in range(len(found.rows))]
     assert pieces == ["x", *split_one(text)]

@@ -319,3 +319,54 @@ def test_a_hostile_name(tmp_path: Path, fake: FakeCluster) -> None:
     found = replay(store, fake)
     assert found.status == Exit.FAILED
     assert "\x1b" not in found.out + found.err
+
+
+def test_what_is_typed_wrong_comes_before_what_is_not_given(tmp_path: Path) -> None:
+    """Store, group, journal; then the name server."""
+    store = write_store(tmp_path / "store", 3)
+    config = store / "config"
+    config.mkdir(exist_ok=True)
+    (config / "consumerOffset.json").write_text('{"offsetTable":{"orders@billing":{"0":1}}}')
+    for source, options, status, says in (
+        (tmp_path, ("--dead-letters-of", "x"), Exit.NOT_A_STORE, "neither a store"),
+        (tmp_path / "gone", (), Exit.FAILED, "no such file or directory"),
+        (store, ("--dead-letters-of", "biling"), Exit.USAGE, "the store has no group biling"),
+        (store, ("--unconsumed-by", "biling"), Exit.USAGE, "the group biling has committed no offset"),
+        (store, ("--journal", store / "journal"), Exit.USAGE, "a file of the source"),
+        (store, ("--acl-file", store / "nowhere"), Exit.FAILED, "cannot be read"),
+        (store, ("--rate", "fast"), Exit.USAGE, "messages a second"),
+        (store, (), Exit.USAGE, "it is not said where to send to: --nameserver HOST:PORT"),
+        (store, ("--send", "--yes"), Exit.USAGE, "it is not said where to send to: --nameserver HOST:PORT"),
+    ):
+        found = rmqtool("replay", source, *options)
+        assert (found.status, says in found.err) == (status, True), found.err
+
+
+def test_counted_without_a_name_server(tmp_path: Path, fake: FakeCluster, journal: Path) -> None:
+    """All that would be sent, by topic, less what the journal has; nothing is asked for."""
+    store = write_store(tmp_path / "store")
+    with unchanged(store):
+        found = rmqtool("replay", store, "--dry-run", "--to-topic", "test", "--limit", "40")
+    assert found.status == Exit.OK
+    assert found.out.startswith("40 messages, ")
+    assert "before what the target has or refuses: no --nameserver is given\n" in found.out
+    assert "Broker" not in found.out
+    result = rmqtool("replay", store, "--dry-run", "--json").document["result"]
+    assert (result["messages"], result["name_servers"], result["targets"], result["looked_up"]) == (60, [], [], False)
+    assert sum(topic["messages"] for topic in result["topics"]) == 60
+    assert fake.asked == []
+    counted = replay(store, fake, "--dry-run", "--json").document["result"]
+    assert counted["topics"] == result["topics"]
+    assert replay(store, fake, "--send", "--yes", "--journal", journal, "--limit", "50").status == Exit.OK
+    left = rmqtool("replay", store, "--dry-run", "--journal", journal, "--json").document["result"]
+    assert (left["messages"], left["done_before"]) == (10, 50)
+
+
+def test_a_group_without_dead_letters(golden_store: GoldenStore) -> None:
+    """It is known, and there is nothing to send; of another one those that have some are named."""
+    store = golden_store(SHOP)
+    nothing = rmqtool("replay", store, "--dead-letters-of", "gifts", "--dry-run")
+    assert nothing.status == Exit.FINDINGS
+    wrong = rmqtool("replay", store, "--dead-letters-of", "biling", "--dry-run")
+    assert wrong.status == Exit.USAGE
+    assert "the store has no group biling\n  groups with dead letters: billing\n" in wrong.err

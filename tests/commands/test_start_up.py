@@ -15,8 +15,11 @@ ARRAYS = {"numpy", "pyarrow"}
 DATA_SETS = {"pyarrow.dataset", "pyarrow.parquet", "pyarrow.fs", "pandas.core", "pyspark"}
 """What only exports and other machines need."""
 
-COMPUTING = "pyarrow._compute"  # loaded by `pyarrow.compute`, when that is filled
+COMPUTING = "pyarrow._compute"
+DOCUMENTING = "pyarrow.vendored.docscrape"  # loaded by `pyarrow.compute`, when that is filled
 DRAWING = "rich.progress"
+WRITING = {"rmqtool.transaction", "rmqtool.broker.recovery", "rmqtool.rebuild.saved_plan"}
+"""What a store is written with, and the start of a broker on a damaged one."""
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +30,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("command", ["--help", "rebuild-cq --help", "completion bash", "version"])
 def test_help_and_completion_load_no_library(command: str) -> None:
     """Neither arrays nor what draws."""
-    assert not loaded(*command.split()) & {*ARRAYS, *DATA_SETS, COMPUTING, "rich", "construct"}
+    found = loaded(*command.split())
+    assert not found & {*ARRAYS, *DATA_SETS, COMPUTING, "rich", "construct", "ctypes"}
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
@@ -35,15 +39,22 @@ def test_an_overview_loads_no_computing(store: Path, options: tuple[str, ...]) -
     """Arrays and their functions, of which it calls none, are imported, but only the former are loaded."""
     found = loaded("inspect", str(store), *options)
     assert found >= ARRAYS
-    assert not found & {*DATA_SETS, COMPUTING, DRAWING, "numpy.ma"}
+    assert not found & {*DATA_SETS, COMPUTING, DRAWING, "numpy.ma", "subprocess"}
 
 
 @pytest.mark.parametrize("command", ["rebuild-cq", "rebuild-index"])
 def test_a_small_rebuild_draws_nothing(store: Path, command: str) -> None:
-    """No bar is on a terminal, and no array is made in the way that loads masked arrays."""
+    """No bar is on a terminal, no array is made in the way that loads masked arrays, and nothing is written."""
     found = loaded(command, str(store), "--dry-run")
     assert COMPUTING in found
-    assert not found & {*DATA_SETS, DRAWING, "numpy.ma"}
+    assert not found & {*DATA_SETS, *WRITING, DOCUMENTING, DRAWING, "numpy.ma", "concurrent.futures"}
+
+
+def test_a_small_verification_loads_no_documentation(store: Path) -> None:
+    """Of Arrow's functions it calls one by its name."""
+    found = loaded("verify", str(store))
+    assert COMPUTING in found
+    assert DOCUMENTING not in found
 
 
 def test_a_late_module_is_whole_in_each_thread() -> None:
@@ -52,6 +63,8 @@ def test_a_late_module_is_whole_in_each_thread() -> None:
         "from rmqtool.base.late_modules import load_late; load_late()\n"
         "import sys, threading, pyarrow.compute as pc\n"
         "assert 'pyarrow._compute' not in sys.modules\n"
+        "assert pc.call_function is sys.modules['pyarrow._compute'].call_function\n"
+        "assert 'pyarrow.vendored.docscrape' not in sys.modules\n"
         "ready, found = threading.Barrier(8), []\n"
         "def ask(): ready.wait(); found.append(pc.sum([1, 2]).as_py())\n"
         "threads = [threading.Thread(target=ask) for _ in range(8)]\n"

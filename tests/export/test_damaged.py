@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 
 from rmqtool.base.errors import UnreadableError
+from rmqtool.export.damaged import PIECE_BYTES
 from rmqtool.scan.events import Damage
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
-from tests.building import LogBuilder, write_log
+from tests.building import LOG, LogBuilder, message, write_log, write_sparse
 from tests.conftest import GoldenStore
 from tests.export.exporting import Row, check, export, manifest_of, rows_of
 from tests.scan.damaging import FILE_SIZE, damaged_logs
@@ -82,6 +83,32 @@ def test_a_zero_page_and_a_torn_tail(tmp_path: Path) -> None:
     manifest = manifest_of(tmp_path / "out")
     assert [extent["tail"] for extent in manifest["skipped"]] == [False, True]
     assert manifest["source"][0]["next_physical_offset"] == last
+    assert check(tmp_path / "store", tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("torn", [b"", b"torn"])
+def test_a_file_that_a_killed_broker_left(tmp_path: Path, torn: bytes, stored: bool) -> None:
+    """No blank ends it: of its zeros the side table has the number, and the bytes of all else; a later file is read."""
+    size, end = 3 * PIECE_BYTES, len(message())
+    garbage = end + 2 * PIECE_BYTES + 5  # behind zeros
+    pieces = {0: message() + torn, garbage: b"x" * 20}
+    if stored:
+        pieces[0] = pieces[0].ljust(garbage, b"\0")
+        pieces[garbage] = pieces[garbage].ljust(size - garbage, b"\0")
+    write_sparse(tmp_path / "store" / LOG / f"{0:020}", pieces, size)
+    write_sparse(tmp_path / "store" / LOG / f"{size:020}", {0: message(size)}, size)
+    export(tmp_path / "store", tmp_path / "out")
+    assert [row["physical_offset"] for row in rows_of(tmp_path / "out")] == [0, size]
+    [extent] = manifest_of(tmp_path / "out")["skipped"]
+    assert (extent["physical_offset"], extent["size"]) == (end, size - end)
+    rows = damaged_table(tmp_path / "out")
+    zeros = [row for row in rows if row["data"] == b""]
+    assert sum(row["size"] for row in rows) == size - end
+    assert sum(row["size"] for row in zeros) == 2 * PIECE_BYTES + 5 - (PIECE_BYTES if torn else 0)
+    written = b"".join(row["data"].ljust(row["size"], b"\0") for row in rows)
+    assert written == (tmp_path / "store" / LOG / f"{0:020}").read_bytes()[end:]
+    assert {(row["extent_offset"], row["extent_size"]) for row in rows} == {(end, size - end)}
     assert check(tmp_path / "store", tmp_path / "out") == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -82,4 +83,37 @@ def test_a_later_run_adds_what_is_new(tmp_path: Path) -> None:
     assert [row["physical_offset"] for row in rows_of(output)] == OFFSETS[:12]
     files = manifest_of(output)["files"]
     assert [file["physical_offset_first"] for file in files] == [OFFSETS[0], OFFSETS[6]]
+    assert check(store, output) == []
+
+
+def test_damage_in_the_middle_of_them(tmp_path: Path) -> None:
+    """All else is exported, and each extent is where it is.
+
+    A flip, zeros over a record, a blank in the wrong place, other bytes, a file that is cut and one that is gone.
+    """
+    store, output = sparse_store(tmp_path / "store", 12), tmp_path / "out"
+    log = store / LOG
+    for number, position, data in ((2, 30, b"\xff"), (4, 0, bytes(SIZE)), (6, 0, build_blank(8)), (7, SIZE, b"x" * 9)):
+        with (log / f"{number * GIB:020}").open("r+b") as file:
+            file.seek(position)
+            file.write(data)
+    os.truncate(log / f"{8 * GIB:020}", 2 * SIZE - 5)
+    (log / f"{10 * GIB:020}").unlink()
+    export(store, output)
+    starts = {number: number * GIB for number in range(12)}
+    extents = [
+        (starts[2], SIZE, "physical-offset"),
+        (starts[4], SIZE, "zeroed"),
+        (starts[6], SIZE, "lengths"),
+        (starts[7] + SIZE, SIZE, "magic-code"),
+        (starts[8] + SIZE, SIZE - 5, "truncated"),
+        (starts[8] + 2 * SIZE - 5, GIB - 2 * SIZE + 5, "missing"),
+        (starts[10], GIB, "missing"),
+    ]
+    found = manifest_of(output)["skipped"]
+    assert [(one["physical_offset"], one["size"], one["reason"]) for one in found] == extents
+    lost = [offset for offset in OFFSETS for start, size, _ in extents if start <= offset < start + size]
+    expected = [offset for offset in OFFSETS if offset < 12 * GIB and offset not in lost]
+    assert [row["physical_offset"] for row in rows_of(output)] == expected
+    assert len(manifest_of(output)["files"]) == 1
     assert check(store, output) == []

@@ -46,6 +46,25 @@ def failing(plan: ExportPlan) -> list[SplitResult]:
     raise KilledError
 
 
+def test_a_run_that_fails_leaves_no_directory(store: Path, tmp_path: Path) -> None:
+    """Not one that it made around the output; what was there, and what somebody put beside it, stays."""
+    with pytest.raises(KilledError):
+        export(store, tmp_path / "a" / "b" / "out", engine=failing)
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "a").mkdir()
+
+    def busy(plan: ExportPlan) -> list[SplitResult]:
+        (tmp_path / "a" / "b" / "note").touch()
+        return failing(plan)
+
+    with pytest.raises(KilledError):
+        export(store, tmp_path / "a" / "b" / "out", engine=busy)
+    assert [path.name for path in (tmp_path / "a").rglob("*")] == ["b", "note"]
+    with pytest.raises(RmqtoolError, match="cannot write: file name too long"):
+        Output(tmp_path / "c" / "d" / ("x" * 300), "error")
+    assert not (tmp_path / "c").exists()
+
+
 @pytest.mark.parametrize("mode", ["overwrite", "incremental"])
 def test_a_run_that_fails_leaves_the_output_as_it_was(
     mode: Any, builder: LogBuilder, store: Path, tmp_path: Path

@@ -189,13 +189,13 @@ def test_verify_refuses_what_the_command_refuses(store: Store, given: dict[str, 
 @pytest.mark.parametrize("rate", [0, -5, 1.5e6, "64MB", True])
 def test_a_rate_that_is_none(rate: Any) -> None:
     """It is refused where it is given, not where something is read."""
-    with pytest.raises(UsageError, match="limit_rate is a whole number of bytes per second, at least 1, not "):
+    with pytest.raises(UsageError, match="limit_rate is a whole number of at least 1 or a RateLimit, not "):
         rmqtool.open(EXAMPLE, limit_rate=rate)
 
 
 def test_a_limit_below_zero(store: Store) -> None:
     """As the command refuses it."""
-    with pytest.raises(UsageError, match="limit is 0 or more, not -1"):
+    with pytest.raises(UsageError, match="limit is a whole number of at least 0, not -1"):
         store.find(key="ORD-1003", limit=-1)
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+import errno
+import os
+import re
+import tempfile
+from pathlib import Path, PosixPath
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
 
@@ -151,8 +156,48 @@ def test_a_database_that_is_too_large_to_be_copied(
     monkeypatch.setattr(rocksdb_copy, "MOST_COPIED", 4000)
     for command in (("verify",), ("query", "--topic", "orders", "--queue", "0", "--queue-offset", "0")):
         answer = rmqtool(command[0], uri, *command[1:])
-        assert (answer.status, "where 3.91 KiB at most are copied to this machine" in answer.err) == (Exit.FAILED, True)
+        assert (answer.status, "where 3.91 KiB at most are copied to here" in answer.err) == (Exit.FAILED, True)
+        assert "\n  copy the store to this machine, and name the copy\n" in answer.err
     assert rmqtool("query", uri, "--scan", "--topic", "orders").status == Exit.OK
+
+
+def test_a_note_of_the_copies(golden_store: GoldenStore, s3: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One for the first database and one for each large one, however often it is opened; none with --quiet."""
+    uri = s3.put(golden_store("more/5.5.0-rocksdb"), "noted/store")
+    monkeypatch.setattr(rocksdb_copy, "_noted", set())
+    [note] = [
+        line for line in rmqtool("verify", uri).err.splitlines() if line.startswith("RocksDB is read from a copy")
+    ]
+    assert re.fullmatch(rf".*: {shown(uri)}/\S+, [\d.]+ KiB, copied to {tempfile.gettempdir()} meanwhile", note)
+    assert "RocksDB is read from a copy" not in rmqtool("verify", uri).err
+    for least, quiet, notes in ((1 << 40, ("-q",), 0), (1, (), 5)):
+        monkeypatch.setattr(rocksdb_copy, "_noted", set())
+        monkeypatch.setattr(rocksdb_copy, "_WORTH_A_NOTE", least)
+        assert rmqtool("verify", uri, *quiet).err.count("RocksDB is read from a copy") == notes
+
+
+@pytest.mark.parametrize("full", ["before", "meanwhile"])
+def test_a_disk_without_room_for_the_copy(
+    golden_store: GoldenStore, s3: Place, monkeypatch: pytest.MonkeyPatch, full: str
+) -> None:
+    """The sentence says where, and what to do."""
+    uri = s3.put(golden_store("more/5.5.0-rocksdb"), "full/store")
+    if full == "before":
+        monkeypatch.setattr("rmqtool.store.rocksdb_copy.shutil.disk_usage", lambda _: SimpleNamespace(free=8000))
+        why = f"would be copied to {tempfile.gettempdir()}, where 3.91 KiB at most may be used: half of what is free"
+    else:
+        monkeypatch.setattr(rocksdb_copy, "Path", Full)
+        why = "no space left on device"
+    answer = rmqtool("verify", uri)
+    assert (answer.status, why in answer.err) == (Exit.FAILED, True)
+    assert "\n  set TMPDIR to a directory with more space, or copy the store to this machine\n" in answer.err
+
+
+class Full(PosixPath):
+    """A path on a full disk."""
+
+    def open(self, *_: object, **__: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_a_plan_to_take_out_the_timers_files(s3: Place, tmp_path: Path) -> None:

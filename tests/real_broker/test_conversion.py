@@ -21,6 +21,7 @@ from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.golden.rocksdb import ROCKSDB
+from tests.real_broker.golden import EXAMPLE
 from tests.real_broker.harness import GEOMETRY, SHOP_SETTINGS, Harness
 from tests.transaction.small import tree, undo
 
@@ -117,6 +118,30 @@ def test_to_rocksdb(
     database = Snapshot(open_store(root)).database
     assert database is not None
     assert [last.queue_offset for (topic, _), last in database.lasts.items() if topic.startswith(LIGHT)] == [5, 5]
+
+
+@pytest.mark.parametrize(
+    ("version", "more"),
+    [
+        ("5.3.3", {}),
+        ("5.5.0", {}),
+        ("5.5.0", {"useSingleRocksDBForAllConfigs": "true"}),
+        ("5.5.0", {"configManagerVersion": "v2"}),
+    ],
+)
+def test_a_table_that_is_not_there(harness: Factory, tmp_path: Path, version: str, more: dict[str, str]) -> None:
+    """The example has no file of groups: the broker begins with its own groups, and serves all the rest."""
+    root = Path(shutil.copytree(EXAMPLE, tmp_path / "store", copy_function=shutil.copy2))
+    queues = {f"{queue.topic}/{queue.queue_id}" for queue in Snapshot(open_store(root)).queues}
+    settings = {**GEOMETRY, **SHOP_SETTINGS, "enableLmq": "false", "enableMultiDispatch": "false", **more}
+    needed = converted(root, version, "rocksdb", settings)
+    assert rmqtool("verify", root, "--broker-version", version).status == Exit.OK
+    (survey,) = harness(version).survey([(root, ())], {**settings, **needed})
+    assert survey["refuses"] is None
+    assert queues <= survey["queues"].keys()
+    assert len(survey["groups"]) == 8  # which each broker has
+    assert survey["committed"]["orders@warehouse/0"] == 20
+    assert "config.rocksdb-damaged" not in rmqtool("verify", root, "--broker-version", version).out
 
 
 @pytest.mark.parametrize("target", ["files", "rocksdb"])

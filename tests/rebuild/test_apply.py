@@ -125,7 +125,7 @@ def test_several_processes(unpacked: GoldenStore, scratch: Path, monkeypatch: py
     """Pieces that do not meet: one process reads the log instead, also when the plan is carried out."""
     root = damaged(unpacked("5.3.3-clean"), scratch / "store", unit_zeroed)
     end = open_store(root).commit_log().files[-1].end_offset
-    monkeypatch.setattr(source, "log_parts", lambda *_: [(0, 30_000), (0, end)])
+    monkeypatch.setattr(source, "log_parts", lambda *_, **__: [(0, 30_000), (0, end)])
     assert_mends(opened(root), replace(options("5.3.3", "queues"), jobs=2))
 
 

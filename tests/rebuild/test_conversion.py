@@ -43,6 +43,7 @@ from tests.golden.rocksdb import ROCKSDB
 from tests.real_broker.harness import GEOMETRY, SHOP_SETTINGS
 from tests.transaction.faults import Fault, points, recover, run_with
 from tests.transaction.small import tree, undo
+from tests.verify.verifying import verify
 
 IN_ROCKSDB = "more/5.5.0-rocksdb"
 TWICE = "more/5.5.0-rocksdb-twice"
@@ -110,6 +111,52 @@ def make_conversion_empty(root: Path, target: Target, settings: Settings, versio
     store = open_store(root, BrokerConf({**SHOP_SETTINGS, **GEOMETRY, **settings}, path="broker.conf"))
     options = RebuildOptions(frozenset(["queues"]), version=parse_version(version), target=target)
     return make_plan(open_source(store, options)).is_empty
+
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "store"
+TABLE_FILES = {"topics.json": "topics", "subscriptionGroup.json": "groups", "consumerOffset.json": "offsets"}
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"useSingleRocksDBForAllConfigs": "true"}, {"configManagerVersion": "v2"}], ids=["own", "single", "v2"]
+)
+@pytest.mark.parametrize(
+    "there", [set(), {"topics.json"}, {"consumerOffset.json"}, {"topics.json", "consumerOffset.json"}, {*TABLE_FILES}],
+    ids=["none", "topics", "offsets", "no-groups", "all"],
+)  # fmt: skip
+def test_tables_that_are_not_there(tmp_path: Path, there: set[str], more: Settings) -> None:
+    """They are named, verify finds the new store as sound as the old one, and the way back makes no file of them."""
+    root = Path(shutil.copytree(EXAMPLE, tmp_path / "store", copy_function=shutil.copy2))
+    (root / "config" / "subscriptionGroup.json").write_text(
+        '{"dataVersion":{"counter":1},"subscriptionGroupTable":{"billing":{"groupName":"billing"}}}'
+    )
+    for path in (root / "config").iterdir():
+        if path.name not in there:
+            path.unlink()
+    before, verdict = content_of(root), verify(root).verdict
+    settings = {"enableLmq": "false", **more}
+    conversion = convert(root, "rocksdb", settings, "5.4.0").conversion
+    assert conversion is not None
+    assert list(conversion.absent) == [label for file, label in TABLE_FILES.items() if file not in there]
+    assert make_conversion_empty(root, "rocksdb", {**settings, "storeType": "defaultRocksDB"}, "5.4.0")
+    outcome = verify(root)
+    assert verdict == ("clean" if {"topics.json", "consumerOffset.json"} <= there else "corrupt")
+    if "configManagerVersion" not in more:  # version 2 does not have all topics
+        assert outcome.verdict == verdict
+    elif "consumerOffset.json" in there:
+        assert outcome.verdict == "clean"
+    convert(root, "files", {**settings, **V1}, "5.4.0")
+    tables = {name for name in content_of(root) if name.startswith("config/")}
+    assert tables == {f"config/{name}" for name in there}
+    assert {**content_of(root), **before}.keys() == before.keys()
+
+
+def test_tables_that_are_not_there_are_shown(tmp_path: Path) -> None:
+    """In the text and in JSON."""
+    root = Path(shutil.copytree(EXAMPLE, tmp_path / "store"))
+    command = ("rebuild-cq", root, "--to", "rocksdb", "--dry-run", "--broker-version", "5.4.0")
+    assert "not in this store: groups; a broker begins with empty ones\n" in rmqtool(*command).out
+    assert rmqtool(*command, "--json").document["result"]["conversion"]["absent"] == ["groups"]
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ def test_damage_across_parts(
         file.seek(position)
         file.write(b"\x55" * size)
     parts = list(pairwise([*range(0, log.files[-1].end_offset, 2000), MAX_OFFSET]))
-    monkeypatch.setattr(source, "log_parts", lambda *_: parts)
+    monkeypatch.setattr(source, "log_parts", lambda *_, **__: parts)
 
     one, two = (write(root, tmp_path / str(jobs), jobs) for jobs in (1, 3))
 
@@ -83,7 +83,7 @@ def test_parts_that_do_not_meet_are_read_again_in_one(
         list(items_of(RunTask(log.files, DispatchRules()), PassNumbers(), wrong, 2))
 
     one = write(root, tmp_path / "one", jobs=1)
-    monkeypatch.setattr(source, "log_parts", lambda *_: wrong)
+    monkeypatch.setattr(source, "log_parts", lambda *_, **__: wrong)
     again = write(root, tmp_path / "again", jobs=2)
 
     assert told(again) == told(one)

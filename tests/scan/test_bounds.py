@@ -199,6 +199,33 @@ def test_many_files_of_zeros_are_looked_at_a_few_times(store: Path, work: Work) 
     assert work.size < 8 * count * size
 
 
+def test_zeros_to_the_end_of_a_file_are_read_once(store: Path, work: Work) -> None:
+    """A broker that was killed filled no more of it; a later file goes on. They are stored, or a hole."""
+    size, end = 32 << 20, len(message())
+    write_sparse(store / LOG / f"{size:020d}", {0: message(size)}, size)
+    expected = [Damage(end, size - end, "zeroed")]
+    for content in ({0: message() + bytes(size - end)}, {0: message()}):
+        write_sparse(store / LOG / f"{0:020d}", content, size)
+        work.size = work.calls = 0
+        assert damages(fast(store, ("physical_offset",))) == expected
+        stored = max(map(len, content.values()))
+        assert work.size < stored + 3 * BLOCK_SIZE
+        assert work.calls < 80
+
+
+def test_a_part_of_zeros_reads_no_further(store: Path, work: Work) -> None:
+    """And what covers its beginning: the part in which they begin has all of them."""
+    size, part = 64 << 20, 16 << 20
+    write_sparse(store / LOG / f"{0:020d}", {0: message() + bytes(size - len(message()))}, size)
+    write_sparse(store / LOG / f"{size:020d}", {0: message(size)}, size)
+    found = []
+    for start in range(0, size, part):
+        work.size = 0
+        found += damages(fast(store, ("physical_offset",), (start, start + part)))
+        assert work.size < (part if start else size) + reader.LONGEST_BLANK + 3 * BLOCK_SIZE
+    assert found == [Damage(len(message()), size - len(message()), "zeroed")]
+
+
 def test_lanes_are_not_led_astray(store: Path) -> None:
     """Bodies that hold whole records, chains of them, heads and magic codes are bodies."""
     magic = MAGIC_CODE_V1.to_bytes(4, "big", signed=True)

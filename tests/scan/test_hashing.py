@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from rmqtool.formats.java import decode_text, string_hash
 from rmqtool.scan.hashing import hash_texts
-from rmqtool.scan.windows import WINDOW
+from rmqtool.scan.windows import WINDOW, Texts
 
 
 def hashes_of(texts: list[bytes]) -> tuple[list[int], list[int]]:
     data = np.frombuffer(b"".join(texts) + bytes(WINDOW), np.uint8)
     sizes = np.array([len(text) for text in texts], dtype=np.intp)
-    found = hash_texts(data, np.cumsum(sizes) - sizes, sizes)
+    found = hash_texts(Texts(data, np.cumsum(sizes) - sizes, sizes))
     return found.values.tolist(), found.lengths.tolist()
 
 

@@ -31,8 +31,8 @@ def found(records: list[dict[str, str]]) -> list[list[tuple[str, str]]] | None:
         assert uniform.maps().to_pylist() == expected
         for name in expected[0]:
             assert uniform.column(name[0].encode()).equals(table.column(name[0].encode()))
-            spans = zip(*uniform.value_positions(name[0].encode()), strict=True)
-            assert [data[start : start + size].tobytes().decode() for start, size in spans] == [
+            values = uniform.texts(name[0].encode())
+            assert [values.text(row).decode() for row in range(len(expected))] == [
                 dict(record)[name[0]] for record in expected
             ]
     return expected

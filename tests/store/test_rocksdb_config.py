@@ -36,7 +36,7 @@ def test_the_broker_has_the_same(name: str, golden_store: GoldenStore) -> None:
     found = {f"{item.topic}@{item.group}/{item.queue_id}": item.offset for item in load_offsets(store).offsets}
     assert found == says["committed"]
     topics = set(load_topics(store).by_name)
-    groups = set(load_table(store, "subscriptionGroup.json").content["subscriptionGroupTable"])
+    groups = set(load_table(store, "subscriptionGroup.json").content.get("subscriptionGroupTable", ()))
     if "second-config" in name:
         assert topics <= set(says["topics"])
         assert groups <= set(says["groups"])

@@ -71,6 +71,35 @@ def test_a_preallocated_file_has_parts_by_its_data(tmp_path: Path) -> None:
     assert starts(list_mapped_files(tmp_path).files, 10_000) == whole == [0, 20_000, 40_000, 60_000, 70_000]
 
 
+def test_parts_of_which_the_results_are_taken_in_order(tmp_path: Path) -> None:
+    """Whoever reads the next part must not wait long for the one before it, nor for the last one."""
+    files = log_of(tmp_path, b"x" * 64_000)
+    ordered = [start for start, _ in log_parts(files, least=1000, in_order=True)]
+    sizes = [after - before for before, after in pairwise([*ordered, 64_000])]
+    assert sizes == [2000] * 24 + [1000] * 12 + [250] * 16
+    assert max(after - before for before, after in pairwise(starts(files, 1000))) == 4000
+
+
+def test_parts_of_a_large_log(tmp_path: Path) -> None:
+    """Of 1 TiB too they are small where results are taken in order: what is ready early has to be kept."""
+    files = write_sparse_log(tmp_path, 1 << 40)
+    assert largest(log_parts(files, in_order=True)) == 512 << 20
+    assert largest(log_parts(files)) == 16 << 30
+
+
+def write_sparse_log(folder: Path, size: int) -> tuple[MappedFile, ...]:
+    """A log with something at the beginning of every 128 MiB and at its end."""
+    path = folder / f"{0:020}"
+    with path.open("wb") as file:
+        for position in (*range(0, size, 128 << 20), size - 1):
+            os.pwrite(file.fileno(), b"x", position)
+    return tuple(list_mapped_files(folder).files)
+
+
+def largest(parts: list[tuple[int, int]]) -> int:
+    return max(stop - start for start, stop in parts[:-1])
+
+
 def test_a_last_file_that_cannot_be_read_ends_where_it_ends(tmp_path: Path) -> None:
     """It lies in the last part; the others are cut as ever."""
     files = log_of(tmp_path, b"x" * 8000, b"x" * 8000)

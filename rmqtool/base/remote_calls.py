@@ -1,0 +1,96 @@
+"""Calls to the file systems of other machines: each ends, whatever does not answer, and Ctrl-C ends it at once.
+
+The libraries wait without looking at signals, some of them for minutes: they work in a thread of their own, and whoever
+waits for it stops waiting. Such a thread cannot be ended, and must not hold up the end of the process: see
+`has_left_calls`.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+FIRST_ANSWER = 45
+"""Seconds in which a file system has to answer for the first time."""
+
+_ANSWER = 300  # seconds, for each later answer: it may be a long listing
+_NEVER_AGAIN = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError, TimeoutError)
+_PAUSES = (0.2, 1.0, 3.0)  # seconds before a call is made again
+_PATIENCE = 20  # seconds after which it is not: the library has tried for as long itself
+
+T = TypeVar("T")
+_left: list[Future[object]] = []  # nobody waits for them any more
+
+
+def patiently(operation: Callable[[], T], pauses: tuple[float, ...] = _PAUSES) -> T:
+    """Do an operation, and again after each of `pauses`, seconds, where a connection fails; raises `OSError`."""
+    begin = time.monotonic()
+    for pause in pauses:
+        try:
+            return answer_of(operation)
+        except _NEVER_AGAIN:
+            raise
+        except OSError:
+            if time.monotonic() - begin > _PATIENCE:
+                raise
+        time.sleep(pause)
+    return answer_of(operation)
+
+
+def answer_of(operation: Callable[[], T], seconds: float = _ANSWER) -> T:
+    """Do an operation and wait for it as long; raises `OSError`, also where pyarrow raises something of its own.
+
+    TimeoutError where it does not end.
+    """
+    from concurrent.futures import wait
+
+    future = in_background(operation)
+    try:
+        wait([future], seconds)
+    finally:  # a signal, too
+        if not future.done():
+            _left.append(future)  # type: ignore[arg-type]
+    if not future.done():
+        raise TimeoutError(f"no answer within {seconds:g} s")
+    return future.result()
+
+
+def in_background(operation: Callable[[], T]) -> Future[T]:
+    """Do an operation in a thread that no end of the process waits for."""
+    from concurrent.futures import Future
+
+    future: Future[T] = Future()
+
+    def work() -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            future.set_result(operation())
+        except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
+            future.set_exception(_as_os_error(error))
+
+    threading.Thread(target=work, daemon=True, name="rmqtool-remote").start()
+    return future
+
+
+def has_left_calls() -> bool:
+    """Whether calls are left that would hold up an ordinary end of the process."""
+    return not all(call.done() for call in _left)
+
+
+def _as_os_error(error: BaseException) -> BaseException:
+    """Of the errors of pyarrow that are none of Python's, such as those of Azure, an `OSError`."""
+    pyarrow = sys.modules.get("pyarrow")
+    if (
+        pyarrow is not None
+        and isinstance(error, pyarrow.ArrowException)
+        and not isinstance(error, (OSError, ValueError))
+    ):
+        return OSError(" ".join(str(error).split()))
+    return error

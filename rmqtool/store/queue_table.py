@@ -1,0 +1,151 @@
+"""The consume queues of a store as columns: a store may have several hundred thousand of them."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import overload
+
+from rmqtool.base.mapped_files import MappedFile, MappedFiles
+from rmqtool.formats.file_name import file_name
+from rmqtool.store.consume_queues import UNIT_FORMATS, Kind, Queue, queue_in
+from rmqtool.store.rocksdb_queues import QueueDatabase
+from rmqtool.store.store import Store
+
+_KINDS: tuple[Kind, ...] = ("simple", "batch")
+_IN_ROCKSDB = len(_KINDS)
+
+
+class QueueTable(Sequence[Queue]):
+    """Queues by kind, topic and queue id; each is made anew whenever it is asked for.
+
+    Of a queue's files their offsets and sizes are kept. What has other names than a broker gives is kept as it is.
+    """
+
+    def __init__(self, store: Store, queues: Iterable[Queue]) -> None:
+        """`queues` are by kind, topic and queue id, those of the one database of the store last."""
+        self._prefixes = [f"{os.fspath(store.root / UNIT_FORMATS[kind].directory)}/" for kind in _KINDS]
+        self._database: QueueDatabase | None = None
+        self._topics: list[str] = []
+        self._topic_ends = [0] * (_IN_ROCKSDB + 1)  # by kind: behind the last of its topics
+        self._topic_firsts = array("i")  # indices of the first queue of each topic
+        self._kinds = array("b")
+        self._topic_numbers = array("i")
+        self._queue_ids = array("i")
+        self._file_ends = array("q", [0])  # behind the last file of the queue before
+        self._starts = array("q")
+        self._sizes = array("q")
+        self._others: dict[int, Queue] = {}
+        for queue in queues:
+            self._add(queue)
+
+    def _add(self, queue: Queue) -> None:
+        kind = _KINDS.index(queue.kind) if queue.database is None else _IN_ROCKSDB
+        if not self._topics or self._kinds[-1] != kind or self._topics[-1] != queue.topic:
+            self._topics.append(queue.topic)
+            self._topic_firsts.append(len(self))
+            self._topic_ends[kind:] = [len(self._topics)] * (_IN_ROCKSDB + 1 - kind)
+        self._database = self._database or queue.database
+        for file in queue.files.files:
+            self._starts.append(file.start_offset)
+            self._sizes.append(file.size)
+        self._kinds.append(kind)
+        self._topic_numbers.append(len(self._topics) - 1)
+        self._queue_ids.append(queue.queue_id)
+        self._file_ends.append(len(self._starts))
+        if queue.files.strays or (queue.files.files and queue.files.files != self._files(len(self) - 1)):
+            self._others[len(self) - 1] = queue
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+    @overload
+    def __getitem__(self, index: int) -> Queue: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Queue]: ...
+
+    def __getitem__(self, index: int | slice) -> Queue | Sequence[Queue]:
+        if isinstance(index, slice):
+            return [self._queue(each) for each in range(*index.indices(len(self)))]
+        return self._queue(range(len(self))[index])
+
+    def __iter__(self) -> Iterator[Queue]:
+        return map(self._queue, range(len(self)))
+
+    def _queue(self, index: int) -> Queue:
+        if self._others and index in self._others:
+            return self._others[index]
+        topic, queue_id, kind = self._topics[self._topic_numbers[index]], self._queue_ids[index], self._kinds[index]
+        if kind == _IN_ROCKSDB and self._database:
+            return queue_in(self._database, topic, queue_id)
+        return Queue(topic, queue_id, _KINDS[kind], MappedFiles(self._files(index)))
+
+    def _files(self, index: int) -> tuple[MappedFile, ...]:
+        """The files of a queue, as they are listed where their names are those that a broker gives."""
+        first, stop = self._file_ends[index], self._file_ends[index + 1]
+        topic = self._topics[self._topic_numbers[index]]
+        directory = f"{self._prefixes[self._kinds[index]]}{topic}/{self._queue_ids[index]}/"
+        return tuple([
+            MappedFile._make((directory + file_name(start), start, size, 0, None))
+            for start, size in zip(self._starts[first:stop], self._sizes[first:stop], strict=True)
+        ])  # fmt: skip
+
+    @property
+    def filled(self) -> int:
+        """How many queues have files, or are in RocksDB."""
+        with_files = sum(before < behind for before, behind in pairwise(self._file_ends))
+        return with_files + self._kinds.count(_IN_ROCKSDB)
+
+    def count_of(self, kind: Kind) -> int:
+        """How many queues of a kind are in files."""
+        return self._kinds.count(_KINDS.index(kind))
+
+    def usual_file_size(self, kind: Kind) -> int:
+        """The size that most files of a kind have, the larger one of two that are as frequent; 0 without one; bytes."""
+        first = 0 if kind == "simple" else self.count_of("simple")
+        files = slice(self._file_ends[first], self._file_ends[first + self.count_of(kind)])
+        sizes = Counter(size for size in self._sizes[files] if size)
+        return max(sizes, key=lambda size: (sizes[size], size), default=0)
+
+    def key(self, index: int) -> tuple[Kind, str, int]:
+        """Kind, topic and queue id of a queue in files."""
+        return _KINDS[self._kinds[index]], self._topics[self._topic_numbers[index]], self._queue_ids[index]
+
+    def index_of(self, kind: Kind, topic: str, queue_id: int) -> int | None:
+        """The index of a queue in files, of several directories for one queue id the last; None without it."""
+        return max(self._indices(kind, topic, queue_id), default=None)
+
+    @property
+    def repeated(self) -> list[int]:
+        """The indices of queues in files of which a later directory is another one."""
+        return [index for index, each in enumerate(pairwise(zip(self._topic_numbers, self._queue_ids, strict=True)))
+                if each[0] == each[1]]  # fmt: skip
+
+    def find(self, kind: Kind, topic: str, queue_id: int) -> Queue | None:
+        """The queue that a broker finds by its directory, None where that has no files.
+
+        The directory of a queue has its number as a name, without zeros before it.
+        """
+        for index in self._indices(kind, topic, queue_id):
+            if self._file_ends[index] < self._file_ends[index + 1]:
+                queue = self._queue(index)
+                if index not in self._others or str(queue.files.files[0].place).split("/")[-2] == str(queue_id):
+                    return queue
+        return None
+
+    def _indices(self, kind: Kind, topic: str, queue_id: int) -> Iterator[int]:
+        """The indices of queues in files with one name."""
+        place = _KINDS.index(kind)
+        first, stop = self._topic_ends[place - 1] if place else 0, self._topic_ends[place]
+        number = bisect_left(self._topics, topic, first, stop)
+        if number < stop and self._topics[number] == topic:
+            behind = self._topic_firsts[number + 1] if number + 1 < len(self._topics) else len(self)
+            index = bisect_left(self._queue_ids, queue_id, self._topic_firsts[number], behind)
+            while index < behind and self._queue_ids[index] == queue_id:
+                yield index
+                index += 1

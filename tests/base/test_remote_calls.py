@@ -1,0 +1,103 @@
+"""Calls to other machines: made again, given up in time, and left at once."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from rmqtool.base import remote_calls
+from rmqtool.base.remote_calls import answer_of, has_left_calls, in_background, patiently
+
+
+@pytest.fixture
+def silence(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """What a call waits for that gets no answer."""
+    monkeypatch.setattr(remote_calls, "_left", [])
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+class Server:
+    """Fails some times, then answers."""
+
+    def __init__(self, *failures: BaseException) -> None:
+        self.failures = [*failures]
+        self.calls = 0
+
+    def ask(self) -> str:
+        self.calls += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        return "answer"
+
+
+def test_a_connection_that_is_cut() -> None:
+    """The call is made again, in as many times as there are pauses."""
+    assert patiently(Server(OSError("cut"), OSError("cut")).ask, (0, 0)) == "answer"
+    server = Server(*[OSError("cut")] * 5)
+    with pytest.raises(OSError, match="cut"):
+        patiently(server.ask, (0, 0))
+    assert server.calls == 3
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError(), PermissionError(), TimeoutError()])
+def test_an_answer_that_stays(error: OSError) -> None:
+    """What is not there, or not allowed, is asked for once."""
+    server = Server(error)
+    with pytest.raises(type(error)):
+        patiently(server.ask, (0, 0))
+    assert server.calls == 1
+
+
+def test_a_library_that_has_tried_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tries are not made four times."""
+    monkeypatch.setattr(remote_calls, "_PATIENCE", 0)
+    server = Server(*[OSError("cut")] * 5)
+    with pytest.raises(OSError, match="cut"):
+        patiently(server.ask, (0, 0))
+    assert server.calls == 1
+
+
+def test_no_answer(silence: threading.Event) -> None:
+    """It is given up; the process has to end without it until it comes."""
+    with pytest.raises(TimeoutError, match=r"no answer within 0\.05 s"):
+        answer_of(silence.wait, 0.05)
+    assert has_left_calls()
+    silence.set()
+    while has_left_calls():
+        time.sleep(0.01)
+
+
+def test_a_signal(silence: threading.Event) -> None:
+    """It ends the waiting at once."""
+    main = threading.main_thread().ident
+    assert main is not None
+    threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT)).start()
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        answer_of(silence.wait, 30)
+    assert time.monotonic() - begin < 10
+    assert has_left_calls()
+
+
+def test_errors_of_pyarrow() -> None:
+    """Those of Azure are none of Python's; what the caller did wrong stays as it is."""
+    with pytest.raises(OSError, match="Unknown error: no token"):
+        answer_of(Server(pa.ArrowException("Unknown error:\nno token")).ask)
+    with pytest.raises(pa.ArrowInvalid):
+        answer_of(Server(pa.ArrowInvalid("no such option")).ask)
+
+
+def test_in_background() -> None:
+    """Others work meanwhile."""
+    ready = threading.Event()
+    call = in_background(ready.wait)
+    assert not call.done()
+    ready.set()
+    assert call.result(30)

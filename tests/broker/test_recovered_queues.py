@@ -1,0 +1,147 @@
+"""Queues after their own recovery, most of them as columns, against the same of each queue by itself."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from rmqtool.base.files import UNLIMITED
+from rmqtool.broker.load import load
+from rmqtool.broker.queue_recovery import RecoveredQueue, recover_queue
+from rmqtool.broker.queue_simulation import max_physical, wrote
+from rmqtool.broker.recovered_queues import KnownQueues, QueueKey, RecoveredQueues
+from rmqtool.formats.batch_consume_queue import UNIT_DTYPE as BATCH_DTYPE
+from rmqtool.formats.consume_queue import build_unit
+from rmqtool.formats.file_name import file_name
+from rmqtool.rules.recovery import RecoveryRules
+from rmqtool.rules.versions import parse_version
+from rmqtool.store.queue_table import QueueTable
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import open_store
+from tests.unchanged import unchanged
+
+UNITS = 8
+SIZE = UNITS * 20
+FAR = (1 << 63) - 200
+
+
+def units(*offsets: int) -> bytes:
+    return b"".join(build_unit(offset, 100, 0) for offset in offsets).ljust(SIZE, b"\0")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Queues with one file and several, full and empty ones, with nonsense, with files that are not loaded."""
+    files = {
+        "one/0": [units(100, 200)],
+        "one/1": [units(*range(1000, 1800, 100))],
+        "one/2": [units()],
+        "one/3": [units(900, 5000, 300)],  # the last is not the greatest
+        "two/0": [units(*range(0, 800, 100)), units(800)],
+        "two/1": [units(*range(0, 800, 100)), units()],
+        "two/2": [units(7), units(900)],  # the second is deleted
+        "two/3": [units(*range(0, 800, 100)), b"short"],  # older brokers refuse to start, newer ones leave it out
+        "two/4": [units(*range(0, 800, 100)), b""],
+        "far/0": [units(FAR)],
+        "empty/0": [],
+        "twice/0": [units(400)],
+        "twice/00": [units(600)],
+    }
+    for name, queue in files.items():
+        directory = tmp_path / "consumequeue" / name
+        directory.mkdir(parents=True)
+        for index, data in enumerate(queue):
+            (directory / file_name(index * SIZE)).write_bytes(data)
+    moved = tmp_path / "consumequeue" / "moved" / "0"  # where the position in the last file comes out as 0
+    moved.mkdir(parents=True)
+    (moved / file_name(SIZE - 40)).write_bytes(units(100, 200))
+    batches = tmp_path / "batchconsumequeue" / "batches" / "0"
+    batches.mkdir(parents=True)
+    (batches / file_name(0)).write_bytes(bytes(4 * BATCH_DTYPE.itemsize))
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / file_name(0)).write_bytes(bytes(1 << 12))
+    return tmp_path
+
+
+def recovered(path: Path, version: str) -> tuple[RecoveredQueues, dict[QueueKey, RecoveredQueue], RecoveryRules]:
+    """The queues that a release has loaded, and what its rules make of each of them."""
+    with unchanged(path):
+        snapshot = Snapshot(open_store(path))
+        rules = RecoveryRules.of(parse_version(version), snapshot.store.conf)
+        loaded = load(snapshot, rules)
+        each = {}
+        for index, queue in enumerate([*snapshot.queues][: loaded.queue_count]):
+            found = recover_queue(loaded.with_fewer_files.get(index, queue))
+            each[queue.kind, queue.topic, queue.queue_id] = found
+        return KnownQueues(snapshot.queues).of(loaded, UNLIMITED), each, rules
+
+
+@pytest.mark.parametrize("version", ["4.4.0", "4.9.2", "4.9.7", "5.3.3"])
+def test_all_is_as_the_recovery_of_each_queue_leaves_it(store: Path, version: str) -> None:
+    found, each, rules = recovered(store, version)
+    assert {key: found.get(key) for key in found.keys()} == each  # noqa: SIM118 - no mapping
+    assert found.topics == {topic for _, topic, _ in each}
+    assert found.get(("simple", "none", 0)) is None
+    assert [*found.deleting()] == [key for key, one in each.items() if one.deleted]
+    assert [*found.without_unit()] == [key for key, one in each.items() if one.files and not wrote(one)]
+    for offset in (0, 200, 201, 400, 401, 800, 1700, 1701, 5000, 5001, FAR, FAR + 1):
+        reaching = [key for key, one in each.items() if not wrote(one) or one.highest >= offset]
+        assert [*found.reaching(offset)] == reaching, offset
+    keys = [*each]
+    some: list[list[QueueKey]] = [[], keys, keys[:3], keys[5:], [("simple", "far", 0)], [("simple", "none", 0)]]
+    for but in some:
+        ends = [max_physical(one.last, one.queue.kind, rules) for key, one in each.items() if key not in but]
+        assert found.max_physical(rules, but=but) == max(ends, default=-1)
+
+
+def test_queues_with_fewer_files_are_known_with_and_without_them(store: Path) -> None:
+    found, each, _ = recovered(store, "4.9.2")
+    fewer = [*found.with_fewer_files()]
+    assert fewer == [("simple", "two", 3), ("simple", "two", 4)]
+    for key in fewer:
+        queue = found.on_disk(key)
+        assert queue is not None
+        assert len(queue.files.files) == 2
+        assert len(each[key].queue.files.files) == 1
+
+
+def test_an_old_release_loads_no_batches(store: Path) -> None:
+    assert recovered(store, "4.9.7")[0].on_disk(("batch", "batches", 0)) is None
+    assert recovered(store, "5.3.3")[0].on_disk(("batch", "batches", 0)) is not None
+
+
+def test_what_one_release_has_found_is_not_read_again(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = Snapshot(open_store(store))
+    known = KnownQueues(snapshot.queues)
+    read: list[str] = []
+
+    def reading(queue: object, opened: object) -> RecoveredQueue:
+        read.append("queue")
+        return recover_queue(queue, opened)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("rmqtool.broker.recovered_queues.recover_queue", reading)
+    loaded = load(snapshot, RecoveryRules.of(parse_version("5.3.3"), snapshot.store.conf))
+    known.of(loaded, UNLIMITED)
+    assert len(read) == len(snapshot.queues)
+    known.of(loaded, UNLIMITED)
+    assert len(read) == len(snapshot.queues)
+
+
+def test_a_usual_queue_takes_little(tmp_path: Path) -> None:
+    for number in range(500):
+        path = tmp_path / "consumequeue" / f"topic-{number:03d}" / "0" / file_name(0)
+        path.parent.mkdir(parents=True)
+        path.write_bytes(units(100, 200))
+    queues: QueueTable = Snapshot(open_store(tmp_path)).queues
+    tracemalloc.start()
+    try:
+        known = KnownQueues(queues)
+        for index, queue in enumerate(queues):
+            known.add(index, recover_queue(queue))
+        held = tracemalloc.get_traced_memory()[0]
+        del known, queue
+        assert held - tracemalloc.get_traced_memory()[0] < 60 * 500
+    finally:
+        tracemalloc.stop()
