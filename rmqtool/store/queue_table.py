@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from array import array
 from bisect import bisect_left
 from collections import Counter
@@ -23,12 +22,12 @@ _IN_ROCKSDB = len(_KINDS)
 class QueueTable(Sequence[Queue]):
     """Queues by kind, topic and queue id; each is made anew whenever it is asked for.
 
-    Of a queue's files their offsets and sizes are kept. What has other names than a broker gives is kept as it is.
+    Of a queue's files their offsets and sizes are kept. What has other names than a broker gives, or is on another machine, is kept as it is.
     """
 
     def __init__(self, store: Store, queues: Iterable[Queue]) -> None:
         """`queues` are by kind, topic and queue id, those of the one database of the store last."""
-        self._prefixes = [f"{os.fspath(store.root / UNIT_FORMATS[kind].directory)}/" for kind in _KINDS]
+        self._prefixes = [f"{store.root / UNIT_FORMATS[kind].directory}/" for kind in _KINDS]
         self._database: QueueDatabase | None = None
         self._topics: list[str] = []
         self._topic_ends = [0] * (_IN_ROCKSDB + 1)  # by kind: behind the last of its topics
