@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -26,7 +26,7 @@ _PAUSES = (0.2, 1.0, 3.0)  # seconds before a call is made again
 _PATIENCE = 20  # seconds after which it is not: the library has tried for as long itself
 
 T = TypeVar("T")
-_left: list[Future[object]] = []  # nobody waits for them any more
+_running: set[Future[Any]] = set()  # whether somebody waits for them, or nobody any more
 
 
 def patiently(operation: Callable[[], T], pauses: tuple[float, ...] = _PAUSES) -> T:
@@ -52,11 +52,7 @@ def answer_of(operation: Callable[[], T], seconds: float = _ANSWER) -> T:
     from concurrent.futures import wait
 
     future = in_background(operation)
-    try:
-        wait([future], seconds)
-    finally:  # a signal, too
-        if not future.done():
-            _left.append(future)  # type: ignore[arg-type]
+    wait([future], seconds)
     if not future.done():
         raise TimeoutError(f"no answer within {seconds:g} s")
     return future.result()
@@ -77,12 +73,14 @@ def in_background(operation: Callable[[], T]) -> Future[T]:
             future.set_exception(_as_os_error(error))
 
     threading.Thread(target=work, daemon=True, name="rmqtool-remote").start()
+    _running.add(future)
+    future.add_done_callback(_running.discard)
     return future
 
 
 def has_left_calls() -> bool:
-    """Whether calls are left that would hold up an ordinary end of the process."""
-    return not all(call.done() for call in _left)
+    """Whether calls are left, of ranges read ahead, too, that would hold up an ordinary end of the process."""
+    return bool(_running)
 
 
 def _as_os_error(error: BaseException) -> BaseException:

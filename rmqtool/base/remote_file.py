@@ -125,7 +125,8 @@ class RemoteFile:
             data = self._read(position, min(max(wanted, self._range), _LARGEST_RANGE))
         self._data, self._position = memoryview(data), position
         behind = position + len(data)
-        if in_order and behind < self.size:
+        is_waiting = self._ahead is not None and not self._ahead.done()  # for a range that nobody wants any more
+        if in_order and behind < self.size and not is_waiting:
             size = self._range
             self._ahead, self._ahead_at = in_background(lambda: self._read(behind, size)), behind
         return self._data

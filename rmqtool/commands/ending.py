@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -37,8 +38,9 @@ def ignore_signals() -> None:
 def end(status: str | int | None) -> NoReturn:
     """End with an exit status, at once also where another machine has left a library without an answer."""
     if has_left_calls() and not isinstance(status, str):
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in filter(None, (sys.stdout, sys.stderr)):  # None where it was closed before the start
+            with suppress(OSError):  # nobody reads it any more
+                stream.flush()
         os._exit(status or Exit.OK)
     sys.exit(status)
 

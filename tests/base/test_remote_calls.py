@@ -17,7 +17,7 @@ from rmqtool.base.remote_calls import answer_of, has_left_calls, in_background, 
 @pytest.fixture
 def silence(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """What a call waits for that gets no answer."""
-    monkeypatch.setattr(remote_calls, "_left", [])
+    monkeypatch.setattr(remote_calls, "_running", set())
     event = threading.Event()
     yield event
     event.set()
@@ -94,10 +94,18 @@ def test_errors_of_pyarrow() -> None:
         answer_of(Server(pa.ArrowInvalid("no such option")).ask)
 
 
-def test_in_background() -> None:
-    """Others work meanwhile."""
-    ready = threading.Event()
-    call = in_background(ready.wait)
+def test_in_background(silence: threading.Event) -> None:
+    """Others work meanwhile; the process has to end without it, though nobody has waited for it yet."""
+    call = in_background(silence.wait)
     assert not call.done()
-    ready.set()
+    assert has_left_calls()
+    silence.set()
     assert call.result(30)
+    assert not has_left_calls()
+
+
+def test_a_call_that_fails_is_over(silence: threading.Event) -> None:
+    """It holds up nothing."""
+    call = in_background(Server(OSError("cut")).ask)
+    assert isinstance(call.exception(30), OSError)
+    assert not has_left_calls()

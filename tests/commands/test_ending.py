@@ -1,0 +1,43 @@
+"""The end of a process while another machine has not answered: with the status, whatever became of its outputs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from rmqtool.base.errors import Exit
+
+_END = f"""
+import sys, threading
+from rmqtool.base.remote_calls import in_background
+from rmqtool.commands.ending import end
+in_background(threading.Event().wait)
+sys.stdout.write("text")
+end({int(Exit.LOSSY)})
+"""
+
+
+def ended(redirection: str, output: int = subprocess.PIPE) -> subprocess.CompletedProcess[bytes]:
+    """A process of the shell that ends so."""
+    command = ["sh", "-c", f'exec "$0" -c "$1" {redirection}', sys.executable, _END]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.run(command, stdout=output, stderr=subprocess.PIPE, env=environment, check=False, timeout=60)
+
+
+@pytest.mark.parametrize("redirection", ["", "2>&-"])
+def test_output_is_written(redirection: str) -> None:
+    """Also where standard error is closed."""
+    done = ended(redirection)
+    assert (done.returncode, done.stdout, done.stderr) == (Exit.LOSSY, b"text", b"")
+
+
+def test_nobody_reads_the_output() -> None:
+    """That is no reason for another status, nor for a traceback."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = ended("", writing)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (Exit.LOSSY, b"")
