@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -20,6 +20,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.limits import cannot_start, processes_at_once
 from rmqtool.base.memory import share_held
 from rmqtool.base.pipe_messages import receive
+from rmqtool.base.signals import deferred_signals
 from rmqtool.base.worker import (
     DONE,
     ENDING,
@@ -228,7 +229,7 @@ class WorkerPool(Generic[R]):
         for pipe in silent:
             pipes.register(pipe, select.POLLIN)
         for pipe, _ in pipes.poll(timeout * 1000):
-            with uninterrupted():
+            with deferred_signals():  # behind half a message nothing that comes through the pipe has a meaning
                 silent[pipe].receive(self._make)
 
     def _start(self) -> None:
@@ -246,7 +247,7 @@ class WorkerPool(Generic[R]):
         arguments = (worker_number, share_held(), self._part_numbers, their_jobs, their_steps, ends)
         try:
             process = context.Process(target=serve, args=arguments, daemon=True)
-            with uninterrupted(ENDING), warnings.catch_warnings():  # a new process would answer Ctrl-C with a traceback
+            with _blocked_signals(), warnings.catch_warnings():  # a new process would answer Ctrl-C with a traceback
                 warnings.simplefilter(
                     "ignore", DeprecationWarning
                 )  # of libraries' threads, which know how to be copied
@@ -262,9 +263,9 @@ class WorkerPool(Generic[R]):
 
 
 @contextmanager
-def uninterrupted(signals: Iterable[signal.Signals] = (signal.SIGINT,)) -> Iterator[None]:
-    """Signals, Ctrl-C by default, wait until this is done; processes that are started meanwhile go on to block them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+def _blocked_signals() -> Iterator[None]:
+    """Signals that end a command are blocked, and so they are in processes that are started meanwhile."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield
     finally:

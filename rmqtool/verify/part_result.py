@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.base.parallel import uninterrupted
+from rmqtool.base.signals import deferred_signals
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.file_walk import FileWalk
 from rmqtool.broker.log_walk import join_walks
@@ -175,13 +175,13 @@ class PartMerger:
 
     def replace(self, part: LogPart, result: PartResult) -> None:
         """Add the result of a part that was checked again; then `merge`."""
-        with uninterrupted():
+        with deferred_signals():
             self._rechecks_left -= 1
             self._advance(part, result)
 
     def total(self) -> PartResult:
         """All results so far, complete or not; nothing can be added afterwards."""
-        with uninterrupted():  # a total that is added to halfway is useless
+        with deferred_signals():  # a total that is added to halfway is useless
             last = [self._open[1]] if self._open else []
             left = {**self._waiting, **self._of_index}
             for result in (*last, *(left[part_number] for part_number in sorted(left))):
@@ -191,7 +191,7 @@ class PartMerger:
 
     def _advance(self, part: LogPart, result: PartResult, done: PartResult | None = None) -> None:
         """Make `part` the last merged one; the one before is `done`, unless `part` includes it."""
-        with uninterrupted():
+        with deferred_signals():
             if done is not None:
                 self._total.extend(done)
             self._open = part, result

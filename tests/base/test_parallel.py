@@ -8,8 +8,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -118,6 +119,40 @@ def test_what_is_known_when_it_is_stopped(tmp_path: Path) -> None:
         found = [(step.part, step.result) for step in pool.stop() if step.result is not None]
     assert found == [(0, -1), (1, -1)]
     assert set(multiprocessing.active_children()) == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_within_a_message(monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
+    """While another thread shows progress: the message is read to its end, and so are those behind it."""
+    before = signal.signal(number, signal.default_int_handler)
+    wanted = threading.Event()
+    with ready(WorkerPool[int](1)) as pool:
+
+        def send() -> None:
+            wanted.wait(LONG)
+            os.kill(os.getpid(), number)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        pool.begin(partial(Squares, os.getpid()), range(40), None)
+        steps = pool.steps()
+        found = [next(steps)]
+        read = os.readv
+
+        def interrupted_read(pipe: int, buffers: Sequence[Any]) -> int:
+            count = read(pipe, buffers)
+            wanted.set()
+            sender.join(LONG)
+            return count
+
+        monkeypatch.setattr(os, "readv", interrupted_read)
+        with pytest.raises(KeyboardInterrupt):
+            found += steps
+        found += pool.stop()
+    signal.signal(number, before)
+    results = [step.result for step in found if step.result not in (None, -1)]
+    assert len(found) > 1
+    assert results == [n * n for n in range(len(results))]
 
 
 @dataclass
