@@ -22,7 +22,8 @@ _IN_ROCKSDB = len(_KINDS)
 class QueueTable(Sequence[Queue]):
     """Queues by kind, topic and queue id; each is made anew whenever it is asked for.
 
-    Of a queue's files their offsets and sizes are kept. What has other names than a broker gives, or is on another machine, is kept as it is.
+    Of a queue's files their offsets and sizes are kept. What has other names than a broker gives, or is on another
+    machine, is kept as it is.
     """
 
     def __init__(self, store: Store, queues: Iterable[Queue]) -> None:
