@@ -38,6 +38,7 @@ _PLANNING_THREADS = 16  # planning waits for disks
 _LARGEST = 4  # no part is more than a quarter of the log, unless all have the least size
 _MAX_PARTS = 256  # of the least size; in a larger log that size grows
 _MAX_EVEN_PARTS = 2048
+_MAX_ORDERED_PARTS = 1024  # and a fifth more, as the last ones are small
 _FINE = 16  # this fraction of the log is cut finely where results are taken in order
 _PROBE_SIZE = 64 << 10  # bytes behind a border that must not all be zeros
 
@@ -270,7 +271,8 @@ class _Sizes:
         self._end = end
         self._even = even
         self._in_order = in_order
-        self._least = max(least, (end - start) // (_MAX_EVEN_PARTS if even or in_order else _MAX_PARTS))
+        most_parts = _MAX_EVEN_PARTS if even else _MAX_ORDERED_PARTS if in_order else _MAX_PARTS
+        self._least = max(least, (end - start) // most_parts)
         self._most = max(self._least, 2 * least if in_order else (end - start) // _LARGEST)
 
     def at(self, offset: int) -> int:

@@ -83,7 +83,7 @@ def test_parts_of_which_the_results_are_taken_in_order(tmp_path: Path) -> None:
 def test_parts_of_a_large_log(tmp_path: Path) -> None:
     """Of 1 TiB too they are small where results are taken in order: what is ready early has to be kept."""
     files = write_sparse_log(tmp_path, 1 << 40)
-    assert largest(log_parts(files, in_order=True)) == 512 << 20
+    assert largest(log_parts(files, in_order=True)) == 1 << 30
     assert largest(log_parts(files)) == 16 << 30
 
 
