@@ -129,7 +129,7 @@ def _with_range(snapshot: Snapshot, scope: ReadScope) -> Iterator[tuple[Queue, Q
     """The queues that can be read, each with its range."""
     version = snapshot.version or NEWEST
     with closing(OpenFiles(UNLIMITED)) as open_files:
-        for queue in snapshot.queues:
+        for queue in snapshot.listed_queues():
             with scope():
                 opened = None if queue.database else UnitFiles(queue, open_files)
                 yield queue, queue_range(queue, snapshot.log_min_offset, version, opened=opened)

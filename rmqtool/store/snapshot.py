@@ -123,9 +123,10 @@ class Snapshot:
     @cached_property
     def queues(self) -> QueueTable:
         """All consume queues, by kind, topic and queue id; of those that are in both those in files, not in RocksDB."""
-        return QueueTable(self.store, self._listed_queues())
+        return QueueTable(self.store, self.listed_queues())
 
-    def _listed_queues(self) -> Iterator[Queue]:
+    def listed_queues(self) -> Iterator[Queue]:
+        """The same one after the other, listed anew: for whoever needs each once, and keeps it."""
         names = set()
         for queue in () if self.store.reads_only_rocksdb else list_queues(self.store, self._scope):
             if self.database:
