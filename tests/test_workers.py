@@ -12,5 +12,5 @@ def test_one_worker_has_all_that_need_servers(request: pytest.FixtureRequest) ->
     items = [item for item in request.session.items if isinstance(item, pytest.Function)]
     users = {item.nodeid for item in items if SERVERS & {*item.fixturenames}}
     assert sorted(name for name in users if not name.startswith(WITH_SERVERS)) == []
-    if len(items) > 1000:
+    if len(items) > 1000 and not request.config.getoption("--quick"):
         assert [place for place in WITH_SERVERS if not any(name.startswith(place) for name in users)] == []

@@ -79,6 +79,7 @@ def verification(store: Path) -> Verification:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("look", "most"), [(overview, 0.8), (verification, 1.3)])
 def test_memory_for_each_queue(tmp_path: Path, look: Callable[[Path], object], most: float) -> None:
     """KiB that stay for each queue, at most; each has a topic of its own and one message."""
