@@ -57,15 +57,8 @@ class QueueTable(Sequence[Queue]):
         self._topic_numbers.append(len(self._topics) - 1)
         self._queue_ids.append(queue.queue_id)
         self._file_ends.append(len(self._starts))
-        if queue.files.strays or not self._are_usual(queue.files.files, kind, queue):
+        if queue.files.strays or (queue.files.files and queue.files.files != self._files(len(self) - 1)):
             self._others[len(self) - 1] = queue
-
-    def _are_usual(self, files: tuple[MappedFile, ...], kind: int, queue: Queue) -> bool:
-        """Whether files are listed as `_files` gives them; comparing with plain tuples takes half the time."""
-        if not files:
-            return True
-        directory = f"{self._prefixes[kind]}{queue.topic}/{queue.queue_id}/"
-        return all(file == (directory + file_name(file[1]), file[1], file[2], 0, None) for file in files)
 
     def __len__(self) -> int:
         return len(self._kinds)
@@ -97,13 +90,9 @@ class QueueTable(Sequence[Queue]):
         first, stop = self._file_ends[index], self._file_ends[index + 1]
         topic = self._topics[self._topic_numbers[index]]
         directory = f"{self._prefixes[self._kinds[index]]}{topic}/{self._queue_ids[index]}/"
-        starts, sizes = self._starts, self._sizes
-        if stop - first == 1:  # as most of many queues
-            start = starts[first]
-            return (MappedFile._make((directory + file_name(start), start, sizes[first], 0, None)),)
         return tuple([
             MappedFile._make((directory + file_name(start), start, size, 0, None))
-            for start, size in zip(starts[first:stop], sizes[first:stop], strict=True)
+            for start, size in zip(self._starts[first:stop], self._sizes[first:stop], strict=True)
         ])  # fmt: skip
 
     @property
