@@ -145,10 +145,10 @@ def check_config_tables(witnesses: Witnesses, report: Report) -> None:
         is_second = is_rocksdb_directory(witnesses.store.root / CONFIG / SECOND) and name != CONSUMER_OFFSET
         if file.problem or is_second or file.content.get(table.json_name) or not shown[name]:
             continue
-        if name in never_made and (file.path is None or witnesses.is_unclean):  # or killed before its first write
+        # A broker makes a database when it starts, and writes the groups that each broker has only when it stops.
+        unwritten = never_made if file.path is None else (*never_made, GROUPS) if witnesses.is_unclean else ()
+        if name in unwritten:
             continue
-        if name == GROUPS and file.path and witnesses.is_unclean:
-            continue  # a broker makes the database, but writes the groups that each broker has only when it stops
         noun = "topic" if name == "topics.json" else "group"
         message = f"neither a database nor {name} has anything, and the store shows {counted(len(shown[name]), noun)}: "
         report.add("config.rocksdb-damaged", message + listed(shown[name]), file=f"{CONFIG}/{table.database}",
