@@ -29,8 +29,29 @@ def changed(database: Path) -> Iterator[dict[str, Any]]:
     opened.close()
     rows.clear()  # the database goes on, and takes old files away, as long as anybody holds one of its families
     del opened, family
+    _remove_ours(database)
+
+
+def _remove_ours(database: Path) -> None:
+    """Remove what no broker leaves there."""
     for left in ("rocksdict-config.json", "LOG"):
         (database / left).unlink(missing_ok=True)
+
+
+def empty_family(database: Path, name: str) -> None:
+    """Take all rows of a column family away."""
+    with changed(database) as families:
+        for key in list(families[name].keys()):
+            del families[name][key]
+
+
+def drop_family(database: Path, name: str) -> None:
+    """Take a column family away."""
+    names = Rdict.list_cf(str(database), Options(raw_mode=True))
+    opened = Rdict(str(database), _options(), column_families={each: _options() for each in names})
+    opened.drop_column_family(name)
+    opened.close()
+    _remove_ours(database)
 
 
 def _options() -> Options:

@@ -38,6 +38,7 @@ from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import message_dicts
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.rocksdb import RocksDb, is_readable
+from rmqtool.store.rocksdb_config import CONFIG_DATABASES
 from rmqtool.store.rocksdb_copy import require_room
 from rmqtool.store.rocksdb_index import index_rows
 from rmqtool.store.rocksdb_queues import queue_database
@@ -46,7 +47,6 @@ from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, SIDE_STORE, Store, is_rocksdb_directory
 from rmqtool.transaction import was_killed
-from rmqtool.verify.rocksdb_config import CONFIG_DATABASES
 from rmqtool.verify.rocksdb_files import is_database, reported_database
 from rmqtool.verify.rocksdb_index_rows import COLUMNS as INDEX_COLUMNS
 from rmqtool.verify.rocksdb_index_rows import IndexRows, MessageRows

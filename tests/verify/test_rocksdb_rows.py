@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 from rocksdict import Options, Rdict
 
-from rmqtool.base.errors import Exit
 from rmqtool.formats.rocksdb_config_rows import config_offset_row
 from rmqtool.formats.rocksdb_log import crc32c, first_damage
 from rmqtool.rebuild.new_database import write_database
 from rmqtool.store.rocksdb import RocksDb
 from tests.changed_rocksdb import changed
-from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.golden.rocksdb import ROCKSDB
 from tests.store.other_process import ROCKSDB as HELD
@@ -27,7 +25,6 @@ CLEAN = [name for name in ROCKSDB if not name.endswith("-twice")]
 CONFIGS = ("topics", "subscriptionGroups", "consumerOffsets")
 V1 = "more/5.5.0-rocksdb"
 SINGLE, SECOND = "more/5.5.0-rocksdb-single", "more/5.5.0-rocksdb-second-config"
-EXAMPLE = Path(__file__).parents[2] / "examples" / "store"
 Damage = Callable[[Path], None]
 
 
@@ -133,16 +130,6 @@ def test_what_names_the_tables(copy_of: Callable[[str], Path], place: str, name:
     assert [finding.message.count("RocksDB cannot read it") for finding in told][:2] in ([1], [1, 0])
     path.write_bytes(before[: len(before) // 2])
     assert "config.rocksdb-damaged" in codes_of(verify(root))
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_a_whole_table_that_is_gone(copy_of: Callable[[str], Path], name: str) -> None:
-    """The messages, and the other tables, show that there was one."""
-    root = copy_of(V1)
-    shutil.rmtree(root / "config" / name)
-    [gone] = [finding for finding in verify(root).findings if finding.code == "config.rocksdb-damaged"]
-    assert gone.severity == ("warning" if name == "subscriptionGroups" else "error")
-    assert "the broker starts without" in (gone.effect or "")
 
 
 @pytest.mark.parametrize("place", ["rocksdbstore"])
@@ -314,29 +301,3 @@ def test_a_database_of_ours(tmp_path: Path) -> None:
     """What a conversion writes has whole logs."""
     write_database(tmp_path / "new", {"default": {b"key": b"value"}, "more": {}})
     assert {first_damage(path.read_bytes()) for path in (tmp_path / "new").glob("*.log")} == {None}
-
-
-def example_in_rocksdb(tmp_path: Path) -> Path:
-    """The example store, which no whole broker has written and which has no groups, with its tables in RocksDB."""
-    root = Path(shutil.copytree(EXAMPLE, tmp_path / "store"))
-    command = ("rebuild-cq", root, "--to", "rocksdb", "--yes", "--broker-version", "5.4.0")
-    assert rmqtool(*command).status == Exit.OK
-    return root
-
-
-def test_groups_that_a_killed_broker_has_not_written_yet(tmp_path: Path) -> None:
-    """A broker makes the database when it starts, and is killed before its first write; else it has lost its own."""
-    root = example_in_rocksdb(tmp_path)
-    Rdict(str(root / "config" / "subscriptionGroups"), Options(raw_mode=True)).close()
-    [lost] = [each for each in verify(root).findings if each.code == "config.rocksdb-damaged"]
-    assert (lost.severity, lost.file) == ("warning", "config/subscriptionGroups")
-    (root / "abort").touch()
-    assert "config.rocksdb-damaged" not in codes_of(verify(root))
-
-
-@pytest.mark.parametrize(("name", "damaged"), [("topics", True), ("consumerOffsets", True), ("nothing", False)])
-def test_tables_of_a_store_that_no_whole_broker_has_written(tmp_path: Path, name: str, damaged: bool) -> None:
-    """Retries and delayed messages prove topics and offsets, nothing proves groups."""
-    root = example_in_rocksdb(tmp_path)
-    shutil.rmtree(root / "config" / name, ignore_errors=True)
-    assert ("config.rocksdb-damaged" in codes_of(verify(root))) is damaged
