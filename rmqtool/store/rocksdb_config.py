@@ -15,7 +15,7 @@ from rmqtool.base.errors import ChangedError, RmqtoolError, UnsupportedError
 from rmqtool.formats.rocksdb_config_rows import config_entry
 from rmqtool.formats.rocksdb_rows import Row, json_entry
 from rmqtool.store.config_json import ConfigFile, load_config
-from rmqtool.store.rocksdb import RocksDb
+from rmqtool.store.rocksdb import RocksDb, is_readable
 from rmqtool.store.store import CONFIG, Store, is_rocksdb_directory
 
 SECOND, SINGLE = "rdb", "metadata"  # config/rdb since 5.3.2, config/metadata since 5.3.4
@@ -104,6 +104,11 @@ def expected_database(store: Store, name: str) -> Path | None:
     """As `config_database`; also the table's own database that is gone, beside those of other tables."""
     found = [config_database(store, each) for each in (name, *TABLES)]
     return found[0] or (store.root / CONFIG / TABLES[name].database if any(found) else None)
+
+
+def is_unread(store: Store, name: str) -> bool:
+    """Whether a table is in a database, and the library is not installed."""
+    return config_database(store, name) is not None and not is_readable()
 
 
 def _first(path: Path, table: Table) -> dict[str, Any] | None:
