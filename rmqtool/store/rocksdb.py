@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -126,6 +126,15 @@ class RocksDb:
     def families(self) -> tuple[str, ...]:
         """The names of its column families."""
         return self._families
+
+    def check_families(self, known: Collection[str]) -> None:
+        """Raise UnreadableError for a column family that is none of the `known`.
+
+        RocksDB opens a database to write only for those who name all of its families.
+        """
+        others = sorted({*self._families} - {*known})
+        if others:
+            raise self._unreadable(f"its column family {', '.join(others[:_MAX_SHOWN])} is one that no broker names")
 
     def rows(self, family: str, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Keys and values of a family in the order of the keys, those that begin with `prefix`, from `start` on.

@@ -15,8 +15,9 @@ from rmqtool.formats.java import decode_text
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.rocksdb_config_rows import config_entry
 from rmqtool.formats.rocksdb_rows import json_entry
+from rmqtool.rules.versions import SINGLE_ROCKSDB_CONFIG, Version
 from rmqtool.store.rocksdb import is_readable
-from rmqtool.store.rocksdb_config import CONFIG_DATABASES, FORBIDDEN, SECOND, TABLES, VERSION_FAMILY
+from rmqtool.store.rocksdb_config import CONFIG_DATABASES, FORBIDDEN, SECOND, SINGLE, TABLES, VERSION_FAMILY
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG
 from rmqtool.transaction import was_killed
@@ -39,8 +40,9 @@ def check_config_databases(snapshot: Snapshot, report: Report) -> None:
         if not is_database(store.root / CONFIG / name):
             continue
         path = f"{CONFIG}/{name}"
+        families = _families_of(name, snapshot.releases.newest)
         with reported_database(
-            store.root / path, path, "config.rocksdb-damaged", report, killed=was_killed(store.root)
+            store.root / path, path, "config.rocksdb-damaged", report, killed=was_killed(store.root), families=families
         ) as database:
             for family in database.families if database else ():
                 problem = _problem_of(name, family)
@@ -50,6 +52,14 @@ def check_config_databases(snapshot: Snapshot, report: Report) -> None:
                     if why:
                         report.add("config.row", f"{decode_text(key)!r}: {why}", file=path)
     _check_swapped(snapshot, report)
+
+
+def _families_of(database: str, release: Version) -> tuple[str, ...]:
+    """The column families with which a release opens a database; none where it opens all: version 1 since 5.3.4."""
+    if database == SECOND:
+        return (_DEFAULT,)
+    opens_all = database == SINGLE or release >= SINGLE_ROCKSDB_CONFIG
+    return () if opens_all else (_DEFAULT, VERSION_FAMILY, FORBIDDEN)
 
 
 def _problem_of(database: str, family: str) -> Problem:

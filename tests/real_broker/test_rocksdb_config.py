@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from rmqtool.findings.finding import Finding
-from tests.changed_rocksdb import drop_family
-from tests.real_broker.harness import Harness
+from tests.changed_rocksdb import add_family, drop_family
+from tests.conftest import GoldenStore
+from tests.real_broker.harness import Harness, HarnessError
 from tests.real_broker.random_rocksdb import settings_of
-from tests.verify.verifying import verify
+from tests.verify.verifying import codes_of, verify
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 SEED = 7
@@ -66,3 +67,15 @@ def test_a_broker_that_is_killed_at_once(
     outcome = verify(root, version=version)
     assert [finding for finding in outcome.findings if finding.code == "config.missing"] == []
     assert "committed offsets" in {gap.what for gap in outcome.gaps}
+
+
+def test_a_column_family_that_no_broker_knows(
+    harness: Callable[[str], Harness], unpacked: GoldenStore, tmp_path: Path
+) -> None:
+    """The broker does not load the queues, and verify says so."""
+    root = Path(shutil.copytree(unpacked("more/5.5.0-rocksdb"), tmp_path / "store"))
+    settings = settings_of("5.5.0", "rocksdb")
+    add_family(root / "consumequeue", "foreign")
+    with pytest.raises(HarnessError, match="refuses to load"), harness("5.5.0").hold(root, 0, settings):
+        pass
+    assert "consumequeue.database" in codes_of(verify(root, version="5.5.0"))

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from rocksdict import Options, Rdict
 
+from rmqtool.base.errors import Exit
 from rmqtool.formats.rocksdb_config_rows import config_offset_row
 from rmqtool.formats.rocksdb_log import crc32c, first_damage
 from rmqtool.rebuild.new_database import write_database
 from rmqtool.store.rocksdb import RocksDb
-from tests.changed_rocksdb import changed
+from tests.changed_rocksdb import add_family, changed
+from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.golden.rocksdb import ROCKSDB
 from tests.store.other_process import ROCKSDB as HELD
@@ -241,6 +243,41 @@ def test_rows_that_are_missing(copy_of: Callable[[str], Path]) -> None:
         counts[finding.code] += finding.count
     assert counts["index.row-missing"] == 40
     assert counts["timer.row-missing"] == len(timed) - 1  # one was delivered before the broker stopped
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "version", "codes"),
+    [
+        (SIDE, "rocksdbstore", "5.5.0", {"store.rocksdb-damaged"}),
+        (SIDE, "kvStore", "5.5.0", {"store.rocksdb-damaged"}),
+        (V1, "consumequeue", "5.5.0", {"consumequeue.database"}),
+        (SECOND, "config/rdb", "5.5.0", {"config.rocksdb-damaged"}),
+        ("more/5.3.3-rocksdb", "config/topics", "5.3.3", {"config.rocksdb-damaged"}),
+        (V1, "config/topics", "5.5.0", set()),
+        (SINGLE, "config/metadata", "5.5.0", set()),
+    ],
+)
+def test_a_column_family_that_no_broker_knows(
+    copy_of: Callable[[str], Path], name: str, place: str, version: str, codes: set[str]
+) -> None:
+    """RocksDB does not open the database then, but for those who open all that there are."""
+    root = copy_of(name)
+    add_family(root / place, "foreign")
+    outcome = verify(root, version=version)
+    assert codes_of(outcome) == codes
+    assert all("column family foreign is one that no broker names" in finding.message
+               for finding in outcome.findings if finding.severity == "error")  # fmt: skip
+
+
+def test_queues_beside_a_column_family_that_no_broker_knows(copy_of: Callable[[str], Path]) -> None:
+    """They are written anew from the log, into a database of their own."""
+    root = copy_of(V1)
+    add_family(root / "consumequeue", "foreign")
+    conf = root.parent / "broker.conf"
+    conf.write_text("storeType=defaultRocksDB\nmessageDelayLevel=" + "1s " * 16 + "30m 2h\n")
+    done = rmqtool("repair", root, "--yes", "--broker-version", "5.5.0", "--broker-conf", conf)
+    assert done.status == Exit.OK, done.out
+    assert verify(root, version="5.5.0").verdict == "clean"
 
 
 def killed_database(directory: Path, rows: int) -> Path:
