@@ -14,7 +14,7 @@ def lost_in(database: str, table: Table, *, is_there: bool) -> str:
     """What is lost of a database: the message of a finding begins with it; `is_there` says that the rows alone are."""
     part = table.part_of(database)
     if not part:
-        return "it is empty" if is_there else "it is not there"
+        return "it is empty" if is_there else "the database is not there"
     return f"its {part} is empty" if is_there else f"it has no {part}"
 
 

@@ -8,6 +8,7 @@ on another machine they are copies.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
@@ -28,6 +29,7 @@ from rmqtool.store.rocksdb_copy import copy_database
 _NOT_LINKED = ("LOCK", "rocksdict-config.json")  # which are written, or held by the broker
 _OPTIONS = "OPTIONS-"  # of classes that only the broker has
 _TABLE, _LOG, _MANIFEST = ".sst", ".log", "MANIFEST-"
+_TABLE_NAME = re.compile(r"[0-9]+\.sst")  # others RocksDB passes over
 _MAX_MANIFEST = 4 << 20  # bytes
 _MAX_SHOWN = 3
 _ATTEMPTS = 3  # a running broker deletes files between listing and opening
@@ -264,7 +266,7 @@ class RocksDb:
             raise self._unreadable(str(error)) from error
         self.has_tables = bool(named)
         self._manifest = max((name for name in names if name.startswith(_MANIFEST)), default="")
-        unnamed = {name for name in names if name.endswith(_TABLE)} - named
+        unnamed = {name for name in names if _TABLE_NAME.fullmatch(name)} - named
         self.left_over = self._not_in_logs(unnamed, names) if unnamed else []
 
     def _make_shadow(self, names: list[str]) -> str:

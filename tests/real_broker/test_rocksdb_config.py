@@ -48,7 +48,7 @@ def test_lost_offsets(harness: Callable[[str], Harness], tmp_path: Path, version
         assert gone.message == empty
     else:
         groups = {group for group in facts["groups"] if group.startswith("group-")}
-        assert gone.message.startswith(f"it is not there, and {len(groups) + 1} groups consumed: ")
+        assert gone.message.startswith(f"the database is not there, and {len(groups) + 1} groups consumed: ")
     broker.write_random(root, settings, SEED, 0)
     [gone] = lost_in(root, version)
     assert (gone.file, gone.message) == (place, empty)

@@ -52,7 +52,7 @@ def test_a_database_that_is_gone(copy_of: Callable[[str], Path], release: str, n
     outcome = verify(root)
     [gone] = lost_in(outcome)
     assert gone.severity == ("warning" if name == "subscriptionGroups" else "error")
-    assert (gone.file, gone.message.partition(",")[0]) == (f"config/{name}", "it is not there")
+    assert (gone.file, gone.message.partition(",")[0]) == (f"config/{name}", "the database is not there")
     assert "the broker starts without" in (gone.effect or "")
     assert outcome.verdict == "corrupt"
     if name != "topics":
@@ -79,7 +79,7 @@ def test_configured_groups_alone_show_lost_offsets(copy_of: Callable[[str], Path
     assert lost_in(verify(root)) == []
     shutil.rmtree(root / "config" / "consumerOffsets")
     [gone] = lost_in(verify(root))
-    assert (gone.severity, gone.message) == ("error", f"it is not there, and 4 groups consumed: {ALL_GROUPS}")
+    assert (gone.severity, gone.message) == ("error", f"the database is not there, and 4 groups consumed: {ALL_GROUPS}")
     emptied(root / "config" / "subscriptionGroups")
     by_topics = {finding.file: finding.message for finding in lost_in(verify(root))}
     assert by_topics["config/consumerOffsets"] == gone.message

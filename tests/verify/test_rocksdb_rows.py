@@ -280,6 +280,30 @@ def test_queues_beside_a_column_family_that_no_broker_knows(copy_of: Callable[[s
     assert verify(root, version="5.5.0").verdict == "clean"
 
 
+@pytest.mark.parametrize("place", ["config/topics", "consumequeue"])
+def test_a_file_that_is_no_table_by_its_name(copy_of: Callable[[str], Path], place: str) -> None:
+    """A table has a number for a name: RocksDB looks at no other file."""
+    root = copy_of(V1)
+    table = tables(root / place)[0]
+    shutil.copy(table, table.with_name("copy of a table.sst"))
+    outcome = verify(root)
+    assert (outcome.verdict, codes_of(outcome)) == ("clean", set())
+    assert "consumequeue.left-over-table" not in codes_of(outcome, info=True)
+
+
+@pytest.mark.parametrize(("name", "place"), [(SIDE, "kvStore"), (V1, "config/topics"), (SINGLE, "config/metadata")])
+def test_a_file_in_place_of_a_database(copy_of: Callable[[str], Path], name: str, place: str) -> None:
+    """No broker opens it; a repair moves it away, and what was in the database is not there then."""
+    root = copy_of(name)
+    shutil.rmtree(root / place)
+    (root / place).write_text("a note")
+    found = {finding.file for finding in verify(root).findings if finding.code == "store.wrong-kind"}
+    assert found == {place}
+    rmqtool("repair", root, "--yes", "--broker-version", "5.5.0")
+    assert not (root / place).is_file()
+    assert "store.wrong-kind" not in codes_of(verify(root))
+
+
 def killed_database(directory: Path, rows: int) -> Path:
     """A database whose rows are in its write-ahead log alone; the log."""
     source = directory.with_name("open")
