@@ -8,7 +8,7 @@ from rmqtool.findings.finding import Finding
 from rmqtool.repair.change import Change, FileChange
 from rmqtool.repair.config_source import DELAYS, GROUPS, OFFSETS
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET
-from rmqtool.store.lost_tables import lost_place, lost_table
+from rmqtool.store.lost_tables import is_database_left, lost_place, lost_table
 from rmqtool.store.store import CONFIG
 from rmqtool.store.topics import TOPICS
 
@@ -84,7 +84,7 @@ def _files(finding: Finding) -> set[str]:
 def _of_database(finding: Finding, name: str) -> str:
     """What to do about a table in RocksDB that is lost: where its database is there, that stays."""
     text = f"{lost_place(finding)}: nothing else in the store shows its content. "
-    if lost_place(finding) != finding.file:
+    if is_database_left(finding):
         text += "Leave the database where it is, for other tables are in it, too: a backup of the directory brings all "
         text += "of them back as they were then. "
     else:
