@@ -42,6 +42,11 @@ class Topics:
     """What names the topics, or would: topics.json, or a database such as ``config/topics``."""
 
     @property
+    def file_name(self) -> str:
+        """That file or database, relative to the store."""
+        return f"{CONFIG}/{TOPICS}" if self.place == TOPICS else self.place
+
+    @property
     def is_known(self) -> bool:
         """Whether there is a file that names topics."""
         return self.file.path is not None

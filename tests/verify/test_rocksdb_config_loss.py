@@ -60,6 +60,23 @@ def test_a_database_that_is_gone(copy_of: Callable[[str], Path], release: str, n
         assert gone.message.endswith(ALL_GROUPS)
 
 
+@pytest.mark.parametrize(("name", "place", "family"), [(V1, "topics", "default"), (SINGLE, "metadata", "topic")])
+def test_a_topic_whose_row_is_lost(copy_of: Callable[[str], Path], name: str, place: str, family: str) -> None:
+    """The finding names the database, and the plan what people do: a repair writes no rows there."""
+    root = copy_of(name)
+    with changed(root / "config" / place) as families:
+        for topic in (b"orders", b"%RETRY%billing"):
+            del families[family][topic]
+    found = {finding.topic: finding for finding in verify(root).findings if finding.code == "config.topic-missing"}
+    assert found["%RETRY%billing"].message == f"config/{place} does not name it, and it has messages"
+    others = {topic: finding.file for topic, finding in found.items() if topic != "%RETRY%billing"}
+    assert others == ({"orders": "config/metadata"} if name == SINGLE else {})  # where the table was changed before
+    shown = " ".join(rmqtool("verify", root).out.split())
+    assert "a repair adds no rows to databases: make the topic anew" in shown
+    assert "queue None" not in shown
+    assert "topics.json" not in shown
+
+
 def without_retries(root: Path) -> None:
     """No topic of a group has messages or units any longer: what groups have is known from their table alone."""
     for log in (root / "commitlog").iterdir():
