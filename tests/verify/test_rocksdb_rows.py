@@ -17,6 +17,7 @@ from rmqtool.store.rocksdb import RocksDb
 from tests.changed_rocksdb import changed
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden.rocksdb import ROCKSDB
 from tests.store.other_process import ROCKSDB as HELD
 from tests.store.other_process import another_process
@@ -34,7 +35,7 @@ Damage = Callable[[Path], None]
 @pytest.fixture
 def copy_of(unpacked: GoldenStore, tmp_path: Path) -> Callable[[str], Path]:
     """A copy of a golden store, to be damaged."""
-    return lambda name: Path(shutil.copytree(unpacked(name), tmp_path / "store"))
+    return lambda name: copied(unpacked(name), tmp_path / "store")
 
 
 @pytest.mark.parametrize("place", ["rocksdbstore", "kvStore"])
@@ -263,7 +264,7 @@ def killed_database(directory: Path, rows: int) -> Path:
     for number in range(rows):
         opened[f"topic-{number}".encode()] = b'{"topicName":"topic-%d","x":"%s"}' % (number, b"x" * 100)
     opened.flush_wal(True)
-    shutil.copytree(source, directory)
+    copied(source, directory)
     opened.close()
     (directory / "LOCK").unlink(missing_ok=True)
     return max(directory.glob("*.log"), key=lambda path: path.stat().st_size)
@@ -318,7 +319,7 @@ def test_a_database_of_ours(tmp_path: Path) -> None:
 
 def example_in_rocksdb(tmp_path: Path) -> Path:
     """The example store, which no whole broker has written and which has no groups, with its tables in RocksDB."""
-    root = Path(shutil.copytree(EXAMPLE, tmp_path / "store"))
+    root = copied(EXAMPLE, tmp_path / "store")
     command = ("rebuild-cq", root, "--to", "rocksdb", "--yes", "--broker-version", "5.4.0")
     assert rmqtool(*command).status == Exit.OK
     return root
