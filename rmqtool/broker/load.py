@@ -20,9 +20,10 @@ from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.index_files import IndexFile
 from rmqtool.store.lock import LOCK_FILE
 from rmqtool.store.queue_table import QueueTable
+from rmqtool.store.rocksdb_config import is_unread
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, CONFIG, INDEX, Store
-from rmqtool.store.topics import Topics
+from rmqtool.store.topics import TOPICS, Topics
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _TIMER_WHEEL = "timerwheel"
@@ -77,12 +78,13 @@ def load(snapshot: Snapshot, rules: RecoveryRules) -> Loaded:
     sizes = _queue_sizes(snapshot.queues, kinds, rules)
     fewer: dict[int, Queue] = {}
     deleted = list(log_files.deleted)
+    is_unknown = is_unread(store, TOPICS)
     unusual = snapshot.queues.not_all_of(sizes)
     for index in sorted({*unusual, *snapshot.queues.firsts_of_topics}):
         if index >= count:
             break
         queue = snapshot.queues[index]
-        refuses = refuses or _kind_refusal(queue, snapshot.topics, rules)
+        refuses = refuses or (None if is_unknown else _kind_refusal(queue, snapshot.topics, rules))
         loaded = _load_files(store, queue.files, sizes[queue.kind], rules)
         if loaded.files is not queue.files.files:
             fewer[index] = replace(queue, files=MappedFiles(loaded.files))

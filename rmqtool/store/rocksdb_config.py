@@ -15,7 +15,7 @@ from rmqtool.base.errors import ChangedError, RmqtoolError, UnsupportedError
 from rmqtool.formats.rocksdb_config_rows import config_entry
 from rmqtool.formats.rocksdb_rows import Row, json_entry
 from rmqtool.store.config_json import ConfigFile, load_config
-from rmqtool.store.rocksdb import RocksDb
+from rmqtool.store.rocksdb import RocksDb, is_readable
 from rmqtool.store.store import CONFIG, Store, is_rocksdb_directory
 
 SECOND, SINGLE = "rdb", "metadata"  # config/rdb since 5.3.2, config/metadata since 5.3.4
@@ -36,6 +36,10 @@ class Table:
         """The family of the table's version in the database for all."""
         return f"{self.family}Version"
 
+    def part_of(self, database: str) -> str:
+        """What of a database the table is, in words; empty for its own database."""
+        return {SINGLE: f"column family {self.family}", SECOND: f"rows of {self.second}"}.get(database, "")
+
 
 TABLES: Mapping[str, Table] = {
     "topics.json": Table("topicConfigTable", "topics", "topic", "topic"),
@@ -44,6 +48,9 @@ TABLES: Mapping[str, Table] = {
     ),
     "consumerOffset.json": Table("offsetTable", "consumerOffsets", "consumerOffset", "consumerOffset"),
 }
+CONFIG_DATABASES = (*(table.database for table in TABLES.values()), SINGLE, SECOND)
+"""The databases in `config/`, of every release."""
+
 VERSION_FAMILY = "kvDataVersion"
 """The family of the version in a database of its own, since 5.3.1."""
 
@@ -91,6 +98,17 @@ def config_database(store: Store, name: str) -> Path | None:
         places = places[1:] if (kind or "").lower() == "defaultrocksdb" else []
     paths = (store.root / CONFIG / place for place in places)
     return next((path for path in paths if is_rocksdb_directory(path)), None)
+
+
+def expected_database(store: Store, name: str) -> Path | None:
+    """As `config_database`; also the table's own database that is gone, beside those of other tables."""
+    found = [config_database(store, each) for each in (name, *TABLES)]
+    return found[0] or (store.root / CONFIG / TABLES[name].database if any(found) else None)
+
+
+def is_unread(store: Store, name: str) -> bool:
+    """Whether a table is in a database, and the library is not installed."""
+    return config_database(store, name) is not None and not is_readable()
 
 
 def _first(path: Path, table: Table) -> dict[str, Any] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,11 +25,12 @@ def is_database(directory: Path) -> bool:
 
 @contextmanager
 def reported_database(
-    directory: Path, name: str, code: str, report: Report, *, killed: bool
+    directory: Path, name: str, code: str, report: Report, *, killed: bool, families: Collection[str] = ()
 ) -> Iterator[RocksDb | None]:
     """The opened database, None where it cannot be opened; damage, then or later, is reported as `code`.
 
-    A broker that was `killed` may leave the end of the log that it wrote to, the last with rows, that is not whole.
+    `families` are the only column families with which brokers open it; none where they open all that there are. A
+    broker that was `killed` may leave the end of the log that it wrote to, the last with rows, that is not whole.
     """
     report.check(code)
     logs = [entry for entry in list_directory(directory) if entry.name.endswith(_LOG)]
@@ -45,6 +46,8 @@ def reported_database(
         database = RocksDb(directory).__enter__()
         yield database
         database.check_tables()
+        if families:
+            database.check_families(families)
     except DamagedDatabaseError as error:
         report.add(code, error.message, file=name)
         if database is None:
