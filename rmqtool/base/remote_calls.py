@@ -72,9 +72,9 @@ def in_background(operation: Callable[[], T]) -> Future[T]:
         except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
             future.set_exception(_as_os_error(error))
 
-    threading.Thread(target=work, daemon=True, name="rmqtool-remote").start()
-    _running.add(future)
+    _running.add(future)  # before it works: Ctrl-C may come while the thread starts
     future.add_done_callback(_running.discard)
+    threading.Thread(target=work, daemon=True, name="rmqtool-remote").start()
     return future
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 
 from rmqtool.base.files import list_directory
@@ -80,9 +79,13 @@ def load(snapshot: Snapshot, rules: RecoveryRules) -> Loaded:
     fewer: dict[int, Queue] = {}
     deleted = list(log_files.deleted)
     is_unknown = is_unread(store, TOPICS)
-    for index, queue in enumerate(islice(snapshot.queues, count)):
-        loaded = _load_files(store, queue.files, sizes[queue.kind], rules)
+    unusual = snapshot.queues.not_all_of(sizes)
+    for index in sorted({*unusual, *snapshot.queues.firsts_of_topics}):
+        if index >= count:
+            break
+        queue = snapshot.queues[index]
         refuses = refuses or (None if is_unknown else _kind_refusal(queue, snapshot.topics, rules))
+        loaded = _load_files(store, queue.files, sizes[queue.kind], rules)
         if loaded.files is not queue.files.files:
             fewer[index] = replace(queue, files=MappedFiles(loaded.files))
         deleted += loaded.deleted

@@ -5,9 +5,11 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import overload
+
+import numpy as np
 
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.formats.file_name import file_name
@@ -111,6 +113,20 @@ class QueueTable(Sequence[Queue]):
         files = slice(self._file_ends[first], self._file_ends[first + self.count_of(kind)])
         sizes = Counter(size for size in self._sizes[files] if size)
         return max(sizes, key=lambda size: (sizes[size], size), default=0)
+
+    def not_all_of(self, sizes: Mapping[Kind, int]) -> list[int]:
+        """The indices of queues that may hold something else than files of the size of their kind, bytes."""
+        first_batch = self._file_ends[self.count_of("simple")]
+        found = np.frombuffer(self._sizes, np.int64)
+        others = [*np.flatnonzero(found[:first_batch] != sizes["simple"]),
+                  *(first_batch + np.flatnonzero(found[first_batch:] != sizes["batch"]))]  # fmt: skip
+        behind = np.searchsorted(np.frombuffer(self._file_ends, np.int64), others, "right")
+        return sorted({*(behind - 1).tolist(), *self._others})
+
+    @property
+    def firsts_of_topics(self) -> Sequence[int]:
+        """The index of the first queue of each kind and topic."""
+        return self._topic_firsts
 
     def key(self, index: int) -> tuple[Kind, str, int]:
         """Kind, topic and queue id of a queue in files."""

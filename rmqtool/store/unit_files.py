@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.files import UNLIMITED, ReadPolicy
+from rmqtool.base.files import PAGE, UNLIMITED, ReadPolicy, is_zero
 from rmqtool.base.mapped_files import MappedFile, file_at
 from rmqtool.base.open_files import OpenFiles
 from rmqtool.formats.consume_queue import is_pre_blank
@@ -35,12 +35,16 @@ _READ_WHOLE = 1 << 16  # a file up to this size is read as the broker reads it, 
 
 
 class _Head(NamedTuple):
-    """The first units of a file: how many are written before one that is not, and their physical offsets."""
+    """The first units of a file: how many are written before one that is not, and their physical offsets.
+
+    With `is_all` nothing but zeros follows them, to the end of the file.
+    """
 
     mapped: MappedFile
     units: NDArray[np.void]
     written: int
     offsets: list[int]
+    is_all: bool
 
     @property
     def is_whole(self) -> bool:
@@ -109,9 +113,13 @@ class UnitFiles:
         """The first units of one file, of most of many queues all; kept until another file is asked for."""
         head = self._last_head
         if head is None or head.mapped is not mapped or self._live:
-            units = self.units_in(mapped, 0, HEAD_UNITS)
+            file, size = self._open.get(mapped.place), HEAD_UNITS * self.size
+            data = file.read(0, max(size, PAGE))
+            units = self.queue.format.decode(data[:size])
             written = count_leading(self.is_written(units))
-            head = self._last_head = _Head(mapped, units, written, units["physical_offset"][:written].tolist())
+            is_all = is_zero(data[written * self.size :]) and file.is_hole_from(len(data))
+            offsets = units["physical_offset"][:written].tolist()
+            head = self._last_head = _Head(mapped, units, written, offsets, is_all)
         return head
 
     def offsets_in(self, mapped: MappedFile, count: int) -> Offsets:
@@ -142,10 +150,11 @@ class UnitFiles:
         """
         low, high = 0, self.room_of(mapped)
         if mapped.size > _READ_WHOLE:
-            if self._is_written_in(mapped, high - 1):
+            is_short = mapped.modified_ns is None and self.head_of(mapped).is_all  # not where each read is a request
+            if not is_short and self._is_written_in(mapped, high - 1):
                 return high
             low = self.head_of(mapped).written
-            if low < HEAD_UNITS:
+            if is_short or low < HEAD_UNITS:
                 return low  # as in most of many queues: one read instead of a search
             while high - low > HEAD_UNITS:
                 middle = (low + high) // 2
@@ -173,8 +182,10 @@ class UnitFiles:
     def data_end(self) -> int:
         """Number behind the last unit that is not all zeros, except one that a running broker may be writing."""
         for mapped in reversed(self.files):
-            written = 0 if self._live else self.head_of(mapped).written * self.size
-            end = self._open.get(mapped.place).data_end(written)
+            head = None if self._live else self.head_of(mapped)
+            end = head.written * self.size if head else 0
+            if not (head and head.is_all):
+                end = self._open.get(mapped.place).data_end(end)
             if end:
                 stop = (mapped.start_offset + end + self.size - 1) // self.size
                 return stop - 1 if self._live else stop

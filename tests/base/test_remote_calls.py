@@ -86,6 +86,20 @@ def test_a_signal(silence: threading.Event) -> None:
     assert has_left_calls()
 
 
+def test_a_signal_while_the_call_begins(silence: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread works already: the process has to end without it."""
+    start = threading.Thread.start
+
+    def interrupted(self: threading.Thread) -> None:
+        start(self)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        in_background(silence.wait)
+    assert has_left_calls()
+
+
 def test_errors_of_pyarrow() -> None:
     """Those of Azure are none of Python's; what the caller did wrong stays as it is."""
     with pytest.raises(OSError, match="Unknown error: no token"):

@@ -12,6 +12,7 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import OLDEST, parse_version
 from tests.clean.planning import FOUR, HOUR, aged_log, planned, set_mtime
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden import stores
 
 CLEAN = [name for name in stores.names() if name.endswith("-clean")]
@@ -94,10 +95,8 @@ def test_waiting_messages_of_golden_stores(name: str, golden_store: GoldenStore)
 
 def test_delivered_messages_do_not_wait(unpacked: GoldenStore, tmp_path: Path) -> None:
     """delayOffset.json says what each level has delivered."""
-    import shutil
-
     store = tmp_path / "store"
-    shutil.copytree(unpacked("5.3.3-clean"), store)
+    copied(unpacked("5.3.3-clean"), store)
     before = {item.queue_id: item.messages_lost for item in losses_of(planned(store, all_runs=True)).undelivered}
     (store / "config" / "delayOffset.json").write_text(json.dumps({"offsetTable": {"1": 1, "2": 999}}))
     after = {item.queue_id: item.messages_lost for item in losses_of(planned(store, all_runs=True)).undelivered}

@@ -14,6 +14,7 @@ from rmqtool.base.errors import Exit
 from tests.clean.planning import HOUR, aged_log, set_mtime
 from tests.commands.running import Result, rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden import stores
 from tests.rights import NOBODY, needs_root
 from tests.unchanged import unchanged
@@ -239,7 +240,7 @@ def test_odd_broker_conf(golden_store: GoldenStore, tmp_path: Path, text: str) -
 def test_stores_without_a_part(unpacked: GoldenStore, tmp_path: Path, part: str, version: str) -> None:
     """A store without queues, index or even log answers too."""
     store = tmp_path / "store"
-    shutil.copytree(unpacked("5.3.3-clean"), store)
+    copied(unpacked("5.3.3-clean"), store)
     if part == "checkpoint":
         (store / part).unlink()
     else:
@@ -263,7 +264,7 @@ def test_odd_modification_times(tmp_path: Path, mtime: int) -> None:
 def test_damaged_stores(unpacked: GoldenStore, tmp_path: Path, damage: str) -> None:
     """Files of noise or of no bytes are answered for as the broker takes them."""
     store = tmp_path / "store"
-    shutil.copytree(unpacked("5.3.3-clean"), store)
+    copied(unpacked("5.3.3-clean"), store)
     target = {
         "queue": min((store / "consumequeue" / "orders" / "0").iterdir()),
         "log": sorted((store / "commitlog").iterdir())[1],
@@ -295,7 +296,7 @@ def test_files_that_may_not_be_read(public_path: Path) -> None:
 def test_a_store_that_is_being_cleaned(unpacked: GoldenStore, tmp_path: Path) -> None:
     """Files vanish while they are looked at: the answer is for what is left."""
     store = tmp_path / "store"
-    shutil.copytree(unpacked("5.3.3-clean"), store)
+    copied(unpacked("5.3.3-clean"), store)
     files = sorted((store / "commitlog").iterdir())[:-1]
     files += sorted(path for path in (store / "consumequeue").rglob("*") if path.is_file())
     stop = threading.Event()

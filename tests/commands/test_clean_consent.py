@@ -18,6 +18,7 @@ from rmqtool.store.config_json import load_config
 from tests.commands.cleaning import OPTIONS, files, planned
 from tests.commands.running import answered, rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.unchanged import unchanged
 
 OFFSETS = "config/consumerOffset.json"
@@ -26,7 +27,7 @@ OFFSETS = "config/consumerOffset.json"
 @pytest.fixture
 def store(unpacked: GoldenStore, tmp_path: Path) -> Path:
     """Its groups `behind` and `middle` lose 444 unread messages, and 33 delayed ones wait."""
-    shutil.copytree(unpacked("5.3.3-clean"), tmp_path / "store")
+    copied(unpacked("5.3.3-clean"), tmp_path / "store")
     return tmp_path / "store"
 
 
@@ -201,7 +202,7 @@ def test_a_plan_by_the_clock(
 def test_a_plan_of_another_store_is_refused(store: Path, unpacked: GoldenStore) -> None:
     """Names and sizes are the same in many stores: times are looked at, too."""
     plan = saved(store, *OPTIONS)
-    other = Path(shutil.copytree(unpacked("5.3.3-crc32-property"), store.parent / "other"))
+    other = copied(unpacked("5.3.3-crc32-property"), store.parent / "other")
     with unchanged(other):
         assert rmqtool("clean", other, "--plan", plan, "--yes", "--allow-unread").status == Exit.FAILED
 

@@ -19,6 +19,7 @@ from tests.clean.planning import FOUR, HOUR, set_mtime
 from tests.commands.cleaning import OPTIONS, files, planned
 from tests.commands.running import KILLED_AT_A_DELETION, ROOT, Result, rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.unchanged import unchanged
 
 SIZES = {
@@ -40,7 +41,7 @@ input()
 
 @pytest.fixture
 def store(unpacked: GoldenStore, tmp_path: Path) -> Path:
-    shutil.copytree(unpacked("5.3.3-clean"), tmp_path / "store")
+    copied(unpacked("5.3.3-clean"), tmp_path / "store")
     return tmp_path / "store"
 
 
@@ -73,7 +74,7 @@ def full_disk(store: Path, tmp_path: Path) -> Iterator[Path]:
     if made.returncode:
         pytest.skip("nothing can be mounted here")
     try:
-        copy = Path(shutil.copytree(store, place / "store"))
+        copy = copied(store, place / "store")
         with suppress(OSError), (place / "filler").open("wb", buffering=0) as filler:
             while filler.write(bytes(1 << 20)):
                 pass

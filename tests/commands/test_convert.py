@@ -19,6 +19,7 @@ from rmqtool.scan.reader import scan_files
 from tests.building import LOG
 from tests.commands.running import Result, killed_at_a_call, rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.dledger_building import NODE, entry_log
 from tests.sampling import one_in
 from tests.unchanged import tree, unchanged
@@ -81,7 +82,7 @@ def test_golden_stores(name: str, golden_store: GoldenStore, new: Path) -> None:
 @pytest.mark.slow
 def test_the_index_is_of_the_old_release(golden_store: GoldenStore, new: Path, tmp_path: Path) -> None:
     """Also where the first entries are gone: units of the index lead to messages of the old log alone."""
-    root = Path(shutil.copytree(golden_store("more/5.3.3-dledger"), tmp_path / "cut", copy_function=shutil.copy2))
+    root = copied(golden_store("more/5.3.3-dledger"), tmp_path / "cut")
     min(root.glob("dledger-*/data/0*")).unlink()
     shown = rmqtool("verify", root, "--json").document["result"]["releases"]
     assert convert(root, new).status == Exit.FINDINGS
@@ -193,7 +194,7 @@ def test_timers_are_not_carried_over(store: Path, new: Path) -> None:
 @pytest.mark.budget(1)
 def test_several_paths(new: Path, tmp_path: Path, golden_store: GoldenStore) -> None:
     """The same store as when all of its log had been in one directory, but for the names of the index files."""
-    root = Path(shutil.copytree(golden_store("5.3.3-clean"), tmp_path / "several", copy_function=shutil.copy2))
+    root = copied(golden_store("5.3.3-clean"), tmp_path / "several")
     before = tree(root)
     (root / "b").mkdir()
     for path in sorted((root / LOG).iterdir())[::2]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import tarfile
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from rmqtool.base.errors import Exit
 from tests.commands.running import Result, rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.diff.pairs import FILE_SIZE, change, log_file, log_of, pair, write_epochs
 from tests.samples import missing_line
 from tests.store.other_process import JAVA, another_process
@@ -208,6 +208,6 @@ def test_what_is_no_store(tmp_path: Path) -> None:
 def test_stores_without_messages(golden_store: GoldenStore, tmp_path: Path) -> None:
     """Two of them are the same, and any log is ahead of one."""
     empty = golden_store("5.3.3-empty")
-    copy = Path(shutil.copytree(empty, tmp_path / "copy"))
+    copy = copied(empty, tmp_path / "copy")
     assert diff(empty, copy).status == Exit.OK
     assert diff(golden_store("5.3.3-shop"), empty, "--json").document["result"]["verdict"] == "a-ahead"

@@ -13,6 +13,7 @@ from rmqtool.transaction.system import System
 from tests.building import LogBuilder
 from tests.commands.running import Result, rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.real_broker.harness import GEOMETRY
 from tests.unchanged import unchanged
 
@@ -31,7 +32,7 @@ def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def store(golden_store: GoldenStore, tmp_path: Path) -> Path:
     """A store without any consume queue, batch queues aside."""
-    store = Path(shutil.copytree(golden_store("5.3.3-clean"), tmp_path / "store"))
+    store = copied(golden_store("5.3.3-clean"), tmp_path / "store")
     shutil.rmtree(store / "consumequeue")
     return store
 
@@ -103,7 +104,7 @@ def test_broker_conf_decides(store: Path, text: str, size: int) -> None:
 
 def test_one_queue_shows_the_size(golden_store: GoldenStore, tmp_path: Path) -> None:
     """All queues of a kind have the same."""
-    store = Path(shutil.copytree(golden_store("5.3.3-clean"), tmp_path / "store"))
+    store = copied(golden_store("5.3.3-clean"), tmp_path / "store")
     for topic in (store / "consumequeue").iterdir():
         if topic.name != "archive":
             shutil.rmtree(topic)
@@ -113,7 +114,7 @@ def test_one_queue_shows_the_size(golden_store: GoldenStore, tmp_path: Path) -> 
 
 def test_a_file_that_was_cut_shows_nothing(golden_store: GoldenStore, tmp_path: Path) -> None:
     """Neither an empty one, nor one that ends inside a unit."""
-    store = Path(shutil.copytree(golden_store("5.3.3-clean"), tmp_path / "store"))
+    store = copied(golden_store("5.3.3-clean"), tmp_path / "store")
     for number, path in enumerate((store / "consumequeue").glob("*/*/*")):
         os.truncate(path, (0, 250)[number % 2])
     with unchanged(store):
@@ -122,7 +123,7 @@ def test_a_file_that_was_cut_shows_nothing(golden_store: GoldenStore, tmp_path: 
 
 def test_batch_queues_have_a_size_of_their_own(golden_store: GoldenStore, tmp_path: Path) -> None:
     """Another setting; the simple queues say nothing of it."""
-    store = Path(shutil.copytree(golden_store("5.3.3-clean"), tmp_path / "store"))
+    store = copied(golden_store("5.3.3-clean"), tmp_path / "store")
     shutil.rmtree(store / "batchconsumequeue")
     with unchanged(store):
         found = rebuild(store, "--yes")
@@ -138,7 +139,7 @@ def test_nothing_is_asked_where_nothing_is_written(tmp_path: Path) -> None:
 
 def test_an_index_has_a_size_of_its_own(golden_store: GoldenStore, tmp_path: Path) -> None:
     """A broker looks for its units behind as many slots as it is set to, and finds nothing in other files."""
-    store = Path(shutil.copytree(golden_store("5.3.3-clean"), tmp_path / "store"))
+    store = copied(golden_store("5.3.3-clean"), tmp_path / "store")
     before = {path.name: path.read_bytes() for path in (store / "index").iterdir()}
     for path in (store / "index").iterdir():
         os.truncate(path, 0)
@@ -153,7 +154,7 @@ def test_an_index_has_a_size_of_its_own(golden_store: GoldenStore, tmp_path: Pat
 
 def test_one_setting_of_an_index_is_enough(golden_store: GoldenStore, tmp_path: Path) -> None:
     """The other one is the broker's default."""
-    store = Path(shutil.copytree(golden_store("5.3.3-clean"), tmp_path / "store"))
+    store = copied(golden_store("5.3.3-clean"), tmp_path / "store")
     shutil.rmtree(store / "index")
     rmqtool("rebuild-index", store, "--broker-version", "5.3.3", "--yes", *conf(store, "maxIndexNum=1000"))
     assert {path.stat().st_size for path in (store / "index").iterdir()} == {40 + 5_000_000 * 4 + 1000 * 20}

@@ -20,6 +20,7 @@ from rmqtool.formats.sys_flag import COMPRESSED
 from tests.building import LogBuilder
 from tests.commands.running import inspect, listing, rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.unchanged import unchanged
 
 NAME = "5.3.3-clean"
@@ -123,7 +124,7 @@ def test_the_log_by_other_ways(golden: Path, tmp_path: Path, monkeypatch: pytest
     expected = listing(golden).out
     (tmp_path / "link").symlink_to(golden / "commitlog")
     assert rmqtool("inspect", tmp_path / "link", "--json").out == expected
-    shutil.copytree(golden / "commitlog", tmp_path / "disk2")
+    copied(golden / "commitlog", tmp_path / "disk2")
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "commitlog").symlink_to("../disk2")
     assert rmqtool("inspect", tmp_path / "store" / "commitlog", "--json").out == expected
@@ -251,7 +252,7 @@ def test_blanks_and_damage(tmp_path: Path) -> None:
 
 def test_a_missing_file(golden: Path, tmp_path: Path) -> None:
     """Bytes that no file holds are damage, and nothing is looked for in them."""
-    store = shutil.copytree(golden, tmp_path / "store")
+    store = copied(golden, tmp_path / "store")
     (store / "commitlog" / "65536".zfill(20)).unlink()
     found = listing(store, "--limit", "200")
     assert found.status == Exit.LOSSY

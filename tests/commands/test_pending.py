@@ -17,6 +17,7 @@ from rmqtool.pending.waiting import KINDS
 from tests.building import START_TIME
 from tests.commands.running import Result, command_named, rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden import stores
 from tests.pending.waiting_store import DELAYS, REVIVE, WaitingStore
 from tests.samples import missing_line
@@ -293,7 +294,7 @@ def damage_each(name: str, damage: Callable[[Path, random.Random], None], tmp_pa
     files = [path for path in sorted(whole.rglob("*")) if path.is_file() and any(part in str(path) for part in parts)]
     chance = random.Random(f"{name} {damage.__name__}")
     for number, path in enumerate(files[chance.randrange(every) :: every]):
-        broken = shutil.copytree(whole, tmp_path / str(number))
+        broken = copied(whole, tmp_path / str(number))
         damage(broken / path.relative_to(whole), chance)
         found = pending(broken, "--json", "--list")
         assert found.status in (Exit.OK, Exit.LOSSY, Exit.FAILED), path

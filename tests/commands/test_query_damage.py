@@ -14,6 +14,7 @@ from rmqtool.base.errors import Exit
 from tests.building import write_sparse
 from tests.commands.running import query
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden import stores
 
 STORE = "5.3.3-clean"
@@ -23,7 +24,7 @@ ORDERS = ("--topic", "orders", "--queue", "0")
 @pytest.fixture
 def store(tmp_path: Path, unpacked: GoldenStore) -> Path:
     """A copy to damage."""
-    return Path(shutil.copytree(unpacked(STORE), tmp_path / "store"))
+    return copied(unpacked(STORE), tmp_path / "store")
 
 
 def first_index(store: Path) -> Path:

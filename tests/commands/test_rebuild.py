@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from rmqtool.transaction.system import System
 from tests.building import LogBuilder
 from tests.commands.running import Result, answered, rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.real_broker.harness import GEOMETRY
 from tests.real_broker.versions import VERSIONS
 from tests.rebuild.damaging import (
@@ -35,7 +35,7 @@ VERSION = "5.3.3"
 
 def copy(golden: Path, into: Path) -> Path:
     """A store to be written to."""
-    return Path(shutil.copytree(golden, into / "store", copy_function=shutil.copy2))
+    return copied(golden, into / "store")
 
 
 def contents(root: Path, *without: str) -> dict[str, bytes]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from rmqtool.show.output import Style
 from rmqtool.transaction.system import System
 from tests.commands.running import Result, answered, finish, rmqtool, spawn
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.real_broker.harness import GEOMETRY
 from tests.rebuild.damaging import index_gone, index_slots_zeroed, one_queue_gone, unit_zeroed
 from tests.rebuild.log_damages import flip_a_body, overwrite
@@ -36,7 +36,7 @@ def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def store(golden_store: GoldenStore, tmp_path: Path) -> Path:
     """A store with damage in log, queues and index."""
-    root = Path(shutil.copytree(golden_store(f"{VERSION}-clean"), tmp_path / "store", copy_function=shutil.copy2))
+    root = copied(golden_store(f"{VERSION}-clean"), tmp_path / "store")
     overwrite(root / LOG)
     one_queue_gone(root)
     index_slots_zeroed(root)
@@ -114,7 +114,7 @@ def test_a_saved_plan_is_for_the_store_that_it_was_made_from(store: Path, tmp_pa
     plan = tmp_path / "plan.json"
     with unchanged(store):
         assert repair(store, "--save-plan", plan).status == Exit.OK
-    changed = Path(shutil.copytree(store, tmp_path / "changed", copy_function=shutil.copy2))
+    changed = copied(store, tmp_path / "changed")
     (changed / "config" / "topics.json").write_text("{}")
     refused = repair(changed, "--plan", plan, "--yes")
     assert refused.status == Exit.FAILED
@@ -160,7 +160,7 @@ def test_saying_no(store: Path) -> None:
 @pytest.mark.slow
 def test_sizes_that_nothing_shows(golden_store: GoldenStore, tmp_path: Path) -> None:
     """It asks for broker.conf before it writes index files of another size than the broker's."""
-    root = Path(shutil.copytree(golden_store(f"{VERSION}-clean"), tmp_path / "store", copy_function=shutil.copy2))
+    root = copied(golden_store(f"{VERSION}-clean"), tmp_path / "store")
     index_gone(root)
     before = tree(root)
     found = rmqtool("repair", root, "--yes")
@@ -172,7 +172,7 @@ def test_sizes_that_nothing_shows(golden_store: GoldenStore, tmp_path: Path) -> 
 @pytest.mark.slow
 def test_what_no_rebuild_mends_is_told(golden_store: GoldenStore, tmp_path: Path) -> None:
     """A damaged body is taken out; what else there is to do is shown afterwards, with status 1."""
-    root = Path(shutil.copytree(golden_store(f"{VERSION}-clean"), tmp_path / "store", copy_function=shutil.copy2))
+    root = copied(golden_store(f"{VERSION}-clean"), tmp_path / "store")
     flip_a_body(root / LOG)
     unit_zeroed(root)
     (root / "commitlog" / "00000000000000065536").unlink()
@@ -185,7 +185,7 @@ def test_what_no_rebuild_mends_is_told(golden_store: GoldenStore, tmp_path: Path
 @pytest.mark.slow
 def test_undo_takes_back_all_transactions_of_a_repair(golden_store: GoldenStore, tmp_path: Path) -> None:
     """Log files get their names in a first one; what is left is repaired in a second."""
-    root = Path(shutil.copytree(golden_store(f"{VERSION}-trimmed"), tmp_path / "store", copy_function=shutil.copy2))
+    root = copied(golden_store(f"{VERSION}-trimmed"), tmp_path / "store")
     last, before_it = sorted((root / "commitlog").iterdir())[:-3:-1]
     last.rename(tmp_path / "spare")
     before_it.rename(last)
@@ -203,7 +203,7 @@ def test_undo_takes_back_all_transactions_of_a_repair(golden_store: GoldenStore,
 @pytest.mark.slow
 def test_what_was_done_before_a_question_that_stays_open(golden_store: GoldenStore, tmp_path: Path) -> None:
     """A stray file goes first; the index that is gone asks for broker.conf, and undo has something to take back."""
-    root = Path(shutil.copytree(golden_store(f"{VERSION}-clean"), tmp_path / "store", copy_function=shutil.copy2))
+    root = copied(golden_store(f"{VERSION}-clean"), tmp_path / "store")
     (root / "commitlog" / "notes.txt").write_text("notes")
     index_gone(root)
     found = rmqtool("repair", root, "--yes", "--broker-version", VERSION)

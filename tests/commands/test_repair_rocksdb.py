@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from tests.changed_rocksdb import changed, current_gone, table_flipped, tables_gone
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden.rocksdb import ROCKSDB
 from tests.real_broker.harness import GEOMETRY, SHOP_SETTINGS
 
@@ -48,7 +48,7 @@ def emptied(root: Path) -> None:
 @pytest.mark.parametrize("name", ["more/5.5.0-rocksdb", "more/5.3.3-rocksdb", "more/5.5.0-rocksdb-twice"])
 def test_one_repair(golden_store: GoldenStore, tmp_path: Path, name: str, damage: Callable[[Path], None]) -> None:
     """What it says afterwards is what `verify` says, and a second run finds nothing to do."""
-    root, conf = Path(shutil.copytree(golden_store(name), tmp_path / "store")), tmp_path / "broker.conf"
+    root, conf = copied(golden_store(name), tmp_path / "store"), tmp_path / "broker.conf"
     settings = {**SHOP_SETTINGS, **GEOMETRY, **ROCKSDB[name]}
     conf.write_text("".join(f"{setting}={value}\n" for setting, value in settings.items()))
     given = ("--broker-conf", conf, "--broker-version", name.removeprefix("more/").partition("-")[0])
@@ -85,7 +85,7 @@ def test_the_planned_command_works(
     golden_store: GoldenStore, tmp_path: Path, damage: Callable[[Path], None], needs_conf: bool
 ) -> None:
     """As it is printed by a verification without broker.conf, which is asked for only where delays are not known."""
-    root, conf = Path(shutil.copytree(golden_store(TWICE), tmp_path / "store")), tmp_path / "broker.conf"
+    root, conf = copied(golden_store(TWICE), tmp_path / "store"), tmp_path / "broker.conf"
     settings = {**SHOP_SETTINGS, **GEOMETRY, **ROCKSDB[TWICE]}
     conf.write_text("".join(f"{setting}={value}\n" for setting, value in settings.items()))
     damage(root)

@@ -15,6 +15,7 @@ from rmqtool.transaction import recorded_losses
 from tests.building import LOG
 from tests.commands.running import Result, killed_at_a_call, rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.rebuild.log_damages import DAMAGE
 from tests.salvage.damaged_logs import checked_log
 from tests.unchanged import tree, unchanged
@@ -96,7 +97,7 @@ def test_damaged(store: Path, new: Path) -> None:
 @pytest.mark.budget(1)
 def test_a_loss_on_record_goes_along(store: Path, new: Path, tmp_path: Path) -> None:
     """A salvage of a salvaged store lacks the same, unless another source has it."""
-    whole = Path(shutil.copytree(store, tmp_path / "whole"))
+    whole = copied(store, tmp_path / "whole")
     damage(store)
     salvage(store, new)
     again, filled = tmp_path / "again", tmp_path / "filled"
@@ -109,7 +110,7 @@ def test_a_loss_on_record_goes_along(store: Path, new: Path, tmp_path: Path) -> 
 @pytest.mark.budget(1)
 def test_configuration_of_the_first_that_has_it(store: Path, new: Path, tmp_path: Path) -> None:
     """A file that cannot be decoded comes from the next source; what none has whole is named."""
-    other = Path(shutil.copytree(store, tmp_path / "other"))
+    other = copied(store, tmp_path / "other")
     (store / "config" / "topics.json").write_text("{")
     for each in (store, other):
         (each / "config" / "consumerOffset.json").write_text("{")
@@ -254,7 +255,7 @@ def test_killed_anywhere(store: Path, new: Path) -> None:
 @pytest.mark.parametrize("name", ["4.4.0-clean", "4.9.7-trimmed", "5.3.3-clean", "5.5.0-killed"])
 def test_golden_stores(name: str, golden_store: GoldenStore, tmp_path: Path) -> None:
     """A store of a real broker, damaged in three ways: verify finds nothing wrong but what is lost."""
-    root = Path(shutil.copytree(golden_store(name), tmp_path / "store", copy_function=shutil.copy2))
+    root = copied(golden_store(name), tmp_path / "store")
     for number, change in enumerate(DAMAGE):
         change(sorted((root / LOG).iterdir())[number])
     found = rmqtool("salvage", root, golden_store(name), "--output", tmp_path / "both", "--json")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tarfile
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from rmqtool.rebuild.new_database import write_database
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 
 PASSWORD = "hunter2-and-more"
 USER = b'{"password":"%s","userStatus":1,"userType":1,"username":"admin"}' % PASSWORD.encode()
@@ -20,7 +20,7 @@ NAME = "more/5.5.0-rocksdb"
 @pytest.fixture
 def store(unpacked: GoldenStore, tmp_path: Path) -> Path:
     """A store with users and rights where `authConfigPath` has them, in tables and in a write-ahead log."""
-    root = Path(shutil.copytree(unpacked(NAME), tmp_path / "store"))
+    root = copied(unpacked(NAME), tmp_path / "store")
     write_users(root / "config" / "auth" / "users")
     return root
 

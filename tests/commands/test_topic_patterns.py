@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from rmqtool.base.errors import Exit
 from tests.commands.running import inspect, rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 
 STORE = "5.3.3-shop"
 
@@ -79,7 +79,7 @@ def test_query(golden_store: GoldenStore) -> None:
 def test_rebuild(golden_store: GoldenStore, tmp_path: Path) -> None:
     """The plan has the queues of the pattern, and its command line repeats the options."""
     store = tmp_path / "store"
-    shutil.copytree(golden_store(STORE), store)
+    copied(golden_store(STORE), store)
     (store / "consumequeue/orders/0").joinpath("0" * 20).unlink()
     planned = rmqtool("rebuild-cq", store, "--dry-run", "--topic", "or*", "--exclude-topic", "pay*")
     assert planned.status == Exit.OK

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from rmqtool.transaction import Transaction
 from rmqtool.transaction.home import STAGING
 from tests.commands.running import answered, finish, rmqtool, spawn
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.transaction.faults import Faulty, KilledError
 from tests.transaction.small import Tree, tree
 from tests.unchanged import unchanged
@@ -25,7 +25,7 @@ CHECKPOINT = "checkpoint"
 def store(unpacked: GoldenStore, tmp_path: Path) -> Path:
     """A store of a real broker to write to."""
     root = tmp_path / "store"
-    shutil.copytree(unpacked("5.3.3-clean"), root)
+    copied(unpacked("5.3.3-clean"), root)
     return root
 
 
@@ -239,7 +239,7 @@ def kill_repair(store: Path, name: str) -> None:
     """Interrupt a repair before its last call of this name."""
     counting = Faulty(Transaction.__init__.__defaults__[0])  # type: ignore[index]
     copy = store.with_name("copy")
-    shutil.copytree(store, copy)
+    copied(store, copy)
     run(copy, counting)
     at = len(counting.names) - 1 - counting.names[::-1].index(name)
     faulty = Faulty(Transaction.__init__.__defaults__[0], "kill-before", at)  # type: ignore[index]

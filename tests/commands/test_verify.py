@@ -18,6 +18,7 @@ from xmlschema import XMLSchema
 from tests.benchmarks.logs import make_log, message_count
 from tests.commands.running import Result, environment, finish, rmqtool, spawn, wait_until_it_reads
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden import stores
 from tests.rights import NOBODY, needs_root
 from tests.unchanged import unchanged
@@ -97,7 +98,7 @@ def test_extents_and_map(store: Path) -> None:
 @pytest.mark.parametrize("gone", [None, "consumequeue/orders", "consumequeue"])
 def test_damage_is_counted_without_its_queues(tmp_path: Path, unpacked: GoldenStore, gone: str | None) -> None:
     """The queue offsets around damage tell what it held, as the queues do; it may be more where they are gone."""
-    store = Path(shutil.copytree(unpacked("5.1.4-shop"), tmp_path / "store"))
+    store = copied(unpacked("5.1.4-shop"), tmp_path / "store")
     overwrite(store, LOG, 10_000, bytes(range(250)) * 16)
     if gone:
         shutil.rmtree(store / gone)
@@ -110,7 +111,7 @@ def test_damage_is_counted_without_its_queues(tmp_path: Path, unpacked: GoldenSt
 
 def test_damage_that_nothing_leads_to_is_said_to_be_replaced(tmp_path: Path, unpacked: GoldenStore) -> None:
     """Before the first message of a queue nothing tells what it held."""
-    store = Path(shutil.copytree(unpacked("5.1.4-shop"), tmp_path / "store"))
+    store = copied(unpacked("5.1.4-shop"), tmp_path / "store")
     overwrite(store, LOG, 0, bytes(range(100)))
     shutil.rmtree(store / "consumequeue")
     plan = verify(store, "--json").document["result"]["plan"]

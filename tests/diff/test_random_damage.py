@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 from rmqtool.base.errors import Exit
 from tests.commands.running import rmqtool
+from tests.copies import copied
 from tests.diff.pairs import log_of, write_epochs
 from tests.unchanged import unchanged
 from tests.verify.small_store import small_store
@@ -48,7 +48,7 @@ def test_random_damage(seed: int) -> None:
     with TemporaryDirectory() as directory:
         a = small_store(Path(directory) / "a", log_of())
         write_epochs(a, [(1, 0), (2, 900)])
-        b = Path(shutil.copytree(a, Path(directory) / "b"))
+        b = copied(a, Path(directory) / "b")
         files = [path for path in sorted(b.rglob("*")) if path.is_file()]
         for path in chance.sample(files, chance.randint(0, 2)):
             damage(path, chance)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from tests.changed_rocksdb import changed, unit_key, with_fields
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.unchanged import unchanged
 
 NAME = "more/5.5.0-rocksdb"
@@ -15,7 +15,7 @@ NAME = "more/5.5.0-rocksdb"
 
 def test_rows_are_compared(unpacked: GoldenStore, tmp_path: Path) -> None:
     """The same, one that differs, and a database that cannot be read."""
-    store, other = unpacked(NAME), Path(shutil.copytree(unpacked(NAME), tmp_path / "other"))
+    store, other = unpacked(NAME), copied(unpacked(NAME), tmp_path / "other")
     with unchanged(store), unchanged(other):
         assert "same: no difference" in rmqtool("diff", store, other).out
     with changed(other / "consumequeue") as families:

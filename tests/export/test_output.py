@@ -21,6 +21,7 @@ from rmqtool.export.results import SplitResult
 from rmqtool.export.run import check_output
 from rmqtool.export.sink import unwritable
 from tests.building import LogBuilder
+from tests.copies import copied
 from tests.export.exporting import export, manifest_of, rows_of, run_here
 from tests.sampling import one_in
 from tests.unchanged import snapshot
@@ -91,12 +92,12 @@ def test_a_commit_that_is_interrupted_is_finished_by_the_next_run(
     export(store, output, split_size=1000)
     builder.add_all([{}] * 60).write(store)
     kept = tmp_path / "kept"
-    shutil.copytree(output, kept)
+    copied(output, kept)
     steps = _count_steps(lambda: export(store, output, mode, split_size=1000), monkeypatch)
     assert steps > 10
     for step in one_in(3, range(steps), mode):
         shutil.rmtree(output)
-        shutil.copytree(kept, output)
+        copied(kept, output)
         with monkeypatch.context() as patch:
             _kill_at(step, patch)
             with pytest.raises(KilledError):

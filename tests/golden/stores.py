@@ -14,6 +14,8 @@ from typing import IO, Any
 
 import pytest
 
+from tests.copies import copied
+
 HERE = Path(__file__).parent
 _ARCHIVE = ".tar.xz"
 _ORACLE = ".oracle.json.xz"
@@ -113,7 +115,7 @@ def _pieces(file: IO[bytes], size: int) -> Iterator[tuple[int, bytes]]:
 
 def without_signs(root: Path, into: Path) -> Path:
     """A copy without whatever shows the release but log and queues."""
-    shutil.copytree(root, into)
+    copied(root, into)
     for name in _SHOWS_RELEASE:
         path = into / name
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)

@@ -27,6 +27,7 @@ from rmqtool.scan.filters import Filters
 from rmqtool.scan.rows import Rows, make_rows, one_row
 from tests.building import LogBuilder, message, write_log
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.inspect.listings import location_of, objects
 
 MESSAGES = 60
@@ -207,7 +208,7 @@ def test_ext_units_backwards_in_windows(extras: Path, tmp_path: Path, monkeypatc
 def test_entries_that_are_known_as_committed(unpacked: GoldenStore, tmp_path: Path) -> None:
     """The checkpoint beside the data tells up to where; without it nothing does."""
     store = tmp_path / "store"
-    shutil.copytree(unpacked(GROUPS[0]), store)
+    copied(unpacked(GROUPS[0]), store)
     messages = objects(store / "dledger-n0/data" / file_name(0))[:-1]
     assert {message["dledger_committed"] for message in messages} == {True}
     checkpoint = store / "dledger-n0/checkpoint"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -19,6 +18,7 @@ from rmqtool.scan.filters import Filters
 from rmqtool.scan.rows import Rows
 from tests.building import LogBuilder, write_log
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden import stores
 from tests.inspect.listings import location_of, objects
 from tests.unchanged import unchanged
@@ -225,6 +225,6 @@ def test_a_record_whose_size_leads_far(tmp_path: Path) -> None:
 def test_without_a_log(unpacked: GoldenStore, tmp_path: Path, name: str, part: str) -> None:
     """Units that were copied without the log have nothing that could judge them."""
     copy = tmp_path / part
-    shutil.copytree(unpacked(name) / part, copy)
+    copied(unpacked(name) / part, copy)
     assert not RecordFilter(location_of(copy), Filters(keys=("k",))).has_log
     assert RecordFilter(location_of(unpacked(name) / part), Filters(keys=("k",))).has_log

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.commands.running import inspect, listing, query, rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden import stores
 from tests.golden.rocksdb import ROCKSDB
 from tests.inspect.listings import objects
@@ -87,7 +87,7 @@ def test_topics_and_queues_are_chosen(golden_store: GoldenStore) -> None:
 
 def test_passwords_are_not_shown(unpacked: GoldenStore, tmp_path: Path) -> None:
     """Whatever is in the database of users."""
-    shutil.copytree(unpacked(FIRST) / "config" / "topics", tmp_path / "users")
+    copied(unpacked(FIRST) / "config" / "topics", tmp_path / "users")
     result = rmqtool("inspect", tmp_path / "users")
     assert "orders" in result.out
     assert "perm" not in result.out
@@ -95,7 +95,7 @@ def test_passwords_are_not_shown(unpacked: GoldenStore, tmp_path: Path) -> None:
 
 def test_damage_is_shown_and_told_by_the_status(unpacked: GoldenStore, tmp_path: Path) -> None:
     """A cut table: the overview without queues says why, the listing ends with the problem."""
-    store = Path(shutil.copytree(unpacked(FIRST), tmp_path / "store"))
+    store = copied(unpacked(FIRST), tmp_path / "store")
     table = max((store / "consumequeue").glob("*.sst"), key=lambda path: path.stat().st_size)
     data = bytearray(table.read_bytes())
     data[len(data) // 3] ^= 0xFF
@@ -110,7 +110,7 @@ def test_damage_is_shown_and_told_by_the_status(unpacked: GoldenStore, tmp_path:
 
 def test_a_row_of_another_form(unpacked: GoldenStore, tmp_path: Path) -> None:
     """Topics where queues should be: each row in hex with the reason."""
-    shutil.copytree(unpacked(FIRST) / "config" / "topics", tmp_path / "consumequeue")
+    copied(unpacked(FIRST) / "config" / "topics", tmp_path / "consumequeue")
     lines = rmqtool("inspect", tmp_path / "consumequeue", "--json")
     assert lines.status == 3
     assert {line["kind"] for line in lines.lines} == {"bad_row", "rocksdb_row"}
@@ -118,7 +118,7 @@ def test_a_row_of_another_form(unpacked: GoldenStore, tmp_path: Path) -> None:
 
 def test_a_copy_elsewhere_shows_what_it_is(unpacked: GoldenStore, tmp_path: Path) -> None:
     """By its families."""
-    shutil.copytree(unpacked(FIRST) / "consumequeue", tmp_path / "copied")
+    copied(unpacked(FIRST) / "consumequeue", tmp_path / "copied")
     assert {row["row"] for row in objects(tmp_path / "copied")} == {"queue-unit", "queue-bound", "dispatched-end"}
 
 
@@ -147,7 +147,7 @@ def test_a_group_is_shown_with_its_lag(golden_store: GoldenStore, monkeypatch: p
 
 def test_the_second_of_both_is_listed_by_its_name(unpacked: GoldenStore, tmp_path: Path) -> None:
     """File queues beside a database are listed with --as."""
-    store = Path(shutil.copytree(unpacked(FIRST), tmp_path / "store"))
+    store = copied(unpacked(FIRST), tmp_path / "store")
     queue = store / "consumequeue" / "orders" / "0"
     queue.mkdir(parents=True)
     (queue / f"{0:020d}").write_bytes(build_unit(0, 100, 7) + bytes(580))

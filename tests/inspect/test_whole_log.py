@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from shutil import copytree
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from rmqtool.store.store import open_store
 from tests.building import LogBuilder
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.unchanged import unchanged
 
 STORES = ["4.4.0-killed", "4.9.7-trimmed", "5.3.3-shop", "5.5.0-clean", "5.3.3-empty"]
@@ -44,7 +44,7 @@ def test_golden_stores(name: str, golden_store: GoldenStore) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_damaged_logs(seed: int, unpacked: GoldenStore, tmp_path: Path) -> None:
     """Damage where parts meet, too; a lost file in the middle; bodies that are wrong."""
-    store, chosen = copytree(unpacked("5.5.0-clean"), tmp_path / "store"), random.Random(seed)
+    store, chosen = copied(unpacked("5.5.0-clean"), tmp_path / "store"), random.Random(seed)
     files = sorted((store / "commitlog").iterdir())
     for _ in range(40):
         path = chosen.choice(files)
@@ -62,7 +62,7 @@ def test_damaged_logs(seed: int, unpacked: GoldenStore, tmp_path: Path) -> None:
 @pytest.mark.budget(2)
 def test_a_file_that_cannot_be_read(unpacked: GoldenStore, tmp_path: Path) -> None:
     """It is gone since the log was listed: all others count."""
-    store = copytree(unpacked("5.3.3-trimmed"), tmp_path / "store")
+    store = copied(unpacked("5.3.3-trimmed"), tmp_path / "store")
     file = sorted((store / "commitlog").iterdir())[1]
     snapshot = Snapshot(open_store(store))
     _ = snapshot.log

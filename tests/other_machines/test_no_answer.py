@@ -15,6 +15,7 @@ import pytest
 import rmqtool
 from rmqtool.base import filesystems
 from rmqtool.base.errors import Exit, UnreadableError
+from tests.commands.running import MAX_SECONDS
 from tests.commands.running import rmqtool as run
 from tests.other_machines.azure import azure_uri
 from tests.other_machines.servers import google_uri, s3_uri
@@ -24,17 +25,23 @@ Uri = Callable[[str], str]
 
 
 @pytest.fixture
-def silent() -> Iterator[str]:
-    """A place that takes connections, and never answers."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
+def listener() -> Iterator[socket.socket]:
+    """Takes connections, and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening
+
+
+@pytest.fixture
+def silent(listener: socket.socket) -> str:
+    """Its place."""
+    return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Silence is enough after a second, and so are tries."""
+    """Silence is enough after a moment, and so are tries."""
     for name in ("FIRST_ANSWER", "_SILENCE_SECONDS", "_RETRY_SECONDS"):
-        monkeypatch.setattr(filesystems, name, 1)
+        monkeypatch.setattr(filesystems, name, 0.3)
 
 
 def uri_of_s3(place: str) -> str:
@@ -92,18 +99,28 @@ def test_the_library(silent: str) -> None:
 
 
 @pytest.mark.parametrize("uri", [uri_of_s3, uri_of_google, uri_of_hdfs])
-def test_ctrl_c(silent: str, uri: Uri) -> None:
+def test_ctrl_c(listener: socket.socket, silent: str, uri: Uri) -> None:
     """It ends the process at once, whatever the library waits for."""
     command = [sys.executable, "-m", "rmqtool", "verify", uri(silent)]
-    with socket.create_connection(("127.0.0.1", int(silent.partition(":")[2]))):
-        process = subprocess.Popen(command, stderr=subprocess.PIPE)
-        time.sleep(5)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    with asked_by_library(listener):
         begin = time.monotonic()
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=30)
     assert process.returncode == Exit.INTERRUPTED
     assert time.monotonic() - begin < 10
     assert told == b""
+
+
+def asked_by_library(listener: socket.socket) -> socket.socket:
+    """The connection over which the first question has come; before it, ours may try whether there is anybody."""
+    listener.settimeout(MAX_SECONDS)
+    while True:
+        connection, _ = listener.accept()
+        connection.settimeout(MAX_SECONDS)
+        if connection.recv(1):
+            return connection
+        connection.close()
 
 
 def test_limits_that_the_uri_sets(silent: str) -> None:

@@ -23,6 +23,7 @@ from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import SIDE_STORE, open_store
 from tests.commands.running import listing, rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.unchanged import unchanged
 
 SIDE = "more/5.5.0-rocksdb-side"
@@ -33,7 +34,7 @@ DATABASE_ALONE = BrokerConf({"indexRocksDBEnable": "true"})
 def root(unpacked: GoldenStore, tmp_path: Path) -> Path:
     """A store whose index is in RocksDB alone."""
     root = tmp_path / "store"
-    shutil.copytree(unpacked(SIDE), root)
+    copied(unpacked(SIDE), root)
     shutil.rmtree(root / "index")
     return root
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from tests.building import START_TIME, LogBuilder
 from tests.changed_rocksdb import changed, unit_key, unit_value, write_queues
 from tests.commands.running import query
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden import stores
 from tests.golden.rocksdb import ROCKSDB
 
@@ -109,7 +109,7 @@ def test_one_queue_of_many_is_read_alone(
 @pytest.fixture
 def without_a_row(unpacked: GoldenStore, tmp_path: Path) -> Path:
     """A store that lacks the row of offset 7 of one queue."""
-    store = Path(shutil.copytree(unpacked(NAME), tmp_path / "store"))
+    store = copied(unpacked(NAME), tmp_path / "store")
     with changed(store / "consumequeue") as families:
         families["default"].delete(unit_key("orders", 1, 7))
     return store

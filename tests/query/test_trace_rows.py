@@ -12,6 +12,7 @@ from rmqtool.store.rocksdb_index import index_rows
 from tests.changed_rocksdb import changed
 from tests.commands.running import query
 from tests.conftest import GoldenStore
+from tests.copies import copied
 
 SIDE = "more/5.5.0-rocksdb-side"
 
@@ -19,7 +20,7 @@ SIDE = "more/5.5.0-rocksdb-side"
 @pytest.fixture
 def root(unpacked: GoldenStore, tmp_path: Path) -> Path:
     """A store whose index is in files and in RocksDB; its first message has a key, a tag and a unique key."""
-    return Path(shutil.copytree(unpacked(SIDE), tmp_path / "store"))
+    return copied(unpacked(SIDE), tmp_path / "store")
 
 
 def first(root: Path, *more: str) -> dict[str, Any]:

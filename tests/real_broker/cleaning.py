@@ -31,6 +31,7 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.retention import settings_of
 from rmqtool.rules.versions import SEVERAL_LOG_PATHS, STORE_CREATES_DIRECTORIES, Version, parse_version
 from rmqtool.store.store import open_store
+from tests.copies import copied
 from tests.golden import stores
 from tests.real_broker.harness import GEOMETRY, VERSIONS, Harness
 
@@ -137,7 +138,7 @@ def _choose_files(found: Scenario, chance: random.Random, version: Version, rese
         os.utime(file, ns=(mtime * 1_000_000, mtime * 1_000_000))
     kind = chance.random()
     if kind < 0.25:
-        shutil.copytree(folder, found.source / "second" / "commitlog")
+        copied(folder, found.source / "second" / "commitlog")
         shutil.rmtree(folder)
         found.log_paths = "{second}/commitlog"
     elif kind < 0.55 and version >= SEVERAL_LOG_PATHS:

@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tests.copies import copied
 from tests.golden import stores
 from tests.golden.rocksdb import ROCKSDB
 from tests.real_broker.harness import VERSIONS, Harness
@@ -104,7 +105,7 @@ def _written_by_shop(harness: Harness, root: Path, settings: dict[str, str]) -> 
     """Have a whole broker write a store; what its users have then."""
     facts = harness.write_shop(root, settings)
     with TemporaryDirectory(prefix="rmqtool-golden-") as scratch:
-        copy = Path(shutil.copytree(root, Path(scratch, "store")))
+        copy = copied(root, Path(scratch, "store"))
         (survey,) = harness.survey([(copy, ())], settings)
     return {"facts": facts, "settings": settings, "survey": survey}
 

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import shutil
 import socket
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tests.copies import copied
 from tests.real_broker.classes import class_path
 from tests.real_broker.jvm import Jvm
 from tests.real_broker.tools import HarnessError, HarnessUnavailable, require_tools
@@ -161,7 +161,7 @@ class Harness:
         """All that the release says about the store at `root`, asked on a copy."""
         with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
             copy = Path(scratch, "store")
-            shutil.copytree(root, copy)
+            copied(root, copy)
             return {"version": self.version, **_with_reads(self._answer("oracle", copy))}
 
     def recover(self, root: Path) -> dict[str, Any]:

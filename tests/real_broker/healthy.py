@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.copies import copied
 from tests.real_broker.harness import VERSIONS, Harness, HarnessError, scenarios
 from tests.real_broker.loss_stores import fresh
-from tests.verify.losses import copy
 from tests.verify.losses_facts import judged
 
 _COUNT = 17  # of each release: 100 of six
@@ -134,7 +134,7 @@ def tar(source: Path, target: Path) -> None:
 
 def rsync(source: Path, target: Path) -> None:
     """As rsync with ``-a --sparse`` copies: file by file, times kept."""
-    copy(source, target)
+    copied(source, target)
 
 
 COPIES: tuple[Callable[[Path, Path], None], ...] = (cp, tar, rsync)

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
+from tests.copies import copied
 from tests.real_broker.classes import class_path
 from tests.real_broker.loopback import JOIN, SECOND_ADDRESS, UNAVAILABLE
 from tests.real_broker.shared_classes import archive_of, making, taking
@@ -170,7 +171,7 @@ def _readable(classes: str, scratch: Path) -> str:
     for number, entry in enumerate(classes.split(":")):
         directory = Path(entry.removesuffix("/*"))
         target = scratch / "classes" / str(number)
-        shutil.copytree(directory, target)
+        copied(directory, target)
         found.append(f"{target}/*" if entry.endswith("/*") else str(target))
     return ":".join(found)
 

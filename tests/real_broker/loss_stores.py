@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.copies import copied
 from tests.golden import stores
 from tests.real_broker.harness import Harness
 from tests.real_broker.tools import cache
 from tests.real_broker.versions import features
 from tests.verify import losses_recorded as recorded
-from tests.verify.losses import copy
 from tests.verify.losses_facts import keys_of
 
 GOLDEN = ("clean", "trimmed", "killed")
@@ -61,7 +61,7 @@ def write_pair(harness: Harness, into: Path, settings: Mapping[str, str]) -> Non
     store = into / "store"
     store.mkdir()
     harness.write_shop(store, dict(settings))
-    copy(store, into / "older")
+    copied(store, into / "older")
     harness.write_shop(store, dict(settings))
 
 

@@ -19,10 +19,10 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.copies import copied
 from tests.real_broker.harness import VERSIONS, Harness, HarnessError
 from tests.real_broker.loss_stores import Source, committed, fresh
 from tests.verify import losses_recorded as recorded
-from tests.verify.losses import copy
 from tests.verify.losses_facts import Facts, judged, lost, wrong
 from tests.verify.losses_random import apply_some
 from tests.verify.losses_together import UNSEEN
@@ -76,7 +76,7 @@ def undamaged(version: str, source: Source) -> Facts:
     """What the users of the undamaged store have."""
     with TemporaryDirectory(prefix="rmqtool-losses-") as scratch:
         root = Path(scratch, "store")
-        copy(source.store, root)
+        copied(source.store, root)
         facts = Harness(version).survey([(root, source.keys)], dict(source.settings))[0]
     if facts["refuses"] is not None:  # on a very busy machine a start may take longer than Survey.java waits
         raise HarnessError(f"the broker does not start on the undamaged {source.name}: {facts['refuses']}")

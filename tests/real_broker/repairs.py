@@ -23,6 +23,7 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.copies import copied
 from tests.real_broker.harness import SETTINGS, SHOP_SETTINGS, VERSIONS
 from tests.real_broker.judged_repairs import Case, became, judge, survey
 from tests.real_broker.loss_stores import GOLDEN, Source, committed, fresh
@@ -32,7 +33,6 @@ from tests.repair.checked_repair import checked_repair
 from tests.repair.known_faults_page import line_of
 from tests.repair.known_faults_page import record as write_page
 from tests.verify import losses_recorded as recorded
-from tests.verify.losses import copy
 from tests.verify.losses_facts import Facts
 from tests.verify.losses_random import apply_some
 from tests.verify.losses_together import UNSEEN
@@ -52,7 +52,7 @@ def cases(version: str, seeds: Iterable[int], sources: Sequence[Source], scratch
         is_golden = source.name.endswith(GOLDEN)
         settings = {**SETTINGS, **({} if is_golden else SHOP_SETTINGS), **source.settings}
         conf.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
-        copy(damaged, repaired)
+        copied(damaged, repaired)
         done = checked_repair(repaired, conf, version)
         yield Case(str(seed), f"{source.name}: {' + '.join(names)}", source, damaged, repaired, done)
 

@@ -11,13 +11,14 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.copies import copied
 from tests.real_broker.harness import SHOP_SETTINGS
 from tests.real_broker.judged_repairs import Case, judge, survey
 from tests.real_broker.loss_stores import Source, committed
 from tests.repair.checked_repair import Repair, checked_repair
 from tests.repair.known_faults import ACCEPTED, Row, conf_of, rows
 from tests.verify import losses_recorded as recorded
-from tests.verify.losses import Loss, Scene, copy
+from tests.verify.losses import Loss, Scene
 from tests.verify.losses_facts import Facts, lost
 from tests.verify.losses_together import UNSEEN, all_losses
 
@@ -63,7 +64,7 @@ def run_matrix(version: str, wanted: Iterable[str]) -> Iterator[Judged]:
 
 
 def _copied(store: Path, root: Path) -> Path:
-    copy(store, root)
+    copied(store, root)
     return root
 
 
@@ -81,7 +82,7 @@ def _of_one_store(source: Source, group: Sequence[Row], *, is_matrix: bool = Fal
     while batch := list(islice(remaining, BATCH)):
         with TemporaryDirectory(prefix="rmqtool-repairs-") as scratch:
             if not undamaged:
-                copy(source.store, Path(scratch, "undamaged"))
+                copied(source.store, Path(scratch, "undamaged"))
                 [undamaged] = survey(batch[0].version, source, [Path(scratch, "undamaged")])
             made = [(row, _case(row, source, Path(scratch, str(number)))) for number, row in enumerate(batch)]
             if is_matrix:
@@ -117,9 +118,9 @@ def _judged(row: Row, case: Case, undamaged: Facts, before: Facts, after: Facts)
 def _case(row: Row, source: Source, scratch: Path) -> Case:
     scratch.mkdir()
     damaged, repaired = scratch / "damaged", scratch / "repaired"
-    copy(source.store, damaged)
+    copied(source.store, damaged)
     row.apply(damaged)
-    copy(damaged, repaired)
+    copied(damaged, repaired)
     with row.meanwhile(repaired):
         done = checked_repair(repaired, conf_of(row, scratch / "broker.conf"), row.version)
     return Case(row.name, row.name, source, damaged, repaired, done)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import pytest
 from tests.clean.planning import age
 from tests.commands.running import KILLED_AT_A_DELETION, ROOT
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden import stores
 from tests.real_broker.cleaning import compare
 from tests.real_broker.harness import VERSIONS, Harness
@@ -48,7 +48,7 @@ def test_a_broker_starts_on_what_is_left(
 ) -> None:
     """After a whole deletion, and after one that was killed: it starts, keeps all files, and serves what is left."""
     broker, store = harness(version), tmp_path / "store"
-    shutil.copytree(unpacked(f"{version}-clean"), store)
+    copied(unpacked(f"{version}-clean"), store)
     age(store, keep=3)
     arguments = ["clean", str(store), "--manual", "--yes", "--allow-unread", "--json", "--broker-version", version]
     before = stores.oracle(f"{version}-clean")

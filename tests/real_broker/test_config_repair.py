@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.copies import copied
 from tests.golden import stores
 from tests.real_broker.harness import Harness
 from tests.repair.config_store import commit, findings_of, planned
@@ -78,7 +79,7 @@ def test_a_broker_has_what_it_had(harness: Callable[[str], Harness], version: st
     roots = [source]
     for number, case in enumerate(CASES.values()):
         root = tmp_path / str(number)
-        shutil.copytree(source, root)
+        copied(source, root)
         case.apply(root)
         commit(root, planned(root, findings_of(root, version), version, offsets=case.moves_offsets))
         roots.append(root)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from rmqtool.transaction.system import SYSTEM
 from tests.changed_rocksdb import changed, end_value, max_key
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden import stores
 from tests.golden.rocksdb import ROCKSDB
 from tests.real_broker.golden import EXAMPLE
@@ -67,7 +67,7 @@ def served(survey: dict[str, Any], oracle: dict[str, Any]) -> dict[str, Any]:
 def test_to_files(harness: Factory, golden_store: GoldenStore, tmp_path: Path, name: str) -> None:
     """Every message, every end, topics, groups and offsets; light queues too, and every batch; undone to the byte."""
     version = name.removeprefix("more/").partition("-")[0]
-    root = Path(shutil.copytree(golden_store(name), tmp_path / "store", copy_function=shutil.copy2))
+    root = copied(golden_store(name), tmp_path / "store")
     before = tree(root)
     settings = {**GEOMETRY, **SHOP_SETTINGS, **ROCKSDB[name]}
     settings |= {"configManagerVersion": "v1"} if "-second" in name else {}
@@ -101,7 +101,7 @@ def test_to_rocksdb(
 ) -> None:
     """From files alone: the rows of a store that was written to both places are taken away first."""
     version = name.removeprefix("more/").partition("-")[0]
-    root = Path(shutil.copytree(golden_store(name), tmp_path / "store", copy_function=shutil.copy2))
+    root = copied(golden_store(name), tmp_path / "store")
     settings = {**GEOMETRY, **SHOP_SETTINGS, **ROCKSDB[name]}
     converted(root, version, "files", settings)
     in_files = {**{key: value for key, value in settings.items() if "ocks" not in key}, **more}
@@ -131,7 +131,7 @@ def test_to_rocksdb(
 )
 def test_a_table_that_is_not_there(harness: Factory, tmp_path: Path, version: str, more: dict[str, str]) -> None:
     """The example has no file of groups: the broker begins with its own groups, and serves all the rest."""
-    root = Path(shutil.copytree(EXAMPLE, tmp_path / "store", copy_function=shutil.copy2))
+    root = copied(EXAMPLE, tmp_path / "store")
     queues = {f"{queue.topic}/{queue.queue_id}" for queue in Snapshot(open_store(root)).queues}
     settings = {**GEOMETRY, **SHOP_SETTINGS, "enableLmq": "false", "enableMultiDispatch": "false", **more}
     needed = converted(root, version, "rocksdb", settings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from rmqtool.base.errors import Exit
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.dledger_building import NODE
 from tests.real_broker.harness import VERSIONS, Harness, dledger_settings
 from tests.salvage.entry_logs import overwrite
@@ -41,7 +41,7 @@ def test_ordinary_brokers_serve_the_same(
 ) -> None:
     """After a clean stop and after a crash, by the writer's release and by the newest; they go on writing."""
     root = golden_store(name)
-    own = Path(shutil.copytree(root, tmp_path / "own"))
+    own = copied(root, tmp_path / "own")
     for index in own.glob("dledger-n0/index/*"):  # golden ones are cut behind their units
         os.truncate(index, INDEX_FILE)
     expected = asked(harness(version), own, dledger_settings())
@@ -68,11 +68,11 @@ def test_brokers_serve_what_was_salvaged(
 ) -> None:
     """Of one damaged node all that is whole at the same queue offsets, of two that fill each other everything."""
     root = golden_store(name)
-    own = Path(shutil.copytree(root, tmp_path / "own"))
+    own = copied(root, tmp_path / "own")
     for index in own.glob("dledger-n0/index/*"):
         os.truncate(index, INDEX_FILE)
     expected = asked(harness(version), own, dledger_settings())
-    copies = [Path(shutil.copytree(root, tmp_path / each, copy_function=shutil.copy2)) for each in "ab"]
+    copies = [copied(root, tmp_path / each) for each in "ab"]
     for number, copy in enumerate(copies):
         files = sorted((copy / NODE / "data").iterdir())
         overwrite(files[number], 20_000, 40_000)

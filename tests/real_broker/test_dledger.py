@@ -14,6 +14,7 @@ import pytest
 from rmqtool.base.errors import Exit
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.dledger_building import NODE
 from tests.real_broker.harness import Harness, HarnessError, dledger_settings
 
@@ -32,7 +33,7 @@ RUN_EVERY_S = 10
 
 def node(golden: Path, tmp_path: Path) -> Path:
     """A copy on which a node starts: in golden ones the index of entries is cut behind its units."""
-    root = Path(shutil.copytree(golden, tmp_path / "store", copy_function=shutil.copy2))
+    root = copied(golden, tmp_path / "store")
     for index in root.glob("dledger-*/index/*"):
         os.truncate(index, INDEX_FILE)
     return root

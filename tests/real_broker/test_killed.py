@@ -11,6 +11,7 @@ import pytest
 from rmqtool.formats.file_name import file_name
 from tests.broker.comparing import CONF
 from tests.broker.damages import Case
+from tests.copies import copied
 from tests.golden import stores
 from tests.real_broker.harness import VERSIONS, Harness
 from tests.real_broker.starts import judge
@@ -58,7 +59,7 @@ def test_what_a_kill_leaves(harness: Callable[[str], Harness], tmp_path: Path, v
     golden = stores.unpack(f"{version}-killed", tmp_path)
     cases = []
     for what, leave in LEFT.items():
-        store = Path(shutil.copytree(golden, tmp_path / what))
+        store = copied(golden, tmp_path / what)
         leave(store)
         cases.append(Case(store, what))
     verdicts = [verify(case.root, version=version, conf=CONF).verdict for case in cases]

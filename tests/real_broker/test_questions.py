@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from rmqtool.scan.record_at import record_at
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import START_TIME, LogBuilder, message
+from tests.copies import copied
 from tests.golden import stores
 from tests.real_broker.answers import pull
 from tests.real_broker.harness import VERSIONS, Harness
@@ -53,7 +53,7 @@ def test_answers_are_those_of_the_release(
     says = stores.oracle(f"{version}-{scenario}")
     asked = questions(says["recovered" if scenario == "killed" else "queues"], says, version)
     copy = tmp_path / "copy"
-    shutil.copytree(root, copy)  # keeps modification times, by which releases before 5.1.1 choose a file
+    copied(root, copy)  # keeps modification times, by which releases before 5.1.1 choose a file
     expected = harness(version).ask(copy, asked)
     store = copy if scenario == "killed" else root
     with unchanged(store):
@@ -76,7 +76,7 @@ def test_long_pulls_and_gaps(harness: Callable[[str], Harness], version: str, tm
             for boundary in [None, "LOWER", "UPPER"] if parse_version(version) > TIME_BY_RECORDS else [None]:
                 asked["time"].append(["orders", 0, moment, boundary])
     copy = tmp_path / "copy"
-    shutil.copytree(root, copy)
+    copied(root, copy)
     expected = harness(version).ask(copy, asked, {**LONG_GEOMETRY, "mapedFileSizeConsumeQueue": str(LONG_QUEUE_FILE)})
     with unchanged(root):
         found = answers(root, version, asked)

@@ -14,6 +14,7 @@ from rmqtool.base.errors import Exit
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
 from tests.commands.running import Result, rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden import stores
 from tests.real_broker.harness import GEOMETRY, VERSIONS, Harness
 from tests.real_broker.rebuilds import compare
@@ -45,7 +46,7 @@ def test_broker_serves_all_of_a_rebuilt_store(
 ) -> None:
     """Without queues and index, rebuilt: a start finds nothing to do, consumers and queries get what they did."""
     name = f"{version}-{scenario}"
-    root = Path(shutil.copytree(golden_store(name), tmp_path / "store", copy_function=shutil.copy2))
+    root = copied(golden_store(name), tmp_path / "store")
     expected = stores.oracle(name)["recovered"]
     for directory in ("consumequeue", "batchconsumequeue", "index"):
         shutil.rmtree(root / directory, ignore_errors=True)
@@ -95,7 +96,7 @@ def test_broker_reads_behind_what_is_neutralised(
 ) -> None:
     """In its worst mode, after a crash and without a checkpoint, a start keeps the whole log and serves it."""
     name = f"{version}-clean"
-    root = Path(shutil.copytree(golden_store(name), tmp_path / "store", copy_function=shutil.copy2))
+    root = copied(golden_store(name), tmp_path / "store")
     expected = stores.oracle(name)["recovered"]
     damage(sorted((root / "commitlog").iterdir())[-_FILES_SCANNED:][0])
     done = rebuild("rebuild-cq", root, version, "--neutralise")
@@ -122,7 +123,7 @@ def test_broker_goes_on_from_a_rebuilt_store(
     harness: Factory, golden_store: GoldenStore, tmp_path: Path, version: str
 ) -> None:
     """It appends more, stops cleanly, and nothing is wrong then, neither for us nor for it."""
-    root = Path(shutil.copytree(golden_store(f"{version}-clean"), tmp_path / "store", copy_function=shutil.copy2))
+    root = copied(golden_store(f"{version}-clean"), tmp_path / "store")
     for directory in ("consumequeue", "batchconsumequeue", "index"):
         shutil.rmtree(root / directory, ignore_errors=True)
     for command in ("rebuild-cq", "rebuild-index"):
@@ -148,7 +149,7 @@ def test_the_brokers_own_user_opens_what_root_rebuilt(
 ) -> None:
     """As that user it starts on every file, serves all, appends to the same files, and stops."""
     name = f"{version}-clean"
-    root = Path(shutil.copytree(golden_store(name), public_path / "store", copy_function=shutil.copy2))
+    root = copied(golden_store(name), public_path / "store")
     shutil.rmtree(min((root / "consumequeue").iterdir()))
     for directory in ("consumequeue", "batchconsumequeue"):
         for file in (root / directory).rglob("*"):

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from rmqtool.formats.file_name import file_name
+from tests.copies import copied
 from tests.golden import stores
 from tests.real_broker.harness import VERSIONS, Harness
 from tests.real_broker.loss_stores import committed
 from tests.real_broker.losses import undamaged
 from tests.repair.healing import carry_out, plan
 from tests.verify.damages import log_file, remove
-from tests.verify.losses import copy
 from tests.verify.losses_facts import lost
 from tests.verify.verifying import codes_of, verify
 
@@ -73,7 +73,7 @@ def test_a_start_finds_the_same_log_and_queues(harness: Factory, version: str, t
     judge = harness(version).judge
     roots = {name: tmp_path / name for name in DAMAGES}
     for name, root in roots.items():
-        copy(source, root)
+        copied(source, root)
         DAMAGES[name](root)
         repair(root)
     [expected, *found] = judge([source, *roots.values()])
@@ -87,7 +87,7 @@ def test_timers_that_wait_are_delivered_once(harness: Factory, tmp_path: Path) -
     before = undamaged("5.3.3", source)
     roots = {name: tmp_path / name for name in TIMER_DAMAGES}
     for name, root in roots.items():
-        copy(source.store, root)
+        copied(source.store, root)
         TIMER_DAMAGES[name](root)
         repair(root)
         assert codes_of(verify(root)) == set()

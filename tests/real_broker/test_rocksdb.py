@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
+from tests.copies import copied
 from tests.real_broker.harness import Harness
 from tests.verify.verifying import codes_of, verify
 
@@ -58,7 +58,7 @@ def test_what_a_start_leaves_out(
     assert (queue.lost > 1000) is (version != "5.3.3")
     lost = [finding for finding in outcome.findings if finding.code == "start.rows-lost"]
     assert sum(finding.count for finding in lost) == queue.lost
-    whole = Path(shutil.copytree(store, tmp_path / "whole"))
+    whole = copied(store, tmp_path / "whole")
     assert verify(whole, version=version, conf=BrokerConf(WHOLE_LOG)).verdict == "dirty"
     for root, settings in ((store, {}), (whole, WHOLE_LOG)):
         with broker.hold(root, 0, {**IN_ROCKSDB, **settings}):

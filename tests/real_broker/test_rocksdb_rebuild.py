@@ -13,6 +13,7 @@ from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden import stores
 from tests.golden.rocksdb import ROCKSDB
 from tests.real_broker.harness import GEOMETRY, SHOP_SETTINGS, Harness
@@ -40,7 +41,7 @@ def rebuild(root: Path, version: str, settings: dict[str, str]) -> None:
 def test_users_have_what_they_had(harness: Factory, golden_store: GoldenStore, tmp_path: Path, name: str) -> None:
     """Every queue with its minimum and maximum, every message, every group: of a database from nothing."""
     version = name.removeprefix("more/").partition("-")[0]
-    root = Path(shutil.copytree(golden_store(name), tmp_path / "store", copy_function=shutil.copy2))
+    root = copied(golden_store(name), tmp_path / "store")
     database = root / ("consumequeue_rocksdb" if "-single" in name else "consumequeue")
     shutil.rmtree(database)
     rebuild(root, version, {**GEOMETRY, **SHOP_SETTINGS, **ROCKSDB[name]})

@@ -18,6 +18,7 @@ from rmqtool.store.rocksdb_queues import QueueDatabase
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.changed_rocksdb import changed, end_value, max_key
+from tests.copies import copied
 from tests.real_broker.harness import GEOMETRY, Harness
 from tests.verify.verifying import verify
 
@@ -92,7 +93,7 @@ def test_after_a_kill(
     change = predicted(root, version, settings)
     assert change is not None
     assert change.max_offset_before == before
-    whole = Path(shutil.copytree(root, tmp_path / "whole", copy_function=shutil.copy2))
+    whole = copied(root, tmp_path / "whole")
     with broker.hold(root, 0, settings):
         pass
     assert end_of(root) == change.max_offset == in_files(root)[1]

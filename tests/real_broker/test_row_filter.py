@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from rmqtool.rules.versions import parse_version
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.clean.planning import age, planned
+from tests.copies import copied
 from tests.real_broker.harness import Harness
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -55,7 +55,7 @@ def test_rows_that_go(
     assert losses.is_known
     assert (losses.rows.now, len(plan.deleted)) == (0, losses_files(root) - 4)
     before = rows_of(root)
-    asleep = Path(shutil.copytree(root, tmp_path / "asleep", copy_function=shutil.copy2))
+    asleep = copied(root, tmp_path / "asleep")
     minimum = broker.filter_rows(root, {**settings, **EVERY_HOUR})
     assert minimum == plan.min_offset
     assert losses.rows.is_filtered is ((version, settings) != ("5.3.3", TWICE))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from rmqtool.base.errors import Exit
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden import stores
 from tests.real_broker.answers import queue_of, reachable
 from tests.real_broker.harness import GEOMETRY, VERSIONS, Harness
@@ -31,7 +31,7 @@ def test_broker_serves_what_was_salvaged(
     After a crash and without a checkpoint, too, where a start reads all that it reads of a log.
     """
     name = f"{version}-clean"
-    root = Path(shutil.copytree(golden_store(name), tmp_path / "store", copy_function=shutil.copy2))
+    root = copied(golden_store(name), tmp_path / "store")
     files = sorted((root / "commitlog").iterdir())
     overwrite(files[1])
     zero_the_end(files[3])

@@ -14,6 +14,7 @@ from rmqtool.transaction.home import STAGING, TRASH
 from rmqtool.transaction.paths import HOME
 from rmqtool.transaction.system import SYSTEM
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.real_broker.harness import VERSIONS, Harness, HarnessError
 from tests.transaction.small import SYSTEMS, tree, undo
 from tests.unchanged import unchanged
@@ -23,7 +24,7 @@ Factory = Callable[[str], Harness]
 
 
 def copy(unpacked: GoldenStore, version: str, target: Path) -> Path:
-    shutil.copytree(unpacked(f"{version}-clean"), target)
+    copied(unpacked(f"{version}-clean"), target)
     return target
 
 
@@ -45,8 +46,8 @@ def clutter(root: Path) -> Path:
     """Everything that `.rmqtool` may ever hold: a transaction, leftovers of staging, what is being removed."""
     rewrite(root)
     for name in (STAGING, TRASH):
-        shutil.copytree(root / "consumequeue", root / HOME / name / "new" / "consumequeue")
-        shutil.copytree(root / "commitlog", root / HOME / name / "commitlog")
+        copied(root / "consumequeue", root / HOME / name / "new" / "consumequeue")
+        copied(root / "commitlog", root / HOME / name / "commitlog")
     return root / HOME
 
 

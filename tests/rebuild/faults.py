@@ -25,6 +25,7 @@ from rmqtool.store.store import open_store
 from rmqtool.transaction import Transaction
 from rmqtool.transaction.system import SYSTEM, System
 from tests.building import LogBuilder
+from tests.copies import copied
 from tests.transaction.faults import FAULTS, Fault, assert_before_or_after, points, recover, run_with
 from tests.transaction.small import SYSTEMS, Tree, tree, undo
 
@@ -82,7 +83,7 @@ class Trial:
         if sample is not None:
             places = sorted(random.Random(f"{fault} of {len(places)}").sample(places, min(sample, len(places))))
         for at in places:
-            root = Path(shutil.copytree(self.template, scratch / "store"))
+            root = copied(self.template, scratch / "store")
             run_with(self.system, fault, at, partial(self.job, root))
             recover(root, self.system)
             assert_before_or_after(root, self.before, self.after, self.system)
@@ -94,13 +95,13 @@ def trials(scratch: Path) -> dict[str, Trial]:
     """A rebuild, and the undo of one."""
     system = SYSTEMS["all"]()
     template = make_store(scratch / "template")
-    done = Path(shutil.copytree(template, scratch / "done"))
+    done = copied(template, scratch / "done")
     before = tree(template)
     calls, outcome = run_with(system, None, -1, partial(rebuild, done))
     after = tree(done)
     assert outcome == "done"
     assert after != before
-    undone = Path(shutil.copytree(done, scratch / "undone"))
+    undone = copied(done, scratch / "undone")
     calls_of_undo, outcome = run_with(system, None, -1, partial(undo, undone))
     assert outcome == "done"
     return {

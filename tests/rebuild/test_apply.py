@@ -21,6 +21,7 @@ from rmqtool.store.store import Store, open_store
 from rmqtool.transaction import Transaction
 from tests.building import LogBuilder
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.rebuild.damaging import INDEX_DAMAGE, QUEUE_DAMAGE, Damage, unit_zeroed, write
 from tests.rebuild.faults import memory
 from tests.transaction.small import tree
@@ -49,7 +50,7 @@ def options(name: str, *parts: Part) -> RebuildOptions:
 
 
 def damaged(root: Path, to: Path, damage: Damage) -> Path:
-    store = Path(shutil.copytree(root, to))
+    store = copied(root, to)
     damage(store)
     return store
 
@@ -130,7 +131,7 @@ def test_several_processes(unpacked: GoldenStore, scratch: Path, monkeypatch: py
 
 
 def test_sound_store_is_left_alone(unpacked: GoldenStore, scratch: Path) -> None:
-    root = Path(shutil.copytree(unpacked("5.3.3-clean"), scratch / "store"))
+    root = copied(unpacked("5.3.3-clean"), scratch / "store")
     before = tree(root)
     with Transaction(open_store(root), "rebuild-cq"):
         plan = make_plan(open_source(open_store(root), options("5.3.3", "queues", "index")))

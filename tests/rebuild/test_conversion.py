@@ -39,6 +39,7 @@ from tests.changed_rocksdb import (
 )
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden.rocksdb import ROCKSDB
 from tests.real_broker.harness import GEOMETRY, SHOP_SETTINGS
 from tests.transaction.faults import Fault, points, recover, run_with
@@ -82,7 +83,7 @@ def content_of(root: Path) -> dict[str, Any]:
 @pytest.fixture
 def copy_of(golden_store: GoldenStore, tmp_path: Path) -> Callable[[str], Path]:
     """A copy of a golden store, to be written to."""
-    return lambda name: Path(shutil.copytree(golden_store(name), tmp_path / "store", copy_function=shutil.copy2))
+    return lambda name: copied(golden_store(name), tmp_path / "store")
 
 
 @pytest.mark.slow
@@ -126,7 +127,7 @@ TABLE_FILES = {"topics.json": "topics", "subscriptionGroup.json": "groups", "con
 )  # fmt: skip
 def test_tables_that_are_not_there(tmp_path: Path, there: set[str], more: Settings) -> None:
     """They are named, verify finds the new store as sound as the old one, and the way back makes no file of them."""
-    root = Path(shutil.copytree(EXAMPLE, tmp_path / "store", copy_function=shutil.copy2))
+    root = copied(EXAMPLE, tmp_path / "store")
     (root / "config" / "subscriptionGroup.json").write_text(
         '{"dataVersion":{"counter":1},"subscriptionGroupTable":{"billing":{"groupName":"billing"}}}'
     )
@@ -153,7 +154,7 @@ def test_tables_that_are_not_there(tmp_path: Path, there: set[str], more: Settin
 
 def test_tables_that_are_not_there_are_shown(tmp_path: Path) -> None:
     """In the text and in JSON."""
-    root = Path(shutil.copytree(EXAMPLE, tmp_path / "store"))
+    root = copied(EXAMPLE, tmp_path / "store")
     command = ("rebuild-cq", root, "--to", "rocksdb", "--dry-run", "--broker-version", "5.4.0")
     assert "not in this store: groups; a broker begins with empty ones\n" in rmqtool(*command).out
     assert rmqtool(*command, "--json").document["result"]["conversion"]["absent"] == ["groups"]
@@ -342,11 +343,11 @@ def test_faults(copy_of: Callable[[str], Path], tmp_path: Path, target: Target, 
         convert(root, "files", settings)
         settings = {}
     before = tree(root)
-    template = shutil.copytree(root, tmp_path / "template", copy_function=shutil.copy2)
+    template = copied(root, tmp_path / "template")
     counted, _ = run_with(SYSTEM, None, -1, lambda system: convert(Path(template), target, settings, system=system))
     calls, outcomes = points(counted.names, fault), set()
     for at in calls[:: len(calls) // 4]:
-        copy = Path(shutil.copytree(root, tmp_path / f"copy-{at}", copy_function=shutil.copy2))
+        copy = copied(root, tmp_path / f"copy-{at}")
         _, outcome = run_with(SYSTEM, fault, at, partial(_convert, copy, target, settings))
         recover(copy, SYSTEM)
         outcomes.add(outcome)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ from rmqtool.formats.index_file import HEADER_DTYPE, HEADER_SIZE, UNIT_DTYPE, un
 from rmqtool.store.index_files import geometry_of, list_index_files
 from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden import stores
 from tests.rebuild.plans import INDEX, plan
 
@@ -44,7 +44,7 @@ def first_offset(root: Path) -> int:
 @pytest.mark.parametrize("field", HEADER_DTYPE.names or ())
 def test_a_wrong_header(unpacked: GoldenStore, tmp_path: Path, field: str) -> None:
     name = TRIMMED[-1]
-    root = Path(shutil.copytree(unpacked(name), tmp_path / "store"))
+    root = copied(unpacked(name), tmp_path / "store")
     last = list_index_files(open_store(root))[-1]
     change(last.path, place_of(HEADER_DTYPE, field))
 
@@ -54,7 +54,7 @@ def test_a_wrong_header(unpacked: GoldenStore, tmp_path: Path, field: str) -> No
 @pytest.mark.parametrize("field", UNIT_DTYPE.names or ())
 def test_a_wrong_unit(unpacked: GoldenStore, tmp_path: Path, field: str) -> None:
     name = TRIMMED[-1]
-    root = Path(shutil.copytree(unpacked(name), tmp_path / "store"))
+    root = copied(unpacked(name), tmp_path / "store")
     last = list_index_files(open_store(root))[-1]
     place = unit_position(geometry_of(last).slots, last.keys) + place_of(UNIT_DTYPE, field)
     change(last.path, place + UNIT_DTYPE[field].itemsize - 1)
@@ -64,7 +64,7 @@ def test_a_wrong_unit(unpacked: GoldenStore, tmp_path: Path, field: str) -> None
 
 def test_a_wrong_slot(unpacked: GoldenStore, tmp_path: Path) -> None:
     name = TRIMMED[-1]
-    root = Path(shutil.copytree(unpacked(name), tmp_path / "store"))
+    root = copied(unpacked(name), tmp_path / "store")
     change(list_index_files(open_store(root))[-1].path, HEADER_SIZE + 3)
 
     assert "create" in actions(name, root)
@@ -72,7 +72,7 @@ def test_a_wrong_slot(unpacked: GoldenStore, tmp_path: Path) -> None:
 
 def test_a_missing_file(unpacked: GoldenStore, tmp_path: Path) -> None:
     name = TRIMMED[-1]
-    root = Path(shutil.copytree(unpacked(name), tmp_path / "store"))
+    root = copied(unpacked(name), tmp_path / "store")
     list_index_files(open_store(root))[-1].path.unlink()
 
     assert "create" in actions(name, root)

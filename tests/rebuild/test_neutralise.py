@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from rmqtool.transaction.system import System
 from tests.building import START_TIME
 from tests.commands.running import Result, rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.rebuild.log_damages import DAMAGE
 from tests.unchanged import snapshot, unchanged
 
@@ -82,7 +82,7 @@ def result(found: Result) -> Any:
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_neutralised_store(golden_store: GoldenStore, tmp_path: Path, damage: Callable[[Path], None]) -> None:
     """Announced, written, read again as inert, found again as nothing to do, and taken back."""
-    store = Path(shutil.copytree(golden_store(f"{VERSION}-clean"), tmp_path / "store", copy_function=shutil.copy2))
+    store = copied(golden_store(f"{VERSION}-clean"), tmp_path / "store")
     damage(store / "commitlog" / "00000000000000000000")
     damaged = snapshot(store)
     with unchanged(store):

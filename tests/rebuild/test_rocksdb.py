@@ -45,6 +45,7 @@ from tests.changed_rocksdb import (
 )
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden.rocksdb import ROCKSDB
 from tests.real_broker.harness import GEOMETRY, SHOP_SETTINGS
 from tests.transaction.faults import Fault, points, recover, run_with
@@ -75,14 +76,14 @@ def rebuilt(store: Store, given: RebuildOptions, system: System = SYSTEM) -> Reb
 @pytest.fixture
 def root(golden_store: GoldenStore, tmp_path: Path) -> Path:
     """A copy of a store, to be written to."""
-    return Path(shutil.copytree(golden_store(NAME), tmp_path / "store", copy_function=shutil.copy2))
+    return copied(golden_store(NAME), tmp_path / "store")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_are_those_of_the_broker(golden_store: GoldenStore, tmp_path: Path, name: str) -> None:
     """From the log alone, in every mode and release: each row, each end, and how far records were dispatched."""
-    root = Path(shutil.copytree(golden_store(name), tmp_path / "store"))
+    root = copied(golden_store(name), tmp_path / "store")
     assert make_plan(open_source(opened(root, name), options(name))).is_empty
     database = queue_database(opened(root, name))
     assert database is not None
@@ -226,12 +227,12 @@ def test_faults(root: Path, tmp_path: Path, fault: Fault) -> None:
     wanted = rows_of(root / "consumequeue")
     row_missing(root)
     before = tree(root)
-    template = shutil.copytree(root, tmp_path / "template", copy_function=shutil.copy2)
+    template = copied(root, tmp_path / "template")
     counted, _ = run_with(SYSTEM, None, -1, partial(again, template))
     calls = points(counted.names, fault)
     outcomes = set()
     for at in calls[:: len(calls) // 6]:
-        copy = Path(shutil.copytree(root, tmp_path / f"copy-{at}", copy_function=shutil.copy2))
+        copy = copied(root, tmp_path / f"copy-{at}")
         _, outcome = run_with(SYSTEM, fault, at, partial(again, copy))
         recover(copy, SYSTEM)
         outcomes.add(outcome)

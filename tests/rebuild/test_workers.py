@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +20,7 @@ from rmqtool.rebuild.workers import PartsDoNotMeetError, PassNumbers, items_of
 from rmqtool.store.splits import log_parts
 from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden import stores
 from tests.rebuild.plans import files
 
@@ -57,7 +57,7 @@ def test_damage_across_parts(
     unpacked: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, position: int, size: int
 ) -> None:
     """Extents that cover whole parts, and such that begin, lie or end at a border."""
-    root = shutil.copytree(unpacked("5.3.3-clean"), tmp_path / "store")
+    root = copied(unpacked("5.3.3-clean"), tmp_path / "store")
     log = open_store(root).commit_log()
     with log.files[0].path.open("r+b") as file:
         file.seek(position)
@@ -93,7 +93,7 @@ def test_parts_that_do_not_meet_are_read_again_in_one(
 def test_topics_with_batch_queues_are_learnt(
     unpacked: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = shutil.copytree(unpacked("5.3.3-clean"), tmp_path / "store")
+    root = copied(unpacked("5.3.3-clean"), tmp_path / "store")
     (root / "config" / "topics.json").unlink()
     monkeypatch.setattr(source, "log_parts", partial(log_parts, least=20_000))
 

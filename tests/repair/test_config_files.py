@@ -21,6 +21,7 @@ from rmqtool.rules.versions import Version
 from rmqtool.store.config_json import parse_fastjson
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
+from tests.copies import copied
 from tests.golden import stores
 from tests.repair.config_damages import damage
 from tests.repair.config_store import commit, contents, entries_of, findings_of, planned, still_found, undo
@@ -264,7 +265,7 @@ def test_the_type_of_queues(store: Path, attributes: str) -> None:
 
 def test_topics_with_queues_of_both_kinds_are_left(store: Path) -> None:
     """Nothing says which of them its messages are in."""
-    shutil.copytree(store / "batchconsumequeue" / "bulk", store / "consumequeue" / "bulk")
+    copied(store / "batchconsumequeue" / "bulk", store / "consumequeue" / "bulk")
     kind = finding("consumequeue.kind", "", topic="bulk", queue_id=0)
     assert planned(store, [kind], "5.3.3") == []
 

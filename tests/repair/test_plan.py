@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from rmqtool.repair.treatments import TREATMENTS
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore
+from tests.copies import copied
 
 OF_OTHER_COMMANDS = ("clean.", "rebuild.", "export.", "commitlog.skipped", "commitlog.not-neutralised")
 OPTIONS = ("--broker-version", "5.3.3")
@@ -213,7 +213,7 @@ def test_queues_in_rocksdb_are_not_rebuilt_without_the_library(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is put in place of damage to which they lead; the plan says why."""
-    root = Path(shutil.copytree(store, tmp_path / "store"))
+    root = copied(store, tmp_path / "store")
     (root / "consumequeue" / "CURRENT").touch()
     monkeypatch.setattr("rmqtool.store.rocksdb.find_spec", lambda name: None)  # it is no real database
     found = plan(root, "commitlog.zeroed", "start.data-loss")
@@ -234,7 +234,7 @@ def test_what_is_in_the_way_of_a_missing_queue_is_treated(store: Path) -> None:
 
 def test_topics_come_before_queues(store: Path, tmp_path: Path) -> None:
     """A rebuild reads in topics.json which queues are batch queues."""
-    root = Path(shutil.copytree(store, tmp_path / "store"))
+    root = copied(store, tmp_path / "store")
     (root / "config").mkdir(exist_ok=True)
     (root / "config" / "topics.json").write_text("{")
     unreadable = finding("config.unreadable", "not JSON", file="config/topics.json")

@@ -28,6 +28,7 @@ from rmqtool.transaction.home import STAGING
 from rmqtool.transaction.system import SYSTEM, System
 from tests.building import START_TIME, LogBuilder
 from tests.commands.running import Result, rmqtool
+from tests.copies import copied
 from tests.rebuild.faults import rebuild
 from tests.rebuild.log_damages import overwrite
 from tests.transaction.disk import Contents, Disk, Recorder, write_contents
@@ -152,7 +153,7 @@ class Whole:
         """A copy of a store, in place of the one of this name."""
         target = self.scratch / name
         shutil.rmtree(target, ignore_errors=True)
-        return Path(shutil.copytree(source, target, copy_function=shutil.copy2))
+        return copied(source, target)
 
     def start_of(self, job: str) -> Path:
         """The store on which a job begins."""

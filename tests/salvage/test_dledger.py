@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 from pathlib import Path
 from struct import unpack_from
 
@@ -15,6 +14,7 @@ from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from tests.building import START_TIME
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.dledger_building import NODE, EntryBuilder, entry_log, put_entries
 from tests.salvage.damaged_logs import damage
 from tests.salvage.entry_logs import file_at, messages, moved, overwrite, salvaged
@@ -63,7 +63,7 @@ def test_random_damage(seed: int, tmp_path: Path, new: Path) -> None:
     log = checked_entries(chance.choice((5, 40, 80)), chance.choice((0, FILE_SIZE * 7)))
     stores = [log.write(tmp_path / "a")]
     if chance.random() < 0.5:
-        stores.append(Path(shutil.copytree(stores[0], tmp_path / "b")))
+        stores.append(copied(stores[0], tmp_path / "b"))
     for store in stores:
         for path in chance.sample(files := files_of(store), min(len(files), chance.randint(0, 4))):
             for _ in range(chance.randint(1, 3)):
@@ -110,7 +110,7 @@ def tree(root: Path) -> dict[str, bytes]:
 def test_damaged_golden_nodes_fill_each_other(name: str, golden_store: GoldenStore, tmp_path: Path) -> None:
     """Each of two copies has lost what the other has, and a header is damaged in both."""
     store = golden_store(name)
-    copies = [Path(shutil.copytree(store, tmp_path / each, copy_function=shutil.copy2)) for each in "ab"]
+    copies = [copied(store, tmp_path / each) for each in "ab"]
     for number, copy in enumerate(copies):
         files = sorted((copy / NODE / "data").iterdir())
         overwrite(files[number], 20_000, 40_000)

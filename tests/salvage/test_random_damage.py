@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 from rmqtool.formats.crc import CRC32_PROPERTY, CRC32_PROPERTY_SIZE
 from tests.building import LOG
+from tests.copies import copied
 from tests.salvage.damaged_logs import Records, checked_log, damage, images_of, records_of, salvaged, whole_in
 from tests.sampling import examples
 from tests.unchanged import unchanged
@@ -39,7 +39,7 @@ def check(seed: int) -> None:
         log = checked_log(chance.choice((5, 40, 60)), start_offset=chance.choice((0, FILE_SIZE * 7)))
         stores = [log.write(Path(directory) / "a")]
         if chance.random() < 1 / 3:
-            stores.append(Path(shutil.copytree(stores[0], Path(directory) / "b")))
+            stores.append(copied(stores[0], Path(directory) / "b"))
         for store in stores:
             damage_some(sorted((store / LOG).iterdir()), chance)
         expected = whole_in(records_of(log), [data for store in stores for data in images_of(store).values()])

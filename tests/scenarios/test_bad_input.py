@@ -16,6 +16,7 @@ import pytest
 from rmqtool.formats.message import MessageUnit
 from tests.commands.running import Result, inspect, listing, rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden import stores
 from tests.unchanged import unchanged
 
@@ -425,7 +426,7 @@ def codes_without_damage(root: Path) -> set[str]:
 def test_bad_input(name: str, case: Case, unpacked: GoldenStore, store: Path) -> None:
     """Each case has its exit statuses and findings, and an error names the entry that it is about."""
     golden = unpacked(name)
-    shutil.copytree(golden, store)
+    copied(golden, store)
     case.damage(store)
     with unchanged(store):
         overview = rmqtool("inspect", store, "--json")
@@ -532,7 +533,7 @@ def test_flips_in_a_header(name: str, unpacked: GoldenStore, store: Path) -> Non
 
 def test_an_open_string_takes_no_longer_than_another(unpacked: GoldenStore, store: Path) -> None:
     """A config file that was cut inside of a string of many quotes costs seconds, in CPU time."""
-    shutil.copytree(unpacked("5.3.3-single"), store)
+    copied(unpacked("5.3.3-single"), store)
     put(OFFSETS, b'{"a":"' + b'\\"' * 60_000)(store)
     begun = time.process_time()
     assert inspect(store).status == OK
@@ -556,7 +557,7 @@ def test_flips_are_damage_where_the_field_is_proven(unpacked: GoldenStore, store
 def test_all_golden_stores_without_their_log(unpacked: GoldenStore, store: Path) -> None:
     """Whatever is left when the log is gone is shown, with lag and queues as they stand."""
     for number, name in enumerate(name for name in stores.names() if name.endswith("-clean")):
-        copy = shutil.copytree(unpacked(name), store / str(number))
+        copy = copied(unpacked(name), store / str(number))
         shutil.rmtree(copy / "commitlog")
         found = inspect(copy, "--scan", "--json")
         assert found.status == OK

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from rmqtool.base.errors import Exit
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.rebuild.log_damages import flip_a_body, overwrite
 
 LOSSES = ("start.data-loss", "start.other-mode-data-loss")
@@ -31,7 +31,7 @@ def test_no_start_destroys_messages(
     golden_store: GoldenStore, tmp_path: Path, name: str, killed: bool, damage: Callable[[Path], None]
 ) -> None:
     """Of the next start, or of the one after a crash: inert records are in place of the damage."""
-    store = Path(shutil.copytree(golden_store(name), tmp_path / "store", copy_function=shutil.copy2))
+    store = copied(golden_store(name), tmp_path / "store")
     damage(store / "commitlog" / "00000000000000000000")
     if killed:
         (store / "abort").touch()

@@ -18,6 +18,7 @@ from rmqtool.store.index_files import list_index_files
 from rmqtool.store.store import open_store
 from tests.commands.running import inspect, rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.dledger_building import NODE, entry_log
 from tests.unchanged import unchanged
 from tests.verify.damages import overwrite
@@ -80,7 +81,7 @@ def test_rebuilds(store: Path, tmp_path: Path) -> None:
 
 def test_rebuilds_of_what_is_lost(store: Path, tmp_path: Path) -> None:
     """Queues and index that are gone are made anew in the store itself; undo takes it back."""
-    root = Path(shutil.copytree(store, tmp_path / "store", copy_function=shutil.copy2))
+    root = copied(store, tmp_path / "store")
     log = {path: path.read_bytes() for path in (root / NODE).rglob("*") if path.is_file()}
     shutil.rmtree(root / "consumequeue" / "orders" / "1")
     assert rmqtool("rebuild-cq", root, "--yes").status == Exit.OK

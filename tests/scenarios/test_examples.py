@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.copies import copied
 from tests.unchanged import unchanged
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,7 +76,7 @@ def test_other_readers(name: str, exported: Path) -> None:
 @pytest.mark.slow
 def test_diff_stores(tmp_path: Path) -> None:
     """A copy that was cut: what is gone is in one and not in the other."""
-    shutil.copytree(STORE, tmp_path / "older")
+    copied(STORE, tmp_path / "older")
     os.truncate(tmp_path / "older" / "commitlog" / f"{0:020d}", 30000)
     assert run(sys.executable, EXAMPLES / "diff_stores.py", STORE, tmp_path / "older") == expected("diff_stores")
 

@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import pty
-import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from tests.commands.running import (
     spawn,
     wait_until_it_reads,
 )
+from tests.copies import copied
 from tests.unchanged import unchanged
 
 pytestmark = pytest.mark.slow
@@ -238,7 +238,7 @@ def test_a_rebuild_that_is_ended_says_what_it_leaves(
     store: Path, tmp_path: Path, number: signal.Signals, status: int, jobs: str
 ) -> None:
     """While the log is read nothing is written yet."""
-    store = Path(shutil.copytree(store, tmp_path / "store"))
+    store = copied(store, tmp_path / "store")
     process = spawn("rebuild-cq", store, "--yes", "--limit-rate", "64K", "--jobs", jobs)
     deadline = time.monotonic() + MAX_SECONDS
     while lock_holder(store) is None:  # it looks at the log before it holds the store, too

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 
 NAMES = ("4.9.7-clean", "5.5.0-clean")
 
@@ -22,7 +22,7 @@ def tree(store: Path) -> dict[str, bytes]:
 @pytest.fixture(params=NAMES)
 def store(request: pytest.FixtureRequest, unpacked: GoldenStore, tmp_path: Path) -> Path:
     """A store in which the size of one record in the middle of the log says nonsense."""
-    root = shutil.copytree(unpacked(request.param), tmp_path / "store")
+    root = copied(unpacked(request.param), tmp_path / "store")
     with sorted((root / "commitlog").iterdir())[1].open("r+b") as file:
         data = file.read()
         place = data.index(b"\xda\xa3\x20", data.index(b"\0\6orders"[1:], 2000)) - 4
@@ -54,7 +54,7 @@ def test_a_lost_record(store: Path) -> None:
 @pytest.mark.slow
 def test_an_interrupted_run_is_told(unpacked: GoldenStore, tmp_path: Path) -> None:
     """Readers say that a run of ours was cut off, which harms nobody."""
-    root = shutil.copytree(unpacked("5.3.3-clean"), tmp_path / "store")
+    root = copied(unpacked("5.3.3-clean"), tmp_path / "store")
     (root / ".rmqtool" / "staging").mkdir(parents=True)
     overview = rmqtool("inspect", root, "--json").document
     assert [finding["code"] for finding in overview["findings"]] == ["store.interrupted-run"]

@@ -6,12 +6,12 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from shutil import copytree
 
 import pytest
 
 from rmqtool.base.times import parse_zone, with_local_times
 from tests.commands.running import Result, rmqtool
+from tests.copies import copied
 
 ZONE = "Asia/Kolkata"
 NOW = ("--now", "2026-11-21T15:00:00Z")
@@ -73,7 +73,7 @@ def test_programs_see_utc(shop: Path, name: str) -> None:
 
 def test_findings_and_plans_are_local_too(unpacked: Callable[[str], Path], tmp_path: Path) -> None:
     """Worker processes write their sentences in UTC; text shows them in the zone, JSON as they are."""
-    store = copytree(unpacked("5.3.3-single"), tmp_path / "store")
+    store = copied(unpacked("5.3.3-single"), tmp_path / "store")
     (log,) = (store / "commitlog").iterdir()
     os.utime(log, (2_208_988_800, 2_208_988_800))
     for line in (("verify", "{}", "-v", "-j", "2"), ("clean", "{}", "--dry-run", *NOW)):

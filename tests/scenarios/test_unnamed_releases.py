@@ -14,6 +14,7 @@ from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden import stores
 from tests.verify.verifying import codes_of, verify
 
@@ -57,7 +58,7 @@ def test_it_is_sound_where_nothing_shows_the_release(name: str, golden_store: Go
 def test_a_rebuild_plans_nothing(name: str, command: str, golden_store: GoldenStore, tmp_path: Path) -> None:
     """No unit and no key is taken away from a healthy store."""
     store = tmp_path / "store"
-    shutil.copytree(golden_store(name), store)
+    copied(golden_store(name), store)
     before = contents(store)
     result = rmqtool(command, store, "--yes", "--json")
     assert (result.status, result.document["result"]["state"]) == (0, "nothing")
@@ -91,7 +92,7 @@ def test_where_only_the_release_decides_a_rebuild_asks(name: str, golden_store: 
 def test_with_signs_of_the_release_it_does_not_ask(name: str, golden_store: GoldenStore, tmp_path: Path) -> None:
     """What fits agrees about the units."""
     store = tmp_path / "store"
-    shutil.copytree(golden_store(name), store)
+    copied(golden_store(name), store)
     queues = store / "consumequeue"
     whole = contents(queues)
     shutil.rmtree(queues / "%LMQ%one")

@@ -14,6 +14,7 @@ from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.delays_seen import delay_levels_of_store, observed_delays
 from rmqtool.store.store import CONSUME_QUEUE, open_store
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden import stores
 
 SHOPS = [name for name in stores.names() if name.endswith("-shop")]
@@ -52,7 +53,7 @@ def test_broker_conf_decides(golden_store: GoldenStore) -> None:
 @pytest.fixture
 def shop(tmp_path: Path, unpacked: GoldenStore) -> Path:
     """A store to damage."""
-    return shutil.copytree(unpacked("5.5.0-shop"), tmp_path / "store")
+    return copied(unpacked("5.5.0-shop"), tmp_path / "store")
 
 
 def change_unit(shop: Path, number: int) -> None:

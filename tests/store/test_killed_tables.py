@@ -12,6 +12,7 @@ from rocksdict import Options, Rdict
 
 from rmqtool.store.rocksdb import DamagedDatabaseError, RocksDb
 from tests.changed_rocksdb import unit_key, unit_value
+from tests.copies import copied
 
 ROWS = 20
 
@@ -42,9 +43,9 @@ class Killed:
                     family.flush()
                 self._fill(opened, family, flushes)
                 opened.flush_wal(True)
-                shutil.copytree(source, self.before)
+                copied(source, self.before)
                 family.flush()
-                shutil.copytree(source, self.after)
+                copied(source, self.after)
             family.close()
             opened.close()
             del opened, family

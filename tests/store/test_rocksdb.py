@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from rmqtool.store import rocksdb
 from rmqtool.store.rocksdb import DamagedDatabaseError, RocksDb, Table, fewest_rows
 from tests.changed_rocksdb import unit_key, unit_value
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden.rocksdb import ROCKSDB
 from tests.unchanged import unchanged
 
@@ -28,7 +28,7 @@ Rows = dict[str, list[tuple[bytes, bytes]]]
 @pytest.fixture
 def database(unpacked: GoldenStore, tmp_path: Path) -> Path:
     """A copy of the database of consume queues, to be damaged."""
-    return Path(shutil.copytree(unpacked(NAME) / "consumequeue", tmp_path / "consumequeue"))
+    return copied(unpacked(NAME) / "consumequeue", tmp_path / "consumequeue")
 
 
 def rows_of(path: Path) -> Rows:
@@ -145,7 +145,7 @@ def test_flipped_bytes_are_never_fewer_rows(database: Path) -> None:
 )
 def test_bad_blocks_of_every_database(name: str, unpacked: GoldenStore, tmp_path: Path) -> None:
     """Single bits of tables, wherever they are: an error, or every row."""
-    root, chance = Path(shutil.copytree(unpacked(name), tmp_path / "store")), Random(name)
+    root, chance = copied(unpacked(name), tmp_path / "store"), Random(name)
     found = [path for path in root.rglob("*.sst") if path.stat().st_size]
     assert found
     for path in found:
@@ -210,7 +210,7 @@ def test_the_fewest_rows_of_tables(tables: list[tuple[bytes, bytes, int, int]], 
 
 def test_a_torn_log_gives_the_rows_before(unpacked: GoldenStore, tmp_path: Path) -> None:
     """The end of a database's own log is lost when its broker is killed."""
-    source = Path(shutil.copytree(unpacked("more/5.5.0-rocksdb-side") / "rocksdbstore", tmp_path / "rocksdbstore"))
+    source = copied(unpacked("more/5.5.0-rocksdb-side") / "rocksdbstore", tmp_path / "rocksdbstore")
     expected = rows_of(source)
     (log,) = source.glob("*.log")
     os.truncate(log, log.stat().st_size * 2 // 3)

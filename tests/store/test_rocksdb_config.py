@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from rmqtool.store.rocksdb_config import config_database, load_table
 from rmqtool.store.store import open_store
 from rmqtool.store.topics import load_topics
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden import stores
 from tests.golden.rocksdb import ROCKSDB
 
@@ -26,7 +26,7 @@ FIRST, SECOND = "more/5.5.0-rocksdb", "more/5.5.0-rocksdb-second-config"
 @pytest.fixture
 def store(unpacked: GoldenStore, tmp_path: Path) -> Path:
     """A copy of a store with databases of version 1."""
-    return Path(shutil.copytree(unpacked(FIRST), tmp_path / "store"))
+    return copied(unpacked(FIRST), tmp_path / "store")
 
 
 @pytest.mark.parametrize("name", IN_ROCKSDB)
@@ -69,7 +69,7 @@ def test_where_offsets_are(name: str, database: str, golden_store: GoldenStore) 
 )
 def test_broker_conf_decides(settings: dict[str, str], database: str | None, store: Path) -> None:
     """Of what is left from before a change of it nothing counts."""
-    shutil.copytree(store / "config" / "topics", store / "config" / "rdb")
+    copied(store / "config" / "topics", store / "config" / "rdb")
     opened = open_store(store, BrokerConf(settings))
     found = config_database(opened, "consumerOffset.json")
     assert found == (database and store / "config" / database)
@@ -86,7 +86,7 @@ def test_a_file_that_has_counted_further_counts(counter: int, counts: bool, stor
 
 def test_version_2_takes_no_file(unpacked: GoldenStore, tmp_path: Path) -> None:
     """It never imports JSON."""
-    store = Path(shutil.copytree(unpacked(SECOND), tmp_path / "store"))
+    store = copied(unpacked(SECOND), tmp_path / "store")
     table = {"offsetTable": {"orders@desk": {0: 3}}, "dataVersion": {"counter": 1 << 40}}
     (store / "config" / "consumerOffset.json").write_text(json.dumps(table))
     assert len(load_offsets(open_store(store)).offsets) > 5

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.unchanged import data_extents
+from tests.copies import copied
 
 PAGE = 4096
 _LATER_S = 3600
@@ -88,7 +88,7 @@ def restore_older(scene: Scene, files: list[Path]) -> bool:
         if before is None or not before.exists() or _same(before, path):
             continue
         _remove(path)
-        copy(before, path)
+        copied(before, path)
         restored = True
     return restored
 
@@ -115,11 +115,11 @@ def duplicate(scene: Scene, files: list[Path]) -> bool:
     path = files[-1]
     name = path.name
     if _NAME.fullmatch(name):
-        copy(path, path.with_name(f"{int(name) + path.stat().st_size:020d}"))
+        copied(path, path.with_name(f"{int(name) + path.stat().st_size:020d}"))
     elif name.isdigit():
-        copy(path, path.with_name(str(int(name) + 1)))
+        copied(path, path.with_name(str(int(name) + 1)))
     else:
-        copy(path, path.with_name(f"{name}.copy"))
+        copied(path, path.with_name(f"{name}.copy"))
     return True
 
 
@@ -211,26 +211,6 @@ def _applied(operation: Operation, pattern: str, number: int | None) -> Callable
         return operation(scene, files if number is None else [files[number]])
 
     return apply
-
-
-def copy(source: Path, target: Path) -> None:
-    """A copy with its times; holes stay holes, for a timer wheel has 39 MB of them."""
-    if source.is_dir():
-        target.mkdir()
-        for child in source.iterdir():
-            copy(child, target / child.name)
-    else:
-        _copy_file(source, target)
-    shutil.copystat(source, target)
-
-
-def _copy_file(source: Path, target: Path) -> None:
-    with source.open("rb") as file, target.open("wb") as into:
-        size = os.fstat(file.fileno()).st_size
-        for start, stop in data_extents(file.fileno(), size):
-            into.seek(start)
-            into.write(os.pread(file.fileno(), stop - start, start))
-        into.truncate(size)
 
 
 def _remove(path: Path) -> None:

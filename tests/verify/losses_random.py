@@ -6,7 +6,8 @@ import random
 from collections.abc import Container, Sequence
 from pathlib import Path
 
-from tests.verify.losses import Loss, Scene, copy
+from tests.copies import copied
+from tests.verify.losses import Loss, Scene
 from tests.verify.losses_together import NO_WITNESS, UNSEEN_TOGETHER, all_losses
 
 _MOST = 4
@@ -14,7 +15,7 @@ _MOST = 4
 
 def apply(losses: Sequence[Loss], store: Path, older: Path | None, root: Path, chance: random.Random) -> list[str]:
     """Make `root` a copy of `store` that has lost so; the names of the losses that there was something for."""
-    copy(store, root)
+    copied(store, root)
     scene = Scene(root, older, chance)
     return [loss.name for loss in losses if loss.apply(scene)]
 
@@ -23,7 +24,7 @@ def apply_some(
     store: Path, older: Path | None, root: Path, chance: random.Random, without: Container[str] = NO_WITNESS
 ) -> list[str]:
     """The same with one to four losses by chance, but for those `without`."""
-    copy(store, root)
+    copied(store, root)
     scene = Scene(root, older, chance)
     known = [loss for loss in all_losses() if loss.name not in without]
     names: list[str] = []

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from tests.verify.losses import CONFIG_FILES, Loss, Scene, copy, delete, restore_older, single_losses
+from tests.copies import copied
+from tests.verify.losses import CONFIG_FILES, Loss, Scene, delete, restore_older, single_losses
 
 _OFFSET = re.compile(r"(?<![\d\"])(\d+):(-?\d+)")  # only the tables of offsets have keys without quotation marks
 _TOPIC_LINES = ("orders", "%RETRY%billing", "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")
@@ -187,7 +188,7 @@ def _without_trace_of_a_topic(scene: Scene) -> bool:
 def _garbage_backup(name: str, scene: Scene) -> bool:
     path = scene.store / "config" / f"{name}.bak"
     if not path.exists():
-        copy(scene.store / "config" / name, path) if (scene.store / "config" / name).exists() else None
+        copied(scene.store / "config" / name, path) if (scene.store / "config" / name).exists() else None
     if not path.exists():
         return False
     path.write_text('{"x', encoding="utf-8")

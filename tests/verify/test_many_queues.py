@@ -22,6 +22,7 @@ from rmqtool.store.store import open_store
 from rmqtool.verify.request import VerifyRequest
 from rmqtool.verify.verification import Verification
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.verify.small_store import StoreBuilder, finish
 from tests.verify.verifying import verify
 
@@ -41,7 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "store"))
+    return copied(made, tmp_path / "store")
 
 
 def test_each_queue_is_opened_and_listed_a_few_times(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +148,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "a file in the place of the directory": put_file,
     "a directory in the place of the file": put_directory,
     "another number of the same value": lambda queue: queue.rename(queue.with_name("00")),
-    "both numbers": lambda queue: shutil.copytree(queue, queue.with_name("00")),
+    "both numbers": lambda queue: copied(queue, queue.with_name("00")),
     "not to be read": lambda queue: queue.chmod(0),
     "halved": lambda queue: [file.write_bytes(file.read_bytes()[:30]) for file in queue.iterdir()],
 }

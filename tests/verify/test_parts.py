@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +25,7 @@ from rmqtool.verify.verification import Verification
 from rmqtool.verify.workers import WORTH, workers_for
 from tests.building import START_TIME
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden import stores
 from tests.unchanged import unchanged
 from tests.verify.damages import DAMAGES, log_file, overwrite
@@ -54,7 +54,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(healthy: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(healthy, tmp_path / "store"))
+    return copied(healthy, tmp_path / "store")
 
 
 @pytest.mark.one_in(3)
@@ -128,7 +128,7 @@ def test_damage_at_borders(
     ]
     if apply in (tear, bury):
         borders = [border for border in borders if border > LAST_START]
-    store = Path(shutil.copytree(healthy, tmp_path / "store"))
+    store = copied(healthy, tmp_path / "store")
     apply(store, borders[number % len(borders)] + shift, size)
     whole = facts(verify(store, part_size=WHOLE))[0]
     for part_size in SIZES:

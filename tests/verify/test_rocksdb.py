@@ -25,6 +25,7 @@ from rmqtool.verify.verification import Verification
 from tests.changed_rocksdb import DISPATCHED_KEY, changed, end_value, max_key, unit_key, with_fields, write_queues
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden import stores
 from tests.golden.rocksdb import ROCKSDB
 from tests.store.other_process import ROCKSDB as HELD
@@ -42,7 +43,7 @@ Families = dict[str, Any]
 @pytest.fixture
 def store(unpacked: GoldenStore, tmp_path: Path) -> Path:
     """A store to damage."""
-    return Path(shutil.copytree(unpacked(NAME), tmp_path / "store"))
+    return copied(unpacked(NAME), tmp_path / "store")
 
 
 def found(outcome: Outcome, code: str) -> list[Finding]:
@@ -59,7 +60,7 @@ def test_light_queues_have_no_rows_before_5_3_2(golden_store: GoldenStore) -> No
 @pytest.mark.parametrize("kept", [0, 1])
 def test_a_start_that_makes_rows_of_batches_anew(kept: int, unpacked: GoldenStore, tmp_path: Path) -> None:
     """The queue ends at the first offset of its last batch, as it always does: no message is lost by that."""
-    store = Path(shutil.copytree(unpacked("more/5.3.3-rocksdb"), tmp_path / "store"))
+    store = copied(unpacked("more/5.3.3-rocksdb"), tmp_path / "store")
     with changed(store / "consumequeue") as families:
         for key in [key for key, _ in families["default"].items() if b"bulk" in key][kept:]:
             del families["default"][key]
@@ -305,7 +306,7 @@ def test_the_end_of_the_log_is_lost(store: Path) -> None:
 @pytest.fixture
 def twice(unpacked: GoldenStore, tmp_path: Path) -> Path:
     """A store whose queues are in files and in RocksDB."""
-    store = Path(shutil.copytree(unpacked("5.5.0-shop"), tmp_path / "twice"))
+    store = copied(unpacked("5.5.0-shop"), tmp_path / "twice")
     rows = []
     for queue in Snapshot(open_store(store)).queues:
         with open_units(queue) as units:
@@ -353,7 +354,7 @@ def test_a_queue_whose_files_are_gone(twice: Path) -> None:
 
 def without_files(unpacked: GoldenStore, root: Path, topics: str = "*") -> Path:
     """A store of a broker that writes queues twice, without the files of queues of some topics."""
-    store = Path(shutil.copytree(unpacked("more/5.5.0-rocksdb-twice"), root / "twice"))
+    store = copied(unpacked("more/5.5.0-rocksdb-twice"), root / "twice")
     for directory in [path for path in (store / "consumequeue").glob(topics) if path.is_dir()]:
         shutil.rmtree(directory)
     return store

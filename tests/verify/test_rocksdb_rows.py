@@ -17,6 +17,7 @@ from rmqtool.store.rocksdb import RocksDb
 from tests.changed_rocksdb import add_family, changed
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden.rocksdb import ROCKSDB
 from tests.store.other_process import ROCKSDB as HELD
 from tests.store.other_process import another_process
@@ -33,7 +34,7 @@ Damage = Callable[[Path], None]
 @pytest.fixture
 def copy_of(unpacked: GoldenStore, tmp_path: Path) -> Callable[[str], Path]:
     """A copy of a golden store, to be damaged."""
-    return lambda name: Path(shutil.copytree(unpacked(name), tmp_path / "store"))
+    return lambda name: copied(unpacked(name), tmp_path / "store")
 
 
 @pytest.mark.parametrize("place", ["rocksdbstore", "kvStore"])
@@ -311,7 +312,7 @@ def killed_database(directory: Path, rows: int) -> Path:
     for number in range(rows):
         opened[f"topic-{number}".encode()] = b'{"topicName":"topic-%d","x":"%s"}' % (number, b"x" * 100)
     opened.flush_wal(True)
-    shutil.copytree(source, directory)
+    copied(source, directory)
     opened.close()
     (directory / "LOCK").unlink(missing_ok=True)
     return max(directory.glob("*.log"), key=lambda path: path.stat().st_size)

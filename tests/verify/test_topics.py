@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
-from shutil import copytree, rmtree
+from shutil import rmtree
 
 import pytest
 
@@ -13,6 +13,7 @@ from rmqtool.findings.report import Selection
 from rmqtool.scan.topic_choice import TopicChoice
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.verify.verifying import verify
 
 CHOICES = {
@@ -27,7 +28,7 @@ CHOICES = {
 @pytest.fixture
 def broken(unpacked: GoldenStore, tmp_path: Path) -> Path:
     """A store without some queues, with units of another queue in one, with a topic that topics.json lacks."""
-    store = copytree(unpacked("5.3.3-shop"), tmp_path / "store")
+    store = copied(unpacked("5.3.3-shop"), tmp_path / "store")
     rmtree(store / "consumequeue" / "orders" / "1")
     rmtree(store / "consumequeue" / "payments" / "0")
     orders, payments = store / "consumequeue" / "orders" / "0", store / "consumequeue" / "payments" / "1"

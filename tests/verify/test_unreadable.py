@@ -20,6 +20,7 @@ from rmqtool.verify.verification import Verification
 from tests.commands.broken_disk import broken
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.unchanged import unchanged
 
 PART = 1 << 16
@@ -114,7 +115,7 @@ def test_index_files(store: Path) -> None:
 @pytest.mark.parametrize("place", ["commitlog/00000000000000131072", "consumequeue/SCHEDULE_TOPIC_XXXX", "index"])
 def test_the_rest_is_verified(store: Path, tmp_path: Path, place: str) -> None:
     """A wrong body far behind the bad file, and a queue that is gone, are found as ever."""
-    copy = Path(shutil.copytree(store, tmp_path / "store"))
+    copy = copied(store, tmp_path / "store")
     log = copy / "commitlog" / "00000000000000458752"
     data = bytearray(log.read_bytes())
     data[200] ^= 1

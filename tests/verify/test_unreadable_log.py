@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -16,6 +15,7 @@ from rmqtool.verify.outcome import Outcome
 from rmqtool.verify.request import VerifyRequest
 from rmqtool.verify.verification import Verification
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.store.other_process import JAVA, another_process
 from tests.unreadable import bad_sectors, forbidden
 from tests.verify.damages import DAMAGES, log_file
@@ -177,7 +177,7 @@ def test_while_a_broker_runs(number: int, store: Path) -> None:
 
 def test_a_healthy_copy_has_no_such_finding(store: Path, tmp_path: Path) -> None:
     """The twin of all this."""
-    copy = Path(shutil.copytree(store, tmp_path / "copy"))
+    copy = copied(store, tmp_path / "copy")
     outcome = verify(copy)
     assert outcome.verdict == "clean"
     assert unread_in(outcome) == []
