@@ -25,6 +25,7 @@ from rmqtool.transaction.paths import HOME
 _STAGED = f"{HOME}/{STAGING}"  # of a run that had changed nothing yet
 _NO_OBSTACLE: frozenset[Treatment] = frozenset(("settings", "ignored", "running", "acknowledge", "config", "none"))
 _OF_DATABASES = ("config.rocksdb-damaged", "config.row", "store.rocksdb-damaged")
+_CURRENT_ANEW = "CURRENT names the MANIFEST, of which there is one: write it anew, and verify again:"
 _MAX_NAMED = 3  # files, findings or topics that a step names one by one
 
 
@@ -147,15 +148,20 @@ def _steps_before(
 def _decisions(findings: Sequence[Finding]) -> list[PlanStep]:
     """What people decide: one step for each message, and for each database, which they put back or move away."""
     messages: dict[tuple[str, str], dict[str, None]] = {}
+    commands: dict[tuple[str, str], str | None] = {}
     for finding in findings:
         name = (finding.file or "").removesuffix("/") if finding.code in _OF_DATABASES else ""
         database = name.rpartition("/")[0] if name.endswith(".log") else name
         key = (f"{database}: ", finding.code) if database else (finding.message, finding.code)
         messages.setdefault(key, {})[finding.message] = None
-    return [
-        PlanStep(f"{start if start not in texts else ''}{'; '.join(_some(tuple(texts)))}: {CATALOGUE[code].repair}")
-        for (start, code), texts in messages.items()
-    ]
+        commands[key] = commands.get(key) or (finding.remedy if database else None)
+    steps = []
+    for (start, code), texts in messages.items():
+        command = commands[start, code]
+        repair = _CURRENT_ANEW if command else CATALOGUE[code].repair
+        what = f"{start if start not in texts else ''}{'; '.join(_some(tuple(texts)))}"
+        steps.append(PlanStep(f"{what}: {repair}", command))
+    return steps
 
 
 def _has_newer_records(found: Mapping[Treatment, Sequence[Finding]]) -> bool:

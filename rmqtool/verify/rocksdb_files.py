@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import list_directory, read_all
+from rmqtool.base.paths import is_remote
+from rmqtool.base.shell import quote
 from rmqtool.findings.report import Report
 from rmqtool.formats.rocksdb_log import first_damage, goes_on
 from rmqtool.store.rocksdb import DamagedDatabaseError, RocksDb, holds_rows
@@ -14,6 +18,9 @@ from rmqtool.store.store import is_rocksdb_directory
 
 _MAX_LOG = 256 << 20  # bytes of a write-ahead log that are read
 _LOG = ".log"
+_MANIFEST = re.compile("MANIFEST-[0-9]+")
+_CURRENT = "CURRENT"  # names the MANIFEST
+_MAX_CURRENT = 64  # bytes
 
 
 def is_database(directory: Path) -> bool:
@@ -49,9 +56,21 @@ def reported_database(
         if families:
             database.check_families(families)
     except DamagedDatabaseError as error:
-        report.add(code, error.message, file=name)
+        report.add(code, error.message, file=name, remedy=None if database else _current_anew(directory))
         if database is None:
             yield None
     finally:
         if database is not None:
             database.close()
+
+
+def _current_anew(directory: Path) -> str | None:
+    """The command that writes a lost CURRENT anew; None where it is right, or several files may be what it named."""
+    manifests = [entry.name for entry in list_directory(directory) if _MANIFEST.fullmatch(entry.name)]
+    current = directory / _CURRENT
+    if len(manifests) != 1 or is_remote(directory):
+        return None
+    with suppress(UnreadableError):
+        if read_all(current, _MAX_CURRENT) == f"{manifests[0]}\n".encode():
+            return None
+    return f"echo {manifests[0]} > {quote(str(current))}"

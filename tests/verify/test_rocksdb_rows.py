@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -133,6 +134,41 @@ def test_what_names_the_tables(copy_of: Callable[[str], Path], place: str, name:
     assert [finding.message.count("RocksDB cannot read it") for finding in told][:2] in ([1], [1, 0])
     path.write_bytes(before[: len(before) // 2])
     assert "config.rocksdb-damaged" in codes_of(verify(root))
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff" * 40, b"MANIFEST-000777\n"])
+@pytest.mark.parametrize(
+    ("name", "place"), [(V1, "config/topics"), (SINGLE, "config/metadata"), (SIDE, "rocksdbstore")]
+)
+def test_a_lost_current_is_written_anew(
+    copy_of: Callable[[str], Path], name: str, place: str, content: bytes | None
+) -> None:
+    """There is one MANIFEST: the command of the plan heals the store, and nothing is moved away."""
+    root = copy_of(name)
+    current = root / place / "CURRENT"
+    current.unlink()
+    if content is not None:
+        current.write_bytes(content)
+    result = rmqtool("verify", root, "--json").document["result"]
+    step = result["plan"]["steps"][0]
+    assert "move it away" not in step["text"]
+    assert result["plan"]["remaining"] == []
+    subprocess.run(["sh", "-c", step["command"]], check=True)
+    assert verify(root).verdict == "clean"
+
+
+@pytest.mark.parametrize("damage", ["second manifest", "sound"])
+def test_what_current_named_is_not_known(copy_of: Callable[[str], Path], damage: str) -> None:
+    """Of two MANIFEST files either may be the one; with a sound CURRENT something else is wrong."""
+    root = copy_of(V1)
+    manifest = next((root / "config" / "topics").glob("MANIFEST-*"))
+    if damage == "sound":
+        manifest.write_bytes(b"")
+    else:
+        shutil.copy(manifest, manifest.with_name("MANIFEST-000001"))
+        manifest.with_name("CURRENT").unlink()
+    found = [finding for finding in verify(root).findings if finding.code == "config.rocksdb-damaged"]
+    assert [finding.remedy for finding in found] == [None]
 
 
 @pytest.mark.parametrize("place", ["rocksdbstore"])
