@@ -109,8 +109,8 @@ def _kind_refusal(queue: Queue, topics: Topics, rules: RecoveryRules) -> str | N
         return None
     actual = f"topic {queue.topic} has {queue.kind} consume queues"
     if queue.topic not in topics.by_name:
-        unconfigured = "is not configured, for there is no topics.json that can be read"
-        why = "is not in topics.json" if topics.is_known else unconfigured
+        unconfigured = f"is not configured, for there is no {topics.place} that can be read"
+        why = f"is not in {topics.place}" if topics.is_known else unconfigured
         return f"{actual}, but {why}: the broker expects simple ones"
     return f"{actual}, but is configured for {expected} ones"
 

@@ -29,7 +29,8 @@ CONFIG_LOSSES = (
         "database that is gone back from a backup. Do not move away one that has lost a table: other tables are in it, "
         "and a broker starts on it; make topics anew with mqadmin updateTopic while clients are stopped.",
         not_detected="Groups that never had a retry, when config/ is gone as a whole, or when the table of offsets is "
-        "there and empty: a broker on which nobody has consumed yet leaves it so.",
+        "there and empty: a broker on which nobody has consumed yet leaves it so. Which database it was, where none is "
+        "left and broker.conf is not given: config/topics and the others of that kind are named then.",
     ),
     Entry(
         code="config.topic-missing",

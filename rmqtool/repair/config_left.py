@@ -8,7 +8,7 @@ from rmqtool.findings.finding import Finding
 from rmqtool.repair.change import Change, FileChange
 from rmqtool.repair.config_source import DELAYS, GROUPS, OFFSETS
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET
-from rmqtool.store.lost_tables import lost_place, lost_table
+from rmqtool.store.lost_tables import is_database_left, lost_place, lost_table
 from rmqtool.store.store import CONFIG
 from rmqtool.store.topics import TOPICS
 
@@ -24,6 +24,10 @@ _MADE_ANEW = {
     GROUPS: "start the broker: it makes groups anew with default settings, and mqadmin updateSubGroup sets others",
     CONSUMER_OFFSET: _SET_GROUPS,
 }
+_NO_ROWS = (
+    "a repair adds no rows to databases: make the topic anew with mqadmin updateTopic while clients are stopped; a "
+    "retry topic the broker makes again"
+)
 _KIND = "consumequeue.kind"
 _ASKED = {
     "config.offset-out-of-range": "the queue could not be read, or there is none",
@@ -84,7 +88,7 @@ def _files(finding: Finding) -> set[str]:
 def _of_database(finding: Finding, name: str) -> str:
     """What to do about a table in RocksDB that is lost: where its database is there, that stays."""
     text = f"{lost_place(finding)}: nothing else in the store shows its content. "
-    if lost_place(finding) != finding.file:
+    if is_database_left(finding):
         text += "Leave the database where it is, for other tables are in it, too: a backup of the directory brings all "
         text += "of them back as they were then. "
     else:
@@ -92,10 +96,17 @@ def _of_database(finding: Finding, name: str) -> str:
     return f"{text}Without one, {_MADE_ANEW[name]}"
 
 
+def _is_topic_of_database(finding: Finding) -> bool:
+    """Whether a topic lacks its row in a database, which the message begins with."""
+    return finding.code == "config.topic-missing" and finding.message.startswith(f"{CONFIG}/")
+
+
 def _reason(finding: Finding, *, offsets: bool) -> str:
     name = lost_table(finding)
     if name:
         return _of_database(finding, name)
+    if _is_topic_of_database(finding):
+        return _NO_ROWS
     if finding.code in _ASKED:
         return _ASKED[finding.code] if offsets else "--keep-offsets leaves offsets as they are"
     if _files(finding) & {f"{CONFIG}/{name}" for name in OFFSETS} and finding.code != "config.older-copy":

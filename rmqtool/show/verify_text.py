@@ -222,8 +222,8 @@ def location_of(finding: Finding) -> str:
         fields.append(finding.file)
     if finding.offset is not None:
         fields.append(f"{'physical offset' if finding.code.startswith('commitlog.') else 'at byte'} {finding.offset}")
-    if finding.topic is not None:
-        fields.append(f"{finding.topic}, queue {finding.queue_id}")
+    if finding.queue is not None:
+        fields.append(finding.queue)
     if finding.queue_offset is not None:
         fields.append(f"queue offset {finding.queue_offset}")
     return ", ".join(fields)

@@ -13,7 +13,7 @@ from pathlib import Path
 from rmqtool.findings.report import Report
 from rmqtool.rules.system_topics import BUILT_IN_GROUPS
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET
-from rmqtool.store.lost_tables import MISSING, lost_in
+from rmqtool.store.lost_tables import MISSING, Lost, lost_in
 from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.rocksdb_config import SECOND, TABLES, expected_database
 from rmqtool.store.store import is_rocksdb_directory
@@ -40,6 +40,11 @@ class _EmptyTable:
     has_place: bool
     is_made: bool
 
+    @property
+    def lost(self) -> Lost:
+        """What is lost of the place."""
+        return "empty" if self.is_made else "without" if self.has_place else "gone"
+
 
 def check_config_tables(witnesses: Witnesses, report: Report) -> None:
     """Report tables that are gone or empty; without the library, nothing.
@@ -58,7 +63,7 @@ def check_config_tables(witnesses: Witnesses, report: Report) -> None:
         if name == CONSUMER_OFFSET and may_be_unwritten(witnesses):
             doubt_offsets(f"there are none in {witnesses.store.relative(table.place)}", report)
         elif name == CONSUMER_OFFSET or not _is_unwritten(table, witnesses):
-            what = lost_in(table.place.name, TABLES[name], is_there=table.is_made)
+            what = lost_in(table.place.name, TABLES[name], table.lost)
             report.add(MISSING, f"{what}, {shown_content(name, shown)}", file=witnesses.store.relative(table.place),
                        severity="warning" if name == GROUPS else None, effect=EFFECTS[name])  # fmt: skip
 

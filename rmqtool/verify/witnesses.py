@@ -25,7 +25,7 @@ from rmqtool.rules.system_topics import (
 )
 from rmqtool.store.config_json import ConfigFile, load_config
 from rmqtool.store.consumer_offsets import LMQ_CONSUMER_OFFSET
-from rmqtool.store.rocksdb_config import TABLES, config_database, load_table
+from rmqtool.store.rocksdb_config import TABLES, config_database, expected_database, load_table
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, Store
@@ -83,8 +83,8 @@ class Witnesses:
 
     @cached_property
     def is_in_rocksdb(self) -> bool:
-        """Whether a start looks for topics, groups or offsets in a database that is there."""
-        return any(config_database(self.store, name) for name in TABLES)
+        """Whether topics, groups or offsets are kept in a database, or were before it was lost."""
+        return any(expected_database(self.store, name) for name in TABLES)
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -102,7 +102,8 @@ class Witnesses:
     @property
     def is_brokers(self) -> bool:
         """Whether a whole broker has written the store, rather than the store classes alone."""
-        alone = not self.is_in_rocksdb and not any(name.endswith(".json") for name in self.names)
+        in_rocksdb = any(config_database(self.store, name) for name in TABLES)
+        alone = not in_rocksdb and not any(name.endswith(".json") for name in self.names)
         return any(name in self.names for name in _BY_BROKERS) or (alone and self.has_broker_topics)
 
     @property

@@ -16,6 +16,7 @@ from rmqtool.verify.outcome import Outcome
 from tests.changed_rocksdb import changed, drop_family, empty_family
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
+from tests.golden.rocksdb import ROCKSDB
 from tests.verify.verifying import codes_of, verify
 
 CONFIGS = ("topics", "subscriptionGroups", "consumerOffsets")
@@ -57,6 +58,23 @@ def test_a_database_that_is_gone(copy_of: Callable[[str], Path], release: str, n
     assert outcome.verdict == "corrupt"
     if name != "topics":
         assert gone.message.endswith(ALL_GROUPS)
+
+
+@pytest.mark.parametrize(("name", "place", "family"), [(V1, "topics", "default"), (SINGLE, "metadata", "topic")])
+def test_a_topic_whose_row_is_lost(copy_of: Callable[[str], Path], name: str, place: str, family: str) -> None:
+    """The finding names the database, and the plan what people do: a repair writes no rows there."""
+    root = copy_of(name)
+    with changed(root / "config" / place) as families:
+        for topic in (b"orders", b"%RETRY%billing"):
+            del families[family][topic]
+    found = {finding.topic: finding for finding in verify(root).findings if finding.code == "config.topic-missing"}
+    assert found["%RETRY%billing"].message == f"config/{place} does not name it, and it has messages"
+    others = {topic: finding.file for topic, finding in found.items() if topic != "%RETRY%billing"}
+    assert others == ({"orders": "config/metadata"} if name == SINGLE else {})  # where the table was changed before
+    shown = " ".join(rmqtool("verify", root).out.split())
+    assert "a repair adds no rows to databases: make the topic anew" in shown
+    assert "queue None" not in shown
+    assert "topics.json" not in shown
 
 
 def without_retries(root: Path) -> None:
@@ -200,11 +218,54 @@ def test_lost_offsets_of_version_2(copy_of: Callable[[str], Path]) -> None:
     [lost] = lost_in(verify(root))
     assert (lost.file, lost.message) == (
         "config/rdb",
-        "it has no rows of consumerOffset, and 1 group consumed: billing",
+        "it has no table consumerOffset, and 1 group consumed: billing",
     )
     shown = rmqtool("repair", root, "--dry-run").out
-    assert "config/rdb, rows of consumerOffset: nothing else" in shown
+    assert "config/rdb, table consumerOffset: nothing else" in shown
     assert "Stop the clients, then start the broker, and set each group to where it was" in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "conf", "places"),
+    [
+        (SINGLE, ROCKSDB[SINGLE], ["config/metadata"]),
+        (SECOND, ROCKSDB[SECOND], ["config/rdb"]),
+        (V1, ROCKSDB[V1], [f"config/{name}" for name in CONFIGS]),
+        ("more/5.1.4-rocksdb", ROCKSDB["more/5.1.4-rocksdb"], [f"config/{name}" for name in CONFIGS]),
+        (V1, {}, [f"config/{name}" for name in CONFIGS]),
+        ("more/5.5.0-rocksdb-twice", {}, [f"config/{name}.json" for name in ("topics", "consumerOffset")]),
+        (V1, {"storeType": "default"}, [f"config/{name}.json" for name in ("topics", "consumerOffset")]),
+    ],
+)
+def test_no_table_is_left(copy_of: Callable[[str], Path], name: str, conf: dict[str, str], places: list[str]) -> None:
+    """By broker.conf, or by queues that are in RocksDB alone, tables were in a database: a repair writes no files."""
+    root = copy_of(name)
+    for path in (root / "config").iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name.startswith(("topics", "consumerOffset", "lmqConsumerOffset", "subscriptionGroup")):
+            path.unlink()
+    given = BrokerConf(conf, path="broker.conf") if conf else None
+    lost = lost_in(verify(root, conf=given))
+    assert {finding.file for finding in lost} - {"config/subscriptionGroup.json"} == set(places)
+    if places[0].endswith(".json"):
+        return
+    assert all(finding.message.startswith("the database is not there, ") for finding in lost)
+    file = root.parent / "broker.conf"
+    file.write_text("".join(f"{key}={value}\n" for key, value in {**conf, "storeType": "defaultRocksDB"}.items()))
+    shown = rmqtool("repair", root, "--dry-run", *(("--broker-conf", file) if conf else ())).out
+    assert "topics.json" not in shown.replace("no topics.json that can be read", "")
+    assert "Leave the database where it is" not in shown
+
+
+@pytest.mark.parametrize("left", ["metadata", "rdb", "topics"])
+def test_an_empty_directory_shows_which_database_is_lost(copy_of: Callable[[str], Path], left: str) -> None:
+    """Where broker.conf is not given."""
+    root = copy_of("more/5.1.4-rocksdb")
+    for name in CONFIGS:
+        shutil.rmtree(root / "config" / name)
+    (root / "config" / left).mkdir()
+    assert f"config/{left}" in {finding.file for finding in lost_in(verify(root))}
 
 
 @pytest.mark.parametrize("name", ["more/5.1.4-rocksdb", V1, SINGLE])
