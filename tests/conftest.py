@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from functools import cache
 from importlib.util import find_spec
@@ -214,9 +214,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = sorted(chosen, key=lambda item: places[item.path])
 
 
-def pytest_collection_finish() -> None:
-    """Keep the garbage collector from going through thousands of tests again and again."""
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from going through thousands of tests again and again, while they are found too."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _rank(item: pytest.Item) -> int:

@@ -16,6 +16,7 @@ from rmqtool.base.errors import RmqtoolError, UnreadableError, WrongKindError, r
 from rmqtool.base.limits import exhausted
 from rmqtool.base.paths import DirectoryEntry, Place
 from rmqtool.base.remote_path import RemoteEntry, RemotePath
+from rmqtool.base.zeros import MOST, is_zero, length_without_zeros
 
 if TYPE_CHECKING:
     from rmqtool.base.remote_file import RemoteFile
@@ -28,7 +29,6 @@ PAGE = 4 << 10
 
 _NAP = 0.25  # Python does not hear a signal that comes just before it sleeps until it wakes, seconds
 _SMALL_END = 16 << 10  # of a file, read at once to find where its data ends, bytes
-_ZEROS = bytes(1 << 20)
 _DIRECTORY = "a directory where a file should be"
 
 
@@ -160,7 +160,7 @@ class InputFile:
             if not is_zero(data):
                 return start + len(data) - len(data.lstrip(b"\0"))
             position = start + len(data)
-            size = min(2 * size, len(_ZEROS))
+            size = min(2 * size, MOST)
         return end
 
     def is_hole_from(self, position: int) -> bool:
@@ -179,7 +179,7 @@ class InputFile:
                 start = middle
             else:
                 end = middle
-        return start + _length_without_zeros(self.read(start, max(0, end - start)))
+        return start + length_without_zeros(self.read(start, max(0, end - start)))
 
     def _open_remote(self, path: RemotePath) -> None:
         from rmqtool.base.remote_file import open_remote
@@ -284,23 +284,6 @@ def _list_remote(path: RemotePath) -> list[RemoteEntry]:
         return []
     except OSError as error:
         raise unreadable(path, None, error) from error
-
-
-def is_zero(data: bytes) -> bool:
-    """Whether all bytes are zero: a comparison of memory is ten times faster than stripping."""
-    return data == _ZEROS[: len(data)]
-
-
-def _length_without_zeros(data: bytes) -> int:
-    """The same as ``len(data.rstrip(bytes(1)))``, but by halves, which are compared as memory."""
-    if is_zero(data):
-        return 0
-    length, step = len(data), len(data)
-    while step > 1:
-        step = (step + 1) // 2
-        if is_zero(data[max(0, length - step) : length]):
-            length = max(0, length - step)
-    return length - 1 if data[max(0, length - 1) : length] == b"\0" else length
 
 
 def open_read_only(path: Place, more_flags: int = 0) -> int:

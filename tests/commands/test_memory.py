@@ -67,7 +67,10 @@ def test_the_peak_is_near_what_was_asked_for(command: str, large: Path, tmp_path
     assert peaks[LEAST[command]] <= peaks[320] - SAVED[command], peaks
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.budget(1)  # two starts
+@pytest.mark.parametrize(
+    "command", [pytest.param(name, marks=() if name == "verify" else pytest.mark.slow) for name in COMMANDS]
+)
 def test_too_little_is_refused(command: str, tmp_path: Path) -> None:
     """Before anything is read or written; the least is named, and does."""
     store = LogBuilder(1 << 16).add_all([{"body": b"hello"}] * 3).write(tmp_path / "store")

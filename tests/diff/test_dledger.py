@@ -115,7 +115,7 @@ def test_uncommitted_entries(tmp_path: Path) -> None:
     assert (turned.verdict, alone(turned)) == ("b-ahead", [0, 15])
 
 
-@pytest.mark.budget(2)
+@pytest.mark.slow
 def test_random_damage(tmp_path: Path) -> None:
     """Bodies that were changed and entries that were overwritten, in the node or in the new store."""
     for seed in range(12):

@@ -13,9 +13,10 @@ from tests.verify.small_store import StoreBuilder
 
 
 @pytest.mark.budget(5)
-def test_random_pairs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 12), marks=pytest.mark.slow)], ids=["few", "more"])
+def test_random_pairs(tmp_path: Path, seeds: range) -> None:
     """Where they part, how many messages each has alone, and what each would cut as the slave of the other."""
-    for seed in range(12):
+    for seed in seeds:
         chance = random.Random(seed)
         lengths = chance.randrange(5, 50), chance.randrange(5, 50)
         parted_at = chance.choice([None, chance.randrange(1, min(lengths))])

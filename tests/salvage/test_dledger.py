@@ -159,12 +159,15 @@ def test_a_later_leader_with_a_slow_clock(tmp_path: Path, new: Path) -> None:
     assert found == [each for number, each in enumerate(messages(log)) if number != 40]
 
 
-@pytest.mark.parametrize("row", [0, 1, 20, 38, 39])
+@pytest.mark.parametrize(
+    "row", [pytest.param(row, marks=() if row == 20 else pytest.mark.slow) for row in (0, 1, 20, 38, 39)]
+)
 def test_every_byte_of_a_header(row: int, tmp_path: Path) -> None:
     """No CRC covers it: whatever it says then, no message is lost, nor one of another entry."""
     log = entry_log(39)
     log.term = 2
     put_entries(log, 1)
+    wanted = messages(log)
     for at in range(ENTRY_HEADER_SIZE):
         store = log.write(tmp_path / str(at))
         path = file_at(store, log.offsets[row] // FILE_SIZE * FILE_SIZE)
@@ -172,7 +175,7 @@ def test_every_byte_of_a_header(row: int, tmp_path: Path) -> None:
         data[log.offsets[row] % FILE_SIZE - ENTRY_HEADER_SIZE + at] ^= 0x44
         path.write_bytes(data)
         plan, found = salvaged(tmp_path / f"new-{at}", store)
-        assert found == messages(log), at
+        assert found == wanted, at
         assert plan.committed_missing == 0, at
 
 

@@ -58,8 +58,8 @@ def measured(store: Path) -> tuple[list[str], int]:
     return lines, int(peak)
 
 
-@pytest.mark.parametrize("message_size", [GIB - 1000, 2**31 - 1])
-@pytest.mark.parametrize("with_body", [True, False])
+@pytest.mark.parametrize("message_size", [pytest.param(GIB - 1000, marks=pytest.mark.slow), 2**31 - 1])
+@pytest.mark.parametrize("with_body", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_bogus_size_takes_no_memory(store: Path, message_size: int, with_body: bool) -> None:
     """A good head that calls a record as large as its file, alone or with a body as large, is damage, not a buffer."""
     second = len(message())

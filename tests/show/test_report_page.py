@@ -42,7 +42,7 @@ def report(tmp_path: Path) -> StoreReport:
     return gather(START_TIME, timezone.utc, overview, outcome, Verified(outcome, ()).plan, timeline)
 
 
-@pytest.mark.budget(3)
+@pytest.mark.slow
 def test_it_is_small_for_many_queues(report: StoreReport) -> None:
     """40,000 queues of as many topics, a group in each, a finding in each, and 1,000 log files."""
     (queue, offsets), timeline = report.overview.queues[0], report.timeline

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from rmqtool.formats.crc import CRC32_PROPERTY_SIZE, build_crc32_property, record_crc
@@ -69,8 +71,22 @@ def small_log(records: int = RECORDS, file_size: int = FILE_SIZE) -> StoreBuilde
 
 def small_store(store: Path, builder: StoreBuilder | None = None) -> Path:
     """Write the small store, or another log with what is derived from it."""
-    log = builder or small_log()
-    return finish(log.write(store))
+    if builder is not None:
+        return finish(builder.write(store))
+    for name, data in _small_files():
+        path = store / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return store
+
+
+@cache
+def _small_files() -> tuple[tuple[str, bytes], ...]:
+    """The files of the small store, in the order in which they were written; made once, for hundreds of tests ask."""
+    with TemporaryDirectory() as directory:
+        store = finish(small_log().write(Path(directory)))
+        files = sorted((path for path in store.rglob("*") if path.is_file()), key=lambda path: path.stat().st_mtime_ns)
+        return tuple((str(path.relative_to(store)), path.read_bytes()) for path in files)
 
 
 def finish(store: Path, topics: tuple[str, ...] = TOPICS, geometry: tuple[int, int] | None = GEOMETRY) -> Path:

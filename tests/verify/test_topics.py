@@ -11,6 +11,7 @@ import pytest
 from rmqtool.base.errors import Exit
 from rmqtool.findings.report import Selection
 from rmqtool.scan.topic_choice import TopicChoice
+from rmqtool.verify.outcome import Outcome
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
@@ -25,10 +26,13 @@ CHOICES = {
 }
 
 
-@pytest.fixture
-def broken(unpacked: GoldenStore, tmp_path: Path) -> Path:
-    """A store without some queues, with units of another queue in one, with a topic that topics.json lacks."""
-    store = copied(unpacked("5.3.3-shop"), tmp_path / "store")
+@pytest.fixture(scope="module")
+def broken(unpacked: GoldenStore, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store without some queues, with units of another queue in one, with a topic that topics.json lacks.
+
+    To be read only.
+    """
+    store = copied(unpacked("5.3.3-shop"), tmp_path_factory.mktemp("broken") / "store")
     rmtree(store / "consumequeue" / "orders" / "1")
     rmtree(store / "consumequeue" / "payments" / "0")
     orders, payments = store / "consumequeue" / "orders" / "0", store / "consumequeue" / "payments" / "1"
@@ -40,13 +44,18 @@ def broken(unpacked: GoldenStore, tmp_path: Path) -> Path:
     return store
 
 
+@pytest.fixture(scope="module")
+def whole(broken: Path) -> Outcome:
+    """What is found when nothing is left out."""
+    return verify(broken, max_examples=1000)
+
+
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("name", CHOICES)
-def test_only_findings_of_these_topics(broken: Path, name: str, jobs: int) -> None:
+def test_only_findings_of_these_topics(broken: Path, whole: Outcome, name: str, jobs: int) -> None:
     """Examples and counts are those of the whole, without the findings that name another topic."""
     topics = CHOICES[name]
-    whole = verify(broken, max_examples=1000)
     some = verify(broken, jobs=jobs, max_examples=1000, selection=Selection(topics=topics))
     wanted = [each for each in whole.findings if each.topic is None or each.topic in topics]
     assert {each.topic for each in whole.findings} >= {None, "orders", "payments"}
@@ -58,10 +67,11 @@ def test_only_findings_of_these_topics(broken: Path, name: str, jobs: int) -> No
     assert sum(each.count for each in few.findings) == sum(each.count for each in wanted)
 
 
-def test_nothing_is_called_clean_that_was_left_out(broken: Path) -> None:
+def test_nothing_is_called_clean_that_was_left_out(broken: Path, tmp_path: Path) -> None:
     """Where only other topics are broken the verdict is unproven, as with --only."""
-    (broken / "checkpoint").unlink()
-    outcome = verify(broken, selection=Selection(topics=TopicChoice(("vouchers",))))
+    store = copied(broken, tmp_path / "store")
+    (store / "checkpoint").unlink()
+    outcome = verify(store, selection=Selection(topics=TopicChoice(("vouchers",))))
     told = [each for each in outcome.findings if each.severity != "info"]
     assert [each.topic for each in told if each.topic] == []
     assert outcome.verdict != "clean"
@@ -81,14 +91,15 @@ def test_the_command(broken: Path, tmp_path: Path) -> None:
     assert "orders, queue 1" in again.out
 
 
-def test_a_topic_that_is_not_there(broken: Path) -> None:
+def test_a_topic_that_is_not_there(broken: Path, tmp_path: Path) -> None:
     """It is said before the log is read; a topic of the log alone counts as there."""
+    store = copied(broken, tmp_path / "store")
     found = rmqtool("verify", broken, "--topic", "oders", "--only", "consumequeue")
     assert "there is no topic oders (did you mean orders" in found.err
     assert found.status == Exit.FINDINGS
-    (broken / "config" / "topics.json").unlink()
-    rmtree(broken / "consumequeue")
-    found = rmqtool("verify", broken, "--topic", "vouchers", "--only", "index")
+    (store / "config" / "topics.json").unlink()
+    rmtree(store / "consumequeue")
+    found = rmqtool("verify", store, "--topic", "vouchers", "--only", "index")
     assert found.status == Exit.OK
 
 

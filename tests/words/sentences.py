@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tests.rooms import ROOT, Module, modules_under
@@ -16,6 +17,7 @@ FILE = Path(__file__).with_name("sentences.txt")
 _LEFT_OUT = ("rmqtool.rules.broker_settings",)  # a table of its own
 
 
+@cache
 def text() -> str:
     """The whole file: below the name of each module its sentences, in the order of the source."""
     parts = []
