@@ -82,13 +82,14 @@ class InputFile:
             self._open_remote(path)
             return
         try:
-            with _Reported(path):
-                self._fd = open_read_only(path)
-                self.size = self._check_kind()
-                if reading.drop_page_cache:
-                    self._expect_random_reads()
-        except BaseException:
+            self._fd = open_read_only(path)
+            self.size = self._check_kind()
+            if reading.drop_page_cache:
+                self._expect_random_reads()
+        except BaseException as error:
             self.close()
+            if isinstance(error, OSError):
+                raise unreadable(path, None, error) from error
             raise
 
     def __enter__(self) -> InputFile:
@@ -205,10 +206,9 @@ class InputFile:
 
     def _check_kind(self) -> int:
         status = os.fstat(self._fd)
-        if stat.S_ISDIR(status.st_mode):
-            raise WrongKindError(_DIRECTORY, file=self.path)
         if not stat.S_ISREG(status.st_mode):
-            raise WrongKindError("not a regular file", file=self.path)
+            is_directory = stat.S_ISDIR(status.st_mode)
+            raise WrongKindError(_DIRECTORY if is_directory else "not a regular file", file=self.path)
         return status.st_size
 
     def _expect_random_reads(self) -> None:
