@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 _NO_WAIT = getattr(os, "RWF_NOWAIT", None)
 _NO_ATIME = getattr(os, "O_NOATIME", 0)
 _SMALL_READ = 64 << 10  # up to here a read costs too little to be limited, and its pages may stay, bytes
-PAGE = 4 << 10
-"""Data is mostly near: so much is read first, and only where it is not there more at once, bytes."""
-
+PAGE = 4 << 10  # data is mostly near: so much is read first, and only where it is not there more at once, bytes
 _NAP = 0.25  # Python does not hear a signal that comes just before it sleeps until it wakes, seconds
 _SMALL_END = 16 << 10  # of a file, read at once to find where its data ends, bytes
 _ZEROS = bytes(1 << 20)
@@ -259,11 +257,9 @@ def list_directory(path: Place) -> list[DirectoryEntry]:
         return listed if len(listed) < 2 else sorted(listed, key=lambda entry: entry.name)
     except FileNotFoundError:
         return []
-    except NotADirectoryError as error:
-        if not os.path.lexists(path):
-            return []  # below a file there is nothing
-        raise unreadable(path, None, error) from error
     except OSError as error:
+        if isinstance(error, NotADirectoryError) and not os.path.lexists(path):
+            return []  # below a file there is nothing
         raise unreadable(path, None, error) from error
 
 
