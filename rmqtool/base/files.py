@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 _NO_WAIT = getattr(os, "RWF_NOWAIT", None)
 _NO_ATIME = getattr(os, "O_NOATIME", 0)
 _SMALL_READ = 64 << 10  # up to here a read costs too little to be limited, and its pages may stay, bytes
-PAGE = 4 << 10
-"""Data is mostly near: so much is read first, and only where it is not there more at once, bytes."""
-
+PAGE = 4 << 10  # data is mostly near: so much is read first, and only where it is not there more at once, bytes
 _NAP = 0.25  # Python does not hear a signal that comes just before it sleeps until it wakes, seconds
 _SMALL_END = 16 << 10  # of a file, read at once to find where its data ends, bytes
 _DIRECTORY = "a directory where a file should be"
@@ -82,13 +80,14 @@ class InputFile:
             self._open_remote(path)
             return
         try:
-            with _Reported(path):
-                self._fd = open_read_only(path)
-                self.size = self._check_kind()
-                if reading.drop_page_cache:
-                    self._expect_random_reads()
-        except BaseException:
+            self._fd = open_read_only(path)
+            self.size = self._check_kind()
+            if reading.drop_page_cache:
+                self._expect_random_reads()
+        except BaseException as error:
             self.close()
+            if isinstance(error, OSError):
+                raise unreadable(path, None, error) from error
             raise
 
     def __enter__(self) -> InputFile:
@@ -205,10 +204,9 @@ class InputFile:
 
     def _check_kind(self) -> int:
         status = os.fstat(self._fd)
-        if stat.S_ISDIR(status.st_mode):
-            raise WrongKindError(_DIRECTORY, file=self.path)
         if not stat.S_ISREG(status.st_mode):
-            raise WrongKindError("not a regular file", file=self.path)
+            is_directory = stat.S_ISDIR(status.st_mode)
+            raise WrongKindError(_DIRECTORY if is_directory else "not a regular file", file=self.path)
         return status.st_size
 
     def _expect_random_reads(self) -> None:
@@ -259,11 +257,9 @@ def list_directory(path: Place) -> list[DirectoryEntry]:
         return listed if len(listed) < 2 else sorted(listed, key=lambda entry: entry.name)
     except FileNotFoundError:
         return []
-    except NotADirectoryError as error:
-        if not os.path.lexists(path):
-            return []  # below a file there is nothing
-        raise unreadable(path, None, error) from error
     except OSError as error:
+        if isinstance(error, NotADirectoryError) and not os.path.lexists(path):
+            return []  # below a file there is nothing
         raise unreadable(path, None, error) from error
 
 

@@ -168,12 +168,9 @@ def _classify(entry: DirectoryEntry) -> MappedFile | Stray | None:
         if isinstance(error, FileNotFoundError) and not entry.is_symlink():
             return None
         raise unreadable(entry_path(entry), None, error) from error
-    if stat.S_ISDIR(status.st_mode):
-        return Stray(entry_path(entry), "directory")
-    if start_offset is None:
-        return Stray(entry_path(entry), "name")
-    if not stat.S_ISREG(status.st_mode):
-        return Stray(entry_path(entry), "special")
+    if start_offset is None or not stat.S_ISREG(status.st_mode):
+        kind: StrayKind = "special" if start_offset is not None else "name"
+        return Stray(entry_path(entry), "directory" if stat.S_ISDIR(status.st_mode) else kind)
     place = entry_place(entry)
     modified_ns = status.st_mtime_ns if is_remote(place) else None
     return made((place, start_offset, _one_number(status.st_size), 0, modified_ns))

@@ -111,12 +111,13 @@ def has_light_queues(store: Store, scope: ReadScope = nullcontext) -> bool:
 
 
 def _directories_in(path: Place, scope: ReadScope) -> list[DirectoryEntry]:
-    entries: list[DirectoryEntry] = []
+    entries: Iterator[DirectoryEntry] = iter(())
     with scope():
-        entries = list_directory(path)
-    directories = []
-    for entry in entries:
+        entries = iter(list_directory(path))
+    directories: list[DirectoryEntry] = []
+    is_done = False
+    while not is_done:  # only an entry that cannot be read ends a scope before
         with scope():
-            if entry.is_dir():
-                directories.append(entry)
+            directories.extend(entry for entry in entries if entry.is_dir())
+            is_done = True
     return directories

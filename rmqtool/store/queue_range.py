@@ -38,15 +38,23 @@ def queue_range(
     files = queue.files.files
     if not files:
         return QueueRange(0 if queue.kind == "simple" else -1, 0)
-    with open_units(queue, opened=opened) as units:
-        file_index, count = units.recovered_end()
-        in_first = count if file_index == 0 else units.room_of(files[0])  # files before the last one count as full
-        if queue.kind == "batch":
-            return _batch_range(units, in_first, file_index, count, log_min_offset)
-        last = int(units.offsets_in(files[file_index], count)[count - 1]) if count else None
-        max_offset = files[file_index].start_offset // units.size + count
-        known = QueueRange(min_offset, max_offset, last)
-        return _simple_range(units, in_first, known, log_min_offset, version)
+    if opened is not None:
+        return _range_in_files(opened, min_offset, log_min_offset, version)
+    with open_units(queue) as units:
+        return _range_in_files(units, min_offset, log_min_offset, version)
+
+
+def _range_in_files(units: UnitFiles, min_offset: int, log_min_offset: int, version: Version) -> QueueRange:
+    """The same of the units of a queue that has files."""
+    files = units.files
+    file_index, count = units.recovered_end()
+    in_first = count if file_index == 0 else units.room_of(files[0])  # files before the last one count as full
+    if units.queue.kind == "batch":
+        return _batch_range(units, in_first, file_index, count, log_min_offset)
+    last = int(units.offsets_in(files[file_index], count)[count - 1]) if count else None
+    max_offset = files[file_index].start_offset // units.size + count
+    known = QueueRange(min_offset, max_offset, last)
+    return _simple_range(units, in_first, known, log_min_offset, version)
 
 
 def moved_range(queue: Queue, known: QueueRange, log_min_offset: int, version: Version) -> QueueRange:

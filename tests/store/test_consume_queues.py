@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from rmqtool.base.tolerant import ReadErrors
 from rmqtool.store.consume_queues import list_queues
 from rmqtool.store.store import open_store
 from tests.unchanged import unchanged
@@ -38,3 +39,16 @@ def test_topic_names_are_kept(tmp_path: Path) -> None:
     for topic in topics:
         os.makedirs(os.fsencode(tmp_path / "consumequeue") + b"/" + topic + b"/0")
     assert [os.fsencode(topic) for _, topic, _ in names_of(tmp_path)] == topics
+
+
+def test_an_entry_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    """Links that lead to themselves, among the topics and among the queues of one: each is an error of its own."""
+    for name in ("a/0", "a/2", "c/0"):
+        (tmp_path / "consumequeue" / name).mkdir(parents=True)
+    for name in ("a/1", "b", "bb"):
+        (tmp_path / "consumequeue" / name).symlink_to(Path(name).name)
+    unread = ReadErrors()
+    queues = [(queue.topic, queue.queue_id) for queue in list_queues(open_store(tmp_path), unread.scope)]
+    assert queues == [("a", 0), ("a", 2), ("c", 0)]
+    files = [str(tmp_path / "consumequeue" / name) for name in ("b", "bb", "a/1")]
+    assert sorted(str(error.file) for error in unread.errors) == sorted(files)
