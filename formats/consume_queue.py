@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 
 import numpy as np
 from construct import Int32sb, Int64sb, Struct
@@ -17,6 +18,8 @@ ConsumeQueueUnit = Struct(
 )
 UNIT_DTYPE = dtype_of(ConsumeQueueUnit)
 UNIT_SIZE = UNIT_DTYPE.itemsize  # ConsumeQueue.CQ_STORE_UNIT_SIZE
+_NO_UNIT = bytes(UNIT_SIZE)
+_FEW_UNITS = 32
 
 PRE_BLANK_MESSAGE_SIZE = 0x7FFFFFFF
 PRE_BLANK_HEAD = struct.pack(">qi", 0, PRE_BLANK_MESSAGE_SIZE)  # the first bytes of a unit of filler
@@ -32,6 +35,27 @@ def is_written(units: NDArray[np.void]) -> NDArray[np.bool_]:
     """The broker's own test of a unit, per unit; pre-blank passes it, zeros do not (`ConsumeQueue#recover`)."""
     written: NDArray[np.bool_] = (units["physical_offset"] >= 0) & (units["message_size"] > 0)
     return written
+
+
+def leading_offsets(data: bytes) -> tuple[int, ...] | None:
+    """The physical offsets of the units at the beginning of `data` that are written, where zeros follow a few of them.
+
+    None elsewhere. Of few units this takes a third of the time of `is_written`.
+    """
+    end = data.find(_NO_UNIT, 0, _FEW_UNITS * UNIT_SIZE)
+    if end < 0:
+        return None
+    values = _heads(min(-(-end // UNIT_SIZE) + 1, len(data) // UNIT_SIZE)).unpack_from(data)
+    offsets, sizes = values[::2], values[1::2]
+    if 0 not in sizes or min(sizes) < 0 or min(offsets) < 0:
+        return None
+    return offsets[: sizes.index(0)]
+
+
+@lru_cache(_FEW_UNITS)
+def _heads(count: int) -> struct.Struct:
+    """Physical offset and size of each of `count` units."""
+    return struct.Struct(f">{'qi8x' * count}")
 
 
 def is_pre_blank(units: NDArray[np.void]) -> NDArray[np.bool_]:

@@ -7,9 +7,9 @@ import zlib
 
 CRC_MASK = 0x7FFFFFFF  # UtilAll#crc32 clears the sign bit
 CRC32_PROPERTY = b"__CRC32#"
+CRC32_DIGITS = 10
 CRC32_PROPERTY_SIZE = 20  # name, 0x01, ten digits, 0x02: CommitLog.CRC32_RESERVED_LEN, since 5.2.0
-_DIGITS = 10
-_PROPERTY = re.compile(re.escape(CRC32_PROPERTY) + rb"\x01([0-9]{%d})\x02" % _DIGITS)
+_PROPERTY = re.compile(re.escape(CRC32_PROPERTY) + rb"\x01([0-9]{%d})\x02" % CRC32_DIGITS)
 
 
 def body_crc(body: bytes) -> int:
@@ -19,7 +19,7 @@ def body_crc(body: bytes) -> int:
 
 def build_crc32_property(crc: int) -> bytes:
     """The last 20 bytes of a record: digits stand least significant first (`MessageDecoder#createCrc32`)."""
-    return CRC32_PROPERTY + b"\x01" + f"{crc:0{_DIGITS}d}"[::-1].encode() + b"\x02"
+    return CRC32_PROPERTY + b"\x01" + f"{crc:0{CRC32_DIGITS}d}"[::-1].encode() + b"\x02"
 
 
 def stored_record_crc(record: bytes) -> int | None:

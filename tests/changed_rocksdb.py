@@ -19,9 +19,8 @@ Rows = dict[str, dict[bytes, bytes]]
 @contextmanager
 def changed(database: Path) -> Iterator[dict[str, Any]]:
     """The column families of a database by name, to be written to like mappings of keys to values."""
-    names = Rdict.list_cf(str(database), Options(raw_mode=True))
-    opened = Rdict(str(database), _options(), column_families={name: _options() for name in names})
-    rows = {name: opened.get_column_family(name) for name in names}
+    opened = _open(database)
+    rows = {name: opened.get_column_family(name) for name in Rdict.list_cf(str(database), Options(raw_mode=True))}
     yield rows
     for family in rows.values():
         family.flush()
@@ -29,8 +28,41 @@ def changed(database: Path) -> Iterator[dict[str, Any]]:
     opened.close()
     rows.clear()  # the database goes on, and takes old files away, as long as anybody holds one of its families
     del opened, family
+    _remove_ours(database)
+
+
+def _remove_ours(database: Path) -> None:
+    """Remove what no broker leaves there."""
     for left in ("rocksdict-config.json", "LOG"):
         (database / left).unlink(missing_ok=True)
+
+
+def add_family(database: Path, name: str) -> None:
+    """Make a column family without rows."""
+    opened = _open(database)
+    opened.create_column_family(name, _options()).close()
+    opened.close()
+    _remove_ours(database)
+
+
+def empty_family(database: Path, name: str) -> None:
+    """Take all rows of a column family away."""
+    with changed(database) as families:
+        for key in list(families[name].keys()):
+            del families[name][key]
+
+
+def drop_family(database: Path, name: str) -> None:
+    """Take a column family away."""
+    opened = _open(database)
+    opened.drop_column_family(name)
+    opened.close()
+    _remove_ours(database)
+
+
+def _open(database: Path) -> Any:
+    names = Rdict.list_cf(str(database), Options(raw_mode=True))
+    return Rdict(str(database), _options(), column_families={name: _options() for name in names})
 
 
 def _options() -> Options:

@@ -16,6 +16,7 @@ from rmqtool.base.errors import RmqtoolError, UnreadableError, WrongKindError, r
 from rmqtool.base.limits import exhausted
 from rmqtool.base.paths import DirectoryEntry, Place
 from rmqtool.base.remote_path import RemoteEntry, RemotePath
+from rmqtool.base.zeros import MOST, is_zero, length_without_zeros
 
 if TYPE_CHECKING:
     from rmqtool.base.remote_file import RemoteFile
@@ -23,10 +24,11 @@ if TYPE_CHECKING:
 _NO_WAIT = getattr(os, "RWF_NOWAIT", None)
 _NO_ATIME = getattr(os, "O_NOATIME", 0)
 _SMALL_READ = 64 << 10  # up to here a read costs too little to be limited, and its pages may stay, bytes
-_FIRST_READ = 4 << 10  # data is mostly near; only where it is not, more is read at once, bytes
+PAGE = 4 << 10
+"""Data is mostly near: so much is read first, and only where it is not there more at once, bytes."""
+
 _NAP = 0.25  # Python does not hear a signal that comes just before it sleeps until it wakes, seconds
 _SMALL_END = 16 << 10  # of a file, read at once to find where its data ends, bytes
-_ZEROS = bytes(1 << 20)
 _DIRECTORY = "a directory where a file should be"
 
 
@@ -147,7 +149,7 @@ class InputFile:
 
     def next_data(self, position: int, end: int) -> int:
         """First position from `position` on whose byte is not zero; `end` when there is none before it."""
-        size = _FIRST_READ
+        size = PAGE
         while position < end:
             start = self._skip_hole(position, end)
             if start >= end:
@@ -155,11 +157,15 @@ class InputFile:
             data = self.read(start, min(size, end - start))
             if not data:
                 return end
-            if not _is_zero(data):
+            if not is_zero(data):
                 return start + len(data) - len(data.lstrip(b"\0"))
             position = start + len(data)
-            size = min(2 * size, len(_ZEROS))
+            size = min(2 * size, MOST)
         return end
+
+    def is_hole_from(self, position: int) -> bool:
+        """Whether only a hole follows from `position` on; False where holes are not known."""
+        return self._skip_hole(position, self.size) >= self.size
 
     def data_end(self, start: int = 0) -> int:
         """Position behind the last byte from `start` on that is not zero; `start` when there is none.
@@ -173,7 +179,7 @@ class InputFile:
                 start = middle
             else:
                 end = middle
-        return start + _length_without_zeros(self.read(start, max(0, end - start)))
+        return start + length_without_zeros(self.read(start, max(0, end - start)))
 
     def _open_remote(self, path: RemotePath) -> None:
         from rmqtool.base.remote_file import open_remote
@@ -195,7 +201,7 @@ class InputFile:
             hole = os.lseek(self._fd, start, os.SEEK_HOLE)
         except OSError:
             return self.size  # behind the end, or the file system knows no holes
-        return hole if hole < self.size and self._skip_hole(hole, self.size) >= self.size else self.size
+        return hole if hole < self.size and self.is_hole_from(hole) else self.size
 
     def _check_kind(self) -> int:
         status = os.fstat(self._fd)
@@ -278,23 +284,6 @@ def _list_remote(path: RemotePath) -> list[RemoteEntry]:
         return []
     except OSError as error:
         raise unreadable(path, None, error) from error
-
-
-def _is_zero(data: bytes) -> bool:
-    """Whether all bytes are zero: a comparison of memory is ten times faster than stripping."""
-    return data == _ZEROS[: len(data)]
-
-
-def _length_without_zeros(data: bytes) -> int:
-    """The same as ``len(data.rstrip(bytes(1)))``, but by halves, which are compared as memory."""
-    if _is_zero(data):
-        return 0
-    length, step = len(data), len(data)
-    while step > 1:
-        step = (step + 1) // 2
-        if _is_zero(data[max(0, length - step) : length]):
-            length = max(0, length - step)
-    return length - 1 if data[max(0, length - 1) : length] == b"\0" else length
 
 
 def open_read_only(path: Place, more_flags: int = 0) -> int:

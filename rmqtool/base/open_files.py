@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from rmqtool.base.files import InputFile, ReadPolicy
+from rmqtool.base.files import PAGE, InputFile, ReadPolicy
 from rmqtool.base.limits import open_files_at_once
 from rmqtool.base.paths import Place
 
 _MAX_OPEN = 128  # open at once; a process may have 256 on macOS
-_PAGE = 4096  # bytes
 
 
 class OpenFiles:
@@ -52,8 +51,8 @@ class _WithHead(InputFile):
 
     def read(self, position: int, size: int) -> bytes:
         """As the base."""
-        if position + size > _PAGE or self._remote is not None:
+        if position + size > PAGE or self._remote is not None:
             return super().read(position, size)
         if self._head is None:
-            self._head = super().read(0, _PAGE)
+            self._head = super().read(0, PAGE)
         return self._head[position : position + size]

@@ -20,8 +20,8 @@ from rmqtool.broker.record_parser import NOTHING_WRITTEN, parse_at
 from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V2
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.scan.block import BLOCK_SIZE, Block, Positions
-from rmqtool.scan.body_crc import wrong_bodies
 from rmqtool.scan.chain import chain
+from rmqtool.scan.crcs import wrong_bodies
 from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.reader import Event

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 
 from rmqtool.base.files import list_directory
@@ -21,9 +20,10 @@ from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.index_files import IndexFile
 from rmqtool.store.lock import LOCK_FILE
 from rmqtool.store.queue_table import QueueTable
+from rmqtool.store.rocksdb_config import is_unread
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, CONFIG, INDEX, Store
-from rmqtool.store.topics import Topics
+from rmqtool.store.topics import TOPICS, Topics
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _TIMER_WHEEL = "timerwheel"
@@ -78,9 +78,14 @@ def load(snapshot: Snapshot, rules: RecoveryRules) -> Loaded:
     sizes = _queue_sizes(snapshot.queues, kinds, rules)
     fewer: dict[int, Queue] = {}
     deleted = list(log_files.deleted)
-    for index, queue in enumerate(islice(snapshot.queues, count)):
+    is_unknown = is_unread(store, TOPICS)
+    unusual = snapshot.queues.not_all_of(sizes)
+    for index in sorted({*unusual, *snapshot.queues.firsts_of_topics}):
+        if index >= count:
+            break
+        queue = snapshot.queues[index]
+        refuses = refuses or (None if is_unknown else _kind_refusal(queue, snapshot.topics, rules))
         loaded = _load_files(store, queue.files, sizes[queue.kind], rules)
-        refuses = refuses or _kind_refusal(queue, snapshot.topics, rules)
         if loaded.files is not queue.files.files:
             fewer[index] = replace(queue, files=MappedFiles(loaded.files))
         deleted += loaded.deleted
@@ -104,8 +109,8 @@ def _kind_refusal(queue: Queue, topics: Topics, rules: RecoveryRules) -> str | N
         return None
     actual = f"topic {queue.topic} has {queue.kind} consume queues"
     if queue.topic not in topics.by_name:
-        unconfigured = "is not configured, for there is no topics.json that can be read"
-        why = "is not in topics.json" if topics.is_known else unconfigured
+        unconfigured = f"is not configured, for there is no {topics.place} that can be read"
+        why = f"is not in {topics.place}" if topics.is_known else unconfigured
         return f"{actual}, but {why}: the broker expects simple ones"
     return f"{actual}, but is configured for {expected} ones"
 

@@ -14,7 +14,7 @@ from rmqtool.scan.block import Positions
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.windows import WORD, mask_words, words_of
 
-_WIDTHS = (32, 64, 128)  # bytes
+_WIDTHS = (16, 32, 64, 128)  # bytes
 _MULTIPLIERS = np.array(
     [0x9E3779B97F4A7C15 * (2 * word_index + 1) % (1 << 64) for word_index in range(_WIDTHS[-1] // WORD)],
     dtype=np.uint64,

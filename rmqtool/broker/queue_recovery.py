@@ -13,9 +13,9 @@ from rmqtool.store.unit_files import HEAD_UNITS, RECOVERED_FILES, UnitFiles, cou
 _PIECE_UNITS = 1 << 15
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RecoveredQueue:
-    """A queue after its own recovery.
+    """A queue after its own recovery; never changed, but not frozen, as a `Queue`.
 
     `files` are kept, `deleted` lie behind the end; `written` counts the units in the last kept file. `last_unit` is the
     last written unit as stored, None when the last three files hold none; `highest` is the greatest physical offset in
@@ -62,8 +62,7 @@ def _written_units(files: UnitFiles, mapped: MappedFile) -> tuple[int, bytes | N
     """
     head = files.head_of(mapped)
     if head.is_whole:
-        last = head.units[head.written - 1].tobytes() if head.written else None
-        return head.written, last, max(head.offsets, default=-1)
+        return head.written, head.last, max(head.offsets, default=-1)
     written, last, highest, piece = 0, None, -1, HEAD_UNITS
     while True:
         units = files.units_in(mapped, written, piece)

@@ -51,15 +51,14 @@ class KnownQueues:
         """The queues that a start has loaded; those that are not known yet are recovered. Raises UnreadableError."""
         cut: dict[int, RecoveredQueue] = {}
         with closing(OpenFiles(reading)) as open_files:
-            for index in range(loaded.queue_count):
-                queue = loaded.with_fewer_files.get(index)
-                if queue is not None:
-                    if queue not in self._cut:
-                        self._cut[queue] = recover_queue(queue, UnitFiles(queue, open_files))
-                    cut[index] = self._cut[queue]
-                elif not self.written[index] and index not in self.others:
-                    queue = self.table[index]
-                    self.add(index, recover_queue(queue, UnitFiles(queue, open_files)))
+            for index, queue in loaded.with_fewer_files.items():
+                if queue not in self._cut:
+                    self._cut[queue] = recover_queue(queue, UnitFiles(queue, open_files))
+                cut[index] = self._cut[queue]
+            unknown = np.flatnonzero(self.written[: loaded.queue_count] == 0).tolist()
+            for index in sorted({*unknown} - self.others.keys() - cut.keys()):
+                queue = self.table[index]
+                self.add(index, recover_queue(queue, UnitFiles(queue, open_files)))
         return RecoveredQueues(self, loaded.queue_count, cut)
 
     def recovered(self, index: int) -> RecoveredQueue:

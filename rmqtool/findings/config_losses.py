@@ -11,8 +11,10 @@ CONFIG_LOSSES = (
         severity="error",
         title="Configuration that the store proves is gone",
         what="A file in config/ and its .bak are gone, or the file no longer has the table that it is there for, and "
-        "topics, retries, deliveries or the other files show what was in it. Information where the store may have been "
-        "written without a broker, or is a copy of the log alone.",
+        "topics, retries, deliveries or the other files show what was in it. Where topics, groups and offsets are kept "
+        "in RocksDB: a database that is gone, or one that has lost all rows of a table; of config/metadata the finding "
+        "names the column family. Information where the store may have been written without a broker, or is a copy of "
+        "the log alone; a warning for groups, which brokers make anew with default settings.",
         how="config/ or a file in it was deleted or not copied; a file was overwritten with another one, or emptied.",
         effect="the broker starts with an empty table, and says nothing",
         versions=(
@@ -23,8 +25,12 @@ CONFIG_LOSSES = (
         "topics, groups, offsets and delay offsets every ten seconds. Without one, `rmqtool repair` writes topics and "
         "groups as the store shows them, with default settings, and delayOffset.json with what the log shows to be "
         "delivered. Committed offsets nothing shows: start the broker while clients are stopped, and set the groups to "
-        "where they were with mqadmin resetOffsetByTime.",
-        not_detected="Groups that never had a retry, when config/ is gone as a whole. What is in RocksDB.",
+        "where they were with mqadmin resetOffsetByTime. In RocksDB nothing is repaired: put the directory of a "
+        "database that is gone back from a backup. Do not move away one that has lost a table: other tables are in it, "
+        "and a broker starts on it; make topics anew with mqadmin updateTopic while clients are stopped.",
+        not_detected="Groups that never had a retry, when config/ is gone as a whole, or when the table of offsets is "
+        "there and empty: a broker on which nobody has consumed yet leaves it so. Which database it was, where none is "
+        "left and broker.conf is not given: config/topics and the others of that kind are named then.",
     ),
     Entry(
         code="config.topic-missing",

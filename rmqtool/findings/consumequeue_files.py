@@ -108,8 +108,10 @@ CONSUME_QUEUE_FILES = (
         fault="F40",
         severity="error",
         title="The RocksDB database of the consume queues is damaged",
-        what="RocksDB does not open the database, or meets a block of a table that is not as it was written.",
-        how="A file of the database is missing or cut, a damaged disk, a copy of a running broker.",
+        what="RocksDB does not open the database, or meets a block of a table that is not as it was written; or it has "
+        "a column family that brokers do not name when they open it.",
+        how="A file of the database is missing or cut, a damaged disk, a copy of a running broker; another program has "
+        "made a column family.",
         effect="the broker refuses to start, or consumers stop where the damage is; without the file CURRENT it makes "
         "an empty database, and all queues begin anew",
         versions=(("5.2.0 and later", "stops with an exception of RocksDB, or answers pulls with errors."),),

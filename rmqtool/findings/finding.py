@@ -30,6 +30,11 @@ class Finding:
     queue_offset: int | None = None
     count: int = 1
 
+    @property
+    def queue(self) -> str | None:
+        """The queue for people, ``orders, queue 3``; the topic where it is about no queue, None without a topic."""
+        return self.topic if self.topic is None or self.queue_id is None else f"{self.topic}, queue {self.queue_id}"
+
     def as_json(self) -> dict[str, Any]:
         """The JSON object of the contract."""
         return asdict(self)

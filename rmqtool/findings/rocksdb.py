@@ -11,8 +11,9 @@ ROCKSDB = (
         severity="error",
         title="A database of topics, groups or offsets is damaged",
         what="A table, the MANIFEST, CURRENT or the write-ahead log of a database in config/ is missing or damaged, or "
-        "tables are there that the MANIFEST does not name; or a whole database is missing or empty, although the store "
-        "shows topics, groups or offsets. Groups alone are a warning: brokers make them anew with default settings.",
+        "tables are there that the MANIFEST does not name; or it has a column family that no broker names when it "
+        "opens the database; releases since 5.3.4 open all that are there. One that is gone or empty as a whole is "
+        "config.missing.",
         how="A disk error, a copy of a running store, or a file that was deleted.",
         effect="the broker does not start on it, or starts without the rows that were lost",
         versions=(("5.1.4 and later", "keep topics, groups and offsets in RocksDB with storeType=defaultRocksDB."),),
@@ -49,7 +50,8 @@ ROCKSDB = (
         severity="error",
         title="The database of index, timers and half messages, or that of POP, is damaged",
         what="A table, the MANIFEST, CURRENT or the write-ahead log of rocksdbstore or kvStore is missing or damaged, "
-        "or tables are there that the MANIFEST does not name.",
+        "or tables are there that the MANIFEST does not name; or it has a column family that no broker names when it "
+        "opens the database.",
         how="A disk error, a copy of a running store, or a file that was deleted.",
         effect="the broker does not start on it, or timers are not delivered and half messages are not checked",
         versions=(("5.4.0 and later", "open rocksdbstore at every start."), ("5.3.2 and later", "may have kvStore.")),

@@ -97,7 +97,7 @@ _KINDS = {
     "None": _Kind("", lambda value: value is None),
     "str": _Kind("a text", _is_text),
     "bytes": _Kind("bytes", lambda value: isinstance(value, bytes)),
-    "bool": _Kind("True or False", lambda value: isinstance(value, bool)),
+    "bool": _Kind("True or False", lambda value: _is_named(value, "bool", "bool_"), bool),  # also those of NumPy
     "int": _Kind("a whole number", _is_whole, int),
     "float": _Kind("a number", lambda value: isinstance(value, Real) and not isinstance(value, bool), _number),
     "Path": _Kind("a path", lambda value: isinstance(value, os.PathLike)),

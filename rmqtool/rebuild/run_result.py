@@ -21,7 +21,7 @@ from rmqtool.rebuild.lost_extents import NEUTRALISED, Extent
 from rmqtool.rebuild.queue_placement import Order
 from rmqtool.rebuild.selection import QueueSelection
 from rmqtool.rebuild.stored_units import StoredUnits
-from rmqtool.scan.body_crc import wrong_bodies
+from rmqtool.scan.crcs import wrong_bodies
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.inert_records import inert_rows

@@ -6,15 +6,27 @@ from collections.abc import Iterator, Sequence
 
 from rmqtool.findings.finding import Finding
 from rmqtool.repair.change import Change, FileChange
-from rmqtool.repair.config_source import DELAYS, OFFSETS
+from rmqtool.repair.config_source import DELAYS, GROUPS, OFFSETS
+from rmqtool.store.consumer_offsets import CONSUMER_OFFSET
+from rmqtool.store.lost_tables import is_database_left, lost_place, lost_table
 from rmqtool.store.store import CONFIG
 from rmqtool.store.topics import TOPICS
 
 _FROM_BACKUP = "put back a backup of it, or the file of a slave, which copies it every ten seconds"
-_BEGIN_ANEW = (
-    f"nothing else in a store holds committed offsets: {_FROM_BACKUP}. Without one, start the broker while clients are "
-    "stopped, and set each group to where it was (mqadmin resetOffsetByTime -g GROUP -t TOPIC -s TIME); without that "
-    "it begins where its consumeFromWhere says, and gets messages again or skips them"
+_SET_GROUPS = (
+    "start the broker while clients are stopped, and set each group to where it was (mqadmin resetOffsetByTime -g "
+    "GROUP -t TOPIC -s TIME); without that it begins where its consumeFromWhere says, and gets messages again or skips "
+    "them"
+)
+_BEGIN_ANEW = f"nothing else in a store holds committed offsets: {_FROM_BACKUP}. Without one, {_SET_GROUPS}"
+_MADE_ANEW = {
+    TOPICS: "start the broker while clients are stopped, and make the topics anew (mqadmin updateTopic)",
+    GROUPS: "start the broker: it makes groups anew with default settings, and mqadmin updateSubGroup sets others",
+    CONSUMER_OFFSET: _SET_GROUPS,
+}
+_NO_ROWS = (
+    "a repair adds no rows to databases: make the topic anew with mqadmin updateTopic while clients are stopped; a "
+    "retry topic the broker makes again"
 )
 _KIND = "consumequeue.kind"
 _ASKED = {
@@ -54,6 +66,8 @@ def _left(findings: Sequence[Finding], changes: Sequence[Change]) -> Iterator[Fi
         of_start = each.code == "start.refuses" and each.message.startswith(f"{CONFIG}/")
         if each.severity == "info" or not (each.code.startswith("config.") or each.code == _KIND or of_start):
             continue
+        if each.code == "config.rocksdb-damaged" and each.remedy:
+            continue  # a step of the plan heals it
         if not any(
             isinstance(change, FileChange) and each.code in change.codes and change.name in _files(each)
             for change in changes
@@ -73,7 +87,28 @@ def _files(finding: Finding) -> set[str]:
     return {file, f"{file}.bak"} if finding.code == "config.backup-differs" else {file}
 
 
+def _of_database(finding: Finding, name: str) -> str:
+    """What to do about a table in RocksDB that is lost: where its database is there, that stays."""
+    text = f"{lost_place(finding)}: nothing else in the store shows its content. "
+    if is_database_left(finding):
+        text += "Leave the database where it is, for other tables are in it, too: a backup of the directory brings all "
+        text += "of them back as they were then. "
+    else:
+        text += "Put back a backup of the directory, of the same time. "
+    return f"{text}Without one, {_MADE_ANEW[name]}"
+
+
+def _is_topic_of_database(finding: Finding) -> bool:
+    """Whether a topic lacks its row in a database, which the message begins with."""
+    return finding.code == "config.topic-missing" and finding.message.startswith(f"{CONFIG}/")
+
+
 def _reason(finding: Finding, *, offsets: bool) -> str:
+    name = lost_table(finding)
+    if name:
+        return _of_database(finding, name)
+    if _is_topic_of_database(finding):
+        return _NO_ROWS
     if finding.code in _ASKED:
         return _ASKED[finding.code] if offsets else "--keep-offsets leaves offsets as they are"
     if _files(finding) & {f"{CONFIG}/{name}" for name in OFFSETS} and finding.code != "config.older-copy":

@@ -11,23 +11,21 @@ from rmqtool.broker.start_findings import WHOLE_LOG
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import UNREADABLE
-from rmqtool.repair.config_source import OFFSETS
 from rmqtool.repair.diagnosis import NEWER_RECORDS, Diagnosis, Repairs, by_treatment, judged_now, notes_on_the_rest
+from rmqtool.repair.first_start import start_text
 from rmqtool.repair.not_healed import NotHealed
 from rmqtool.repair.permissions import permission_command
 from rmqtool.repair.timer_files import lost_by_rebuilt_queue
 from rmqtool.repair.treatments import Treatment
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
-from rmqtool.store.store import CONFIG
 from rmqtool.store.unknown_sizes import unknown_sizes
 from rmqtool.transaction.home import STAGING
 from rmqtool.transaction.paths import HOME
 
 _STAGED = f"{HOME}/{STAGING}"  # of a run that had changed nothing yet
 _NO_OBSTACLE: frozenset[Treatment] = frozenset(("settings", "ignored", "running", "acknowledge", "config", "none"))
-_START = "Start the broker."
-_START_ALONE = "Stop the clients, then start the broker, and set each group to where it was (below) before they start."
 _OF_DATABASES = ("config.rocksdb-damaged", "config.row", "store.rocksdb-damaged")
+_CURRENT_ANEW = "CURRENT names the MANIFEST, of which there is one: write it anew, and verify again:"
 _MAX_NAMED = 3  # files, findings or topics that a step names one by one
 
 
@@ -150,15 +148,20 @@ def _steps_before(
 def _decisions(findings: Sequence[Finding]) -> list[PlanStep]:
     """What people decide: one step for each message, and for each database, which they put back or move away."""
     messages: dict[tuple[str, str], dict[str, None]] = {}
+    commands: dict[tuple[str, str], str | None] = {}
     for finding in findings:
         name = (finding.file or "").removesuffix("/") if finding.code in _OF_DATABASES else ""
         database = name.rpartition("/")[0] if name.endswith(".log") else name
         key = (f"{database}: ", finding.code) if database else (finding.message, finding.code)
         messages.setdefault(key, {})[finding.message] = None
-    return [
-        PlanStep(f"{start if start not in texts else ''}{'; '.join(_some(tuple(texts)))}: {CATALOGUE[code].repair}")
-        for (start, code), texts in messages.items()
-    ]
+        commands[key] = commands.get(key) or (finding.remedy if database else None)
+    steps = []
+    for (start, code), texts in messages.items():
+        command = commands[start, code]
+        repair = _CURRENT_ANEW if command else CATALOGUE[code].repair
+        what = f"{start if start not in texts else ''}{'; '.join(_some(tuple(texts)))}"
+        steps.append(PlanStep(f"{what}: {repair}", command))
+    return steps
 
 
 def _has_newer_records(found: Mapping[Treatment, Sequence[Finding]]) -> bool:
@@ -195,12 +198,6 @@ def _lacks_delays(diagnosis: Diagnosis) -> bool:
             for each in diagnosis.findings
         )
     )
-
-
-def _is_without_offsets(finding: Finding) -> bool:
-    """Whether groups begin anew: committed offsets that cannot be read, or are no longer there."""
-    is_missing = finding.code == "config.missing" and finding.file in {f"{CONFIG}/{name}" for name in OFFSETS}
-    return is_missing or finding.code == "config.consumer-offset"
 
 
 def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[str]]:
@@ -253,7 +250,7 @@ def _steps_after(
     elif not any(finding.code == "commitlog.missing" for finding in restored) and (
         is_repaired or _may_start(found.keys())
     ):
-        yield PlanStep(_START_ALONE if any(map(_is_without_offsets, found.get("config", ()))) else _START)
+        yield PlanStep(start_text(found.get("config", ())))
     for finding in found.get("running", ()):
         is_cleaned = (finding.remedy or "").startswith("rmqtool clean ")
         yield PlanStep(f"Later: {finding.message}.", diagnosis.clean_command() if is_cleaned else finding.remedy)

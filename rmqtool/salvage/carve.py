@@ -29,13 +29,12 @@ from rmqtool.salvage.extents import NO_ENTRY, Entry, ExtentBuilder, Extents
 from rmqtool.salvage.inputs import Input
 from rmqtool.salvage.odd_records import odd_rows
 from rmqtool.scan.block import BLOCK_SIZE, Block, Positions
-from rmqtool.scan.body_crc import wrong_bodies
 from rmqtool.scan.chain import chain
+from rmqtool.scan.crcs import wrong_bodies, wrong_property_crcs
 from rmqtool.scan.events import MAX_MESSAGE_SIZE
 from rmqtool.scan.frames import RecordRun, in_whole_entries, sound_prefix
 from rmqtool.scan.inert_records import inert_rows
 from rmqtool.scan.probe import Probe, blank_of_entries, skip_zeros
-from rmqtool.scan.property_crc import rows_with_property_crc, wrong_property_crcs
 
 _MAGIC_CODES = re.compile(
     b"|".join(
@@ -56,8 +55,7 @@ def proven_rows(frames: RecordRun) -> int:
     """How many records at the head of a run prove themselves: their body's CRC, and their own where they have one."""
     wrong = wrong_bodies(frames)
     first_wrong = int(np.argmax(wrong)) if wrong.any() else len(frames)
-    rows = rows_with_property_crc(frames)
-    wrong_rows = (row for row, _ in wrong_property_crcs(frames, rows[rows < first_wrong]))
+    wrong_rows = (row for row, _ in wrong_property_crcs(frames[:first_wrong]))
     return next(wrong_rows, first_wrong)
 
 

@@ -23,7 +23,6 @@ from rmqtool.formats.message import BLANK_SIZE, PREFIX_DTYPE, build_blank
 from rmqtool.salvage.inputs import Inputs
 from rmqtool.salvage.layout import Layout
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.property_crc import rows_with_property_crc
 
 _PHYSICAL_OFFSET = position_of(PREFIX_DTYPE, "physical_offset")
 _QUEUE_OFFSET = position_of(PREFIX_DTYPE, "queue_offset")
@@ -128,7 +127,7 @@ def _put(data: NDArray[np.uint8], positions: Offsets, values: Offsets) -> None:
 def _renew_crcs(data: NDArray[np.uint8], frames: RecordRun, starts: Offsets, ends: Offsets) -> None:
     """Compute the CRCs anew of records that hold their own: both offsets count in it."""
     view = data.data
-    rows = rows_with_property_crc(frames)
+    rows = frames.property_crcs.rows
     for start, end in zip(starts[rows].tolist(), ends[rows].tolist(), strict=True):
         crc = zlib_ng.crc32(view[start : end - CRC32_PROPERTY_SIZE]) & CRC_MASK
         view[end - CRC32_PROPERTY_SIZE : end] = build_crc32_property(crc)

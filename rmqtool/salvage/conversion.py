@@ -12,7 +12,7 @@ from rmqtool.base.files import UNLIMITED, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.salvage.carve import Progress, no_progress
 from rmqtool.salvage.entry_walk import EntryWalk, Filling, LeftOut, LeftReason
-from rmqtool.scan.body_crc import wrong_bodies
+from rmqtool.scan.crcs import wrong_bodies
 from rmqtool.store.dledger_node import committed_index
 from rmqtool.store.store import Store
 

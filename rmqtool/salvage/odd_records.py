@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from rmqtool.rules.system_topics import is_system_topic
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.property_crc import rows_with_property_crc
 
 _LEGAL = r"^[%|a-zA-Z0-9_\-]+$"  # what `TopicValidator` takes
 
@@ -22,7 +21,7 @@ def odd_rows(frames: RecordRun, topics: frozenset[str]) -> NDArray[np.bool_]:
     odd = ~_are_named(_texts(frames.block.slices(frames.topic_positions, frames.topic_sizes)), topics)
     properties = _texts(frames.block.slices(frames.properties_positions, frames.properties_sizes))
     odd |= _mask(pc.or_kleene(pc.is_null(properties), pc.match_substring(properties, "\0")))
-    odd[rows_with_property_crc(frames)] = False
+    odd[frames.property_crcs.rows] = False
     return odd
 
 

@@ -22,7 +22,7 @@ from rmqtool.formats.sys_flag import (
     TRANSACTION_NAMES,
 )
 from rmqtool.scan.bodies import stored_bodies, with_plain_bodies
-from rmqtool.scan.body_crc import wrong_bodies
+from rmqtool.scan.crcs import wrong_bodies
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.hosts import host_column, message_id_column
 from rmqtool.scan.json_fields import json_field, parse_json

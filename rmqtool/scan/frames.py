@@ -22,6 +22,7 @@ from rmqtool.formats.message import (
     topic_size_width,
 )
 from rmqtool.scan.block import Block, Positions
+from rmqtool.scan.property_crc import PropertyCrcs, read_property_crcs
 
 _V4_HEADER = HEADER_DTYPES[0]
 _NATIVE = {name: _V4_HEADER[name].newbyteorder("=") for name in _V4_HEADER.names or ()}
@@ -149,6 +150,11 @@ class RecordRun:
     def properties_positions(self) -> Positions:
         """Where the properties begin in the block, behind their length."""
         return self.topic_positions + self.topic_sizes + PROPERTIES_SIZE_WIDTH
+
+    @cached_property
+    def property_crcs(self) -> PropertyCrcs:
+        """What the records' last properties hold, ``__CRC32#``."""
+        return read_property_crcs(self.block, self.positions + self.message_sizes, self.properties_sizes)
 
     def __getitem__(self, rows: slice) -> RecordRun:
         names = ("message", "body", "topic", "properties")

@@ -52,6 +52,8 @@ def hash_texts(texts: Texts) -> Hashes:
 def _hash(texts: Texts, width: int = 1) -> tuple[NDArray[np.uint32], Positions]:
     """Hashes of texts as if each `width` bytes were a character, a window after the other; and which are not ASCII."""
     values, others = _hash_window(texts, width)
+    if texts.largest <= WINDOW:
+        return values, others
     rows, rests = texts.longer(WINDOW)
     while len(rows):
         more, others_here = _hash_window(rests, width)

@@ -11,9 +11,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from rmqtool.formats.crc import CRC32_PROPERTY, CRC32_PROPERTY_SIZE
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqtool.scan.block import Positions, gather_slices
 from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.property_crc import NO_NUMBER
 from rmqtool.scan.text import is_utf8, to_strings
 from rmqtool.scan.uniform_properties import UniformProperties, find_uniform
 from rmqtool.scan.windows import WINDOW, Texts, positions_of
@@ -29,7 +31,8 @@ def read_properties(frames: RecordRun, *, whole: bool = False) -> UniformPropert
     They are read from the block, before it is filled again. With `whole` both `column` and `maps` will be called.
     """
     starts = frames.properties_positions
-    uniform = find_uniform(frames.block.bytes, starts, starts + frames.properties_sizes, whole=whole)
+    ends = starts + frames.properties_sizes
+    uniform = find_uniform(frames.block.bytes, starts, ends, whole=whole, with_crc=_all_end_in_crc(frames))
     if uniform is not None:
         return uniform
     data, ends = _gather(frames)
@@ -127,6 +130,17 @@ class PropertyTable:
 
     def _slices(self, starts: Positions, sizes: Positions) -> pa.BinaryArray:
         return gather_slices(pa.py_buffer(self.data), starts, starts + sizes)
+
+
+def _all_end_in_crc(frames: RecordRun) -> bool:
+    """Whether the last of several properties is a sound ``__CRC32#`` in all records."""
+    if not len(frames) or int(frames.properties_sizes.min()) <= CRC32_PROPERTY_SIZE:
+        return False
+    at = int(frames.positions[0] + frames.message_sizes[0]) - CRC32_PROPERTY_SIZE
+    if frames.block.view[at : at + len(CRC32_PROPERTY)] != CRC32_PROPERTY:
+        return False  # older releases write none, and need not be searched
+    rows, stored = frames.property_crcs
+    return len(rows) == len(frames) and int(stored.min()) != NO_NUMBER
 
 
 def _gather(frames: RecordRun) -> tuple[NDArray[np.uint8], Positions]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
@@ -12,8 +11,6 @@ from numpy.typing import NDArray
 from rmqtool.formats.crc import CRC32_PROPERTY, CRC32_PROPERTY_SIZE
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqtool.scan.block import Block, Positions
-from rmqtool.scan.body_crc import crcs_of
-from rmqtool.scan.frames import RecordRun
 
 _LOW_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
 _CRC32_HALVES = np.frombuffer(CRC32_PROPERTY, dtype="<u4")
@@ -22,30 +19,41 @@ _CRC32_WORD = np.uint64(int.from_bytes(CRC32_PROPERTY, "little"))
 _WORDS = np.dtype([("name", "<u8"), ("separator", "u1"), ("eight_digits", "<u8"), ("two_digits", "<u2"), ("end", "u1")])
 """The property as it stands, with its digits as numbers; they are least significant first, as these bytes are."""
 
-_NO_NUMBER = -1
+NO_NUMBER = -1
 
 
-class WrongCrc(NamedTuple):
-    """The CRC of a record's bytes, and the one that its property holds, None where that is no number."""
+class PropertyCrcs(NamedTuple):
+    """What the property holds of those `rows` of a run whose last 20 bytes begin with its name.
 
-    computed: int
-    stored: int | None
+    One byte of the name may differ. `stored` are the numbers as `stored_record_crc` reads them, -1 where it reads none.
+    """
 
-
-def wrong_property_crcs(frames: RecordRun, rows: Positions) -> Iterator[tuple[int, WrongCrc]]:
-    """Those of `rows`, as `rows_with_property_crc` gives them, whose property does not hold the record's CRC."""
-    starts = frames.positions.take(rows)  # of few values faster than an index
-    sizes = frames.message_sizes.take(rows) - CRC32_PROPERTY_SIZE
-    stored = stored_crcs(frames.block, starts + sizes)
-    computed = crcs_of(frames.block, starts, sizes)
-    for index in np.flatnonzero(stored != computed).tolist():
-        number = int(stored[index])
-        yield int(rows[index]), WrongCrc(int(computed[index]), None if number == _NO_NUMBER else number)
+    rows: Positions
+    stored: NDArray[np.int64]
 
 
-def stored_crcs(block: Block, positions: Positions) -> NDArray[np.int64]:
-    """The numbers in the properties at `positions`, as `stored_record_crc` reads them; -1 where there is none."""
-    properties = block.gather(_WORDS, positions)
+def read_property_crcs(block: Block, ends: Positions, sizes: Positions) -> PropertyCrcs:
+    """The properties ``__CRC32#`` of records that end at `ends`; all properties of record i take ``sizes[i]`` bytes."""
+    properties = block.gather(_WORDS, ends - CRC32_PROPERTY_SIZE)
+    rows = _named(properties["name"], sizes)
+    return PropertyCrcs(rows, _numbers(properties if len(rows) == len(properties) else properties[rows]))
+
+
+def _named(names: NDArray[np.uint64], sizes: Positions) -> Positions:
+    if (names == _CRC32_WORD).all() and int(sizes.min(initial=CRC32_PROPERTY_SIZE)) >= CRC32_PROPERTY_SIZE:
+        return np.arange(len(names))
+    rows = np.flatnonzero(sizes >= CRC32_PROPERTY_SIZE)
+    names = names[rows]
+    halves = names.view("<u4").reshape(-1, 2)
+    if not (halves == _CRC32_HALVES).any():  # one half is equal even when one byte differs
+        return rows[:0]
+    other = names ^ _CRC32_WORD
+    bytes_other = np.bitwise_count((((other & _LOW_BITS) + _LOW_BITS) | other) & ~_LOW_BITS)
+    matches: Positions = rows[bytes_other <= 1]
+    return matches
+
+
+def _numbers(properties: NDArray[np.void]) -> NDArray[np.int64]:
     numbers, sound = _decimal(properties["eight_digits"].astype(np.uint64))
     high = _two_digits().take(properties["two_digits"])
     sound &= high >= 0
@@ -53,7 +61,8 @@ def stored_crcs(block: Block, positions: Positions) -> NDArray[np.int64]:
     sound &= properties["name"] == _CRC32_WORD
     sound &= properties["separator"] == NAME_VALUE_SEPARATOR
     sound &= properties["end"] == PROPERTY_SEPARATOR
-    numbers[~sound] = _NO_NUMBER
+    if not sound.all():
+        numbers[~sound] = NO_NUMBER
     return numbers
 
 
@@ -84,20 +93,3 @@ def _decimal(words: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.b
         values &= np.uint64(mask)
         values += upper
     return values.view(np.int64), are_digits
-
-
-def rows_with_property_crc(frames: RecordRun) -> Positions:
-    """Rows of records whose last 20 bytes begin with ``__CRC32#``, of which one byte may differ."""
-    rows = np.flatnonzero(frames.properties_sizes >= CRC32_PROPERTY_SIZE)
-    positions = (frames.positions + frames.message_sizes).take(rows) - CRC32_PROPERTY_SIZE
-    names: NDArray[np.uint64] = frames.block.gather("<u8", positions)
-    if (names == _CRC32_WORD).all():
-        return rows
-    halves = names.view("<u4").reshape(-1, 2)
-    likely = halves == _CRC32_HALVES  # one half is equal even when one byte differs
-    if not likely.any():
-        return rows[:0]
-    other = names ^ _CRC32_WORD
-    bytes_other = np.bitwise_count((((other & _LOW_BITS) + _LOW_BITS) | other) & ~_LOW_BITS)
-    matches: Positions = rows[bytes_other <= 1]
-    return matches

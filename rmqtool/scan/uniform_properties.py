@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from rmqtool.formats.crc import CRC32_DIGITS, CRC32_PROPERTY, CRC32_PROPERTY_SIZE
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqtool.scan.block import Positions, gather_slices, take
@@ -86,27 +87,33 @@ class UniformProperties:
 
 
 def find_uniform(
-    data: NDArray[np.uint8], starts: Positions, ends: Positions, *, whole: bool = False
+    data: NDArray[np.uint8], starts: Positions, ends: Positions, *, whole: bool = False, with_crc: bool = False
 ) -> UniformProperties | None:
     """The properties at ``data[starts[i] : ends[i]]`` when all records have the same distinct names in one order.
 
     Else None; also where only some records have a separator at their end. `data` goes on for a window behind the last.
+    `with_crc`: the last of several properties is known to be a sound ``__CRC32#``, and need not be read again.
     """
+    if with_crc:
+        ends = ends - CRC32_PROPERTY_SIZE
     if not len(starts) or int((ends - starts).min()) <= 0:
         return None
     ended = data[ends - 1] == PROPERTY_SEPARATOR
-    if ended.any() != ended.all():
+    if ended.any() != ended.all() or (with_crc and not ended.any()):
         return None
     stops = ends - ended
     samples = [_pieces_of(data, starts, stops, row) for row in (0, len(ends) // 2, len(ends) - 1)]
     names = _names_of(samples[0])
-    if len(names) != len(samples[0]) or len({decode_text(name) for name in names}) != len(names):
+    distinct = {decode_text(name) for name in names} - ({CRC32_PROPERTY.decode()} if with_crc else set())
+    if len(names) != len(samples[0]) or len(distinct) != len(names):
         return None
     if any(_names_of(sample) != names for sample in samples):
         return None
     for guessed in (True, False):
         spans = _spans(data, starts, stops, _template(names, samples, guessed=guessed))
         if spans is not None:
+            if with_crc:
+                names, spans = (*names, CRC32_PROPERTY), [*spans, Span(ends + len(CRC32_PROPERTY) + 1, CRC32_DIGITS)]
             return UniformProperties(names, data, spans, whole=whole)
     return None
 
@@ -163,6 +170,8 @@ def _spans(
     """The values of each property; None when not all records are like the template."""
     spans: list[Span | Texts] = []
     at = starts
+    last_open = max((step_index for step_index, step in enumerate(template) if step.size is None), default=-1)
+    behind = sum(len(step.before) + (step.size or 0) for step in template[last_open + 1 :])  # known before it is read
     for step_index, step in enumerate(template):
         if not _all_have(data, at, step.before):
             return None
@@ -171,9 +180,11 @@ def _spans(
         if step.size == 0:
             break
         rest = stops - at
+        if step_index == last_open:
+            rest -= behind
         if int(rest.min()) <= 0:
             return None
-        if step.size is not None or step_index == len(template) - 1:
+        if step.size is not None or step_index == last_open:
             texts = Texts(data, at, rest if step.size is None else np.minimum(rest, step.size))
             if texts.hold(PROPERTY_SEPARATOR):
                 return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -71,12 +71,17 @@ class Texts:
     def __len__(self) -> int:
         return len(self.starts)
 
+    @cached_property
+    def largest(self) -> int:
+        """The size of the largest text, bytes; 0 without a text."""
+        return int(self.sizes.max(initial=0))
+
     @property
     def words(self) -> NDArray[np.uint64]:
         """A window of each text at most, zeros behind its end; shape (texts, words). Gathered once, never changed."""
         if self._words is None:
-            width = min(int(self.sizes.max(initial=1)), WINDOW)
-            self._words = mask_words(words_of(self.data, self.starts, width), self.sizes)
+            words = words_of(self.data, self.starts, min(self.largest, WINDOW))
+            self._words = mask_words(words, self.sizes)
         return self._words
 
     def text(self, row: int) -> bytes:
@@ -97,8 +102,7 @@ class Texts:
         """Whether any of the texts holds `byte`, which is not zero."""
         if (self.words.view(np.uint8) == byte).any():
             return True
-        rows, rests = self.longer(WINDOW)
-        return len(rows) > 0 and rests.hold(byte)
+        return self.largest > WINDOW and self.longer(WINDOW)[1].hold(byte)
 
 
 def texts_before(

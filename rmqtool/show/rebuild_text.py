@@ -62,7 +62,7 @@ def _show_findings(console: Console, code: str, findings: list[Finding], *, ever
     """Those of one code, the first of them without -v."""
     shown = findings if everything or len(findings) <= _MAX_EXAMPLES + 1 else findings[:_MAX_EXAMPLES]
     for finding in shown:
-        where = "" if finding.topic is None else f"{finding.topic}, queue {finding.queue_id}: "
+        where = "" if finding.queue is None else f"{finding.queue}: "
         show_finding(console, replace(finding, message=where + finding.message))
     if len(shown) < len(findings):
         _print(console, f"and {len(findings) - len(shown)} more findings of {code} (all with -v, or with --json)")

@@ -19,6 +19,7 @@ from rmqtool.repair.plan import Plan
 from rmqtool.show.output import Style, note, print_labelled, show_effect
 from rmqtool.show.plan_text import show_plan
 from rmqtool.show.times import sentence
+from rmqtool.store.lost_tables import MISSING, lost_place
 from rmqtool.verify.bad_extents import UNREAD
 from rmqtool.verify.gaps import summary_of
 from rmqtool.verify.log_map import State, cells
@@ -165,7 +166,7 @@ def _show_start(console: Console, start: StartPrediction, findings: Sequence[Fin
         text += f"; {counted(changed, 'queue')} will change" if changed else ""
         without = sum(change.lost for change in start.queues)
         text += f"; {counted(without, 'message')} would never get a {entry}" if without else ""
-        lost = sorted({str(finding.file) for finding in findings if finding.code == "config.missing"})
+        lost = sorted({lost_place(finding) for finding in findings if finding.code == MISSING})
         text += f"; it would start without the contents of {', '.join(lost)}" if lost else ""
     print_labelled(console, _label("start"), text)
 
@@ -221,8 +222,8 @@ def location_of(finding: Finding) -> str:
         fields.append(finding.file)
     if finding.offset is not None:
         fields.append(f"{'physical offset' if finding.code.startswith('commitlog.') else 'at byte'} {finding.offset}")
-    if finding.topic is not None:
-        fields.append(f"{finding.topic}, queue {finding.queue_id}")
+    if finding.queue is not None:
+        fields.append(finding.queue)
     if finding.queue_offset is not None:
         fields.append(f"queue offset {finding.queue_offset}")
     return ", ".join(fields)

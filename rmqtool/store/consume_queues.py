@@ -44,9 +44,12 @@ UNIT_FORMATS: dict[Kind, UnitFormat] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Queue:
-    """One consume queue on disk: in files, or in a `database`, where units are those of a simple queue."""
+    """One consume queue on disk: in files, or in a `database`, where units are those of a simple queue.
+
+    Never changed, but not frozen: that would take four times as long for each of many queues.
+    """
 
     topic: str
     queue_id: int

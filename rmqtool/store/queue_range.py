@@ -81,8 +81,10 @@ def _simple_range(
     last, size, first = known.last_physical_offset, units.size, units.files[0]
     offsets = units.offsets_in(first, in_first)
     queue = SimpleQueue(first.start_offset, offsets, known.max_offset * size, last, known.min_offset * size)
-    min_offset = queue.min_offset(log_min_offset, version)
-    return QueueRange(min_offset, known.max_offset, last, queue.is_expired(log_min_offset))
+    min_offset, is_expired = queue.min_offset(log_min_offset, version), queue.is_expired(log_min_offset)
+    if (min_offset, is_expired) == (known.min_offset, known.expired):
+        return known
+    return QueueRange(min_offset, known.max_offset, last, is_expired)
 
 
 def _batch_range(units: UnitFiles, in_first: int, file_index: int, count: int, log_min_offset: int) -> QueueRange:

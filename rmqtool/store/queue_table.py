@@ -5,11 +5,13 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import overload
 
-from rmqtool.base.mapped_files import MappedFile, MappedFiles
+import numpy as np
+
+from rmqtool.base.mapped_files import MappedFile, MappedFiles, made
 from rmqtool.formats.file_name import file_name
 from rmqtool.store.consume_queues import UNIT_FORMATS, Kind, Queue, queue_in
 from rmqtool.store.rocksdb_queues import QueueDatabase
@@ -28,7 +30,7 @@ class QueueTable(Sequence[Queue]):
 
     def __init__(self, store: Store, queues: Iterable[Queue]) -> None:
         """`queues` are by kind, topic and queue id, those of the one database of the store last."""
-        self._prefixes = [f"{store.root / UNIT_FORMATS[kind].directory}/" for kind in _KINDS]
+        self._prefixes = [*(f"{store.root / UNIT_FORMATS[kind].directory}/" for kind in _KINDS), ""]
         self._database: QueueDatabase | None = None
         self._topics: list[str] = []
         self._topic_ends = [0] * (_IN_ROCKSDB + 1)  # by kind: behind the last of its topics
@@ -50,14 +52,16 @@ class QueueTable(Sequence[Queue]):
             self._topic_firsts.append(len(self))
             self._topic_ends[kind:] = [len(self._topics)] * (_IN_ROCKSDB + 1 - kind)
         self._database = self._database or queue.database
-        for file in queue.files.files:
-            self._starts.append(file.start_offset)
-            self._sizes.append(file.size)
         self._kinds.append(kind)
         self._topic_numbers.append(len(self._topics) - 1)
         self._queue_ids.append(queue.queue_id)
+        directory, is_usual = self._directory(len(self) - 1), not queue.files.strays
+        for file in queue.files.files:
+            self._starts.append(file.start_offset)
+            self._sizes.append(file.size)
+            is_usual = is_usual and file == _usual_file(directory, file.start_offset, file.size)
         self._file_ends.append(len(self._starts))
-        if queue.files.strays or (queue.files.files and queue.files.files != self._files(len(self) - 1)):
+        if not is_usual:
             self._others[len(self) - 1] = queue
 
     def __len__(self) -> int:
@@ -87,13 +91,15 @@ class QueueTable(Sequence[Queue]):
 
     def _files(self, index: int) -> tuple[MappedFile, ...]:
         """The files of a queue, as they are listed where their names are those that a broker gives."""
-        first, stop = self._file_ends[index], self._file_ends[index + 1]
+        first, stop, directory = self._file_ends[index], self._file_ends[index + 1], self._directory(index)
+        if stop - first == 1:
+            return (_usual_file(directory, self._starts[first], self._sizes[first]),)
+        return tuple([_usual_file(directory, self._starts[each], self._sizes[each]) for each in range(first, stop)])
+
+    def _directory(self, index: int) -> str:
+        """Where the files of a queue are, unless it is one of the others."""
         topic = self._topics[self._topic_numbers[index]]
-        directory = f"{self._prefixes[self._kinds[index]]}{topic}/{self._queue_ids[index]}/"
-        return tuple([
-            MappedFile._make((directory + file_name(start), start, size, 0, None))
-            for start, size in zip(self._starts[first:stop], self._sizes[first:stop], strict=True)
-        ])  # fmt: skip
+        return f"{self._prefixes[self._kinds[index]]}{topic}/{self._queue_ids[index]}/"
 
     @property
     def filled(self) -> int:
@@ -111,6 +117,20 @@ class QueueTable(Sequence[Queue]):
         files = slice(self._file_ends[first], self._file_ends[first + self.count_of(kind)])
         sizes = Counter(size for size in self._sizes[files] if size)
         return max(sizes, key=lambda size: (sizes[size], size), default=0)
+
+    def not_all_of(self, sizes: Mapping[Kind, int]) -> list[int]:
+        """The indices of queues that may hold something else than files of the size of their kind, bytes."""
+        first_batch = self._file_ends[self.count_of("simple")]
+        found = np.frombuffer(self._sizes, np.int64)
+        others = [*np.flatnonzero(found[:first_batch] != sizes["simple"]),
+                  *(first_batch + np.flatnonzero(found[first_batch:] != sizes["batch"]))]  # fmt: skip
+        behind = np.searchsorted(np.frombuffer(self._file_ends, np.int64), others, "right")
+        return sorted({*(behind - 1).tolist(), *self._others})
+
+    @property
+    def firsts_of_topics(self) -> Sequence[int]:
+        """The index of the first queue of each kind and topic."""
+        return self._topic_firsts
 
     def key(self, index: int) -> tuple[Kind, str, int]:
         """Kind, topic and queue id of a queue in files."""
@@ -149,3 +169,8 @@ class QueueTable(Sequence[Queue]):
             while index < behind and self._queue_ids[index] == queue_id:
                 yield index
                 index += 1
+
+
+def _usual_file(directory: str, start_offset: int, size: int) -> MappedFile:
+    """A file with the name that a broker gives it."""
+    return made((directory + file_name(start_offset), start_offset, size, 0, None))

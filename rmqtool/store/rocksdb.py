@@ -8,9 +8,10 @@ on another machine they are copies.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,6 +29,7 @@ from rmqtool.store.rocksdb_copy import copy_database
 _NOT_LINKED = ("LOCK", "rocksdict-config.json")  # which are written, or held by the broker
 _OPTIONS = "OPTIONS-"  # of classes that only the broker has
 _TABLE, _LOG, _MANIFEST = ".sst", ".log", "MANIFEST-"
+_TABLE_NAME = re.compile(r"[0-9]+\.sst")  # others RocksDB passes over
 _MAX_MANIFEST = 4 << 20  # bytes
 _MAX_SHOWN = 3
 _ATTEMPTS = 3  # a running broker deletes files between listing and opening
@@ -126,6 +128,15 @@ class RocksDb:
     def families(self) -> tuple[str, ...]:
         """The names of its column families."""
         return self._families
+
+    def check_families(self, known: Collection[str]) -> None:
+        """Raise UnreadableError for a column family that is none of the `known`.
+
+        RocksDB opens a database to write only for those who name all of its families.
+        """
+        others = sorted({*self._families} - {*known})
+        if others:
+            raise self._unreadable(f"its column family {', '.join(others[:_MAX_SHOWN])} is one that no broker names")
 
     def rows(self, family: str, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Keys and values of a family in the order of the keys, those that begin with `prefix`, from `start` on.
@@ -255,7 +266,7 @@ class RocksDb:
             raise self._unreadable(str(error)) from error
         self.has_tables = bool(named)
         self._manifest = max((name for name in names if name.startswith(_MANIFEST)), default="")
-        unnamed = {name for name in names if name.endswith(_TABLE)} - named
+        unnamed = {name for name in names if _TABLE_NAME.fullmatch(name)} - named
         self.left_over = self._not_in_logs(unnamed, names) if unnamed else []
 
     def _make_shadow(self, names: list[str]) -> str:

@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.base.errors import ChangedError, RmqtoolError, UnsupportedError
+from rmqtool.base.files import list_directory
+from rmqtool.base.paths import has_directory, has_file
 from rmqtool.formats.rocksdb_config_rows import config_entry
 from rmqtool.formats.rocksdb_rows import Row, json_entry
 from rmqtool.store.config_json import ConfigFile, load_config
-from rmqtool.store.rocksdb import RocksDb
-from rmqtool.store.store import CONFIG, Store, is_rocksdb_directory
+from rmqtool.store.rocksdb import RocksDb, is_readable
+from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONFIG, CONSUME_QUEUE, Store, is_rocksdb_directory
 
 SECOND, SINGLE = "rdb", "metadata"  # config/rdb since 5.3.2, config/metadata since 5.3.4
 _COUNTER, _VERSION = "counter", "dataVersion"
+_LIGHT = "lmqConsumerOffset.json"  # has offsets, too
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,10 @@ class Table:
         """The family of the table's version in the database for all."""
         return f"{self.family}Version"
 
+    def part_of(self, database: str) -> str:
+        """What of a database the table is, in words; empty for its own database."""
+        return {SINGLE: f"column family {self.family}", SECOND: f"table {self.second}"}.get(database, "")
+
 
 TABLES: Mapping[str, Table] = {
     "topics.json": Table("topicConfigTable", "topics", "topic", "topic"),
@@ -44,6 +51,9 @@ TABLES: Mapping[str, Table] = {
     ),
     "consumerOffset.json": Table("offsetTable", "consumerOffsets", "consumerOffset", "consumerOffset"),
 }
+CONFIG_DATABASES = (*(table.database for table in TABLES.values()), SINGLE, SECOND)
+"""The databases in `config/`, of every release."""
+
 VERSION_FAMILY = "kvDataVersion"
 """The family of the version in a database of its own, since 5.3.1."""
 
@@ -91,6 +101,46 @@ def config_database(store: Store, name: str) -> Path | None:
         places = places[1:] if (kind or "").lower() == "defaultrocksdb" else []
     paths = (store.root / CONFIG / place for place in places)
     return next((path for path in paths if is_rocksdb_directory(path)), None)
+
+
+def expected_database(store: Store, name: str) -> Path | None:
+    """As `config_database`; also one that is gone, known by those of other tables, or where no table is in a file.
+
+    Then broker.conf names it, or an empty directory; or queues in RocksDB alone show that there was one.
+    """
+    found = [config_database(store, each) for each in (name, *TABLES)]
+    own = store.root / CONFIG / TABLES[name].database
+    return found[0] or (own if any(found) else _gone_database(store, own))
+
+
+def _gone_database(store: Store, own: Path) -> Path | None:
+    """The database of a store in which there is none, where it had one; `own` is that of the table alone."""
+    conf, config = store.conf, own.parent
+    version, kind = conf.text("configManagerVersion"), conf.text("storeType")
+    if any(has_file(config / f"{file}{end}") for file in (*TABLES, _LIGHT) for end in ("", ".bak")):
+        return None
+    if (version or "").lower() == "v2":
+        return config / SECOND
+    if conf.path or version or kind:
+        is_single = (conf.text("useSingleRocksDBForAllConfigs") or "").lower() == "true"
+        return None if (kind or "").lower() != "defaultrocksdb" else config / SINGLE if is_single else own
+    left = next((each for each in (config / SECOND, config / SINGLE) if has_directory(each)), None)
+    return left or (own if has_directory(own) or _has_only_rows(store) else None)
+
+
+def _has_only_rows(store: Store) -> bool:
+    """Whether queues are in RocksDB, and none has files: then the broker has no table in files, either."""
+    return store.layout == "rocksdb" and not any(
+        entry.is_dir()
+        for name in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE)
+        if has_directory(store.root / name)
+        for entry in list_directory(store.root / name)
+    )
+
+
+def is_unread(store: Store, name: str) -> bool:
+    """Whether a table is in a database, and the library is not installed."""
+    return config_database(store, name) is not None and not is_readable()
 
 
 def _first(path: Path, table: Table) -> dict[str, Any] | None:

@@ -73,6 +73,7 @@ class QueueDatabase:
         database = RocksDb(self.path)
         try:
             database.__enter__()
+            database.check_families((_UNITS, _ENDS))
             self._require_tables(database)
         except RmqtoolError as error:
             database.close()

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from rmqtool.store.config_json import ConfigFile
-from rmqtool.store.rocksdb_config import SECOND, load_table
-from rmqtool.store.store import Store
+from rmqtool.store.rocksdb_config import SECOND, expected_database, load_table
+from rmqtool.store.store import CONFIG, Store
 
 TOPICS = "topics.json"
 READABLE, WRITABLE = 4, 2  # PermName
@@ -38,6 +38,13 @@ class Topics:
 
     file: ConfigFile
     by_name: Mapping[str, Topic]
+    place: str = TOPICS
+    """What names the topics, or would: topics.json, or a database such as ``config/topics``."""
+
+    @property
+    def file_name(self) -> str:
+        """That file or database, relative to the store."""
+        return f"{CONFIG}/{TOPICS}" if self.place == TOPICS else self.place
 
     @property
     def is_known(self) -> bool:
@@ -74,7 +81,10 @@ def load_topics(store: Store) -> Topics:
             perm = value.get("perm")
             permission = perm if type(perm) is int else READABLE | WRITABLE
             topics[name] = Topic(name, *queues, _attributes(value), permission)
-    return Topics(file, topics)
+    database = expected_database(store, TOPICS)
+    if database is None or file.path not in (None, database):
+        return Topics(file, topics)
+    return Topics(file, topics, f"{CONFIG}/{database.name}")
 
 
 def _count(value: dict[str, Any], name: str) -> int:

@@ -7,7 +7,7 @@ damage, up to the last byte that is not zero (`data_end`).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,10 +17,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.files import UNLIMITED, ReadPolicy
+from rmqtool.base.files import PAGE, UNLIMITED, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile, file_at
 from rmqtool.base.open_files import OpenFiles
-from rmqtool.formats.consume_queue import is_pre_blank
+from rmqtool.base.zeros import is_zero
+from rmqtool.formats.consume_queue import is_pre_blank, leading_offsets
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_minimum import Offsets
 
@@ -35,17 +36,18 @@ _READ_WHOLE = 1 << 16  # a file up to this size is read as the broker reads it, 
 
 
 class _Head(NamedTuple):
-    """The first units of a file: how many are written before one that is not, and their physical offsets."""
+    """The first units of a file: how many are written before one that is not, their physical offsets, and the last one.
+
+    With `is_whole` the first unit that is not written is among them, with `is_all` nothing but zeros follows, to the
+    end of the file.
+    """
 
     mapped: MappedFile
-    units: NDArray[np.void]
     written: int
-    offsets: list[int]
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the first unit that is not written is among them."""
-        return self.written < len(self.units)
+    offsets: Sequence[int]
+    last: bytes | None
+    is_whole: bool
+    is_all: bool
 
 
 class UnitFiles:
@@ -57,9 +59,8 @@ class UnitFiles:
     def __init__(self, queue: Queue, open_files: OpenFiles, *, live: bool = False) -> None:
         """`open_files` keeps the queue's files open; with `live` a broker writes to the queue."""
         self.queue = queue
-        self.size = queue.unit_size
-        self.dtype = queue.format.dtype
-        self.is_written = queue.format.is_written
+        self.dtype, self.is_written = queue.format.dtype, queue.format.is_written
+        self.size = self.dtype.itemsize
         self.files = queue.files.files
         self._open = open_files
         self._live = live
@@ -109,10 +110,26 @@ class UnitFiles:
         """The first units of one file, of most of many queues all; kept until another file is asked for."""
         head = self._last_head
         if head is None or head.mapped is not mapped or self._live:
-            units = self.units_in(mapped, 0, HEAD_UNITS)
-            written = count_leading(self.is_written(units))
-            head = self._last_head = _Head(mapped, units, written, units["physical_offset"][:written].tolist())
+            head = self._last_head = self._read_head(mapped)
         return head
+
+    def _read_head(self, mapped: MappedFile) -> _Head:
+        file, size = self._open.get(mapped.place), HEAD_UNITS * self.size
+        data = file.read(0, max(size, PAGE))
+        offsets = self._leading_offsets(data[:size])
+        end = len(offsets) * self.size
+        is_all = is_zero(data[end:]) and file.is_hole_from(len(data))
+        last = data[end - self.size : end] if end else None
+        return _Head(mapped, len(offsets), offsets, last, end + self.size <= min(size, len(data)), is_all)
+
+    def _leading_offsets(self, data: bytes) -> Sequence[int]:
+        """The physical offsets of the first units of `data` before one that is not written."""
+        plain = leading_offsets(data) if self.queue.kind == "simple" else None
+        if plain is not None:
+            return plain
+        units = self.queue.format.decode(data)
+        offsets: list[int] = units["physical_offset"][: count_leading(self.is_written(units))].tolist()
+        return offsets
 
     def offsets_in(self, mapped: MappedFile, count: int) -> Offsets:
         """The physical offsets in the first units of one file; in a large file they are read on access."""
@@ -142,10 +159,11 @@ class UnitFiles:
         """
         low, high = 0, self.room_of(mapped)
         if mapped.size > _READ_WHOLE:
-            if self._is_written_in(mapped, high - 1):
+            is_short = mapped.modified_ns is None and self.head_of(mapped).is_all  # not where each read is a request
+            if not is_short and self._is_written_in(mapped, high - 1):
                 return high
             low = self.head_of(mapped).written
-            if low < HEAD_UNITS:
+            if is_short or low < HEAD_UNITS:
                 return low  # as in most of many queues: one read instead of a search
             while high - low > HEAD_UNITS:
                 middle = (low + high) // 2
@@ -173,8 +191,10 @@ class UnitFiles:
     def data_end(self) -> int:
         """Number behind the last unit that is not all zeros, except one that a running broker may be writing."""
         for mapped in reversed(self.files):
-            written = 0 if self._live else self.head_of(mapped).written * self.size
-            end = self._open.get(mapped.place).data_end(written)
+            head = None if self._live else self.head_of(mapped)
+            end = head.written * self.size if head else 0
+            if not (head and head.is_all):
+                end = self._open.get(mapped.place).data_end(end)
             if end:
                 stop = (mapped.start_offset + end + self.size - 1) // self.size
                 return stop - 1 if self._live else stop

@@ -7,7 +7,7 @@ broker write neither, and a log that was copied alone has no `config/`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from rmqtool.findings.finding import counted
@@ -29,7 +29,13 @@ EFFECTS = {
     "autoCreateSubscriptionGroup is off",
     DELAYS: "the broker delivers these messages again",
 }
-"""What a broker does without a file, or without the database in its place."""
+"""What a broker does without a file, or without its table in RocksDB."""
+
+_SHOWN_BY = {
+    TOPICS: ("and the store has messages of {}", "topic"),
+    CONSUMER_OFFSET: ("and {} consumed", "group"),
+    GROUPS: ("and the store knows {}", "group"),
+}
 
 
 def check_losses(witnesses: Witnesses, report: Report) -> None:
@@ -52,6 +58,23 @@ def report_loss(name: str, state: State, lost: str, report: Report, **details: A
     report.add("config.missing", f"{what}, {lost}", file=path, effect=effect, **details)
 
 
+def shown_content(name: str, content: Collection[str]) -> str:
+    """What the store shows of a lost table: the topics or groups, for a message."""
+    text, noun = _SHOWN_BY[name]
+    return f"{text.format(counted(len(content), noun))}: {_listed(content)}"
+
+
+def may_be_unwritten(witnesses: Witnesses) -> bool:
+    """Whether the broker may have been killed before it first wrote offsets."""
+    return witnesses.is_unclean and witnesses.totals.latest - witnesses.totals.earliest <= _FIRST_WRITE_MS
+
+
+def doubt_offsets(missing: str, report: Report) -> None:
+    """Note that offsets may be lost, or were never written; `missing` says what is not there."""
+    text = f"{missing}, which a broker that is killed within its first ten seconds has not written yet"
+    report.doubt("committed offsets", f"committed offsets: {text}")
+
+
 def _check_backups_alone(witnesses: Witnesses, report: Report) -> None:
     """Report files of which only the .bak is left: a broker that stops leaves both, the .bak with the older content."""
     for name in () if witnesses.is_unclean else (*EFFECTS, LMQ_CONSUMER_OFFSET):
@@ -63,7 +86,7 @@ def _check_backups_alone(witnesses: Witnesses, report: Report) -> None:
                        effect=f"of what has changed since: {effect}")  # fmt: skip
 
 
-def listed(names: Iterable[str]) -> str:
+def _listed(names: Iterable[str]) -> str:
     """The first names in order, and the count of the others."""
     ordered = sorted(names)
     rest = len(ordered) - _SHOWN
@@ -75,8 +98,7 @@ def _check_topics(witnesses: Witnesses, report: Report) -> None:
     if state in ("there", "unreadable") or not topics:
         return
     proven = state != "gone" or witnesses.is_brokers or witnesses.has_broker_topics
-    lost = f"and the store has messages of {counted(len(topics), 'topic')}: {listed(topics)}"
-    report_loss(TOPICS, state, lost, report, severity=None if proven else "info")
+    report_loss(TOPICS, state, shown_content(TOPICS, topics), report, severity=None if proven else "info")
 
 
 def _check_offsets(witnesses: Witnesses, report: Report) -> None:
@@ -85,17 +107,15 @@ def _check_offsets(witnesses: Witnesses, report: Report) -> None:
     state = witnesses.state(name)
     if state in ("there", "unreadable") or (state == "gone" and any(witnesses.state(each) != "gone" for each in names)):
         return
-    span = witnesses.totals.latest - witnesses.totals.earliest
-    if state == "gone" and witnesses.is_unclean and span <= _FIRST_WRITE_MS:
+    if state == "gone" and may_be_unwritten(witnesses):
         if witnesses.names:
-            text = f"there is no {name}, which a broker that is killed within its first ten seconds has not written yet"
-            report.doubt("committed offsets", f"committed offsets: {text}")
+            doubt_offsets(f"there is no {name}", report)
         return
     groups = witnesses.retrying_groups()
     if state == "without its table" or (state == "gone" and witnesses.is_brokers):
         groups |= witnesses.configured_groups()
     if groups or state == "without its table":
-        lost = f"and {counted(len(groups), 'group')} consumed: {listed(groups)}" if groups else "which each release has"
+        lost = shown_content(CONSUMER_OFFSET, groups) if groups else "which each release has"
         report_loss(name, state, lost, report)
 
 
@@ -107,6 +127,5 @@ def _check_groups(witnesses: Witnesses, report: Report) -> None:
     groups |= {one.group for one in witnesses.snapshot.committed.offsets}
     groups = {group for group in groups if not BUILT_IN_GROUPS.fullmatch(group)}
     if groups or state != "gone":
-        lost = f"and the store knows {counted(len(groups), 'group')}: {listed(groups)}" if groups else \
-            "though each release writes groups of its own into it"  # fmt: skip
+        lost = shown_content(GROUPS, groups) if groups else "though each release writes groups of its own into it"
         report_loss(GROUPS, state, lost, report, severity="warning")

@@ -18,7 +18,7 @@ from rmqtool.store.store import CONFIG
 from rmqtool.transaction.selections import chosen_until
 from rmqtool.verify.config_loss import check_losses, report_loss
 from rmqtool.verify.offset_witnesses import check_offset_witnesses
-from rmqtool.verify.rocksdb_config import check_config_tables
+from rmqtool.verify.rocksdb_config_loss import check_config_tables
 from rmqtool.verify.topic_checks import check_topic_lines
 from rmqtool.verify.witnesses import DELAYS, Witnesses
 

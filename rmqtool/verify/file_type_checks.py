@@ -13,7 +13,18 @@ from rmqtool.findings.report import Report
 from rmqtool.formats.file_name import is_index_name
 from rmqtool.store.lock import ABORT_FILE, LOCK_FILE
 from rmqtool.store.paths import TIMER_LOG
-from rmqtool.store.store import BATCH_CONSUME_QUEUE, CHECKPOINT, CONFIG, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, Store
+from rmqtool.store.rocksdb_config import CONFIG_DATABASES
+from rmqtool.store.side_rows import POP_STORE
+from rmqtool.store.store import (
+    BATCH_CONSUME_QUEUE,
+    CHECKPOINT,
+    CONFIG,
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    INDEX,
+    SIDE_STORE,
+    Store,
+)
 from rmqtool.transaction.paths import HOME
 
 _NOTHING_READ = "the broker reads nothing from it, and fails when it has to write there"
@@ -24,7 +35,12 @@ _DIRECTORIES: Mapping[str, str] = {
     CONFIG: "the broker starts without any topic, group or committed offset, and cannot save them",
     CONSUME_QUEUE_EXT: _NOTHING_READ,
     TIMER_LOG: _NOTHING_READ,
-    "rocksdbstore": "brokers since 5.4.0 cannot open their database there",
+    SIDE_STORE: "brokers since 5.4.0 cannot open their database there",
+    POP_STORE: "brokers with popConsumerKVServiceInit=true do not start",
+    **dict.fromkeys(
+        (f"{CONFIG}/{name}" for name in CONFIG_DATABASES),
+        "brokers that keep topics, groups and offsets there do not start",
+    ),
     HOME: "none; rmqtool keeps what it replaces there, and refuses to repair this store",
 }
 """Paths that must be directories if they exist, and the effect on a broker when they are not."""

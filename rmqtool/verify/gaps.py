@@ -16,6 +16,7 @@ from rmqtool.findings.report import AROUND, NEEDING_QUEUES, Selection
 from rmqtool.formats.checkpoint import FILE_SIZE
 from rmqtool.store.checkpoint import credible, read_checkpoint
 from rmqtool.store.rocksdb import holds_rows, is_readable
+from rmqtool.store.rocksdb_config import CONFIG_DATABASES
 from rmqtool.store.side_rows import POP_STORE
 from rmqtool.store.store import (
     CHECKPOINT,
@@ -26,7 +27,6 @@ from rmqtool.store.store import (
     Store,
     is_rocksdb_directory,
 )
-from rmqtool.verify.rocksdb_config import CONFIG_DATABASES
 from rmqtool.verify.rocksdb_files import is_database
 
 Why = Literal[

@@ -21,7 +21,7 @@ _DERIVED = "the next start, which recovers after the crash, derives the queue fr
 
 WHETHER_DELETED = (
     "whether topics were deleted",
-    "whether topics were deleted: the log has messages of topics that topics.json does not name, and no queue is left "
+    "whether topics were deleted: the log has messages of topics that are not configured, and no queue is left "
     "that would tell a topic that was deleted from one that is lost",
 )
 

@@ -36,7 +36,7 @@ def check_topics(topics: Topics, ranges: Ranges, report: Report) -> None:
         topic = topics.by_name.get(name.topic)
         details: dict[str, Any] = {"topic": name.topic, "queue_id": name.queue_id}
         if topic is None and not is_system_topic(name.topic):
-            message = f"topics.json has no such topic; {counted(queue_range.max_offset, 'unit')}"
+            message = f"{topics.place} has no such topic; {counted(queue_range.max_offset, 'unit')}"
             report.add("consumequeue.orphan", message, **details)
         elif topic and name.queue_id >= max(topic.read_queues, topic.write_queues) and not is_system_topic(name.topic):
             message = f"the topic has {counted(topic.read_queues, 'queue')} to read and {topic.write_queues} to write"

@@ -22,10 +22,9 @@ from rmqtool.formats.sys_flag import (
 )
 from rmqtool.rules.versions import MAGIC_CODE_V2_SINCE, Version
 from rmqtool.scan.block import Positions
-from rmqtool.scan.body_crc import crcs_of, wrong_bodies
+from rmqtool.scan.crcs import crcs_of, wrong_bodies, wrong_property_crcs
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.inert_records import inert_rows
-from rmqtool.scan.property_crc import rows_with_property_crc, wrong_property_crcs
 from rmqtool.verify.bad_extents import Extents
 
 _KNOWN_FLAGS = 0x7FF
@@ -132,12 +131,12 @@ class RecordChecks:
 
     def _check_property_crcs(self, frames: RecordRun, bad: dict[int, str]) -> None:
         """Check `__CRC32#`, which covers all of the record before it."""
-        rows = rows_with_property_crc(frames)
-        self.totals.without_property_crc += len(frames) - len(rows)
-        if not self.bodies or not self.report.selection.wants("commitlog.property-crc") or not len(rows):
+        count = len(frames.property_crcs.rows)
+        self.totals.without_property_crc += len(frames) - count
+        if not self.bodies or not self.report.selection.wants("commitlog.property-crc") or not count:
             return
-        self.report.check("commitlog.property-crc", len(rows))
-        for row, wrong in wrong_property_crcs(frames, rows):
+        self.report.check("commitlog.property-crc", count)
+        for row, wrong in wrong_property_crcs(frames):
             shown = "nothing that can be read" if wrong.stored is None else f"{wrong.stored:#010x}"
             self._hold(frames, row, "commitlog.property-crc",
                        f"{int(frames.message_sizes[row])} bytes: CRC {wrong.computed:#010x}, "

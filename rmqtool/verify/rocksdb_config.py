@@ -10,27 +10,21 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.rocksdb_config_rows import config_entry
 from rmqtool.formats.rocksdb_rows import json_entry
-from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, load_offsets
+from rmqtool.rules.versions import SINGLE_ROCKSDB_CONFIG, Version
 from rmqtool.store.rocksdb import is_readable
-from rmqtool.store.rocksdb_config import FORBIDDEN, SECOND, SINGLE, TABLES, VERSION_FAMILY, load_table
+from rmqtool.store.rocksdb_config import CONFIG_DATABASES, FORBIDDEN, SECOND, SINGLE, TABLES, VERSION_FAMILY
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import CONFIG, is_rocksdb_directory
+from rmqtool.store.store import CONFIG
 from rmqtool.transaction import was_killed
-from rmqtool.verify.config_loss import EFFECTS, listed
 from rmqtool.verify.rocksdb_files import is_database, reported_database
-from rmqtool.verify.witnesses import GROUPS, Witnesses
 
 _DEFAULT = "default"
 _MAX_OFFSET = (1 << 63) - 1
-CONFIG_DATABASES = (*(table.database for table in TABLES.values()), SINGLE, SECOND)
-"""The databases in `config/`, of every release."""
-
 _NAME_FIELDS = {"topicConfigTable": "topicName", "subscriptionGroupTable": "groupName"}
 
 Problem = Callable[[bytes, bytes], str | None]
@@ -46,8 +40,9 @@ def check_config_databases(snapshot: Snapshot, report: Report) -> None:
         if not is_database(store.root / CONFIG / name):
             continue
         path = f"{CONFIG}/{name}"
+        families = _families_of(name, snapshot.releases.newest)
         with reported_database(
-            store.root / path, path, "config.rocksdb-damaged", report, killed=was_killed(store.root)
+            store.root / path, path, "config.rocksdb-damaged", report, killed=was_killed(store.root), families=families
         ) as database:
             for family in database.families if database else ():
                 problem = _problem_of(name, family)
@@ -57,6 +52,14 @@ def check_config_databases(snapshot: Snapshot, report: Report) -> None:
                     if why:
                         report.add("config.row", f"{decode_text(key)!r}: {why}", file=path)
     _check_swapped(snapshot, report)
+
+
+def _families_of(database: str, release: Version) -> tuple[str, ...]:
+    """The column families with which a release opens a database; none where it opens all: version 1 since 5.3.4."""
+    if database == SECOND:
+        return (_DEFAULT,)
+    opens_all = database == SINGLE or release >= SINGLE_ROCKSDB_CONFIG
+    return () if opens_all else (_DEFAULT, VERSION_FAMILY, FORBIDDEN)
 
 
 def _problem_of(database: str, family: str) -> Problem:
@@ -127,32 +130,6 @@ def _second_problem(key: bytes, value: bytes) -> str | None:
 
 def _is_offset(value: object) -> bool:
     return type(value) is int and abs(value) <= _MAX_OFFSET
-
-
-def check_config_tables(witnesses: Witnesses, report: Report) -> None:
-    """Report tables that are gone as a whole, where the store shows that there was something in them.
-
-    Version 2 has only those topics and groups that somebody has set. Of a table that is nowhere as much is asked as of
-    a file that is missing: see `config_loss.py`.
-    """
-    if not witnesses.is_in_rocksdb:
-        return
-    consumed = witnesses.retrying_groups() | {one.group for one in witnesses.snapshot.committed.offsets}
-    shown = {"topics.json": witnesses.user_topics, "subscriptionGroup.json": consumed, CONSUMER_OFFSET: consumed}
-    never_made = () if witnesses.is_brokers else (GROUPS,) if witnesses.has_broker_topics else ("topics.json", GROUPS)
-    for name, table in TABLES.items():
-        file = load_offsets(witnesses.store).file if name == CONSUMER_OFFSET else load_table(witnesses.store, name)
-        is_second = is_rocksdb_directory(witnesses.store.root / CONFIG / SECOND) and name != CONSUMER_OFFSET
-        if file.problem or is_second or file.content.get(table.json_name) or not shown[name]:
-            continue
-        # A broker makes a database when it starts, and writes the groups that each broker has only when it stops.
-        unwritten = never_made if file.path is None else (*never_made, GROUPS) if witnesses.is_unclean else ()
-        if name in unwritten:
-            continue
-        noun = "topic" if name == "topics.json" else "group"
-        message = f"neither a database nor {name} has anything, and the store shows {counted(len(shown[name]), noun)}: "
-        report.add("config.rocksdb-damaged", message + listed(shown[name]), file=f"{CONFIG}/{table.database}",
-                   severity="warning" if name == GROUPS else None, effect=EFFECTS[name])  # fmt: skip
 
 
 def _check_swapped(snapshot: Snapshot, report: Report) -> None:

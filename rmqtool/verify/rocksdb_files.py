@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import list_directory, read_all
+from rmqtool.base.paths import is_remote
+from rmqtool.base.shell import quote
 from rmqtool.findings.report import Report
 from rmqtool.formats.rocksdb_log import first_damage, goes_on
 from rmqtool.store.rocksdb import DamagedDatabaseError, RocksDb, holds_rows
@@ -14,6 +18,9 @@ from rmqtool.store.store import is_rocksdb_directory
 
 _MAX_LOG = 256 << 20  # bytes of a write-ahead log that are read
 _LOG = ".log"
+_MANIFEST = re.compile("MANIFEST-[0-9]+")
+_CURRENT = "CURRENT"  # names the MANIFEST
+_MAX_CURRENT = 64  # bytes
 
 
 def is_database(directory: Path) -> bool:
@@ -25,11 +32,12 @@ def is_database(directory: Path) -> bool:
 
 @contextmanager
 def reported_database(
-    directory: Path, name: str, code: str, report: Report, *, killed: bool
+    directory: Path, name: str, code: str, report: Report, *, killed: bool, families: Collection[str] = ()
 ) -> Iterator[RocksDb | None]:
     """The opened database, None where it cannot be opened; damage, then or later, is reported as `code`.
 
-    A broker that was `killed` may leave the end of the log that it wrote to, the last with rows, that is not whole.
+    `families` are the only column families with which brokers open it; none where they open all that there are. A
+    broker that was `killed` may leave the end of the log that it wrote to, the last with rows, that is not whole.
     """
     report.check(code)
     logs = [entry for entry in list_directory(directory) if entry.name.endswith(_LOG)]
@@ -45,10 +53,24 @@ def reported_database(
         database = RocksDb(directory).__enter__()
         yield database
         database.check_tables()
+        if families:
+            database.check_families(families)
     except DamagedDatabaseError as error:
-        report.add(code, error.message, file=name)
+        report.add(code, error.message, file=name, remedy=None if database else _current_anew(directory))
         if database is None:
             yield None
     finally:
         if database is not None:
             database.close()
+
+
+def _current_anew(directory: Path) -> str | None:
+    """The command that writes a lost CURRENT anew; None where it is right, or several files may be what it named."""
+    manifests = [entry.name for entry in list_directory(directory) if _MANIFEST.fullmatch(entry.name)]
+    current = directory / _CURRENT
+    if len(manifests) != 1 or is_remote(directory):
+        return None
+    with suppress(UnreadableError):
+        if read_all(current, _MAX_CURRENT) == f"{manifests[0]}\n".encode():
+            return None
+    return f"echo {manifests[0]} > {quote(str(current))}"

@@ -38,6 +38,7 @@ from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import message_dicts
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.rocksdb import RocksDb, is_readable
+from rmqtool.store.rocksdb_config import CONFIG_DATABASES
 from rmqtool.store.rocksdb_copy import require_room
 from rmqtool.store.rocksdb_index import index_rows
 from rmqtool.store.rocksdb_queues import queue_database
@@ -46,14 +47,14 @@ from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, SIDE_STORE, Store, is_rocksdb_directory
 from rmqtool.transaction import was_killed
-from rmqtool.verify.rocksdb_config import CONFIG_DATABASES
 from rmqtool.verify.rocksdb_files import is_database, reported_database
 from rmqtool.verify.rocksdb_index_rows import COLUMNS as INDEX_COLUMNS
 from rmqtool.verify.rocksdb_index_rows import IndexRows, MessageRows
 from rmqtool.verify.rocksdb_timer_rows import COLUMNS as TIMER_COLUMNS
 from rmqtool.verify.rocksdb_timer_rows import TimerMessages, TimerRows
 
-_INDEX, _TIMER, _HALF, _POP = "default", "timer", "trans", "popState"  # column families
+_DEFAULT = _INDEX = "default"  # a column family, as the others
+_TIMER, _HALF, _POP = "timer", "trans", "popState"
 _ROLLED_MS = 86_400_000  # a timer that waits longer may stand at another time first
 _BLOCK = 1 << 15  # rows
 
@@ -80,9 +81,14 @@ def check_side_stores(snapshot: Snapshot, report: Report) -> None:
     if snapshot.holder is not None or not is_readable():
         return
     killed = was_killed(root)
-    for name, check in ((SIDE_STORE, _check_side_store), (POP_STORE, _check_pops)):
+    for name, check, families in (
+        (SIDE_STORE, _check_side_store, (_INDEX, _TIMER, _HALF)),
+        (POP_STORE, _check_pops, (_DEFAULT, _POP)),
+    ):
         if is_database(root / name):
-            with reported_database(root / name, name, "store.rocksdb-damaged", report, killed=killed) as database:
+            with reported_database(
+                root / name, name, "store.rocksdb-damaged", report, killed=killed, families=families
+            ) as database:
                 if database:
                     check(database, snapshot, report)
         elif has_directory(root / name) and not list_directory(root / name):

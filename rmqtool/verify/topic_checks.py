@@ -26,7 +26,7 @@ from rmqtool.rules.system_topics import (
 )
 from rmqtool.store.config_json import read_config_file
 from rmqtool.store.store import CONFIG, Store
-from rmqtool.store.topics import READABLE, TOPICS, WRITABLE, Topics
+from rmqtool.store.topics import READABLE, WRITABLE, Topics
 from rmqtool.verify.config_checks import VERSIONED_FILES
 from rmqtool.verify.witnesses import Witnesses
 
@@ -48,14 +48,14 @@ def check_topic_lines(witnesses: Witnesses, report: Report) -> None:
         if topic.startswith(_UNUSED):
             continue
         if topic.startswith(RETRY_PREFIX):
-            message = "topics.json does not name it, and it has messages"
+            message = f"{topics.place} does not name it, and it has messages"
             effect = "the broker makes it again when a consumer of the group connects"
             severity: Severity | None = None if topic in witnesses.topics_with_units else "info"
             report.add("config.topic-missing", message, severity=severity, effect=effect, topic=topic)
         elif not is_system_topic(topic):
             proof = _proof(topic, witnesses)
             if proof:
-                report.add("config.topic-missing", proof, file=f"{CONFIG}/{TOPICS}", topic=topic)
+                report.add("config.topic-missing", proof, file=topics.file_name, topic=topic)
     _check_permissions(topics, report)
 
 
@@ -71,15 +71,16 @@ def _proof(topic: str, witnesses: Witnesses) -> str | None:
     states = (state for name, state in witnesses.states.items() if name.topic == topic)
     last = (witnesses.messages.at(state.last_physical_offset) for state in states)
     newest = max((message["store_timestamp"] for message in last if message), default=0)
-    changed, committed = _changed(witnesses.snapshot.topics), witnesses.snapshot.committed
+    topics, committed = witnesses.snapshot.topics, witnesses.snapshot.committed
+    changed = _changed(topics)
     if changed is not None and newest > changed + _ROUNDING_MS:
-        return f"topics.json does not name it and was changed last {rfc3339(changed)}, but a message of it was " \
+        return f"{topics.place} does not name it and was changed last {rfc3339(changed)}, but a message of it was " \
                f"stored {rfc3339(newest)}"  # fmt: skip
     cleans_up = "groupTopicMap" in committed.file.content  # written since 5.0, whose deletion takes the offsets along
     groups = sorted({one.group for one in committed.offsets if one.topic == topic and one.offset > 0})
     if cleans_up and groups:
-        return f"topics.json does not name it, and group {groups[0]} has offsets in it, which go with a topic that " \
-               "is deleted"  # fmt: skip
+        return f"{topics.place} does not name it, and group {groups[0]} has offsets in it, which go with a topic " \
+               "that is deleted"  # fmt: skip
     return None
 
 
@@ -92,7 +93,7 @@ def _check_permissions(topics: Topics, report: Report) -> None:
         is_brokers = topic.name.startswith(RETRY_PREFIX) or topic.name in _OF_BROKER
         message = f"perm {topic.perm}: it may not be {' nor '.join(lacking)}"
         report.add("config.topic-permission", message, severity=None if is_brokers else "info",
-                   file=f"{CONFIG}/{TOPICS}", topic=topic.name)  # fmt: skip
+                   file=topics.file_name, topic=topic.name)  # fmt: skip
 
 
 def _check_backup(store: Store, name: str, report: Report) -> None:

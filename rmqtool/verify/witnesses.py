@@ -25,9 +25,10 @@ from rmqtool.rules.system_topics import (
 )
 from rmqtool.store.config_json import ConfigFile, load_config
 from rmqtool.store.consumer_offsets import LMQ_CONSUMER_OFFSET
+from rmqtool.store.rocksdb_config import TABLES, config_database, expected_database, load_table
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import CONFIG, ROCKSDB_CONFIGS, Store, is_rocksdb_directory
+from rmqtool.store.store import CONFIG, Store
 from rmqtool.store.topics import TOPICS
 from rmqtool.transaction import was_killed
 from rmqtool.verify.offset_checks import Ranges
@@ -44,7 +45,6 @@ _BY_BROKERS = (
 """Files that a whole broker writes, within the first 10 s or when it stops."""
 
 _BROKER_TOPICS = (RETRY_PREFIX, DEAD_LETTER_PREFIX, HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)
-_ROCKSDB = (*ROCKSDB_CONFIGS, f"{CONFIG}/topics", f"{CONFIG}/subscriptionGroups")
 
 State = Literal["there", "gone", "unreadable", "without its table", "empty"]
 
@@ -59,6 +59,7 @@ class Witnesses:
     totals: RecordTotals
     messages: SingleMessages
     _files: dict[str, ConfigFile] = field(default_factory=dict, compare=False)
+    _tables: dict[str, ConfigFile] = field(default_factory=dict, compare=False)
 
     @property
     def store(self) -> Store:
@@ -82,8 +83,8 @@ class Witnesses:
 
     @cached_property
     def is_in_rocksdb(self) -> bool:
-        """Whether topics, groups or offsets are kept in a database."""
-        return any(is_rocksdb_directory(self.store.root / name) for name in _ROCKSDB)
+        """Whether topics, groups or offsets are kept in a database, or were before it was lost."""
+        return any(expected_database(self.store, name) for name in TABLES)
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -101,7 +102,8 @@ class Witnesses:
     @property
     def is_brokers(self) -> bool:
         """Whether a whole broker has written the store, rather than the store classes alone."""
-        alone = not self.is_in_rocksdb and not any(name.endswith(".json") for name in self.names)
+        in_rocksdb = any(config_database(self.store, name) for name in TABLES)
+        alone = not in_rocksdb and not any(name.endswith(".json") for name in self.names)
         return any(name in self.names for name in _BY_BROKERS) or (alone and self.has_broker_topics)
 
     @property
@@ -114,6 +116,14 @@ class Witnesses:
         if name not in self._files:
             self._files[name] = load_config(self.store.root / CONFIG / name)
         return self._files[name]
+
+    def table(self, name: str) -> ConfigFile:
+        """Topics or groups as a start has them, from a file or from RocksDB; `name` is that of the file."""
+        if not self.is_in_rocksdb:
+            return self.file(name)
+        if name not in self._tables:
+            self._tables[name] = load_table(self.store, name)
+        return self._tables[name]
 
     def state(self, name: str) -> State:
         """Whether a file and its table exist, as a start reads them."""
@@ -130,9 +140,9 @@ class Witnesses:
         return {topic.removeprefix(prefix) for topic, prefix in pairs if topic.startswith(prefix)}
 
     def configured_groups(self) -> set[str]:
-        """Groups that topics.json and subscriptionGroup.json name."""
-        topics = _names(self.file(TOPICS).content.get("topicConfigTable"))
-        groups = _names(self.file(GROUPS).content.get("subscriptionGroupTable"))
+        """Groups that the tables of topics and groups name, but for those that each broker makes."""
+        topics = _names(self.table(TOPICS).content.get("topicConfigTable"))
+        groups = _names(self.table(GROUPS).content.get("subscriptionGroupTable"))
         retries = {topic.removeprefix(RETRY_PREFIX) for topic in topics if topic.startswith(RETRY_PREFIX)}
         return {group for group in groups if not BUILT_IN_GROUPS.fullmatch(group)} | retries
 

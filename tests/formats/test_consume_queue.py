@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,6 +17,7 @@ from rmqtool.formats.consume_queue import (
     is_ext_address,
     is_pre_blank,
     is_written,
+    leading_offsets,
 )
 from rmqtool.formats.layout import FormatError
 from tests.formats.samples import int32s, int64s
@@ -84,3 +87,38 @@ def test_values_that_do_not_fit_are_not_built(unit: tuple[int, int, int]) -> Non
     """A value too large for its field raises FormatError."""
     with pytest.raises(FormatError):
         build_unit(*unit)
+
+
+def leading_by_columns(data: bytes) -> list[int]:
+    units = decode_units(data)
+    written = is_written(units)
+    count = len(units) if written.all() else int(written.argmin())
+    return [int(offset) for offset in units["physical_offset"][:count]]
+
+
+@pytest.mark.parametrize("count", [0, 1, 14, 29])
+def test_few_units_before_zeros(count: int) -> None:
+    data = b"".join(build_unit(offset, 300, 0) for offset in range(count)).ljust(200 * UNIT_SIZE, b"\0")
+    assert leading_offsets(data) == tuple(range(count))
+
+
+@pytest.mark.parametrize("data", [build_unit(7, 300, 9), build_unit(7, 300, 0), b"", b"\0" * UNIT_SIZE, b"\1" * 640])
+def test_a_file_without_room_for_more(data: bytes) -> None:
+    offsets = leading_offsets(data)
+    assert offsets is None or [*offsets] == leading_by_columns(data)
+
+
+def test_any_bytes_are_read_as_the_broker_reads_them() -> None:
+    """Zeros at any place within units, negative numbers, and units that begin with zeros."""
+    source, plain = random.Random(7), 0
+    for _ in range(4000):
+        data = bytearray(200 * UNIT_SIZE)
+        for position in source.sample(range(40 * UNIT_SIZE), source.choice((0, 1, 4, 60, 300))):
+            data[position] = source.choice((1, 127, 128, 255))
+        for number in range(source.randrange(20)):
+            unit = build_unit(source.choice((0, 5, -1, 1 << 40)), source.choice((1, 256, 1 << 24, -5, 300)), 0)
+            data[number * UNIT_SIZE : (number + 1) * UNIT_SIZE] = unit
+        offsets = leading_offsets(bytes(data))
+        plain += offsets is not None
+        assert offsets is None or [*offsets] == leading_by_columns(bytes(data))
+    assert plain > 200

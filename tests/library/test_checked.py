@@ -84,6 +84,7 @@ def test_what_fits(store: Any) -> None:
     for since in (0, "2020-01-01", datetime(2020, 1, 1, tzinfo=timezone.utc)):
         assert store.messages(since=since).count() == 181
     store.clean_plan(disk_used_percent=Fraction(1, 2))
+    assert store.verify(fast=np.bool_(True)).verdict == store.verify(fast=True).verdict
 
 
 @pytest.mark.parametrize("kind", [np.uint64, np.int64, np.int16])

@@ -141,7 +141,7 @@ def test_a_table_that_is_not_there(harness: Factory, tmp_path: Path, version: st
     assert queues <= survey["queues"].keys()
     assert len(survey["groups"]) == 8  # which each broker has
     assert survey["committed"]["orders@warehouse/0"] == 20
-    assert "config.rocksdb-damaged" not in rmqtool("verify", root, "--broker-version", version).out
+    assert "config.missing" not in rmqtool("verify", root, "--broker-version", version).out
 
 
 @pytest.mark.parametrize("target", ["files", "rocksdb"])

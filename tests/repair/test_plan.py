@@ -267,6 +267,30 @@ def test_groups_without_offsets_wait_for_theirs(store: Path, code: str) -> None:
         assert any(text.startswith("Stop the clients, then start") for text in texts) == alone
 
 
+@pytest.mark.parametrize(
+    ("lost", "tasks"),
+    [
+        (["it has no column family topic, and"], "make the lost topics anew"),
+        (["its column family consumerOffset is empty, and"], "set each group to where it was"),
+        (
+            ["it has no column family consumerOffset, and", "it has no column family topic, and"],
+            "make the lost topics anew and set each group to where it was",
+        ),
+    ],
+)
+def test_clients_wait_for_tables_that_rocksdb_has_lost(store: Path, lost: list[str], tasks: str) -> None:
+    """As for files; groups alone are made anew by the broker."""
+    found = [finding("config.missing", each, store=store, file="config/metadata") for each in lost]
+    groups = finding("config.missing", "it is empty, and", store=store, file="config/subscriptionGroups")
+    made = plan_of(of := diagnosis(store, *found, groups), repairs_of(of))
+    assert made.steps[-1].text == f"Stop the clients, then start the broker, and {tasks} (below) before they start."
+    assert len(made.remaining) == len(lost) + 1
+    alone = plan_of(of := diagnosis(store, groups), repairs_of(of))
+    assert alone.steps[-1].text == "Start the broker."
+    assert "mqadmin updateSubGroup" in alone.remaining[0]
+    assert "Leave the database" not in alone.remaining[0]
+
+
 def test_a_step_for_people_names_each_place(store: Path) -> None:
     """Two databases with the same damage are two steps."""
     places = ("config/topics", "config/consumerOffsets")

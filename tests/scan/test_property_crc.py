@@ -21,9 +21,9 @@ from rmqtool.formats.crc import (
     stored_record_crc,
 )
 from rmqtool.scan.block import Block
-from rmqtool.scan.body_crc import crcs_of
+from rmqtool.scan.crcs import WrongCrc, crcs_of, wrong_property_crcs
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.property_crc import WrongCrc, rows_with_property_crc, stored_crcs, wrong_property_crcs
+from rmqtool.scan.property_crc import read_property_crcs
 from rmqtool.scan.reader import scan_files
 from tests.building import LogBuilder
 from tests.scan.reading import files_of
@@ -67,7 +67,7 @@ def one_by_one(records: Sequence[bytes]) -> dict[int, WrongCrc]:
 
 
 def at_once(frames: RecordRun) -> dict[int, WrongCrc]:
-    return dict(wrong_property_crcs(frames, rows_with_property_crc(frames)))
+    return dict(wrong_property_crcs(frames))
 
 
 @pytest.mark.parametrize("body", [b"", b"body", b"body" * 100, b"body" * 600], ids=lambda body: f"{len(body)} bytes")
@@ -93,9 +93,11 @@ def test_any_digits(digits: list[tuple[bytes, bool]]) -> None:
     )
     block.view[: len(data)] = data
     block.length = len(data)
-    starts = np.arange(0, len(data), CRC32_PROPERTY_SIZE)
-    expected = [stored_record_crc(data[at : at + CRC32_PROPERTY_SIZE]) for at in starts.tolist()]
-    assert [None if value < 0 else value for value in stored_crcs(block, starts).tolist()] == expected
+    ends = np.arange(CRC32_PROPERTY_SIZE, len(data) + 1, CRC32_PROPERTY_SIZE)
+    expected = [stored_record_crc(data[end - CRC32_PROPERTY_SIZE : end]) for end in ends.tolist()]
+    rows, stored = read_property_crcs(block, ends, np.full(len(ends), CRC32_PROPERTY_SIZE))
+    assert rows.tolist() == list(range(len(ends)))
+    assert [None if value < 0 else value for value in stored.tolist()] == expected
 
 
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=40), st.integers(0, 255))

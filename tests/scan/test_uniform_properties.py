@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rmqtool.formats.properties import PROPERTY_SEPARATOR
 from rmqtool.scan.properties import PropertyTable
@@ -114,3 +116,49 @@ def test_a_value_is_empty(row: int, name: str) -> None:
     data = np.frombuffer(b"".join(texts) + bytes(WINDOW), np.uint8)
     ends = np.cumsum([len(text) for text in texts])
     assert find_uniform(data, np.append(0, ends[:-1]), ends) is None
+
+
+CRC = "__CRC32#\x019876543210\x02"
+
+
+def compared(texts: list[bytes], *, with_crc: bool) -> bool:
+    """Whether the properties in `texts` are found to be uniform; then the table of properties must say the same."""
+    data = np.frombuffer(b"".join(texts) + bytes(WINDOW), np.uint8)
+    ends = np.cumsum([len(text) for text in texts])
+    starts = np.append(0, ends[:-1])
+    uniform = find_uniform(data, starts, ends, with_crc=with_crc)
+    if uniform is None:
+        return False
+    assert (
+        uniform.maps().to_pylist()
+        == PropertyTable(data, positions_of(PROPERTY_SEPARATOR, data), ends).maps().to_pylist()
+    )
+    return True
+
+
+@given(
+    st.lists(st.integers(1, 90), min_size=4, max_size=12),
+    st.lists(st.tuples(st.integers(0, 2**16), st.sampled_from(b"\x01\x02ae")), max_size=2),
+    st.booleans(),
+)
+def test_any_damage_of_values_between_others(sizes: list[int], changes: list[tuple[int, int]], with_crc: bool) -> None:
+    """What stands behind the last value of open size is compared from where it ends, not from where it should begin."""
+    usual = [
+        f"KEYS\x01{'k' * size}\x02TAGS\x01{'t' * (size % 7 + 1)}\x02WAIT\x01true\x02R\x01{size:02}\x02"
+        for size in sizes
+    ]
+    records = [bytearray(text.encode()) for text in usual]
+    for at, byte in changes:
+        record = records[at % len(records)]
+        record[at // len(records) % len(record)] = byte
+    ends = all(record.endswith(b"\x02") for record in records)
+    texts = [bytes(record) + CRC.encode() * with_crc for record in records]
+    assert compared(texts, with_crc=with_crc) or changes
+    assert ends or not compared(texts, with_crc=with_crc)
+
+
+@pytest.mark.parametrize("name", ["__CRC32#", "KEYS"])
+def test_a_crc_that_is_known_to_stand_at_the_end(name: str) -> None:
+    texts = [f"{name}\x01key-{number}\x02{CRC}".encode() for number in range(50)]
+    assert compared(texts, with_crc=True) is (name == "KEYS")
+    assert not compared([text.replace(b"\x02__", b"__", 1) for text in texts], with_crc=True)  # a part of the value

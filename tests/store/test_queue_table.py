@@ -111,6 +111,20 @@ def test_the_usual_size_is_that_of_most_files(store: Path) -> None:
     assert table_of(store).usual_file_size("batch") == 0
 
 
+def test_queues_of_other_files_than_usual_are_named(store: Path) -> None:
+    """Those with a file of another size or with strays are among them, usual ones are not; and each topic's first."""
+    table, queues, sizes = table_of(store), listed(store), {"simple": 160, "batch": 46}
+    named = {*table.not_all_of({"simple": 160, "batch": 46})}
+    for index, queue in enumerate(queues):
+        other = queue.files.strays or any(file.size != sizes[queue.kind] for file in queue.files.files)
+        assert index in named or not other
+    usual = {("simple", "a", 9), ("simple", "a", 10), ("batch", "a", 0), ("batch", "z", 3)}
+    assert {(queue.kind, queue.topic, queue.queue_id) for queue in queues} >= usual
+    assert not usual & {table.key(index) for index in named}
+    topics = [(queue.kind, queue.topic) for queue in queues]
+    assert [*table.firsts_of_topics] == [topics.index(topic) for topic in dict.fromkeys(topics)]
+
+
 @pytest.mark.parametrize("name", ["4.9.7-shop", "more/5.3.3-rocksdb-twice", "more/5.5.0-rocksdb"])
 def test_queues_of_real_stores(golden_store: GoldenStore, name: str) -> None:
     """Those in RocksDB as well."""

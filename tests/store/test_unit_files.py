@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,6 +50,37 @@ def test_a_start_ends_a_queue_before_its_data_ends(tmp_path: Path) -> None:
     with units_of(tmp_path, unit(0), unit(100), unit(200), unit(300), ZERO, unit(500), unit(600)) as files:
         assert files.recovered_end() == (1, 1)
         assert files.data_end == 7
+
+
+@pytest.mark.parametrize("hole", [True, False], ids=["sparse", "written"])
+@pytest.mark.parametrize(
+    ("head", "more", "ends"),
+    [
+        (3, {}, ((0, 3), 3)),
+        (0, {}, ((0, 0), 0)),
+        (200, {}, ((0, 200), 200)),
+        (3, {5: unit(500)}, ((0, 3), 6)),
+        (3, {203: unit(500)}, ((0, 3), 204)),
+        (3, {4000: unit(500)}, ((0, 3), 4001)),
+        (3, {4999: unit(500)}, ((0, 5000), 5000)),
+    ],
+)
+def test_what_stands_behind_the_head_of_a_large_file_counts(
+    tmp_path: Path, head: int, more: dict[int, bytes], ends: tuple[tuple[int, int], int], *, hole: bool
+) -> None:
+    """Whether the rest of the file is a hole or zeros that were written: a full last unit makes it a full file."""
+    path = tmp_path / file_name(0)
+    path.write_bytes(b"".join(map(unit, range(head))))
+    with path.open("r+b") as file:
+        file.seek(0, os.SEEK_END)
+        file.write(b"" if hole else bytes(100_000 - file.tell()))
+        file.truncate(100_000)
+        for number, data in more.items():
+            file.seek(number * UNIT_SIZE)
+            file.write(data)
+    with open_units(Queue("topic", 0, "simple", list_mapped_files(tmp_path))) as files:
+        assert (files.recovered_end(), files.data_end) == ends
+        assert files.recovered_end() == ends[0]
 
 
 def test_the_unit_of_a_broker_that_runs_may_be_half_there(tmp_path: Path) -> None:

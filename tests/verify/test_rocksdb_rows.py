@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from rmqtool.formats.rocksdb_config_rows import config_offset_row
 from rmqtool.formats.rocksdb_log import crc32c, first_damage
 from rmqtool.rebuild.new_database import write_database
 from rmqtool.store.rocksdb import RocksDb
-from tests.changed_rocksdb import changed
+from tests.changed_rocksdb import add_family, changed
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
@@ -28,7 +29,6 @@ CLEAN = [name for name in ROCKSDB if not name.endswith("-twice")]
 CONFIGS = ("topics", "subscriptionGroups", "consumerOffsets")
 V1 = "more/5.5.0-rocksdb"
 SINGLE, SECOND = "more/5.5.0-rocksdb-single", "more/5.5.0-rocksdb-second-config"
-EXAMPLE = Path(__file__).parents[2] / "examples" / "store"
 Damage = Callable[[Path], None]
 
 
@@ -136,14 +136,39 @@ def test_what_names_the_tables(copy_of: Callable[[str], Path], place: str, name:
     assert "config.rocksdb-damaged" in codes_of(verify(root))
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_a_whole_table_that_is_gone(copy_of: Callable[[str], Path], name: str) -> None:
-    """The messages, and the other tables, show that there was one."""
+@pytest.mark.parametrize("content", [None, b"", b"\xff" * 40, b"MANIFEST-000777\n"])
+@pytest.mark.parametrize(
+    ("name", "place"), [(V1, "config/topics"), (SINGLE, "config/metadata"), (SIDE, "rocksdbstore")]
+)
+def test_a_lost_current_is_written_anew(
+    copy_of: Callable[[str], Path], name: str, place: str, content: bytes | None
+) -> None:
+    """There is one MANIFEST: the command of the plan heals the store, and nothing is moved away."""
+    root = copy_of(name)
+    current = root / place / "CURRENT"
+    current.unlink()
+    if content is not None:
+        current.write_bytes(content)
+    result = rmqtool("verify", root, "--json").document["result"]
+    step = result["plan"]["steps"][0]
+    assert "move it away" not in step["text"]
+    assert result["plan"]["remaining"] == []
+    subprocess.run(["sh", "-c", step["command"]], check=True)
+    assert verify(root).verdict == "clean"
+
+
+@pytest.mark.parametrize("damage", ["second manifest", "sound"])
+def test_what_current_named_is_not_known(copy_of: Callable[[str], Path], damage: str) -> None:
+    """Of two MANIFEST files either may be the one; with a sound CURRENT something else is wrong."""
     root = copy_of(V1)
-    shutil.rmtree(root / "config" / name)
-    [gone] = [finding for finding in verify(root).findings if finding.code == "config.rocksdb-damaged"]
-    assert gone.severity == ("warning" if name == "subscriptionGroups" else "error")
-    assert "the broker starts without" in (gone.effect or "")
+    manifest = next((root / "config" / "topics").glob("MANIFEST-*"))
+    if damage == "sound":
+        manifest.write_bytes(b"")
+    else:
+        shutil.copy(manifest, manifest.with_name("MANIFEST-000001"))
+        manifest.with_name("CURRENT").unlink()
+    found = [finding for finding in verify(root).findings if finding.code == "config.rocksdb-damaged"]
+    assert [finding.remedy for finding in found] == [None]
 
 
 @pytest.mark.parametrize("place", ["rocksdbstore"])
@@ -257,6 +282,65 @@ def test_rows_that_are_missing(copy_of: Callable[[str], Path]) -> None:
     assert counts["timer.row-missing"] == len(timed) - 1  # one was delivered before the broker stopped
 
 
+@pytest.mark.parametrize(
+    ("name", "place", "version", "codes"),
+    [
+        (SIDE, "rocksdbstore", "5.5.0", {"store.rocksdb-damaged"}),
+        (SIDE, "kvStore", "5.5.0", {"store.rocksdb-damaged"}),
+        (V1, "consumequeue", "5.5.0", {"consumequeue.database"}),
+        (SECOND, "config/rdb", "5.5.0", {"config.rocksdb-damaged"}),
+        ("more/5.3.3-rocksdb", "config/topics", "5.3.3", {"config.rocksdb-damaged"}),
+        (V1, "config/topics", "5.5.0", set()),
+        (SINGLE, "config/metadata", "5.5.0", set()),
+    ],
+)
+def test_a_column_family_that_no_broker_knows(
+    copy_of: Callable[[str], Path], name: str, place: str, version: str, codes: set[str]
+) -> None:
+    """RocksDB does not open the database then, but for those who open all that there are."""
+    root = copy_of(name)
+    add_family(root / place, "foreign")
+    outcome = verify(root, version=version)
+    assert codes_of(outcome) == codes
+    assert all("column family foreign is one that no broker names" in finding.message
+               for finding in outcome.findings if finding.severity == "error")  # fmt: skip
+
+
+def test_queues_beside_a_column_family_that_no_broker_knows(copy_of: Callable[[str], Path]) -> None:
+    """They are written anew from the log, into a database of their own."""
+    root = copy_of(V1)
+    add_family(root / "consumequeue", "foreign")
+    conf = root.parent / "broker.conf"
+    conf.write_text("storeType=defaultRocksDB\nmessageDelayLevel=" + "1s " * 16 + "30m 2h\n")
+    done = rmqtool("repair", root, "--yes", "--broker-version", "5.5.0", "--broker-conf", conf)
+    assert done.status == Exit.OK, done.out
+    assert verify(root, version="5.5.0").verdict == "clean"
+
+
+@pytest.mark.parametrize("place", ["config/topics", "consumequeue"])
+def test_a_file_that_is_no_table_by_its_name(copy_of: Callable[[str], Path], place: str) -> None:
+    """A table has a number for a name: RocksDB looks at no other file."""
+    root = copy_of(V1)
+    table = tables(root / place)[0]
+    shutil.copy(table, table.with_name("copy of a table.sst"))
+    outcome = verify(root)
+    assert (outcome.verdict, codes_of(outcome)) == ("clean", set())
+    assert "consumequeue.left-over-table" not in codes_of(outcome, info=True)
+
+
+@pytest.mark.parametrize(("name", "place"), [(SIDE, "kvStore"), (V1, "config/topics"), (SINGLE, "config/metadata")])
+def test_a_file_in_place_of_a_database(copy_of: Callable[[str], Path], name: str, place: str) -> None:
+    """No broker opens it; a repair moves it away, and what was in the database is not there then."""
+    root = copy_of(name)
+    shutil.rmtree(root / place)
+    (root / place).write_text("a note")
+    found = {finding.file for finding in verify(root).findings if finding.code == "store.wrong-kind"}
+    assert found == {place}
+    rmqtool("repair", root, "--yes", "--broker-version", "5.5.0")
+    assert not (root / place).is_file()
+    assert "store.wrong-kind" not in codes_of(verify(root))
+
+
 def killed_database(directory: Path, rows: int) -> Path:
     """A database whose rows are in its write-ahead log alone; the log."""
     source = directory.with_name("open")
@@ -315,29 +399,3 @@ def test_a_database_of_ours(tmp_path: Path) -> None:
     """What a conversion writes has whole logs."""
     write_database(tmp_path / "new", {"default": {b"key": b"value"}, "more": {}})
     assert {first_damage(path.read_bytes()) for path in (tmp_path / "new").glob("*.log")} == {None}
-
-
-def example_in_rocksdb(tmp_path: Path) -> Path:
-    """The example store, which no whole broker has written and which has no groups, with its tables in RocksDB."""
-    root = copied(EXAMPLE, tmp_path / "store")
-    command = ("rebuild-cq", root, "--to", "rocksdb", "--yes", "--broker-version", "5.4.0")
-    assert rmqtool(*command).status == Exit.OK
-    return root
-
-
-def test_groups_that_a_killed_broker_has_not_written_yet(tmp_path: Path) -> None:
-    """A broker makes the database when it starts, and is killed before its first write; else it has lost its own."""
-    root = example_in_rocksdb(tmp_path)
-    Rdict(str(root / "config" / "subscriptionGroups"), Options(raw_mode=True)).close()
-    [lost] = [each for each in verify(root).findings if each.code == "config.rocksdb-damaged"]
-    assert (lost.severity, lost.file) == ("warning", "config/subscriptionGroups")
-    (root / "abort").touch()
-    assert "config.rocksdb-damaged" not in codes_of(verify(root))
-
-
-@pytest.mark.parametrize(("name", "damaged"), [("topics", True), ("consumerOffsets", True), ("nothing", False)])
-def test_tables_of_a_store_that_no_whole_broker_has_written(tmp_path: Path, name: str, damaged: bool) -> None:
-    """Retries and delayed messages prove topics and offsets, nothing proves groups."""
-    root = example_in_rocksdb(tmp_path)
-    shutil.rmtree(root / "config" / name, ignore_errors=True)
-    assert ("config.rocksdb-damaged" in codes_of(verify(root))) is damaged
