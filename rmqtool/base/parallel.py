@@ -48,11 +48,15 @@ _PIPE_SIZE = 1 << 20  # bytes; what most systems let anybody have
 
 @dataclass
 class Worker(Generic[R]):
-    """One process and the pipes to it; `next_step`, a step or an error, was received and not taken yet."""
+    """One process and the pipes to it; `next_step`, a step or an error, was received and not taken yet.
+
+    A process `is_copy` of this one if it was not started anew: it is ready at once.
+    """
 
     process: BaseProcess
     jobs: Connection
     steps: Connection
+    is_copy: bool
     next_step: WorkerStep[R] | Exception | None = None
     is_done: bool = False
 
@@ -61,7 +65,8 @@ class Worker(Generic[R]):
         try:
             message = receive(self.steps.fileno())
             if message == READY:
-                self.jobs.send(make)
+                if not self.is_copy:
+                    self.jobs.send(make)
                 return
         except (EOFError, ConnectionResetError, BrokenPipeError):
             hint = "a process that the system ends has often met its memory limit: fewer --jobs need less"
@@ -138,6 +143,10 @@ class WorkerPool(Generic[R]):
         if job is not None and self.workers:
             keep_arrow_to_one_thread()
         write_part_numbers(self._part_numbers_end, order)
+        for worker in self.workers:
+            if worker.is_copy:
+                with deferred_signals(), suppress(BrokenPipeError):  # of one that is dead, which is seen later
+                    worker.jobs.send(make)
 
     def steps(self) -> Iterator[WorkerStep[R]]:
         """The steps of all parts as they come; raises an error of a process."""
@@ -259,7 +268,7 @@ class WorkerPool(Generic[R]):
         finally:
             their_jobs.close()
             their_steps.close()
-        self.workers.append(Worker(process, jobs, steps))
+        self.workers.append(Worker(process, jobs, steps, copies))
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from rmqtool.scan.reader import scan_block, scan_files
 
 _REFUSED = "properties"  # the reason for which a broker takes a sound record for damage
 _WRONG_BODY = "body-crc"
+_LOOK_BACK = 64 << 10  # bytes before a part: to look further costs more than to read again parts that do not meet
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ class RunKeys:
 class RunResult:
     """Units, keys and damage of one run of records; units hold numbers of queues.
 
-    It is in the log from `physical_offset` on, `size` bytes with the headers of DLedger entries.
+    It is in the log from `physical_offset` on, `size` bytes with the headers of DLedger entries. Offsets and timestamps
+    are those of all its records; without keys, of the last one.
     """
 
     physical_offset: int
@@ -108,7 +110,8 @@ class RunReader:
 
     def items(self, start: int = 0, stop: int = MAX_OFFSET) -> Iterator[Item]:
         """The items that begin at physical offsets from `start` to before `stop`; raises UnreadableError."""
-        for event in scan_files(self._task.files, start, stop, self._task.reading, block=self._block):
+        files, reading = self._task.files, self._task.reading
+        for event in scan_files(files, start, stop, reading, block=self._block, look_back=_LOOK_BACK):
             yield self._result_of(event) if isinstance(event, RecordRun) else event
 
     def _result_of(self, frames: RecordRun) -> RunResult:
@@ -126,11 +129,12 @@ class RunReader:
             units, batch_units = units[~batch], units[batch]
         else:
             batch_units = None
+        used = slice(None) if task.index else slice(-1, None)
         return RunResult(
             physical_offset=frames.begin,
             size=frames.header_size + frames.size,
-            physical_offsets=frames.physical_offsets,
-            store_timestamps=frames.headers.field("store_timestamp"),
+            physical_offsets=frames.physical_offsets[used],
+            store_timestamps=frames.headers.field("store_timestamp")[used],
             units=None if units is None else StoredUnits.of(units),
             optional_units=None if optional is None else StoredUnits.of(optional),
             has_optional_keys=task.index and task.rules.may_be_older and dispatched.has_optional_keys,

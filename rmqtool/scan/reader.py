@@ -51,6 +51,7 @@ def scan_files(
     usual_records: int = USUAL_RECORDS,
     open_file: OpenFile = InputFile,
     block: Block | None = None,
+    look_back: int = LONGEST_BLANK,
 ) -> Iterator[Event]:
     """Scan what begins at physical offsets from `start` to before `stop` (default: all of the log).
 
@@ -58,7 +59,8 @@ def scan_files(
     end, so splits that meet give each record, blank and damaged extent once. Frames must be used before the next
     step, for their block is filled again. Blocks grow, to twice the size at most, until they have `usual_records`.
     `open_file` opens a file to be read by a policy. Scans that follow each other can share a `block` (`scan_block`).
-    Raises UnreadableError.
+    With a smaller `look_back` than usual, bytes, a split may begin inside a body that holds records, and then does not
+    meet the one before it. Raises UnreadableError.
     """
     block, ends = block or scan_block(), _LogEnd(files, reading, open_file)
     previous_end = None
@@ -69,7 +71,7 @@ def scan_files(
         if mapped.end_offset <= start or mapped.start_offset >= stop:
             continue
         with open_file(mapped.path, reading) as file:
-            scan = _FileScan(block, file, mapped, partial(ends.is_behind, file_number), usual_records)
+            scan = _FileScan(block, file, mapped, partial(ends.is_behind, file_number), usual_records, look_back)
             yield from scan.events(start, stop)
         check_unchanged(mapped)
 
@@ -121,6 +123,7 @@ class _FileScan:
         mapped: MappedFile,
         nothing_follows: Callable[[], bool],
         usual_records: int,
+        look_back: int,
     ) -> None:
         self._block = block
         self._block_position = 0
@@ -134,6 +137,7 @@ class _FileScan:
         self._header_size = mapped.header_size
         self._nothing_follows = nothing_follows
         self._usual_records = usual_records
+        self._look_back = look_back
 
     def events(self, start: int, stop: int) -> Iterator[Event]:
         """The events that begin at physical offsets from `start` to before `stop`."""
@@ -159,7 +163,8 @@ class _FileScan:
 
         Where none begins before `end`, zeros behind it may be left unread.
         """
-        first = max(0, first - LONGEST_BLANK)
+        may_be_blank = self._file.size - first <= LONGEST_BLANK
+        first = max(0, first - (LONGEST_BLANK if may_be_blank else self._look_back))
         return find_next(self._file, self._start_offset, first, self._header_size, end) if first else 0
 
     def _fill(self, position: int, size: int = _LEAST_READ) -> None:
