@@ -103,6 +103,22 @@ def test_after_a_kill(tmp_path: Path, version: str, settings: dict[str, str], ro
     assert change.max_offset == MESSAGES - EARLY
 
 
+@pytest.mark.parametrize(
+    ("version", "settings", "in_rows"), [("5.4.0", TWICE, {False, True}), ("5.5.0", LIGHT, {True})]
+)
+def test_light_queues_after_a_kill(tmp_path: Path, version: str, settings: dict[str, str], in_rows: set[bool]) -> None:
+    """A start of a broker that keeps them in RocksDB makes no files of them."""
+    light = {"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": "0"}
+    LogBuilder().add_all([{"properties": light}]).write(tmp_path)
+    write_queues(tmp_path, [], None)
+    (tmp_path / "abort").touch()
+    conf = BrokerConf({**settings, "enableLmq": "true", "enableMultiDispatch": "true"})
+    start = verify(tmp_path, version=version, conf=conf).start
+    assert start is not None
+    assert {each.in_rocksdb for each in start.queues if each.topic == "%LMQ%a"} == in_rows
+    assert {each.in_rocksdb for each in start.queues if each.topic == "orders"} == {False, True}
+
+
 @pytest.mark.parametrize(("version", "files"), [("5.3.4", 4), ("5.4.0", 4), ("5.5.0", 1)])
 def test_without_any_row(tmp_path: Path, version: str, files: int) -> None:
     """A new database is not searched for since 5.5.0; a queue without a row is set to its end."""
