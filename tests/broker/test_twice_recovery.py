@@ -16,6 +16,7 @@ from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
+from tests.broker.batches_twice import BATCHES, IN_FILES, IN_ROWS, TOPIC, batches_of_killed
 from tests.building import START_TIME, LogBuilder
 from tests.changed_rocksdb import changed, end_value, max_key, min_key, unit_key, unit_value, write_queues
 from tests.golden import stores
@@ -101,6 +102,16 @@ def test_after_a_kill(tmp_path: Path, version: str, settings: dict[str, str], ro
     change = rows_after(store_of(tmp_path, rows), version, settings)["orders"]
     assert (change.lost, change.dispatched) == (lost, MESSAGES - rows - lost)
     assert change.max_offset == MESSAGES - EARLY
+
+
+def test_batches_after_a_kill(tmp_path: Path) -> None:
+    """As 5.3.3 does it: the files of a batch queue stay; its rows begin late, and end where the last batch begins."""
+    root = batches_of_killed(tmp_path)
+    change = rows_after(root, "5.3.3", TWICE)[TOPIC]
+    assert change == QueueChange("simple", TOPIC, 0, 0, 0, *IN_ROWS, 0, len(BATCHES), in_rocksdb=True)
+    queue = Snapshot(open_store(root, BrokerConf(TWICE)), parse_version("5.3.3")).queue(TOPIC, 0)
+    assert queue is not None
+    assert (queue.range.min_offset, queue.range.max_offset) == IN_FILES
 
 
 @pytest.mark.parametrize(
