@@ -97,7 +97,7 @@ replays: $(VENV)/.test ## send a store to RocketMQ itself, kill rmqtool 210 time
 	@tests/setup-java.sh
 	$(BIN)/python -m tests.real_broker.replays
 
-randoms: $(VENV)/.test ## compare random stores with RocksDB with what RocketMQ itself answers about them
+randoms: $(VENV)/.test ## compare random stores, with and without RocksDB, with what RocketMQ itself answers about them
 	@tests/setup-java.sh
 	$(BIN)/python -m tests.real_broker.random_rocksdb --count 4
 	$(BIN)/python -m tests.real_broker.random_rocksdb --count 2 --killed

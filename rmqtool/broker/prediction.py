@@ -24,6 +24,7 @@ class QueueChange:
 
     `truncated` units vanish from its end, `dispatched` ones are derived anew from the log. `lost` messages get no unit
     then nor later, though they are in the log. `in_rocksdb` are rows; of queues that are written twice there are two.
+    A row of a batch is at its first offset: rows end there, and may begin later, than the queue does in files.
     """
 
     kind: Kind

@@ -26,7 +26,7 @@ from rmqtool.broker.queue_simulation import SimulatedQueue
 from rmqtool.broker.recovered_queues import KnownQueues, RecoveredQueues
 from rmqtool.broker.rocksdb_recovery import RocksDbRecovery
 from rmqtool.broker.start_file import Checkpoint, abnormal_start, normal_start
-from rmqtool.broker.twice_recovery import LogPart, TwiceRecovery
+from rmqtool.broker.twice_recovery import LogPart, TwiceRecovery, keeps_light_queues
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE
@@ -261,6 +261,8 @@ class Recovery:
         has_light_queues = any(topic.startswith(LMQ_PREFIX) for topic in queues.topics)
         conf, delays = self.snapshot.store.conf, self.snapshot.delay_levels
         rules = DispatchRules.of(self.rules.version, conf, delays, has_light_queues=has_light_queues)
+        if self.twice and keeps_light_queues(self.rules, conf):  # MultiDispatchUtils#checkMultiDispatchQueue
+            rules = replace(rules, multi_dispatch=False)
         return Dispatching(queues, rules, self.snapshot.topics, above)
 
     def _reput(self, queues: Queues, cut: LogCut) -> str | None:

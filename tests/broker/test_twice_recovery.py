@@ -16,6 +16,7 @@ from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
+from tests.broker.batches_twice import BATCHES, IN_FILES, IN_ROWS, TOPIC, batches_of_killed
 from tests.building import START_TIME, LogBuilder
 from tests.changed_rocksdb import changed, end_value, max_key, min_key, unit_key, unit_value, write_queues
 from tests.golden import stores
@@ -101,6 +102,32 @@ def test_after_a_kill(tmp_path: Path, version: str, settings: dict[str, str], ro
     change = rows_after(store_of(tmp_path, rows), version, settings)["orders"]
     assert (change.lost, change.dispatched) == (lost, MESSAGES - rows - lost)
     assert change.max_offset == MESSAGES - EARLY
+
+
+def test_batches_after_a_kill(tmp_path: Path) -> None:
+    """As 5.3.3 does it: the files of a batch queue stay; its rows begin late, and end where the last batch begins."""
+    root = batches_of_killed(tmp_path)
+    change = rows_after(root, "5.3.3", TWICE)[TOPIC]
+    assert change == QueueChange("simple", TOPIC, 0, 0, 0, *IN_ROWS, 0, len(BATCHES), in_rocksdb=True)
+    queue = Snapshot(open_store(root, BrokerConf(TWICE)), parse_version("5.3.3")).queue(TOPIC, 0)
+    assert queue is not None
+    assert (queue.range.min_offset, queue.range.max_offset) == IN_FILES
+
+
+@pytest.mark.parametrize(
+    ("version", "settings", "in_rows"), [("5.4.0", TWICE, {False, True}), ("5.5.0", LIGHT, {True})]
+)
+def test_light_queues_after_a_kill(tmp_path: Path, version: str, settings: dict[str, str], in_rows: set[bool]) -> None:
+    """A start of a broker that keeps them in RocksDB makes no files of them."""
+    light = {"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": "0"}
+    LogBuilder().add_all([{"properties": light}]).write(tmp_path)
+    write_queues(tmp_path, [], None)
+    (tmp_path / "abort").touch()
+    conf = BrokerConf({**settings, "enableLmq": "true", "enableMultiDispatch": "true"})
+    start = verify(tmp_path, version=version, conf=conf).start
+    assert start is not None
+    assert {each.in_rocksdb for each in start.queues if each.topic == "%LMQ%a"} == in_rows
+    assert {each.in_rocksdb for each in start.queues if each.topic == "orders"} == {False, True}
 
 
 @pytest.mark.parametrize(("version", "files"), [("5.3.4", 4), ("5.4.0", 4), ("5.5.0", 1)])

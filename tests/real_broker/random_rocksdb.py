@@ -1,4 +1,4 @@
-"""Random stores with RocksDB that real brokers write, and what these answer about them, against what we say.
+"""Random stores that real brokers write, with and without RocksDB, and what these answer, against what we say.
 
 ``python -m tests.real_broker.random_rocksdb [--count N] [--seed S] [--killed] [--mode MODE] [VERSION ...]`` compares
 many, and prints each difference.
@@ -30,6 +30,7 @@ from rmqtool.verify.outcome import Outcome
 from tests.commands.running import rmqtool
 from tests.real_broker.answers import pull
 from tests.real_broker.harness import SETTINGS, Harness
+from tests.real_broker.predicted_ranges import PredictedRanges
 from tests.unchanged import unchanged
 from tests.verify.verifying import codes_of, verify
 
@@ -46,6 +47,7 @@ _PREFERRED = {  # with light queues 5.4.0 fails, which takes their rows for file
 }
 _SEPARATE = {"useSeparateStorePathForRocksdbCQ": "true"}
 MODES: Mapping[str, tuple[str, dict[str, str]]] = {
+    "files": ("5.2.0", {}),
     "rocksdb": ("5.2.0", _IN_ROCKSDB),
     "second-config": ("5.3.3", {**_IN_ROCKSDB, "configManagerVersion": "v2"}),
     "twice": ("5.3.3", _TWICE),
@@ -85,10 +87,12 @@ def differences(broker: Harness, mode: str, seed: int, scratch: Path, *, killed:
     found = []
     if killed:
         outcome = verify(root, version=version, conf=conf)
+        predicted = PredictedRanges.of(Snapshot(open_store(root, conf), parse_version(version)), outcome.start)
         facts = broker.write_random(root, settings, seed, 0)
-        found += [f"killed: {line}" for line in _wrong_start(outcome, facts)]
     with unchanged(root):
         snapshot = Snapshot(open_store(root, conf), parse_version(version))
+        if killed:
+            found += [f"killed: {line}" for line in _wrong_start(outcome, predicted, snapshot, facts)]
         twice = "rocksdbCQDoubleWriteEnable" in settings
         found += _judged(verify(root, version=version, conf=conf), killed=killed, twice=twice)
         found += _wrong_config(snapshot, facts)
@@ -117,16 +121,15 @@ def _judged(outcome: Outcome, *, killed: bool, twice: bool) -> Iterator[str]:
         yield f"verify: {finding}"
 
 
-def _wrong_start(outcome: Outcome, said: dict[str, Any]) -> Iterator[str]:
+def _wrong_start(outcome: Outcome, predicted: PredictedRanges, after: Snapshot, said: dict[str, Any]) -> Iterator[str]:
     """What a start leaves otherwise than was predicted; a kill alone makes no store corrupt."""
     if outcome.verdict == "corrupt":
         yield f"verify: {outcome.verdict}, {sorted(codes_of(outcome))}, {outcome.findings[:2]}"
-    ranges = {
+    answers = {
         (queue["topic"], queue["queue_id"]): (queue["min_offset"], queue["max_offset"]) for queue in said["queues"]
     }
-    for queue in outcome.start.queues if outcome.start else ():
-        left, predicted = ranges.get((queue.topic, queue.queue_id)), (queue.min_offset, queue.max_offset)
-        yield from _first(f"start of {queue.topic}/{queue.queue_id}", [(left, predicted)])
+    for (topic, queue_id), theirs, mine in predicted.compared(after, answers):
+        yield from _first(f"start of {topic}/{queue_id}", [(theirs, mine)])
 
 
 def _wrong_queue(snapshot: Snapshot, said: dict[str, Any]) -> Iterator[str]:
