@@ -19,6 +19,7 @@ from rmqtool.rebuild.source import open_source
 from rmqtool.rebuild.workers import PartsDoNotMeetError, PassNumbers, items_of
 from rmqtool.store.splits import log_parts
 from rmqtool.store.store import open_store
+from tests.building import LogBuilder, message
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.golden import stores
@@ -86,6 +87,29 @@ def test_parts_that_do_not_meet_are_read_again_in_one(
     monkeypatch.setattr(source, "log_parts", lambda *_, **__: wrong)
     again = write(root, tmp_path / "again", jobs=2)
 
+    assert told(again) == told(one)
+    assert files(tmp_path / "again", ".") == files(tmp_path / "one", ".")
+
+
+def test_a_part_that_begins_with_a_record_inside_a_body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks back too little to know; the part before it has the whole message."""
+    builder = LogBuilder(file_size=12 << 20)
+    builder.add_all({"queue_offset": number} for number in range(20))
+    size, inside = 300_000, 200_000
+    body_at = builder.end + message(body=b"body" * 9).index(b"body")
+    held = message(physical_offset=body_at + inside, queue_offset=7)
+    builder.add(queue_offset=20, body=bytes(inside) + held + bytes(size - inside - len(held)))
+    builder.add_all({"queue_offset": number} for number in range(21, 40))
+    root = builder.write(tmp_path / "store")
+    parts = [(0, body_at + inside - 10), (body_at + inside - 10, MAX_OFFSET)]
+    with pytest.raises(PartsDoNotMeetError):
+        list(items_of(RunTask(open_store(root).commit_log().files, DispatchRules()), PassNumbers(), parts, 2))
+
+    one = write(root, tmp_path / "one", jobs=1)
+    monkeypatch.setattr(source, "log_parts", lambda *_, **__: parts)
+    again = write(root, tmp_path / "again", jobs=2)
+
+    assert [queue.units for queue in one.queues] == [40]
     assert told(again) == told(one)
     assert files(tmp_path / "again", ".") == files(tmp_path / "one", ".")
 
