@@ -138,11 +138,12 @@ class _FileScan:
         self._nothing_follows = nothing_follows
         self._usual_records = usual_records
         self._look_back = look_back
+        self._end = file.size  # what begins there or behind is not wanted
 
     def events(self, start: int, stop: int) -> Iterator[Event]:
         """The events that begin at physical offsets from `start` to before `stop`."""
         first = max(0, start - self._start_offset)
-        end = min(self._file.size, stop - self._start_offset)
+        end = self._end = min(self._file.size, stop - self._start_offset)
         position = self._first_record(first, end)
         while position < end:
             frames = self._frames(position)
@@ -169,7 +170,8 @@ class _FileScan:
 
     def _fill(self, position: int, size: int = _LEAST_READ) -> None:
         """Fill the block from `position`, with at least `size` bytes and no large hole at its end."""
-        length = min(max(size, self._block_size), self._file.size - position)
+        wanted = self._end + _LEAST_READ - position  # the last record goes on behind the end
+        length = min(max(size, min(self._block_size, wanted)), self._file.size - position)
         if position + length > self._stored_end:
             self._stored_end = stored_end(self._file, position, position + length)
             length = min(length, max(size, self._stored_end - position))
