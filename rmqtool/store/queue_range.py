@@ -38,9 +38,7 @@ def queue_range(
     files = queue.files.files
     if not files:
         return QueueRange(0 if queue.kind == "simple" else -1, 0)
-    if opened is not None:
-        return _range_in_files(opened, min_offset, log_min_offset, version)
-    with open_units(queue) as units:
+    with open_units(queue, opened=opened) as units:
         return _range_in_files(units, min_offset, log_min_offset, version)
 
 

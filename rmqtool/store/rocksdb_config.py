@@ -108,9 +108,11 @@ def expected_database(store: Store, name: str) -> Path | None:
 
     Then broker.conf names it, or an empty directory; or queues in RocksDB alone show that there was one.
     """
-    found = [config_database(store, each) for each in (name, *TABLES)]
-    own = store.root / CONFIG / TABLES[name].database
-    return found[0] or (own if any(found) else _gone_database(store, own))
+    database, own = config_database(store, name), store.root / CONFIG / TABLES[name].database
+    if database is not None:
+        return database
+    has_others = any(config_database(store, each) for each in TABLES if each != name)
+    return own if has_others else _gone_database(store, own)
 
 
 def _gone_database(store: Store, own: Path) -> Path | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +63,9 @@ class RocksDbUnits(UnitFiles):
             if begin < first:
                 yield begin, first, True
 
-    def _find_data_end(self) -> int:
+    @cached_property
+    def data_end(self) -> int:
+        """Number behind the last unit."""
         return self.last.queue_offset + 1
 
     def location_of(self, number: int) -> tuple[Path | None, int]:  # noqa: ARG002

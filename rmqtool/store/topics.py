@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from rmqtool.store.config_json import ConfigFile
-from rmqtool.store.rocksdb_config import SECOND, expected_database, load_table
+from rmqtool.store.rocksdb_config import CONFIG_DATABASES, SECOND, expected_database, load_table
 from rmqtool.store.store import CONFIG, Store
 
 TOPICS = "topics.json"
@@ -81,10 +81,9 @@ def load_topics(store: Store) -> Topics:
             perm = value.get("perm")
             permission = perm if type(perm) is int else READABLE | WRITABLE
             topics[name] = Topic(name, *queues, _attributes(value), permission)
-    database = expected_database(store, TOPICS)
-    if database is None or file.path not in (None, database):
-        return Topics(file, topics)
-    return Topics(file, topics, f"{CONFIG}/{database.name}")
+    place = file.path or expected_database(store, TOPICS)  # which looks at many files, and is seldom asked
+    name = place.name if place else TOPICS
+    return Topics(file, topics, f"{CONFIG}/{name}" if name in CONFIG_DATABASES else TOPICS)
 
 
 def _count(value: dict[str, Any], name: str) -> int:

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,7 +65,6 @@ class UnitFiles:
         self._open = open_files
         self._live = live
         self._last_head: _Head | None = None
-        self._data_end: int | None = None
         self.start = self.files[0].start_offset // self.size if self.files else 0
 
     def read(self, first: int, count: int) -> bytes:
@@ -187,14 +187,9 @@ class UnitFiles:
                 yield max(first, low), high, True
             first = max(first, high)
 
-    @property
+    @cached_property
     def data_end(self) -> int:
         """Number behind the last unit that is not all zeros, except one that a running broker may be writing."""
-        if self._data_end is None:
-            self._data_end = self._find_data_end()
-        return self._data_end
-
-    def _find_data_end(self) -> int:
         for mapped in reversed(self.files):
             head = None if self._live else self.head_of(mapped)
             end = head.written * self.size if head else 0

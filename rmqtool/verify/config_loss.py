@@ -12,7 +12,6 @@ from typing import Any
 
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
-from rmqtool.rules.system_topics import BUILT_IN_GROUPS
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
 from rmqtool.store.store import CONFIG
 from rmqtool.store.topics import TOPICS
@@ -123,9 +122,7 @@ def _check_groups(witnesses: Witnesses, report: Report) -> None:
     state = witnesses.state(GROUPS)
     if state in ("there", "unreadable") or (state == "gone" and not witnesses.is_brokers):
         return
-    groups = witnesses.retrying_groups() | witnesses.configured_groups()
-    groups |= {one.group for one in witnesses.snapshot.committed.offsets}
-    groups = {group for group in groups if not BUILT_IN_GROUPS.fullmatch(group)}
+    groups = witnesses.known_groups()
     if groups or state != "gone":
         lost = shown_content(GROUPS, groups) if groups else "though each release writes groups of its own into it"
         report_loss(GROUPS, state, lost, report, severity="warning")

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqtool.findings.report import Report
-from rmqtool.rules.system_topics import BUILT_IN_GROUPS
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET
 from rmqtool.store.lost_tables import MISSING, Lost, lost_in
 from rmqtool.store.rocksdb import is_readable
@@ -85,10 +84,9 @@ def _shown(table: _EmptyTable, witnesses: Witnesses) -> Collection[str]:
     """
     if table.name == TOPICS:
         return witnesses.user_topics
-    groups = witnesses.retrying_groups()
     if table.name == GROUPS:
-        groups |= witnesses.configured_groups() | {one.group for one in witnesses.snapshot.committed.offsets}
-        return {group for group in groups if not BUILT_IN_GROUPS.fullmatch(group)}
+        return witnesses.known_groups()
+    groups = witnesses.retrying_groups()
     is_brokers = witnesses.is_brokers or witnesses.table(GROUPS).path is not None
     return groups | witnesses.configured_groups() if is_brokers and not table.has_place else groups
 

@@ -99,7 +99,7 @@ class Witnesses:
         """Topics of users, which a broker does not create for itself."""
         return sorted(topic for topic in self.used_topics if not is_system_topic(topic))
 
-    @property
+    @cached_property
     def is_brokers(self) -> bool:
         """Whether a whole broker has written the store, rather than the store classes alone."""
         in_rocksdb = any(config_database(self.store, name) for name in TABLES)
@@ -145,6 +145,12 @@ class Witnesses:
         groups = _names(self.table(GROUPS).content.get("subscriptionGroupTable"))
         retries = {topic.removeprefix(RETRY_PREFIX) for topic in topics if topic.startswith(RETRY_PREFIX)}
         return {group for group in groups if not BUILT_IN_GROUPS.fullmatch(group)} | retries
+
+    def known_groups(self) -> set[str]:
+        """Groups that retries, configuration or offsets show, but for those that each broker makes."""
+        groups = self.retrying_groups() | self.configured_groups()
+        groups |= {one.group for one in self.snapshot.committed.offsets}
+        return {group for group in groups if not BUILT_IN_GROUPS.fullmatch(group)}
 
 
 def _names(table: object) -> Iterable[str]:
