@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from rmqtool.base.hidden_pandas import hide_pandas
 from rmqtool.base.limits import exhausted
 from rmqtool.base.memory import hold, sized
-from rmqtool.base.pipe_messages import packed, send
+from rmqtool.base.pipe_messages import packed, packed_size, send
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -152,7 +152,7 @@ class _Sender:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._waiting: SimpleQueue[bytes | None] = SimpleQueue()
+        self._waiting: SimpleQueue[list[memoryview] | None] = SimpleQueue()
         self._size = 0
         self._limit = sized(_MAX_WAITING, _LEAST_WAITING)
         self._is_broken = False
@@ -188,20 +188,20 @@ class _Sender:
         self._thread.join()
 
     def _put(self, message: object) -> None:
-        data = packed(message)
+        pieces = packed(message)
         with self._room:
             self._room.wait_for(lambda: self._size < self._limit)
-            self._size += len(data)
+            self._size += packed_size(pieces)
         if self._is_broken:
             raise BrokenPipeError
-        self._waiting.put(data)
+        self._waiting.put(pieces)
 
     def _send_all(self) -> None:
-        while (data := self._waiting.get()) is not None:
+        while (pieces := self._waiting.get()) is not None:
             try:
-                send(self._connection.fileno(), data)
+                send(self._connection.fileno(), pieces)
             except OSError:
                 self._is_broken = True
             with self._room:
-                self._size -= len(data)
+                self._size -= packed_size(pieces)
                 self._room.notify()

@@ -128,8 +128,8 @@ class Derivation:
     def _add(self, result: RunResult) -> None:
         if result.batch_topics:
             raise BatchTopicFoundError(result.batch_topics)
-        offsets, timestamps = result.physical_offsets, result.store_timestamps
-        self.last_physical_offset, self.last_store_timestamp = int(offsets[-1]), int(timestamps[-1])
+        self.last_physical_offset = result.last_physical_offset
+        self.last_store_timestamp = result.last_store_timestamp
         self.end = result.physical_offset + result.size
         self.wrong_bodies.extend(result.wrong_bodies)
         for extent in result.lost:  # before the units, which are placed by what is lost around them
@@ -139,11 +139,11 @@ class Derivation:
             units = self.optional.merged(units, result.optional_units)
         self._hold(units, result.batch_units)
         self.has_optional_keys |= result.has_optional_keys
-        keys = result.index_keys()
-        if self.index and keys is not None:
+        if self.index and result.keys is not None:
+            keys = result.keys.index_keys()
             if self._index_comparison:
                 self._index_comparison.compare(keys)
-            self.index.add(keys, offsets, timestamps)
+            self.index.add(keys, result.keys.physical_offsets, result.keys.store_timestamps)
 
     def _hold(self, units: StoredUnits | None, batch_units: QueueUnits | None) -> None:
         """Buffer units until there are enough of them: placing a few at a time costs more."""

@@ -53,25 +53,34 @@ class RunTask:
 
 @dataclass(frozen=True)
 class RunKeys:
-    """Keys without the offsets and times of their records: small, to be sent between processes."""
+    """Keys, and once for all keys of a record its offset and time: small, to be sent between processes.
+
+    Offsets and timestamps are those of all records of the run, with keys or without.
+    """
 
     key_hashes: NDArray[np.int32]
     kinds: NDArray[np.uint8]
     rows: NDArray[np.int32]
+    physical_offsets: NDArray[np.int64]
+    store_timestamps: NDArray[np.int64]
+
+    def index_keys(self) -> IndexKeys:
+        """The keys, each with the offset and time of its record."""
+        offsets, timestamps = self.physical_offsets.take(self.rows), self.store_timestamps.take(self.rows)
+        return IndexKeys(self.key_hashes, offsets, timestamps, self.kinds, self.rows)
 
 
 @dataclass(frozen=True)
 class RunResult:
     """Units, keys and damage of one run of records; units hold numbers of queues.
 
-    It is in the log from `physical_offset` on, `size` bytes with the headers of DLedger entries. Offsets and timestamps
-    are those of all its records; without keys, of the last one.
+    It is in the log from `physical_offset` on, `size` bytes with the headers of DLedger entries.
     """
 
     physical_offset: int
     size: int
-    physical_offsets: NDArray[np.int64]
-    store_timestamps: NDArray[np.int64]
+    last_physical_offset: int  # of its last record
+    last_store_timestamp: int
     units: StoredUnits | None
     optional_units: StoredUnits | None  # what only older releases derive
     has_optional_keys: bool  # whether older releases leave out some of the keys
@@ -80,13 +89,6 @@ class RunResult:
     wrong_bodies: list[int]  # physical offsets of records whose body is not what was stored
     batch_topics: frozenset[str]  # topics that turn out to have batch queues
     lost: list[Extent]
-
-    def index_keys(self) -> IndexKeys | None:
-        """The keys, with offsets and times of their records."""
-        if self.keys is None:
-            return None
-        offsets, timestamps = self.physical_offsets.take(self.keys.rows), self.store_timestamps.take(self.keys.rows)
-        return IndexKeys(self.keys.key_hashes, offsets, timestamps, self.keys.kinds, self.keys.rows)
 
 
 Item = RunResult | Blank | Damage
@@ -129,12 +131,11 @@ class RunReader:
             units, batch_units = units[~batch], units[batch]
         else:
             batch_units = None
-        used = slice(None) if task.index else slice(-1, None)
         return RunResult(
             physical_offset=frames.begin,
             size=frames.header_size + frames.size,
-            physical_offsets=frames.physical_offsets[used],
-            store_timestamps=frames.headers.field("store_timestamp")[used],
+            last_physical_offset=int(frames.physical_offsets[-1]),
+            last_store_timestamp=int(frames.headers.field("store_timestamp")[-1]),
             units=None if units is None else StoredUnits.of(units),
             optional_units=None if optional is None else StoredUnits.of(optional),
             has_optional_keys=task.index and task.rules.may_be_older and dispatched.has_optional_keys,
@@ -158,14 +159,15 @@ class RunReader:
         selection, keys = self._task.selection, dispatched.keys
         if dropped is not None:
             keys = keys[~dropped[keys.rows]]
+        records = frames.physical_offsets, frames.headers.field("store_timestamp")
         if selection.is_all:
-            return RunKeys(keys.key_hashes, keys.kinds, keys.rows)
+            return RunKeys(keys.key_hashes, keys.kinds, keys.rows, *records)
         queue_numbers = self._dispatcher.queue_numbers(
             self._dispatcher.topic_numbers(frames), frames.headers.field("queue_id")
         )
         taken = np.array([selection.takes(*name) for name in self._dispatcher.queues])[queue_numbers]
         rows = taken[keys.rows]
-        return RunKeys(keys.key_hashes[rows], keys.kinds[rows], keys.rows[rows])
+        return RunKeys(keys.key_hashes[rows], keys.kinds[rows], keys.rows[rows], *records)
 
     def _batch_topics(self, frames: RecordRun) -> frozenset[str]:
         flagged = (frames.headers.field("sys_flag") & INNER_BATCH) != 0

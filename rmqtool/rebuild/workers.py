@@ -5,6 +5,7 @@ The result of a part does not depend on those before it, so the number of proces
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
@@ -26,6 +27,11 @@ REBUILD_NEED: dict[Part, MemoryNeed] = {
 }
 _MAX_AHEAD = 128 << 20  # bytes of the log whose results wait for their turn
 _LEAST_AHEAD = 8 << 20
+_RESULT_SIZE = 16 << 20  # bytes of the log in a result of one process ...
+_RESULT_SECONDS = 0.5  # ... or what it can read in this time
+
+_Result = tuple[list[Item], list[QueueName]]
+"""Items, and the queues that are new to the process since its last result."""
 
 
 class PartsDoNotMeetError(Exception):
@@ -59,12 +65,15 @@ class _Renumbering:
         self._table = np.empty(0, dtype=np.int32)
         self._is_identity = True
 
-    def apply(self, item: Item, names: Sequence[QueueName]) -> Item:
-        """An item with the pass's numbers; `names` are the reader's new queues since its last item."""
+    def learn(self, names: Sequence[QueueName]) -> None:
+        """Number the queues that are new to the reader; all of its items before have been used."""
         if names:
             new_numbers = np.array(self._numbers.of(names), dtype=np.int32)
             self._table = np.concatenate([self._table, new_numbers])
             self._is_identity = bool((self._table == np.arange(len(self._table))).all())
+
+    def apply(self, item: Item) -> Item:
+        """An item with the pass's numbers."""
         if self._is_identity or not isinstance(item, RunResult):
             return item
         units, optional, batch = item.units, item.optional_units, item.batch_units
@@ -76,16 +85,25 @@ class _Renumbering:
         )
 
 
-class _ReadParts(Job[tuple[Item, list[QueueName]]]):
-    """Reads parts; each result is an item, and the new queues of this process since the last one."""
+class _ReadParts(Job[_Result]):
+    """Reads parts, and yields several items at once: to send a result takes longer than to send more in one."""
 
     def __init__(self, task: RunTask, parts: Sequence[tuple[int, int]]) -> None:
         self._reader = RunReader(task)
         self._parts = parts
 
-    def do(self, part: int) -> Iterator[tuple[int, tuple[Item, list[QueueName]]]]:
+    def do(self, part: int) -> Iterator[tuple[int, _Result]]:
+        most = sized(_RESULT_SIZE, _RESULT_SIZE // 4)
+        items: list[Item] = []
+        size, begun = 0, time.monotonic()
         for item in self._reader.items(*self._parts[part]):
-            yield item.size, (item, self._reader.new_queues())
+            items.append(item)
+            size += item.size
+            if size >= most or time.monotonic() - begun > _RESULT_SECONDS:
+                yield size, (items, self._reader.new_queues())
+                items, size, begun = [], 0, time.monotonic()
+        if items:
+            yield size, (items, self._reader.new_queues())
 
 
 def items_of(
@@ -101,7 +119,8 @@ def items_of(
         return
     reader, renumbering = RunReader(task), _Renumbering(numbers)
     for item in reader.items():
-        yield renumbering.apply(item, reader.new_queues())
+        renumbering.learn(reader.new_queues())
+        yield renumbering.apply(item)
 
 
 def _of_processes(task: RunTask, numbers: PassNumbers, parts: Sequence[tuple[int, int]], jobs: int) -> Iterator[Item]:
@@ -112,13 +131,16 @@ def _of_processes(task: RunTask, numbers: PassNumbers, parts: Sequence[tuple[int
     make = partial(_ReadParts, task, parts)
     renumberings: dict[int, _Renumbering] = defaultdict(partial(_Renumbering, numbers))  # of each process
     end = None
-    with WorkerPool[tuple[Item, list[QueueName]]](jobs - 1) as pool:
+    with WorkerPool[_Result](jobs - 1) as pool:
         pool.begin(make, range(len(parts)), make())
         for step in pool.steps_in_order(sized(_MAX_AHEAD, _LEAST_AHEAD)):
             if step.result is None:
                 continue
-            item, queues = step.result
-            if end not in (None, item.physical_offset):
-                raise PartsDoNotMeetError
-            end = item.physical_offset + item.size
-            yield renumberings[step.worker].apply(item, queues)
+            items, queues = step.result
+            renumbering = renumberings[step.worker]
+            renumbering.learn(queues)
+            for item in items:
+                if end not in (None, item.physical_offset):
+                    raise PartsDoNotMeetError
+                end = item.physical_offset + item.size
+                yield renumbering.apply(item)

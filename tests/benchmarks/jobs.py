@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,11 +23,16 @@ COMMANDS = {
 
 
 class Speedup(NamedTuple):
-    """Wall times of one process and of several, each without that of the same command on one message, s; a ratio."""
+    """Wall times of one process and of several, each without that of the same command on one message, s; ratios.
+
+    `possible` is how many times the work of one the cores do in its time, when as many commands with one process run
+    at once: cores share caches, and some of them more than that.
+    """
 
     one: float
     several: float
     ratio: float
+    possible: float
 
 
 def process_counts(cores: int) -> list[int]:
@@ -40,18 +46,23 @@ def usable_cores() -> int:
 
 
 def measure_jobs(command: Sequence[str], stores: tuple[Path, Path], output: Path, jobs: int, rounds: int) -> Speedup:
-    """Run a command with ``-j 1`` and ``-j jobs`` once untimed, then in turns; medians.
+    """Run a command with ``-j 1``, with ``-j jobs``, and so many with ``-j 1`` at once; medians.
 
-    `command` has places ``{store}`` and ``{output}``; `stores` are the one to measure and one of one message.
+    All run once untimed, then in turns. `command` has places ``{store}`` and ``{output}``; `stores` are the one to
+    measure and one of one message.
     """
 
-    def seconds(jobs: int) -> float:
+    def seconds(jobs: int, commands: int) -> float:
         times = []
         for store in stores:
-            words = [word.format(store=store, output=output) for word in command]
-            times.append(time_command([*words, "--quiet", "-j", str(jobs)]))
+            outputs = [output / str(number) for number in range(commands)]
+            filled = [[word.format(store=store, output=output) for word in command] for output in outputs]
+            with ThreadPoolExecutor(commands) as threads:
+                at_once = threads.map(time_command, [[*words, "--quiet", "-j", str(jobs)] for words in filled])
+                times.append(max(at_once))
         return times[0] - times[1]
 
-    found = [(seconds(1), seconds(jobs)) for _ in range(rounds + 1)][1:]
-    ratio = statistics.median(one / several for one, several in found)
-    return Speedup(statistics.median(one for one, _ in found), statistics.median(two for _, two in found), ratio)
+    found = [(seconds(1, 1), seconds(jobs, 1), seconds(1, jobs)) for _ in range(rounds + 1)][1:]
+    one, several, _ = (statistics.median(column) for column in zip(*found, strict=True))
+    ratio = statistics.median(one / several for one, several, _ in found)
+    return Speedup(one, several, ratio, statistics.median(jobs * one / at_once for one, _, at_once in found))

@@ -273,7 +273,7 @@ def test_processes_that_are_too_slow_are_told(
     monkeypatch.setattr(runner, "PROGRAMS", ())
     monkeypatch.setattr(runner, "usable_cores", lambda: 4)
     monkeypatch.setattr(runner, "make_derived", lambda store: store)
-    monkeypatch.setattr(runner, "measure_jobs", lambda *_: Speedup(ratio, 1.0, ratio))
+    monkeypatch.setattr(runner, "measure_jobs", lambda *_: Speedup(ratio, 1.0, ratio, 2.0))
     assert runner.main(["--size", "1MiB", "--dir", str(made)]) == missed
     out = capsys.readouterr().out
     assert out.count("MISSED") == missed * len(jobs.COMMANDS)  # with two processes: four have no target
@@ -292,12 +292,15 @@ def test_jobs_are_measured_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     seconds = {"big1": 7.0, "one1": 1.0, "big2": 4.5, "one2": 0.5}
 
     def time_command(command: Sequence[str]) -> float:
-        _, path, quiet, _, count = command
+        _, path, output, quiet, _, count = command
         assert quiet == "--quiet"
-        ran.append(Path(path).name + count)
-        return 100.0 if len(ran) <= 4 else seconds[ran[-1]]
+        ran.append((Path(path).name + count, Path(output).relative_to(tmp_path).name))
+        return 100.0 if len(ran) <= 8 else seconds[ran[-1][0]] + 2.5 * (ran[-1] == ("big1", "1"))
 
     monkeypatch.setattr(jobs, "time_command", time_command)
     stores = tmp_path / "big", tmp_path / "one"
-    assert measure_jobs(["verify", "{store}"], stores, tmp_path / "out", 2, 2) == Speedup(6.0, 4.0, 1.5)
-    assert ran == 3 * ["big1", "one1", "big2", "one2"]
+    command = ["verify", "{store}", "{output}"]
+    assert measure_jobs(command, stores, tmp_path, 2, 2) == Speedup(6.0, 4.0, 1.5, 2 * 6.0 / 8.5)
+    assert sorted(ran[:4]) == [("big1", "0"), ("big2", "0"), ("one1", "0"), ("one2", "0")]
+    assert sorted(ran[4:8]) == [("big1", "0"), ("big1", "1"), ("one1", "0"), ("one1", "1")]
+    assert len(ran) == 3 * 8
