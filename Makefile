@@ -21,6 +21,13 @@ help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1 /p' $(MAKEFILE_LIST) | \
 	while read -r target text; do printf '  make %-8s %s\n' "$$target" "$$text"; done
 
+# mypy takes a core for a minute: it runs beside the tests, and says what it found behind them.
+define test_beside_mypy
+	@said=$$(mktemp); $(BIN)/mypy >"$$said" 2>&1 & mypy=$$!; \
+	echo '$(BIN)/python -m pytest $(1)'; $(BIN)/python -m pytest $(1); status=$$?; \
+	wait $$mypy || status=1; echo '$(BIN)/mypy'; cat "$$said"; rm "$$said"; exit $$status
+endef
+
 demo: $(VENV)/.demo ## install into .venv, put every command to the example store, ask Spark SQL
 	$(call show,rmqtool inspect $(STORE))
 	$(call show,rmqtool inspect $(STORE)/commitlog --limit 2)
@@ -30,17 +37,13 @@ demo: $(VENV)/.demo ## install into .venv, put every command to the example stor
 	$(call show,rmqtool rebuild-cq $(STORE) --dry-run)
 	@examples/demo_export.sh $(BIN) $(STORE)
 
-quick: $(VENV)/.test ## lint, then run the fast tests of every room: two minutes, no Java
-	@$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest --quick -q $(PARALLEL)
+quick: ruff ## lint and run the fast tests of every room: two minutes, no Java
+	$(call test_beside_mypy,--quick -q $(PARALLEL))
 
-# mypy takes a core for a minute: it runs beside the tests, and says what it found behind them.
 test: $(VENV)/.test ## install everything that the tests need, then lint and run all tests
 	@tests/setup-java.sh
 	@$(MAKE) --no-print-directory ruff
-	@said=$$(mktemp); $(BIN)/mypy >"$$said" 2>&1 & mypy=$$!; \
-	echo '$(BIN)/python -m pytest $(PARALLEL)'; $(BIN)/python -m pytest $(PARALLEL); status=$$?; \
-	wait $$mypy || status=1; echo '$(BIN)/mypy'; cat "$$said"; rm "$$said"; exit $$status
+	$(call test_beside_mypy,$(PARALLEL))
 
 lint: ruff ## ruff and mypy
 	$(BIN)/mypy
