@@ -166,6 +166,28 @@ RECORDS = (
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(
+        code="commitlog.entry-header",
+        fault=None,
+        severity="error",
+        title="The header of a DLedger entry does not fit",
+        what="Before each message of a DLedger log stands a header of 48 bytes. It gives another position or size than "
+        "the entry has, a Raft index that is not the next one, or a lower Raft term than the entry before.",
+        how="A flipped bit; a file of another node.",
+        effect="messages are served; but a start that reaches it takes it for the end of the log, and cuts everything "
+        "behind it",
+        versions=(
+            (
+                "DLedger 0.2 and later",
+                "every start reads the last three files, or more where the index does not lead to their first "
+                "entries. More than a file before the beginning of the last one, the node does not start. Further "
+                "back the entry is not read, but followers that lack it do not get it.",
+            ),
+        ),
+        repair="Start no node on it. Give it its log anew from the leader of its group, or make an ordinary store: "
+        "`rmqtool salvage` needs no header.",
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+    ),
+    Entry(
         code="commitlog.blank",
         fault="F20",
         severity="error",

@@ -47,7 +47,7 @@ _BY_CODE: Mapping[Treatment, tuple[str, ...]] = {
         *("start.data-loss", "start.other-mode-data-loss"),
         *("commitlog.body-crc", "commitlog.lengths", "commitlog.truncated"),
         *("commitlog.magic-code", "commitlog.zeroed", "commitlog.physical-offset", "commitlog.blank"),
-        *("commitlog.huge-size", "commitlog.properties"),
+        *("commitlog.huge-size", "commitlog.properties", "commitlog.entry-header"),
     ),
     "queues": (
         *("start.hangs", "start.queue-loss", "store.abort-missing"),

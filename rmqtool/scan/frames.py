@@ -204,10 +204,15 @@ def sound_prefix(block: Block, positions: Positions) -> RecordRun:
 
 def in_whole_entries(frames: RecordRun) -> RecordRun:
     """The records at the head of a run that are all of an entry of DLedger each, with its header before them."""
-    headers = frames.block.gather(ENTRY_DTYPE, frames.positions - ENTRY_HEADER_SIZE)
+    headers = entry_headers(frames)
     whole = (headers["magic"] == MAGIC_ENTRY) & (headers["size"] == frames.message_sizes + ENTRY_HEADER_SIZE)
     frames.header_size = ENTRY_HEADER_SIZE
     return frames if whole.all() else frames[: int(np.argmin(whole))]
+
+
+def entry_headers(frames: RecordRun) -> NDArray[np.void]:
+    """The headers of the DLedger entries around the records."""
+    return frames.block.gather(ENTRY_DTYPE, frames.positions - ENTRY_HEADER_SIZE)
 
 
 def _topic_widths(is_v2: NDArray[np.bool_] | None) -> Positions:

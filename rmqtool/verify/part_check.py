@@ -15,6 +15,7 @@ from rmqtool.scan.reader import Event
 from rmqtool.store.rocksdb_queues import QueueDatabase
 from rmqtool.transaction.selections import chosen_until
 from rmqtool.verify.damage_checks import DamageChecks
+from rmqtool.verify.entry_checks import EntryChecks
 from rmqtool.verify.index_chains import ChainChecks
 from rmqtool.verify.index_check import IndexCheck
 from rmqtool.verify.log_reading import UnreadExtent, scan_live, scan_readable
@@ -115,6 +116,7 @@ class _LogCheck:
         report, extents = result.report, result.extents
         self._dispatcher = task.dispatcher()
         self._records = RecordChecks(report, extents, task.version, task.bodies, result.totals)
+        self._entries = EntryChecks(report)
         self._damage = DamageChecks(reader.store, task.files, report, extents, task.version)
         self._queues = QueueCheck(reader, result, self._dispatcher) if task.queues else None
         rules = task.recovery
@@ -167,6 +169,7 @@ class _LogCheck:
     def _frames(self, frames: RecordRun) -> None:
         dispatched = self._dispatcher.dispatch(frames)
         suspects = self._records.add(frames, dispatched)
+        self._entries.add(frames)
         if self._walker is not None:
             self._walker.feed(frames, suspects)
         self._damage.frames(frames)

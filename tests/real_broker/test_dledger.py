@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from rmqtool.base.errors import Exit
+from rmqtool.formats.dledger import ENTRY_DTYPE, ENTRY_HEADER_SIZE, MAGIC_ENTRY
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.dledger_building import NODE
 from tests.real_broker.harness import Harness, HarnessError, dledger_settings
+from tests.verify.damages import overwrite
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 Factory = Callable[[str], Harness]
@@ -154,3 +158,40 @@ def test_files_that_a_node_does_not_start_with(
         with pytest.raises(HarnessError):
             harness(version).ask(root, questions, dledger_settings())
     assert refuses == (what != "index")
+
+
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("field", ["position", "body_size", "index", "term"])
+@pytest.mark.parametrize(("version", "name"), STORES[:2])
+def test_a_header_that_does_not_fit_ends_the_log(
+    harness: Factory, golden_store: GoldenStore, tmp_path: Path, version: str, name: str, field: str
+) -> None:
+    """As verify says: a start cuts the log there, or behind it where the next term is lower; salvage has all of it."""
+    root = node(golden_store(name), tmp_path)
+    *before, last = sorted((root / NODE / "data").iterdir())
+    headers = list(_entries(last.read_bytes()))
+    row = len(headers) // 2
+    place, header = headers[row]
+    header[field] += 1
+    overwrite(root, str(last.relative_to(root)), place, header.tobytes())
+    row += field == "term"
+    document = rmqtool("verify", root, "--json", "--broker-version", version).document
+    told = [each["offset"] for each in document["findings"] if each["code"] == "commitlog.entry-header"]
+    assert told == [int(last.name) + headers[row][0] + ENTRY_HEADER_SIZE]
+    assert rmqtool("salvage", root, "--output", tmp_path / "new", "--broker-version", version).status == Exit.OK
+    saved = rmqtool("verify", tmp_path / "new", "--json").document["result"]["messages"]
+    kept = sum(len(list(_entries(file.read_bytes()))) for file in before) + row
+    assert saved == document["result"]["messages"] > kept
+    found = harness(version).ask(root, {"read": [["orders", 0], ["orders", 1]]}, dledger_settings())
+    assert sum(map(len, found["read"])) == kept
+
+
+def _entries(data: bytes) -> Iterator[tuple[int, NDArray[np.void]]]:
+    """Where the entries of a file begin, and their headers, to be changed."""
+    place = 0
+    while place + ENTRY_HEADER_SIZE <= len(data):
+        header = np.frombuffer(data, ENTRY_DTYPE, 1, place).copy()
+        if header["magic"] != MAGIC_ENTRY:
+            return
+        yield place, header
+        place += int(header["size"][0])

@@ -9,13 +9,21 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 import rmqtool as library
 from rmqtool.base.errors import Exit
+from rmqtool.base.mapped_files import list_mapped_files
+from rmqtool.findings.report import Report
+from rmqtool.formats.dledger import ENTRY_DTYPE, ENTRY_HEADER_SIZE
+from rmqtool.formats.layout import position_of
+from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.reader import scan_files
 from rmqtool.store.index_files import list_index_files
 from rmqtool.store.store import open_store
+from rmqtool.verify.entry_checks import EntryChecks
 from tests.commands.running import inspect, rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
@@ -27,6 +35,7 @@ from tests.verify.verifying import facts, verify
 
 STORES = ["more/4.9.7-dledger", "more/5.3.3-dledger", "more/5.3.3-converted"]
 WHOLE = 1 << 40
+INDEX_AT = position_of(ENTRY_DTYPE, "index")
 
 pytestmark = pytest.mark.budget(1)
 
@@ -209,6 +218,51 @@ def test_the_index_of_entries(small: Path) -> None:
     assert (finding["message"], finding["severity"]) == ("there is no file of the index", "warning")
     document = rmqtool("verify", small, "--json").document
     assert document["result"]["verdict"] in ("dirty", "unproven")
+
+
+@pytest.mark.parametrize(
+    ("field", "change", "message"),
+    [
+        ("position", 1, "gives the position {position}, and stands at {place}"),
+        ("body_size", -2, "gives its message {size} bytes, and that has {other}"),
+        ("index", 1024, "has the Raft index 1124 behind 99"),
+        ("term", -1, "has the Raft term 0 behind 1"),
+        ("channel", 1, ""),
+        ("body_crc", 1, ""),
+    ],
+)
+def test_the_header_of_an_entry(small: Path, field: str, change: int, message: str) -> None:
+    """A start cuts the log at what does not fit, though messages are served; what nobody reads may be anything."""
+    offset = entry_log(120).offsets[100]
+    place = offset - ENTRY_HEADER_SIZE
+    name = f"{NODE}/data/{place // FILE_SIZE * FILE_SIZE:020d}"
+    header = np.frombuffer((small / name).read_bytes(), ENTRY_DTYPE, 1, place % FILE_SIZE).copy()
+    header[field] += change
+    overwrite(small, name, place % FILE_SIZE, header.tobytes())
+    [*found] = [each for each in rmqtool("verify", small, "--json").document["findings"] if each["severity"] == "error"]
+    size = int(header["body_size"][0])
+    told = message.format(position=place + 1, place=place, size=size, other=size + 2)
+    expected = [("commitlog.entry-header", offset, f"the entry {told}")] if message else []
+    assert [(each["code"], each["offset"], each["message"]) for each in found] == expected
+    assert len(listed(small)) == 120
+
+
+def test_headers_of_entries_in_several_runs(small: Path) -> None:
+    """The first entry of a run is held against the last one before, where no byte lies between."""
+    log = list_mapped_files(small / NODE / "data", header_size=ENTRY_HEADER_SIZE)
+    first = next(event for event in scan_files(log.files) if isinstance(event, RecordRun))
+
+    def found(*runs: RecordRun) -> list[str]:
+        report = Report()
+        checks = EntryChecks(report)
+        for run in runs:
+            checks.add(run)
+        return [finding.message for finding in report.findings()]
+
+    assert found(first[:1], first[1:4], first[4:]) == []
+    assert found(first[:3], first[4:]) == []  # an extent of damage lies between: it is told apart
+    first.block.data[int(first.positions[3]) - ENTRY_HEADER_SIZE + INDEX_AT] = 1
+    assert found(first[:3], first[3:4], first[5:]) == [f"the entry has the Raft index {(1 << 56) + 3} behind 2"]
 
 
 @pytest.mark.parametrize("cut", [0, 3000])

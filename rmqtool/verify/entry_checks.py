@@ -1,0 +1,67 @@
+"""The headers of DLedger's entries, held against their messages and against the entries before them.
+
+A start reads those of the last three files at least (`DLedgerMmapFileStore#recover`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.findings.report import Report
+from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
+from rmqtool.scan.frames import RecordRun, entry_headers
+
+_CODE = "commitlog.entry-header"
+
+
+class EntryChecks:
+    """Checks the entries of one part of the log after the other; plain records have none."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._end = -1  # physical offset behind the last entry
+        self._last: NDArray[np.void] | None = None  # its header
+
+    def add(self, frames: RecordRun) -> None:
+        """Check the headers of a run."""
+        if not frames.header_size:
+            return
+        headers = entry_headers(frames)
+        self._report.check(_CODE, len(headers))
+        joined = self._last is not None and frames.begin == self._end
+        self._check_places(frames, headers)
+        self._check_order(frames, np.concatenate([self._last, headers]) if joined else headers)
+        self._last, self._end = headers[-1:].copy(), frames.begin + frames.header_size + frames.size
+
+    def _check_places(self, frames: RecordRun, headers: NDArray[np.void]) -> None:
+        places = frames.physical_offsets - ENTRY_HEADER_SIZE
+        for row in np.flatnonzero(headers["position"] != places).tolist():
+            self._add(frames, row, f"gives the position {headers['position'][row]}, and stands at {places[row]}")
+        for row in np.flatnonzero(headers["body_size"] != frames.message_sizes).tolist():
+            sizes = headers["body_size"][row], frames.message_sizes[row]
+            self._add(frames, row, "gives its message {} bytes, and that has {}".format(*sizes))
+
+    def _check_order(self, frames: RecordRun, headers: NDArray[np.void]) -> None:
+        """Check that Raft indexes are one behind the other, and terms never less; the first entry may be known."""
+        known = len(headers) - len(frames)
+        indexes = headers["index"].astype(np.int64)
+        for row in _breaks(indexes - np.arange(len(headers))):
+            self._add(frames, max(row - known, 0), f"has the Raft index {indexes[row]} behind {indexes[row - 1]}")
+        terms = headers["term"].astype(np.int64)
+        for row in (np.flatnonzero(np.diff(terms) < 0) + 1).tolist():
+            self._add(frames, max(row - known, 0), f"has the Raft term {terms[row]} behind {terms[row - 1]}")
+
+    def _add(self, frames: RecordRun, row: int, message: str) -> None:
+        self._report.add(_CODE, f"the entry {message}", offset=int(frames.physical_offsets[row]))
+
+
+def _breaks(levels: NDArray[np.int64]) -> Iterator[int]:
+    """Where values change, without the way back after a single other one."""
+    before = None
+    for row in (np.flatnonzero(np.diff(levels)) + 1).tolist():
+        if levels[row] != before:
+            yield row
+        before = levels[row - 1]
