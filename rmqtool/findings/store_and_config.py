@@ -47,6 +47,18 @@ STORE = (
         "of the index away first.",
     ),
     Entry(
+        code="store.dledger-checkpoint",
+        fault=None,
+        severity="error",
+        title="The checkpoint of a DLedger node has no number",
+        what="dledger-ID/checkpoint gives the Raft index up to which entries were committed, as committedIndex=NUMBER. "
+        "What stands there is not a number.",
+        how="A flipped bit, a disk that fails, an editor.",
+        effect="the node does not start: NumberFormatException",
+        versions=(("DLedger 0.2 and later", "the same."),),
+        repair="Move the file away: a node starts without it, and learns from its group what is committed.",
+    ),
+    Entry(
         code="store.wrong-kind",
         fault=None,
         severity="error",

@@ -15,10 +15,12 @@ from rmqtool.base.mapped_files import MappedFile, file_at
 from rmqtool.formats.dledger import ENTRY_DTYPE
 from rmqtool.formats.java import decode_text
 
-_CHECKPOINT = "checkpoint"
+NODE_CHECKPOINT = "checkpoint"
 _LARGEST_CHECKPOINT = 4 << 10  # bytes; two lines
 _CURRENT_TERM = "currterm"
 _TERM = re.compile(r"^currTerm=(\d{1,18})\s*$", re.ASCII | re.MULTILINE)
+_COMMITTED_TEXT = re.compile(r"^committedIndex=(.*)$", re.MULTILINE)
+_NUMBER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _COMMITTED = re.compile(r"^committedIndex=(-?\d{1,18})\s*$", re.ASCII | re.MULTILINE)
 
 
@@ -28,7 +30,17 @@ def committed_index(node: Path) -> int | None:
     A node writes it every few seconds and at a clean stop: later entries may be committed too, and may be overwritten
     after a change of the leader. None without a checkpoint (`DLedgerMmapFileStore#persistCheckPoint`).
     """
-    return _number(node / _CHECKPOINT, _COMMITTED)
+    return _number(node / NODE_CHECKPOINT, _COMMITTED)
+
+
+def unreadable_committed_index(node: Path) -> str | None:
+    """What stands in a node's checkpoint in place of the number; None where the node starts with it.
+
+    It does so without a checkpoint, without that line and with nothing in it (`DLedgerMmapFileStore#recover`).
+    """
+    match = _COMMITTED_TEXT.search(_text(node / NODE_CHECKPOINT) or "")
+    text = match[1].strip() if match else ""
+    return text if text and not _NUMBER.fullmatch(text) else None
 
 
 def current_term(node: Path) -> int | None:
@@ -40,12 +52,15 @@ def current_term(node: Path) -> int | None:
 
 
 def _number(path: Path, pattern: re.Pattern[str]) -> int | None:
+    match = pattern.search(_text(path) or "")
+    return int(match[1]) if match else None
+
+
+def _text(path: Path) -> str | None:
     try:
-        text = decode_text(read_all(path, _LARGEST_CHECKPOINT))
+        return decode_text(read_all(path, _LARGEST_CHECKPOINT))
     except RmqtoolError:
         return None
-    match = pattern.search(text)
-    return int(match[1]) if match else None
 
 
 @dataclass(frozen=True)

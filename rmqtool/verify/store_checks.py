@@ -29,6 +29,7 @@ from rmqtool.verify.entry_index_check import check_entry_index
 from rmqtool.verify.ext_checks import check_ext_files
 from rmqtool.verify.file_type_checks import check_file_types
 from rmqtool.verify.log_witnesses import ScannedLog
+from rmqtool.verify.node_checkpoint_check import check_node_checkpoint
 from rmqtool.verify.timer_checks import check_wheel_size
 
 _CRASH_SIGNS = ("consumequeue.behind", "consumequeue.ahead")
@@ -66,6 +67,7 @@ def check_store_files(snapshot: Snapshot, report: Report) -> None:
         check_ext_files(store, releases, report)
     check_wheel_size(store, report)
     check_entry_index(snapshot, report)
+    check_node_checkpoint(snapshot, report)
 
 
 def check_recorded_losses(store: Store, report: Report) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -184,6 +186,26 @@ def test_a_header_that_does_not_fit_ends_the_log(
     assert saved == document["result"]["messages"] > kept
     found = harness(version).ask(root, {"read": [["orders", 0], ["orders", 1]]}, dledger_settings())
     assert sum(map(len, found["read"])) == kept
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize(("text", "starts"), [("3x9", False), ("", True), ("9999", True)])
+def test_a_checkpoint_that_a_node_does_not_start_with(
+    harness: Factory, golden_store: GoldenStore, tmp_path: Path, text: str, starts: bool
+) -> None:
+    """As verify says; what verify names makes it start."""
+    version, name = STORES[1]
+    root = node(golden_store(name), tmp_path)
+    (root / NODE / "checkpoint").write_text(f"committedIndex={text}\nendIndex=399\n")
+    findings = rmqtool("verify", root, "--json", "--broker-version", version).document["findings"]
+    remedies = [each["remedy"] for each in findings if each["code"] == "store.dledger-checkpoint"]
+    assert bool(remedies) != starts
+    for remedy in remedies:
+        with pytest.raises(HarnessError, match=r"NumberFormatException|refuses to load"):
+            harness(version).ask(root, {}, dledger_settings())
+        subprocess.run(shlex.split(remedy), check=True)
+    found = harness(version).ask(root, {"read": [["orders", 0], ["orders", 1]]}, dledger_settings())
+    assert sum(map(len, found["read"])) == 400
 
 
 def _entries(data: bytes) -> Iterator[tuple[int, NDArray[np.void]]]:

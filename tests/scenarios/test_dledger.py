@@ -247,6 +247,29 @@ def test_the_header_of_an_entry(small: Path, field: str, change: int, message: s
     assert len(listed(small)) == 120
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("committedIndex=3x9\nendIndex=399\n", "3x9"),
+        ("committedIndex=\u00b9\n", "\u00b9"),
+        ("committedIndex=9999\n", ""),
+        ("committedIndex= 12 \n", ""),
+        ("committedIndex=\nendIndex=399\n", ""),
+        ("committedIndey=x\n", ""),
+    ],
+)
+def test_the_checkpoint_of_a_node(small: Path, text: str, told: str) -> None:
+    """No node starts where a number is none; it does without one."""
+    (small / NODE / "checkpoint").write_text(text)
+    findings = rmqtool("verify", small, "--json").document["findings"]
+    found = [each for each in findings if each["code"] == "store.dledger-checkpoint"]
+    expected = [(f"{NODE}/checkpoint", f"committedIndex={told} is not a number", "error")] if told else []
+    assert [(each["file"], each["message"], each["severity"]) for each in found] == expected
+    assert [each["remedy"] for each in found] == [f"mv {small / NODE}/checkpoint {small / NODE}/checkpoint.old"] * bool(
+        told
+    )
+
+
 def test_headers_of_entries_in_several_runs(small: Path) -> None:
     """The first entry of a run is held against the last one before, where no byte lies between."""
     log = list_mapped_files(small / NODE / "data", header_size=ENTRY_HEADER_SIZE)
