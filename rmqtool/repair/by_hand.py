@@ -11,10 +11,18 @@ from rmqtool.repair.diagnosis import Diagnosis
 from rmqtool.repair.plan_step import PlanStep
 from rmqtool.repair.reach import Replaced, out_of_reach
 from rmqtool.repair.treatments import Treatment
-from rmqtool.store.store import COMMIT_LOG
+from rmqtool.store.store import COMMIT_LOG, Store
 from rmqtool.transaction.paths import HOME
 
+_STRAYS = ("commitlog.stray", "commitlog.stray-directory")
 _WHERE = "outside of the store, behind a link or on another disk, where a repair replaces nothing"
+
+
+def log_by_hand(store: Store, found: Mapping[Treatment, Sequence[Finding]]) -> tuple[Path, ...]:
+    """The directories of a log that is damaged and out of reach; strays are named one by one elsewhere."""
+    treated = (*found.get("neutralise", ()), *found.get("files", ()))
+    is_damaged = any(each.code.startswith(("commitlog.", "start.")) and each.code not in _STRAYS for each in treated)
+    return out_of_reach(store, "neutralise") if is_damaged else ()
 
 
 def steps_by_hand(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]]) -> Iterator[PlanStep]:
@@ -23,8 +31,8 @@ def steps_by_hand(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Findi
     if any(each.code == "store.wrong-kind" and each.file == HOME for each in diagnosis.findings):
         text = f"Move {HOME} away, which is no directory: a repair keeps there what it replaces."
         yield PlanStep(text, f"mv {quote(str(store.root / HOME))} DIRECTORY")
-    log = out_of_reach(store, "neutralise")
-    if "neutralise" in found and log:
+    log = log_by_hand(store, found)
+    if log:
         text = f"{_named(log)}. Move the log to {quote(str(store.root / COMMIT_LOG))} and verify again, or make a new "
         yield PlanStep(f"{text}store of what is sound and start the broker on that:",
                        f"{diagnosis.command('salvage')} --output NEW")  # fmt: skip
@@ -32,7 +40,7 @@ def steps_by_hand(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Findi
     for treatment, command in commands.items():
         directories = out_of_reach(store, treatment)
         if treatment in found and directories:
-            text = f"{_named(directories)}. Move it there and verify again, or have it made elsewhere and put in place:"
+            text = f"{_named(directories)}. Move it into the store and verify again, or have it made elsewhere:"
             yield PlanStep(text, f"{diagnosis.command(command)} --output DIR")
     config = out_of_reach(store, "config")
     if "config" in found and config:

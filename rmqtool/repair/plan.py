@@ -11,7 +11,7 @@ from rmqtool.broker.start_findings import WHOLE_LOG
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import UNREADABLE
-from rmqtool.repair.by_hand import steps_by_hand
+from rmqtool.repair.by_hand import log_by_hand, steps_by_hand
 from rmqtool.repair.config_left import unhealed_config
 from rmqtool.repair.diagnosis import NEWER_RECORDS, Diagnosis, Repairs, by_treatment, judged_now, notes_on_the_rest
 from rmqtool.repair.first_start import start_text
@@ -252,10 +252,10 @@ def _steps_after(
 
 
 def _waits_for_people(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]]) -> bool:
-    """Whether a start would lose messages until people have restored the log, or moved it to where a repair reaches."""
+    """Whether a start loses messages, or is refused, until people have restored the log or moved it into reach."""
     is_lost = any(finding.code == "commitlog.missing" for finding in found.get("restore", ()))
     is_cut = any(finding.code == "start.data-loss" for finding in found.get("neutralise", ()))
-    return is_lost or (is_cut and bool(out_of_reach(diagnosis.snapshot.store, "neutralise")))
+    return is_lost or ((is_cut or "refused" in found) and bool(log_by_hand(diagnosis.snapshot.store, found)))
 
 
 def _may_start(treatments: Set[Treatment]) -> bool:

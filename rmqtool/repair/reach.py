@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -13,10 +14,12 @@ Replaced = Literal["neutralise", "queues", "index", "config"]
 
 
 def out_of_reach(store: Store, treatment: Replaced) -> tuple[Path, ...]:
-    """The directories that a treatment is about and in which no transaction replaces files; missing ones are none."""
-    return tuple(
-        each for each in _directories(store, treatment) if each.is_dir() and not name_in_store(store, each / "0")
-    )
+    """The directories that a treatment is about and in which no transaction replaces files; missing ones are none.
+
+    A link is one of them also where nothing is behind it, as that to a disk that is not mounted.
+    """
+    found = (each for each in _directories(store, treatment) if each.is_dir() or os.path.islink(str(each)))
+    return tuple(each for each in found if not name_in_store(store, each / "0"))
 
 
 def _directories(store: Store, treatment: Replaced) -> tuple[Path, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,16 @@ def test_damage_of_a_log_elsewhere_is_for_a_new_store(store: Path, away: object)
     assert lossy.start_after == 2
 
 
+def test_a_short_file_of_a_log_elsewhere_is_for_people(store: Path) -> None:
+    """A broker refuses to start on it, whatever is repaired beside it."""
+    last = max(linked(store, "commitlog").iterdir())
+    os.truncate(last, 4097)
+    plan = rmqtool("verify", store, *OPTIONS, "--json").document["result"]["plan"]
+    commands = [step["command"] for step in plan["steps"]]
+    assert f"rmqtool salvage {store} --broker-version 5.3.3 --output NEW" in commands
+    assert "Start the broker." not in [step["text"] for step in plan["steps"]]
+
+
 @pytest.mark.parametrize(
     ("name", "code", "command"),
     [("consumequeue", "consumequeue.hole", "rebuild-cq"), ("index", "index.slot", "rebuild-index")],
@@ -74,6 +86,13 @@ def test_queues_and_index_behind_links_are_made_elsewhere(store: Path, name: str
     assert not repairs
     assert plan.steps[0].command == f"rmqtool {command} {store} --broker-version 5.3.3 --output DIR"
     assert str(store / name) in plan.steps[0].text
+
+
+def test_a_link_to_a_disk_that_is_not_mounted(store: Path) -> None:
+    shutil.rmtree(linked(store, "index"))
+    repairs, plan = planned(store, "index.missing")
+    assert not repairs
+    assert "behind a link" in plan.steps[0].text
 
 
 def test_config_behind_a_link_is_moved_first(store: Path) -> None:
