@@ -42,13 +42,13 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "name",
-    ["", "..", "../x", "consumequeue/../../x", "a//b", "./x", "consumequeue/./x", "a\0b", "x/",
+    ["", "..", "../x", "/etc/passwd", "consumequeue/../../x", "a//b", "./x", "consumequeue/./x", "a\0b", "x/",
      "consumequeue/" + "t" * 256, ".rmqtool", ".rmqtool/x", "lock", "rocksdbstore/LOCK"],
 )  # fmt: skip
 def test_a_name_outside_the_store_is_refused(store: Path, name: str) -> None:
     with Transaction(store, "test") as transaction:
         for call in (transaction.file, transaction.put, transaction.remove, transaction.directory, transaction.delete):
-            with pytest.raises(UnwritableError):
+            with pytest.raises((UnwritableError, UnsupportedError)):
                 call(name)
     assert not (store / ".rmqtool").exists()
 
