@@ -8,6 +8,7 @@ from pathlib import Path
 from rmqtool.base.errors import RmqtoolError, UsageError
 from rmqtool.clean.geometry import geometry_findings
 from rmqtool.clean.plan import CleanPlan
+from rmqtool.store.store import other_root
 from rmqtool.transaction import Committed, Transaction
 
 
@@ -31,6 +32,13 @@ def refuse(plan: CleanPlan) -> None:
         )
     if not run.log.deleted:
         return
+    other = other_root(store.root, store.conf)
+    if other and any(store.root not in path.parents for path in store.log_directories):
+        raise UsageError(
+            f"of another store, storePathRootDir={other}: files of its log would be deleted",
+            file=store.conf.path,
+            hint="name that store, or give a copy of broker.conf with the paths of this one: nothing was changed",
+        )
     end = plan.facts.log_range.max_offset
     if run.log.min_offset >= end or not any(decision.reason == "last-file" for decision in run.log.kept):
         raise RmqtoolError(

@@ -82,11 +82,11 @@ def require_known_sizes(store: Store, sizes: FileSizes, kinds: Collection[Sized]
     if unknown:
         names = " and ".join(f"{_NAMES[kind]} ({_SETTINGS[kind]})" for kind in unknown)
         raise UsageError(
-            f"the size of {names} is not known, for the store has none: on queue files of another size than its own "
-            "a broker refuses to start, and in index files it finds nothing",
+            f"the size of {names} is not known, for no file of the store shows it: on queue files of another size than "
+            "its own a broker refuses to start, and in index files it finds nothing",
             file=store.root,
             hint="give the broker's configuration with --broker-conf FILE; what it does not set is the default, and "
-            "an empty file stands for a broker that sets nothing. --dry-run and --output DIR go on without it",
+            "an empty file stands for a broker that sets nothing. --dry-run goes on without it",
         )
 
 

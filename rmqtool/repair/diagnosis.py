@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import get_args
 
 from rmqtool.base.shell import join
 from rmqtool.findings.finding import Finding
@@ -14,6 +15,7 @@ from rmqtool.repair.config_left import unhealed_config
 from rmqtool.repair.log_files import BEFORE_REBUILDS, log_file_changes
 from rmqtool.repair.log_names import Renamed
 from rmqtool.repair.not_healed import NotHealed, not_healed
+from rmqtool.repair.reach import Replaced, out_of_reach
 from rmqtool.repair.treatments import Treatment, treatment_of
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.snapshot import Snapshot
@@ -121,10 +123,13 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
     is_rebuilt |= snapshot.leaves_queues_out  # which then cannot be rebuilt, and lead to what is damaged
     # Without a log, queues and index are all that shows what is lost.
     is_rebuilt |= any(finding.code == "commitlog.missing" for finding in findings)
-    is_damaged = "neutralise" in found and not is_rebuilt
+    left = {each for each in get_args(Replaced) if out_of_reach(snapshot.store, each)}  # to people
+    is_damaged = "neutralise" in found and not is_rebuilt and "neutralise" not in left
     queues = not is_rebuilt and ("queues" in found or is_damaged or _ends_behind_log(findings))
+    queues = queues and "queues" not in left
     index = ("index" in found and not is_rebuilt) or (queues and _index_must_follow(snapshot, is_damaged=is_damaged))
-    config = config_changes(snapshot, findings, offsets=not (keep_offsets or queues))
+    index = index and "index" not in left
+    config = config_changes(snapshot, findings, offsets=not (keep_offsets or queues)) if "config" not in left else []
     if queues and any(change.name == _TOPICS for change in config):
         return Repairs(tuple(config), goes_on=True)  # topics.json says which queues are batch queues
     is_later = queues and any(each.code in _CUTS_QUEUES or _is_held_against_queues(each) for each in findings)
@@ -140,7 +145,8 @@ def notes_on_the_rest(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: b
     """
     findings = judged_now(diagnosis, repairs)
     by_reason: dict[str, set[str]] = defaultdict(set)
-    for finding, why in unhealed_config(findings, repairs.changes, offsets=not keep_offsets):
+    unhealed = unhealed_config(findings, repairs.changes, offsets=not keep_offsets)
+    for finding, why in () if out_of_reach(diagnosis.snapshot.store, "config") else unhealed:
         by_reason[why].add(finding.code)
     return [
         *not_healed(diagnosis.snapshot, findings, repairs.changes),

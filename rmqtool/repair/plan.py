@@ -11,10 +11,14 @@ from rmqtool.broker.start_findings import WHOLE_LOG
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import UNREADABLE
+from rmqtool.repair.by_hand import log_by_hand, steps_by_hand
+from rmqtool.repair.config_left import unhealed_config
 from rmqtool.repair.diagnosis import NEWER_RECORDS, Diagnosis, Repairs, by_treatment, judged_now, notes_on_the_rest
 from rmqtool.repair.first_start import start_text
 from rmqtool.repair.not_healed import NotHealed
 from rmqtool.repair.permissions import permission_command
+from rmqtool.repair.plan_step import PlanStep
+from rmqtool.repair.reach import Replaced, out_of_reach
 from rmqtool.repair.timer_files import lost_by_rebuilt_queue
 from rmqtool.repair.treatments import Treatment
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
@@ -27,20 +31,6 @@ _NO_OBSTACLE: frozenset[Treatment] = frozenset(("settings", "ignored", "running"
 _OF_DATABASES = ("config.rocksdb-damaged", "config.row", "store.rocksdb-damaged")
 _CURRENT_ANEW = "CURRENT names the MANIFEST, of which there is one: write it anew, and verify again:"
 _MAX_NAMED = 3  # files, findings or topics that a step names one by one
-
-
-@dataclass(frozen=True)
-class PlanStep:
-    """One step: what to do in a sentence, the command that does it, what that changes, and what stays lost."""
-
-    text: str
-    command: str | None = None
-    changes: tuple[str, ...] = ()
-    lost: tuple[str, ...] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        """The JSON object of the contract."""
-        return {"text": self.text, "command": self.command, "changes": list(self.changes), "lost": list(self.lost)}
 
 
 @dataclass(frozen=True)
@@ -95,7 +85,7 @@ def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = Fals
     elif "interrupted" in found:
         steps.append(ending)
     last = len(steps) or None
-    steps += _steps_after(diagnosis, found, is_repaired=bool(repairs))
+    steps += _steps_after(diagnosis, found, repairs)
     return Plan(tuple(steps), last, tuple(_remaining(diagnosis, found, repairs, notes)))
 
 
@@ -131,10 +121,14 @@ def _steps_before(
     needed = [note for note in notes if note.needed and not note.codes & UNREADABLE]
     if needed or "restore" in found:
         files = ", ".join(_some(tuple(file for note in needed for file in note.needed))) or "what is missing"
+        is_gone = any(finding.code == "commitlog.missing" for finding in found.get("restore", ()))
+        elsewhere = "Mount the disk of the log, or name its directory (--broker-conf, storePathCommitLog), or r"
         yield PlanStep(
-            f"Restore {files} from a backup or a replica, and verify again. If there is none, go on.",
+            f"{elsewhere if is_gone else 'R'}estore {files} from a backup or a replica, and verify again. If there is "
+            "none, go on.",
             lost=_some(tuple(dict.fromkeys(_first_part(finding.message) for finding in found.get("restore", ())))),
         )
+    yield from steps_by_hand(diagnosis, found)
     yield from _decisions(found.get("decide", ()))[:_MAX_NAMED]
     if "release" in found and not _has_newer_records(found):
         text = "Find out the release of the broker (its lib/ names it), and name it: starts of the releases that fit "
@@ -237,7 +231,7 @@ def _damaged_bodies(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _steps_after(
-    diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]], *, is_repaired: bool
+    diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]], repairs: Repairs
 ) -> Iterator[PlanStep]:
     """What is left once the store is repaired."""
     yield from _settings(found)
@@ -247,15 +241,21 @@ def _steps_after(
         yield PlanStep("Start no broker of the named release: it would destroy the records that it cannot read.")
     elif saving:
         yield PlanStep("Start no broker: it would destroy what is behind the missing file. Save that first:", saving)
-    elif not any(finding.code == "commitlog.missing" for finding in restored) and (
-        is_repaired or _may_start(found.keys())
-    ):
-        yield PlanStep(start_text(found.get("config", ())))
+    elif not _waits_for_people(diagnosis, found) and (repairs or _may_start(found.keys())):
+        unhealed = unhealed_config(found.get("config", ()), repairs.changes, offsets=True)
+        yield PlanStep(start_text([each for each, _ in unhealed]))
     for finding in found.get("running", ()):
         is_cleaned = (finding.remedy or "").startswith("rmqtool clean ")
         yield PlanStep(f"Later: {finding.message}.", diagnosis.clean_command() if is_cleaned else finding.remedy)
     yield from _ignored(found)
     yield from _acknowledgement(diagnosis)
+
+
+def _waits_for_people(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]]) -> bool:
+    """Whether a start loses messages, or is refused, until people have restored the log or moved it into reach."""
+    is_lost = any(finding.code == "commitlog.missing" for finding in found.get("restore", ()))
+    is_cut = any(finding.code == "start.data-loss" for finding in found.get("neutralise", ()))
+    return is_lost or ((is_cut or "refused" in found) and bool(log_by_hand(diagnosis.snapshot.store, found)))
 
 
 def _may_start(treatments: Set[Treatment]) -> bool:
@@ -296,20 +296,22 @@ def _remaining(
         if note.needed and not note.codes & UNREADABLE:
             continue  # a step says so
         yield f"{', '.join(sorted(note.codes))}: {note.why}"
-    for treatment in ("files", "config", "none"):
+    store = diagnosis.snapshot.store
+    for treatment in ("files", "none") if out_of_reach(store, "config") else ("files", "config", "none"):
         codes = dict.fromkeys(finding.code for finding in found.get(treatment, ()) if finding.code not in known)
         for code in codes:
             yield f"{code}: {CATALOGUE[code].repair}"
     why = "the log holds nothing from which a rebuild could mend it"
     if diagnosis.snapshot.leaves_queues_out:
         why = "the queues are in RocksDB, which needs the package rocksdict: pip install 'rmqtool[rocksdb]'"
-    rebuilt: tuple[tuple[Treatment, bool], ...] = (
+    rebuilt: tuple[tuple[Replaced, bool], ...] = (
         ("neutralise", repairs.neutralise),
         ("queues", repairs.queues),
         ("index", repairs.index),
     )
     for treatment, is_done in rebuilt:
-        if treatment in found and not is_done and not repairs.goes_on:
+        by_hand = out_of_reach(store, treatment)  # a step says so
+        if treatment in found and not is_done and not repairs.goes_on and not by_hand:
             yield f"{_codes(found[treatment])}: {why}"
     if set(found) <= {"refused", "none"}:
         yield from (finding.message for finding in found.get("refused", ()))

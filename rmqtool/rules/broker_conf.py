@@ -65,9 +65,16 @@ class BrokerConf:
 
 
 def read_broker_conf(path: Path) -> BrokerConf:
-    """The settings in a file; raises UnreadableError, and UsageError for what Java does not parse."""
+    """The settings in a file; raises UnreadableError, and UsageError for what Java does not parse, or is no text.
+
+    A broker takes bytes of zeros, as a crash may leave them, for a name, and goes on with defaults without a word.
+    """
+    data = read_all(path, _MAX_SIZE)
+    if b"\0" in data:
+        raise UsageError("not a broker.conf, which is text: it holds bytes of zeros", file=path,
+                         hint="give the file that the broker is started with (mqbroker -c)")  # fmt: skip
     # Latin-1, as the broker reads it: Properties#load(InputStream).
-    return replace(parse_broker_conf(read_all(path, _MAX_SIZE).decode("latin-1")), path=str(path))
+    return replace(parse_broker_conf(data.decode("latin-1")), path=str(path))
 
 
 def parse_broker_conf(text: str) -> BrokerConf:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -10,13 +11,15 @@ from pathlib import Path
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.new_files import create_file, set_time, write_all
+from rmqtool.base.tolerant import ReadErrors
 from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.file_sizes import QUEUE_FILE_SIZE
 from rmqtool.rules.versions import CHECKPOINT_HAS_LOGICS_OFFSET, Version
 from rmqtool.store.checkpoint import checkpoint_file, credible, read_checkpoint
 from rmqtool.store.index_files import list_index_files
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, COMMIT_LOG, Store
-from rmqtool.store.unknown_sizes import unknown_sizes
+from rmqtool.store.unknown_sizes import unknown_sizes, whole_file_sizes
 
 
 def main_store(stores: Sequence[Store]) -> Store | None:
@@ -40,18 +43,40 @@ def known_topics(stores: Sequence[Store]) -> frozenset[str]:
 
 
 def rebuild_sources(main: Store | None, directory: Path, conf: BrokerConf) -> Iterator[Store]:
-    """The new log in `directory` with the queues of the main source, and, where these cannot be read, without."""
+    """The new log in `directory` with the queues of the main source, and, where these cannot be read, without.
+
+    What can be read of that source shows sizes and delays all the same, as far as `conf` does not set them.
+    """
     log = (directory / COMMIT_LOG,)
     if main:
         yield replace(main, commit_log_directories=log)
+        conf = replace(conf, settings={**dict(_shown_settings(main)), **conf.settings})
     yield Store(directory, "default", conf, log)
+
+
+def _shown_settings(store: Store) -> Iterator[tuple[str, str]]:
+    """The settings that files of a store show, some of which cannot be read."""
+    snapshot = Snapshot(store, scope=ReadErrors().scope)
+    for kind, names in QUEUE_FILE_SIZE.items():
+        counts = Counter(size for queue in snapshot.queues if queue.kind == kind for size in whole_file_sizes(queue))
+        if counts:
+            yield names[0], str(max(counts, key=lambda size: (counts[size], size)))
+    geometry = next(filter(None, map(snapshot.index_geometry, reversed(snapshot.index_files))), None)
+    if geometry:
+        yield "maxHashSlotNum", str(geometry.slots)
+        yield "maxIndexNum", str(geometry.units)
+    with suppress(RmqtoolError):
+        yield "messageDelayLevel", _delays(snapshot)
 
 
 def with_delays(store: Store) -> Store:
     """The store with its delay levels as settings: of another log its queues do not show them."""
-    delays = Snapshot(store).delay_levels.delays
-    settings = {**store.conf.settings, "messageDelayLevel": " ".join(f"{delay // 1000}s" for delay in delays)}
+    settings = {**store.conf.settings, "messageDelayLevel": _delays(Snapshot(store))}
     return replace(store, conf=replace(store.conf, settings=settings))
+
+
+def _delays(snapshot: Snapshot) -> str:
+    return " ".join(f"{delay // 1000}s" for delay in snapshot.delay_levels.delays)
 
 
 def write_checkpoint(store: Store, main: Store | None, last_record: tuple[int, int], version: Version | None) -> None:

@@ -11,6 +11,8 @@ from rmqtool.store.store import CONFIG
 _GONE = "the database is not there"
 MISSING = "config.missing"
 """The code of a table that the store proves to be lost, in a file or in RocksDB."""
+BACKUP_IS_READ = "it is not there; a start reads its .bak, which is older by at least one change"
+"""The message about a file of which the .bak is left."""
 
 
 Lost = Literal["gone", "without", "empty"]

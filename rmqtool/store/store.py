@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rmqtool.base.errors import NotAStoreError, UnreadableError, UnsupportedError, UsageError
+from rmqtool.base.errors import NotAStoreError, RmqtoolError, UnreadableError, UnsupportedError, UsageError
 from rmqtool.base.files import list_directory, unreadable
 from rmqtool.base.mapped_files import MappedFiles, list_mapped_files
-from rmqtool.base.paths import absolute, has_directory, has_file, is_remote, path_of
+from rmqtool.base.paths import DirectoryEntry, absolute, has_directory, has_file, is_remote, path_of
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.base.shell import quote
 from rmqtool.base.tolerant import ReadScope
@@ -113,7 +113,8 @@ class Store:
 def open_store(root: Path, conf: BrokerConf | None = None) -> Store:
     """Open the store at `root`; raise NotAStoreError, UnsupportedError, UnreadableError or UsageError.
 
-    A copy of a store has its log beside it, though broker.conf names a directory of another machine.
+    A copy of a store has its log beside it, though broker.conf names a directory of another machine, or of the store
+    that it is a copy of, which must not be taken for the copy's.
     """
     conf = conf or BrokerConf()
     names = {entry.name for entry in list_directory(_existing_directory(root))}
@@ -123,6 +124,13 @@ def open_store(root: Path, conf: BrokerConf | None = None) -> Store:
         raise UsageError(
             f"storePathCommitLog: {', '.join(map(str, directories))}: no such directory",
             hint=f"with a broker.conf without that setting {root / COMMIT_LOG} is read",
+        )
+    other, own = other_root(root, conf), root / COMMIT_LOG
+    if other and os.path.realpath(own) not in map(os.path.realpath, map(str, directories)) and any(_entries(own)):
+        raise UsageError(
+            f"broker.conf is of another store, storePathRootDir={other}: {', '.join(map(str, directories))} would be "
+            f"read in place of {own}",
+            hint="give a copy of it with storePathRootDir and storePathCommitLog of this store, or without them",
         )
     if dledger:
         older = tuple(path for path in directories if has_directory(path))
@@ -134,6 +142,21 @@ def open_store(root: Path, conf: BrokerConf | None = None) -> Store:
         message = "not a RocketMQ store: neither commitlog/ nor consumequeue/ is here"
         raise NotAStoreError(message, file=root, hint=_where_else(root, names))
     return Store(root, _layout(root, conf), conf, directories)
+
+
+def other_root(root: Path, conf: BrokerConf) -> str | None:
+    """The `storePathRootDir` of another store than that at `root`, None where it is the same or not set."""
+    given = conf.text("storePathRootDir")
+    if given is None or is_remote(root) or os.path.realpath(given) == os.path.realpath(root):
+        return None
+    return given
+
+
+def _entries(directory: Path) -> Sequence[DirectoryEntry]:
+    """What is in a directory; nothing where it cannot be listed, which those who read it report."""
+    with suppress(RmqtoolError):
+        return list_directory(directory)
+    return ()
 
 
 def require_plain_log(store: Store, command: str) -> None:

@@ -38,6 +38,8 @@ class StorePaths:
     def check_name(self, name: str) -> None:
         """Raise UnwritableError for a name outside the store, or of a file that shows who runs on it."""
         parts = name.split("/")
+        if os.path.isabs(name):
+            raise UnsupportedError("outside of the store: it can't be replaced in one step", file=name, hint=_ELSEWHERE)
         if any(not _is_plain(part) for part in parts) or parts[0] in _NOT_OURS:
             raise UnwritableError(f"{name!r} is not a name inside a store: nothing is written there")
 
@@ -74,7 +76,10 @@ class StorePaths:
         return self._device
 
 
-_ELSEWHERE = "build the files elsewhere with --output DIR and put them in place while the broker is stopped"
+_ELSEWHERE = (
+    "move it into the store; or make queues and index elsewhere with rebuild-cq and rebuild-index --output DIR, and "
+    "put them in place while the broker is stopped; or make a new store with salvage --output NEW"
+)
 
 
 def _is_plain(name: str) -> bool:

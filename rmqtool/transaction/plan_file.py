@@ -57,7 +57,8 @@ class PlanFile:
         try:
             document = json.loads(read_all(path, _MAX_SIZE))
         except ValueError as error:
-            raise UsageError(f"not a plan: {error}", file=path) from error
+            why = "it is not text" if isinstance(error, UnicodeDecodeError) else str(error)
+            raise UsageError(f"not a plan: {why}", file=path) from error
         if not isinstance(document, dict) or document.get("schema") != schema or document.get("command") != command:
             raise UsageError(f"not a plan of {command} that this version can carry out", file=path)
         self.document = document

@@ -13,7 +13,7 @@ _HINTS = {
     errno.EISDIR: "move it away, and run this again",
     errno.ENOSPC: "make room on the file system of the store and run the command again",
     errno.EDQUOT: "raise the quota of this user and run the command again",
-    errno.EROFS: "mount the file system for writing, or work on a copy",
+    errno.EROFS: "mount it for writing, or work on a copy; after errors of the disk (dmesg) copy it first",
     errno.EACCES: "run as root or as the broker's user",
     errno.EPERM: "run as root or as the broker's user",
     errno.EIO: "the disk reports an error: copy the store to a sound disk first",

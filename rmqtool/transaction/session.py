@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 from pathlib import Path
@@ -61,9 +62,10 @@ class Session:
                 hint=f"run as {_user_name(owner)} or as root",
             )
         if not os.access(self.paths.root, os.W_OK | os.X_OK):
-            raise UnwritableError(
-                "no permission to write", file=self.paths.root, hint="run as root or as the broker's user"
-            )
+            is_mounted_so = os.statvfs(self.paths.root).f_flag & os.ST_RDONLY
+            code = errno.EROFS if is_mounted_so else errno.EACCES
+            with reported(self.paths.root):
+                raise OSError(code, os.strerror(code))
 
     def _recover(self) -> None:
         with reported(self.paths.home), deferred_signals():

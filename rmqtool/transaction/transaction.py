@@ -96,7 +96,8 @@ class Transaction:
                 f"{byte_size(size + _RESERVE)} are needed beside the files that are there, "
                 f"{byte_size(max(0, free))} are free",
                 file=self._paths.root,
-                hint="make room on the file system of the store, or build the files elsewhere with --output DIR",
+                hint="make room on the file system of the store, or make queues and index elsewhere with rebuild-cq "
+                "and rebuild-index --output DIR",
             )
 
     def file(self, name: str, *, size: int = 0, mtime_ns: int | None = None, check: Check | None = None) -> StagedFile:

@@ -13,6 +13,7 @@ from typing import Any
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
+from rmqtool.store.lost_tables import BACKUP_IS_READ
 from rmqtool.store.store import CONFIG
 from rmqtool.store.topics import TOPICS
 from rmqtool.verify.witnesses import DELAYS, GROUPS, State, Witnesses
@@ -79,9 +80,8 @@ def _check_backups_alone(witnesses: Witnesses, report: Report) -> None:
     for name in () if witnesses.is_unclean else (*EFFECTS, LMQ_CONSUMER_OFFSET):
         file = witnesses.file(name)
         if file.path is not None and file.path.suffix == ".bak" and file.problem is None:
-            message = "it is not there; a start reads its .bak, which is older by at least one change"
             effect = EFFECTS[CONSUMER_OFFSET if name == LMQ_CONSUMER_OFFSET else name]
-            report.add("config.missing", message, severity="warning", file=f"{CONFIG}/{name}",
+            report.add("config.missing", BACKUP_IS_READ, severity="warning", file=f"{CONFIG}/{name}",
                        effect=f"of what has changed since: {effect}")  # fmt: skip
 
 

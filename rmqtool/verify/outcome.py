@@ -18,6 +18,7 @@ from rmqtool.rules.delay_levels import delay_levels_of
 from rmqtool.store.commit_log import log_start
 from rmqtool.store.paths import TIMER_LOG
 from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import COMMIT_LOG
 from rmqtool.verify.bad_extents import UNREAD
 from rmqtool.verify.gaps import (
     NODE_IS_NOT_PREDICTED,
@@ -54,11 +55,13 @@ _EARLY_ENDS: dict[EarlyEnd, _End] = {
 }
 
 
-def for_node(snapshot: Snapshot, finding: Finding) -> Finding:
-    """A finding with a remedy that works where a DLedger node has the log, too."""
+def for_log_elsewhere(snapshot: Snapshot, finding: Finding) -> Finding:
+    """A finding with a remedy that works where the log is not in `commitlog/`, too."""
     node, remedy, root = snapshot.store.dledger_directory, finding.remedy, quote(str(snapshot.store.root))
-    if node is None or remedy is None:
+    if remedy is None:
         return finding
+    if node is None:
+        return replace(finding, remedy=_in_directory_of_file(snapshot, remedy, finding.offset))
     if remedy.startswith("rmqtool repair ") and not remedy.endswith(" --acknowledge"):
         return replace(finding, remedy=f"rmqtool salvage {root} --output NEW")
     plain = f"{root}/commitlog "
@@ -67,11 +70,20 @@ def for_node(snapshot: Snapshot, finding: Finding) -> Finding:
     return finding
 
 
+def _in_directory_of_file(snapshot: Snapshot, remedy: str, offset: int | None) -> str:
+    """A command on `commitlog/` as one on the directory that holds the file with `offset`."""
+    file = next((each for each in snapshot.log.files if offset is not None and each.holds(offset)), None)
+    if file is None or file.path.parent == snapshot.store.root / COMMIT_LOG:
+        return remedy
+    plain = f"{quote(str(snapshot.store.root))}/{COMMIT_LOG} "
+    return remedy.replace(plain, f"{quote(str(file.path.parent))} --as commitlog ", 1)
+
+
 def outcome_of(verification: Verification) -> Outcome:
     """The outcome so far, or in the end."""
     total = verification.merged()
     report = verification.report_with(total.report)
-    findings = [for_node(verification.snapshot, each) for each in report.findings()]
+    findings = [for_log_elsewhere(verification.snapshot, each) for each in report.findings()]
     gaps = wanted([*_gaps(verification, total, report)], verification.request.selection)
     topics = verification.request.selection.topics
     verdict = verdict_of(findings, is_proven=not gaps, in_doubt=any(gap.is_doubt for gap in gaps))

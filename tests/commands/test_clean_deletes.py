@@ -128,6 +128,21 @@ def test_a_broker_conf_of_another_store_is_refused(store: Path, tmp_path: Path) 
     assert clean(store, "--yes", "--broker-conf", conf).status == Exit.OK
 
 
+def test_the_log_of_another_store_is_not_deleted(store: Path, tmp_path: Path) -> None:
+    """Not with the broker.conf of the store of which this is a copy, whether the copy has a log or none."""
+    copy = copied(store, tmp_path / "copy")
+    conf = tmp_path / "broker.conf"
+    paths = f"storePathRootDir={store}\nstorePathCommitLog={store}/commitlog\n"
+    conf.write_text(paths + "".join(f"{key}={value}\n" for key, value in SIZES.items()))
+    with unchanged(store):
+        assert clean(copy, "--yes", "--broker-conf", conf).status == Exit.USAGE
+        shutil.rmtree(copy / "commitlog")
+        refused = clean(copy, "--yes", "--broker-conf", conf)
+    assert refused.status == Exit.USAGE
+    assert "files of its log would be deleted" in refused.err
+    assert clean(store, "--yes", "--broker-conf", conf).status == Exit.OK
+
+
 def test_not_everything(tmp_path: Path) -> None:
     """The last file is empty: without the others no message would be left."""
     log = LogBuilder(file_size=1024)

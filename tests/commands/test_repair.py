@@ -125,12 +125,16 @@ def test_a_saved_plan_is_for_the_store_that_it_was_made_from(store: Path, tmp_pa
     assert rmqtool("verify", store).status == Exit.OK
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"schema": "rmqtool.repair-plan/1", "command": "repair"}'])
+@pytest.mark.parametrize(
+    "text", ["", "\xd0\xff", "{}", "[1]", '{"schema": "rmqtool.repair-plan/1", "command": "repair"}']
+)
 def test_a_file_that_is_no_plan(store: Path, tmp_path: Path, text: str) -> None:
     plan = tmp_path / "plan.json"
-    plan.write_text(text)
+    plan.write_text(text, "latin-1")
     with unchanged(store):
-        assert repair(store, "--plan", plan, "--yes").status == Exit.USAGE
+        refused = repair(store, "--plan", plan, "--yes")
+    assert refused.status == Exit.USAGE
+    assert "codec" not in refused.err
 
 
 def test_no_choice_beside_a_plan(store: Path, tmp_path: Path) -> None:

@@ -300,3 +300,15 @@ def test_a_log_in_several_places(tmp_path: Path, new: Path) -> None:
         assert salvage(store, new, "--broker-conf", conf).status == Exit.OK
     assert rmqtool("verify", new).status == Exit.OK
     assert rmqtool("diff", store, new, "--broker-conf", conf).status == Exit.OK
+
+
+def test_sizes_of_a_source_that_cannot_be_read_as_a_whole(golden_store: GoldenStore, new: Path, tmp_path: Path) -> None:
+    """What can be read of it shows the sizes of files, and the delays: no broker starts on queue files of others."""
+    source = copied(golden_store("5.3.3-shop"), tmp_path / "source")
+    shutil.rmtree(source / "index")
+    (source / "index").touch()
+    found = salvage(source, new, "--broker-version", "5.3.3")
+    assert "are left out" in found.err
+    assert {path.stat().st_size for path in (new / "consumequeue").rglob("*") if path.is_file()} == {600}
+    verified = rmqtool("verify", new, "--broker-version", "5.3.3", "--json").document
+    assert (verified["result"]["verdict"], verified["exit"]["code"]) == ("clean", Exit.OK)

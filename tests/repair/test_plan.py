@@ -15,6 +15,7 @@ from rmqtool.repair.plan import Plan, plan_of
 from rmqtool.repair.treatments import TREATMENTS
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
+from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
 
@@ -320,3 +321,20 @@ def test_a_database_stays_for_reasons_of_its_own(store: Path, code: str) -> None
     [remaining] = plan_of(of, repairs_of(of)).remaining
     assert "put the whole directory back from a backup of the same time" in remaining
     assert "slave" not in remaining
+
+
+def test_offsets_from_a_bak_are_no_reason_to_wait(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """The repair puts the file back: nothing is left to be set by hand."""
+    store = copied(golden_store("5.3.3-shop"), tmp_path / "store")
+    for name in ("lmqConsumerOffset.json", "topics.json"):
+        (store / "config" / name).unlink()
+    outcome = rmqtool("verify", store, *OPTIONS)
+    assert "Start the broker." in outcome.out
+    assert "Stop the clients" not in outcome.out
+    assert "without the contents" not in outcome.out
+
+
+def test_a_log_that_is_gone_may_be_elsewhere(store: Path) -> None:
+    """That is said before anybody restores it."""
+    step = plan(store, "commitlog.missing").steps[0]
+    assert step.text.startswith("Mount the disk of the log, or name its directory (--broker-conf, storePathCommitLog)")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import UsageError
-from rmqtool.rules.broker_conf import BrokerConf, parse_broker_conf
+from rmqtool.rules.broker_conf import BrokerConf, parse_broker_conf, read_broker_conf
 
 # A file, and the settings that java.util.Properties finds in it (`test_java_agrees` asks it).
 CASES: dict[str, tuple[str, dict[str, str]]] = {
@@ -117,6 +117,15 @@ def test_a_broken_escape_is_refused(text: str) -> None:
 def test_half_a_pair_of_surrogates() -> None:
     """Half a character can be no part of a path, and is replaced."""
     assert parse_broker_conf("a=x\\ud83dy").settings == {"a": "x\ufffdy"}
+
+
+@pytest.mark.parametrize("data", [bytes(4096), b"brokerName=a\n\0\0\0", b"\x7fELF\2\1\1\0"])
+def test_a_file_that_is_no_text(tmp_path: Path, data: bytes) -> None:
+    """Its settings would be the defaults, without a word."""
+    path = tmp_path / "broker.conf"
+    path.write_bytes(data)
+    with pytest.raises(UsageError, match="bytes of zeros"):
+        read_broker_conf(path)
 
 
 def test_text_of_a_setting() -> None:

@@ -138,6 +138,23 @@ def test_a_commit_log_path_of_another_machine(tmp_path: Path) -> None:
     assert opened(root, conf(storePathCommitLog=f"/data/elsewhere,{tmp_path / 'far'}")).layout == "multi-path"
 
 
+def test_a_broker_conf_of_the_store_that_was_copied(tmp_path: Path) -> None:
+    """The log of that store is not taken for the copy's; the store itself, by another path too, and one moved are."""
+    original = make(tmp_path / "store", "commitlog/" + file_name(0), "consumequeue/")
+    copy = make(tmp_path / "copy", "commitlog/" + file_name(0), "consumequeue/")
+    given = conf(storePathRootDir=str(original), storePathCommitLog=str(original / "commitlog"))
+    with pytest.raises(UsageError, match="is of another store") as caught:
+        opened(copy, given)
+    assert str(copy / "commitlog") in str(caught.value)
+    (tmp_path / "link").symlink_to(original)
+    for root in (original, tmp_path / "link"):
+        assert opened(root, given).commit_log_directories == (original / "commitlog",)
+    moved = make(tmp_path / "moved", "commitlog/", "consumequeue/")
+    assert opened(moved, given).commit_log_directories == (original / "commitlog",)
+    own = conf(storePathRootDir=str(original), storePathCommitLog=str(copy / "commitlog"))
+    assert opened(copy, own).commit_log_directories == (copy / "commitlog",)
+
+
 def test_topics_that_are_named_as_tables_are(tmp_path: Path) -> None:
     """A queue's directory is no table of RocksDB, and neither is any file."""
     for name in ("000012.sst", "MANIFEST-000004"):

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -47,9 +48,17 @@ def store(tmp_path: Path) -> Path:
 def test_a_name_outside_the_store_is_refused(store: Path, name: str) -> None:
     with Transaction(store, "test") as transaction:
         for call in (transaction.file, transaction.put, transaction.remove, transaction.directory, transaction.delete):
-            with pytest.raises(UnwritableError):
+            with pytest.raises((UnwritableError, UnsupportedError)):
                 call(name)
     assert not (store / ".rmqtool").exists()
+
+
+def test_a_file_elsewhere_is_refused_politely(store: Path, tmp_path: Path) -> None:
+    """Such as one of a log that storePathCommitLog names: what can be done instead is said."""
+    with Transaction(store, "test") as transaction:
+        with pytest.raises(UnsupportedError, match="outside of the store") as caught:
+            transaction.file(str(tmp_path / "commitlog" / "00000000000000000000"))
+        assert "salvage --output NEW" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("link", ["consumequeue", "consumequeue/A", "index"])
@@ -68,6 +77,16 @@ def test_another_file_system_is_refused_politely(store: Path, monkeypatch: pytes
         monkeypatch.setattr(transaction._paths, "_device", os.stat("/proc").st_dev)
         with pytest.raises(UnsupportedError, match="another file system"):
             transaction.file(FIRST)
+
+
+def test_a_file_system_that_is_mounted_read_only(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the kernel mounts it after errors of the disk: being root does not help."""
+    for flags, hint in ((os.ST_RDONLY, "mount it for writing"), (0, "run as root")):
+        monkeypatch.setattr(os, "access", lambda *_: False)
+        monkeypatch.setattr(os, "statvfs", lambda _, flags=flags: SimpleNamespace(f_flag=flags))
+        with pytest.raises(UnwritableError) as caught, Transaction(store, "test"):
+            pass
+        assert str(caught.value.hint).startswith(hint)
 
 
 def test_our_directory_must_be_one(store: Path, tmp_path: Path) -> None:
@@ -267,6 +286,7 @@ sys.stdin.read()
 ASK = """
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from rmqtool.store.lock import lock_holder
 print(lock_holder(Path(sys.argv[1])))
 """
@@ -371,6 +391,7 @@ def test_a_file_that_changed_is_not_deleted_by_the_next_run(store: Path) -> None
 RUN = """
 import os, random, signal, sys
 from pathlib import Path
+from types import SimpleNamespace
 sys.path.insert(0, {root!r})
 signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))
 signal.signal(signal.SIGINT, signal.default_int_handler)

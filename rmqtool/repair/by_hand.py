@@ -1,0 +1,52 @@
+"""Steps of a plan for what a repair does not reach: people move it, or have it made elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from rmqtool.base.shell import quote
+from rmqtool.findings.finding import Finding
+from rmqtool.repair.diagnosis import Diagnosis
+from rmqtool.repair.plan_step import PlanStep
+from rmqtool.repair.reach import Replaced, out_of_reach
+from rmqtool.repair.treatments import Treatment
+from rmqtool.store.store import COMMIT_LOG, Store
+from rmqtool.transaction.paths import HOME
+
+_STRAYS = ("commitlog.stray", "commitlog.stray-directory")
+_WHERE = "outside of the store, behind a link or on another disk, where a repair replaces nothing"
+
+
+def log_by_hand(store: Store, found: Mapping[Treatment, Sequence[Finding]]) -> tuple[Path, ...]:
+    """The directories of a log that is damaged and out of reach; strays are named one by one elsewhere."""
+    treated = (*found.get("neutralise", ()), *found.get("files", ()))
+    is_damaged = any(each.code.startswith(("commitlog.", "start.")) and each.code not in _STRAYS for each in treated)
+    return out_of_reach(store, "neutralise") if is_damaged else ()
+
+
+def steps_by_hand(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]]) -> Iterator[PlanStep]:
+    """A step for each part that should be repaired and is out of reach: people move it, or have it made elsewhere."""
+    store = diagnosis.snapshot.store
+    if any(each.code == "store.wrong-kind" and each.file == HOME for each in diagnosis.findings):
+        text = f"Move {HOME} away, which is no directory: a repair keeps there what it replaces."
+        yield PlanStep(text, f"mv {quote(str(store.root / HOME))} DIRECTORY")
+    log = log_by_hand(store, found)
+    if log:
+        text = f"{_named(log)}. Move the log to {quote(str(store.root / COMMIT_LOG))} and verify again, or make a new "
+        yield PlanStep(f"{text}store of what is sound and start the broker on that:",
+                       f"{diagnosis.command('salvage')} --output NEW")  # fmt: skip
+    commands: dict[Replaced, str] = {"queues": "rebuild-cq", "index": "rebuild-index"}
+    for treatment, command in commands.items():
+        directories = out_of_reach(store, treatment)
+        if treatment in found and directories:
+            text = f"{_named(directories)}. Move it into the store and verify again, or have it made elsewhere:"
+            yield PlanStep(text, f"{diagnosis.command(command)} --output DIR")
+    config = out_of_reach(store, "config")
+    if "config" in found and config:
+        yield PlanStep(f"{_named(config)}. Move it into the store, and verify again.")
+
+
+def _named(directories: Sequence[Path]) -> str:
+    names = ", ".join(quote(str(each)) for each in directories)
+    return f"{names}: {_WHERE}"
