@@ -152,6 +152,24 @@ CONSUME_QUEUES = (
         repair="No repair is needed.",
     ),
     Entry(
+        code="consumequeue.unread-batches",
+        fault=None,
+        severity="warning",
+        title="Batches whose queue is read from RocksDB, where consumers do not get them",
+        what="In RocksDB a batch has one row, at its first queue offset; in files each of its offsets leads to it. A "
+        "broker searches for the minimum of the queue as if each offset had a row, so that the minimum may be behind "
+        "batches, and it reads no farther than the first offset without a row. Log and rows are sound.",
+        how="storeType=defaultRocksDB with topics of queue.type=BatchCQ. A queue that was written twice "
+        "(rocksdbCQDoubleWriteEnable) is read from its files before.",
+        effect="consumers do not get these batches, and stay where there is no row",
+        versions=(
+            ("5.2.0 to 5.4.0", "send a consumer back to offset 0 where there is no row: it gets the same again."),
+            ("5.5.0", "fails there with a NullPointerException."),
+        ),
+        repair="Keep storeType=default where the queues are in files, too. Otherwise `rmqtool replay STORE` sends the "
+        "messages of the batches, each by itself, to a broker that keeps queues in files.",
+    ),
+    Entry(
         code="consumequeue.store-timestamp",
         fault="F33",
         severity="warning",

@@ -78,6 +78,25 @@ def report_bad_units(database: QueueDatabase, report: Report) -> None:
     database.bad_units.clear()
 
 
+def check_batches(rows: RocksDbUnits, min_offset: int, report: Report) -> None:
+    """Report the batches of a queue in RocksDB that consumers do not get who begin at its minimum."""
+    batches = read = 0
+    first, end = rows.start, min_offset  # `end` is the first offset without a row
+    while len(offsets := rows.rows(first, rows.data_end, most=_CHUNK).offsets):
+        following = offsets[offsets >= end]
+        in_a_row = following == np.arange(end, end + len(following))
+        count = len(following) if in_a_row.all() else int(np.argmin(in_a_row))
+        batches, read, end = batches + len(offsets), read + count, end + count
+        first = int(offsets[-1]) + 1
+    report.check("consumequeue.unread-batches", batches)
+    if read < batches:
+        message = f"consumers get {read} of {batches} batches: they begin at {min_offset}"
+        message += f", and there is no row at {end}" if end < rows.data_end else ""
+        first_unread = rows.start if rows.start < min_offset else end
+        report.add("consumequeue.unread-batches", message, count=batches - read, topic=rows.queue.topic,
+                   queue_id=rows.queue.queue_id, queue_offset=first_unread)  # fmt: skip
+
+
 def check_copy(queue: Queue, database: QueueDatabase, reader: StoreReader, report: Report) -> None:
     """Compare the files of a queue with its rows, where a broker writes both (`CombineConsumeQueueStore`).
 
