@@ -16,6 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rmqtool.broker.offset_by_time import QueueTimes
+from rmqtool.findings.finding import Finding
+from rmqtool.findings.report import verdict_of
 from rmqtool.query.by_key import KeyQuery, by_key
 from rmqtool.query.notes import Notes
 from rmqtool.repair.config_source import GROUPS
@@ -116,16 +118,21 @@ def _judged(outcome: Outcome, settings: Mapping[str, str], *, killed: bool) -> I
     allowed = UNREAD if "storeType" in settings else set[str]()
     findings = [each for each in outcome.findings if each.severity != "info" and each.code not in allowed]
     loses_rows = killed and "rocksdbCQDoubleWriteEnable" in settings
-    others = [each for each in findings if not (loses_rows and (each.topic or "").startswith(LMQ_PREFIX))]
+    others = [each for each in findings if not (loses_rows and _is_of_light_queue(each))]
     if len(others) == len(findings) and outcome.verdict not in ("clean", "unproven"):
         yield f"verify: {outcome.verdict}"
     for finding in others[:2]:
         yield f"verify: {finding}"
 
 
+def _is_of_light_queue(finding: Finding) -> bool:
+    return (finding.topic or "").startswith(LMQ_PREFIX)
+
+
 def _wrong_start(outcome: Outcome, predicted: PredictedRanges, after: Snapshot, said: dict[str, Any]) -> Iterator[str]:
-    """What a start leaves otherwise than was predicted; a kill alone makes no store corrupt."""
-    if outcome.verdict == "corrupt":
+    """What a start leaves otherwise than was predicted; a kill makes no store corrupt, but for rows of light queues."""
+    others = [each for each in outcome.findings if each.code != "start.rows-lost" or not _is_of_light_queue(each)]
+    if verdict_of(others, is_proven=True) == "corrupt":
         yield f"verify: {outcome.verdict}, {sorted(codes_of(outcome))}, {outcome.findings[:2]}"
     answers = {
         (queue["topic"], queue["queue_id"]): (queue["min_offset"], queue["max_offset"]) for queue in said["queues"]
