@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from rmqtool.base.paths import has_file
+from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.rules.system_topics import LMQ_PREFIX
+from rmqtool.rules.versions import ROCKSDB_LIGHT_QUEUES
 from rmqtool.store.consume_queues import Queue, queue_in
 from rmqtool.store.rocksdb_queues import QueueDatabase
 from rmqtool.store.rocksdb_units import RocksDbUnits
@@ -68,6 +70,16 @@ def check_copies_alone(snapshot: Snapshot, states: Mapping[QueueName, QueueProgr
     what, why = "whether files of queues are lost", "others in files as well" if in_files else "topics in JSON"
     text = f"{what}: {shown}{more} are in RocksDB alone, and {why}; "
     report.doubt(what, f"{text}they are where broker.conf sets rocksdbCQDoubleWriteEnable=true (--broker-conf)")
+
+
+def check_light_rows(snapshot: Snapshot, report: Report) -> None:
+    """Note that rows of light queues may be lost, where only the release decides whether there ever were some."""
+    multi_dispatch = (snapshot.store.conf.text("enableMultiDispatch") or "").lower() == "true"
+    may_have_some = multi_dispatch and snapshot.release >= ROCKSDB_LIGHT_QUEUES
+    if may_have_some and not DispatchRules.of_snapshot(snapshot).multi_dispatch:
+        what = "whether rows of light queues are lost"
+        report.doubt(what, f"{what}: there are none, and brokers before {ROCKSDB_LIGHT_QUEUES} write none "
+                           "(--broker-version)")  # fmt: skip
 
 
 def report_bad_units(database: QueueDatabase, report: Report) -> None:
