@@ -115,12 +115,13 @@ CONSUME_QUEUES = (
         code="consumequeue.wrong-end",
         fault="F33",
         severity="error",
-        title="A queue in RocksDB does not end with its last unit",
+        title="A queue in RocksDB does not begin or end with its units",
         what="The max row, by which a broker knows the end of a queue, names another unit than the last one, or one "
-        "of another message; or rows have no max row.",
+        "of another message; or rows have no max row. Or the min row, by which it knows the beginning, is behind units "
+        "of messages in the log.",
         how="Rows were changed by another program, a fault of the broker.",
-        effect="messages behind the end are not consumed, and new ones get their queue offsets; before it consumers "
-        "wait for units that do not exist",
+        effect="messages behind the end, or before the beginning, are not consumed, and new ones get queue offsets "
+        "from the end on; before it consumers wait for units that do not exist",
         versions=(("5.2.0 and later", "trusts the row."),),
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,

@@ -14,7 +14,7 @@ from rmqtool.verify.log_head import LogHead
 from rmqtool.verify.offset_checks import check_kind
 from rmqtool.verify.queue_leftovers import LogBounds, UnmatchedUnits
 from rmqtool.verify.queue_progress import QueueProgress
-from rmqtool.verify.rocksdb_checks import check_batches, check_copy
+from rmqtool.verify.rocksdb_checks import check_batches, check_copy, check_minimum
 from rmqtool.verify.task import StoreReader
 
 
@@ -49,6 +49,8 @@ class QueueVisit:
             self.recovered.add(index, recover_queue(queue, units))
         name = state.name if state else QueueName(queue.topic, queue.queue_id)
         self.ranges[name] = queue_range(queue, start, snapshot.release, opened=units)
-        is_of_batches = queue.topic in self.unmatched.batch_topics
-        if isinstance(units, RocksDbUnits) and is_of_batches and not self.unmatched.bounds.live:
-            check_batches(units, self.ranges[name].min_offset, self._report)
+        if isinstance(units, RocksDbUnits) and queue.database and not self.unmatched.bounds.live:
+            if queue.topic in self.unmatched.batch_topics:
+                check_batches(units, self.ranges[name].min_offset, self._report)
+            else:
+                check_minimum(units, queue.database.first_of(name), start, self._report)

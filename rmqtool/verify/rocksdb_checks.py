@@ -15,7 +15,7 @@ from rmqtool.findings.report import Report
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import ROCKSDB_LIGHT_QUEUES
 from rmqtool.store.consume_queues import Queue, queue_in
-from rmqtool.store.rocksdb_queues import QueueDatabase
+from rmqtool.store.rocksdb_queues import LastUnit, QueueDatabase
 from rmqtool.store.rocksdb_units import RocksDbUnits
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, rocksdb_configs
@@ -107,6 +107,16 @@ def check_batches(rows: RocksDbUnits, min_offset: int, report: Report) -> None:
         first_unread = rows.start if rows.start < min_offset else end
         report.add("consumequeue.unread-batches", message, count=batches - read, topic=rows.queue.topic,
                    queue_id=rows.queue.queue_id, queue_offset=first_unread)  # fmt: skip
+
+
+def check_minimum(rows: RocksDbUnits, minimum: LastUnit | None, log_start: int, report: Report) -> None:
+    """Report the units of a queue before its min row, which a broker trusts unless it leads below the log."""
+    if minimum is None or minimum.physical_offset < log_start or minimum.queue_offset <= rows.start:
+        return
+    count = min(minimum.queue_offset, rows.data_end) - rows.start
+    message = f"the min row begins it at {minimum.queue_offset}, behind {counted(count, 'unit')} of messages in the log"
+    report.add("consumequeue.wrong-end", message, count=count, topic=rows.queue.topic, queue_id=rows.queue.queue_id,
+               queue_offset=rows.start)  # fmt: skip
 
 
 def check_copy(queue: Queue, database: QueueDatabase, reader: StoreReader, report: Report) -> None:

@@ -22,7 +22,16 @@ from rmqtool.store.unit_files import open_units
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.request import VerifyRequest
 from rmqtool.verify.verification import Verification
-from tests.changed_rocksdb import DISPATCHED_KEY, changed, end_value, max_key, unit_key, with_fields, write_queues
+from tests.changed_rocksdb import (
+    DISPATCHED_KEY,
+    changed,
+    end_value,
+    max_key,
+    min_key,
+    unit_key,
+    with_fields,
+    write_queues,
+)
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
@@ -160,6 +169,9 @@ DAMAGES: dict[str, tuple[Callable[[Families], object], str, int | None, int]] = 
     "an end too low": (lambda f: move_end(f, 12), "consumequeue.wrong-end", 13, 4),
     "no end": (lambda f: f["offset"].delete(max_key(*ORDERS)), "consumequeue.wrong-end", 0, 17),
     "an end too high": (lambda f: move_end(f, 20), "consumequeue.wrong-end", 20, 1),
+    "a beginning too high": (
+        lambda f: f["offset"].put(min_key(*ORDERS), end_value(0, 9)), "consumequeue.wrong-end", 0, 9
+    ),
     "an end of another message": (lambda f: move_end(f, 16, 33), "consumequeue.wrong-end", 16, 1),
 }  # fmt: skip
 
