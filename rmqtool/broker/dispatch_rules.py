@@ -74,7 +74,7 @@ class DispatchRules:
             may_be_older=not snapshot.releases.is_named,
         )
         in_rocksdb = snapshot.store.layout == "rocksdb"
-        if in_rocksdb and snapshot.release < ROCKSDB_LIGHT_QUEUES and not _has_files(snapshot):
+        if in_rocksdb and not _may_have_light_rows(snapshot) and not _has_files(snapshot):
             rules = replace(rules, multi_dispatch=False)
         return replace(rules, in_rocksdb=in_rocksdb)
 
@@ -106,6 +106,13 @@ class DispatchRules:
         if self.version < MULTI_DISPATCH_SPARES_SYSTEM_TOPICS:
             return ()
         return _SYSTEM_TOPICS + (_DEAD_LETTERS if self.version >= MULTI_DISPATCH_SPARES_DEAD_LETTERS else ())
+
+
+def _may_have_light_rows(snapshot: Snapshot) -> bool:
+    """Whether a broker has written rows of light queues; where an older one may have, there have to be some."""
+    if snapshot.releases.oldest >= ROCKSDB_LIGHT_QUEUES:
+        return True
+    return snapshot.release >= ROCKSDB_LIGHT_QUEUES and snapshot.has_light_queues
 
 
 def _has_files(snapshot: Snapshot) -> bool:

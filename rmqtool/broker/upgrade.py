@@ -16,6 +16,7 @@ from rmqtool.rules.empty_files import leaves_out_wrong_sizes
 from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE, DEFAULT_QUEUE_FILE_SIZE, LOG_FILE_SIZE, QUEUE_FILE_SIZE
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import (
+    COMBINED_QUEUES,
     CONTROLLER_EXCLUDES_DLEDGER,
     DISK_RATIO_AS_DF,
     INDEX_OF_TAGS,
@@ -58,7 +59,7 @@ def refusals(snapshot: Snapshot, version: Version) -> Iterator[Refusal]:
     twice = _is_on(conf, "rocksdbCQDoubleWriteEnable") and not in_rocksdb
     if version >= LITE_TOPICS and twice and not _is_on(conf, "combineCQUseRocksdbForLmq"):
         yield Refusal("rocksdbCQDoubleWriteEnable=true needs combineCQUseRocksdbForLmq=true: the start is aborted")
-    if version >= LITE_TOPICS and twice and any(queue.kind == "batch" for queue in list_queues(store)):
+    if version >= COMBINED_QUEUES and twice and any(queue.kind == "batch" for queue in list_queues(store)):
         yield Refusal(
             "rocksdbCQDoubleWriteEnable=true, and the store has batch queues, which the broker cannot load then"
         )

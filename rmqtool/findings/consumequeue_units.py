@@ -115,12 +115,13 @@ CONSUME_QUEUES = (
         code="consumequeue.wrong-end",
         fault="F33",
         severity="error",
-        title="A queue in RocksDB does not end with its last unit",
+        title="A queue in RocksDB does not begin or end with its units",
         what="The max row, by which a broker knows the end of a queue, names another unit than the last one, or one "
-        "of another message; or rows have no max row.",
+        "of another message; or rows have no max row. Or the min row, by which it knows the beginning, is behind units "
+        "of messages in the log.",
         how="Rows were changed by another program, a fault of the broker.",
-        effect="messages behind the end are not consumed, and new ones get their queue offsets; before it consumers "
-        "wait for units that do not exist",
+        effect="messages behind the end, or before the beginning, are not consumed, and new ones get queue offsets "
+        "from the end on; before it consumers wait for units that do not exist",
         versions=(("5.2.0 and later", "trusts the row."),),
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
@@ -150,6 +151,24 @@ CONSUME_QUEUES = (
         effect="none: the next messages of the queue are written over them",
         versions=(("5.2.0 and later", "does not read them."),),
         repair="No repair is needed.",
+    ),
+    Entry(
+        code="consumequeue.unread-batches",
+        fault=None,
+        severity="warning",
+        title="Batches whose queue is read from RocksDB, where consumers do not get them",
+        what="In RocksDB a batch has one row, at its first queue offset; in files each of its offsets leads to it. A "
+        "broker searches for the minimum of the queue as if each offset had a row, so that the minimum may be behind "
+        "batches, and it reads no farther than the first offset without a row. Log and rows are sound.",
+        how="storeType=defaultRocksDB with topics of queue.type=BatchCQ. A queue that was written twice "
+        "(rocksdbCQDoubleWriteEnable) is read from its files before.",
+        effect="consumers do not get these batches, and stay where there is no row",
+        versions=(
+            ("5.2.0 to 5.4.0", "send a consumer back to offset 0 where there is no row: it gets the same again."),
+            ("5.5.0", "fails there with a NullPointerException."),
+        ),
+        repair="Keep storeType=default where the queues are in files, too. Otherwise `rmqtool replay STORE` sends the "
+        "messages of the batches, each by itself, to a broker that keeps queues in files.",
     ),
     Entry(
         code="consumequeue.store-timestamp",

@@ -26,6 +26,7 @@ AROUND = frozenset(
     {
         *("store.disk-full", "store.retention-blocked", "store.recorded-loss", "config.offset-out-of-range"),
         *("upgrade.refused", "upgrade.changed", "upgrade.setting"),
+        "consumequeue.unread-batches",  # of which log and rows are as they should be
     }
 )
 """Codes that say nothing about whether messages, queues and index are sound."""

@@ -103,8 +103,10 @@ class RowComparison:
         if before and before.queue_offset > last.queue_offset:
             surplus += len(self._stored.rows(name, last.queue_offset + 1, before.queue_offset + 1).offsets)
         difference = RowDifference(spans.count(ADDED), spans.count(CHANGED), surplus)
-        if difference.is_none and before != last:
-            difference.changed = 1  # the row of the last unit
+        log_min_offset = self._rules.log_min_offset
+        is_hidden = self._kind == "simple" and self._stored.begins_behind(name, self.firsts[name], log_min_offset)
+        if difference.is_none and (before != last or is_hidden):
+            difference.changed = 1  # the row of the last unit, or of the first
         return difference
 
     def _before(self, name: QueueName) -> int:

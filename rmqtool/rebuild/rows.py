@@ -77,6 +77,15 @@ class StoredRows:
             self._note(error)
             return {}
 
+    def begins_behind(self, name: QueueName, queue_offset: int, log_min_offset: int) -> bool:
+        """Whether the min row, as long as a broker trusts it, has a queue begin behind a queue offset."""
+        try:
+            first = self._database.first_of(name) if self._database else None
+        except DamagedDatabaseError as error:
+            self._note(error)
+            return False
+        return bool(first and first.physical_offset >= log_min_offset and first.queue_offset > queue_offset)
+
     @property
     def dispatched_end(self) -> int:
         """The physical offset behind the last record that was dispatched; 0 where it is not known."""

@@ -86,6 +86,7 @@ _BY_CODE: Mapping[Treatment, tuple[str, ...]] = {
     "acknowledge": ("store.recorded-loss",),
     "none": (
         *("commitlog.queue-offset-restart", "commitlog.queue-offset-gap", "consumequeue.shifted"),
+        "consumequeue.unread-batches",
         *("commitlog.property-crc", "commitlog.sys-flag", "upgrade.changed"),
         *("index.row", "index.row-missing", "store.half-row", "store.pop-row", "store.dledger-index"),
     ),

@@ -8,13 +8,13 @@ from rmqtool.broker.recovered_queues import KnownQueues
 from rmqtool.findings.report import Report
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_range import QueueRange, queue_range
-from rmqtool.store.rocksdb_units import units_of
+from rmqtool.store.rocksdb_units import RocksDbUnits, units_of
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.verify.log_head import LogHead
 from rmqtool.verify.offset_checks import check_kind
 from rmqtool.verify.queue_leftovers import LogBounds, UnmatchedUnits
 from rmqtool.verify.queue_progress import QueueProgress
-from rmqtool.verify.rocksdb_checks import check_copy
+from rmqtool.verify.rocksdb_checks import check_batches, check_copy, check_minimum
 from rmqtool.verify.task import StoreReader
 
 
@@ -49,3 +49,8 @@ class QueueVisit:
             self.recovered.add(index, recover_queue(queue, units))
         name = state.name if state else QueueName(queue.topic, queue.queue_id)
         self.ranges[name] = queue_range(queue, start, snapshot.release, opened=units)
+        if isinstance(units, RocksDbUnits) and queue.database and not self.unmatched.bounds.live:
+            if queue.topic in self.unmatched.batch_topics:
+                check_batches(units, self.ranges[name].min_offset, self._report)
+            else:
+                check_minimum(units, queue.database.first_of(name), start, self._report)

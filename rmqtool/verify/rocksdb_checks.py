@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from rmqtool.base.paths import has_file
+from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.rules.system_topics import LMQ_PREFIX
+from rmqtool.rules.versions import ROCKSDB_LIGHT_QUEUES
 from rmqtool.store.consume_queues import Queue, queue_in
-from rmqtool.store.rocksdb_queues import QueueDatabase
+from rmqtool.store.rocksdb_queues import LastUnit, QueueDatabase
 from rmqtool.store.rocksdb_units import RocksDbUnits
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, rocksdb_configs
@@ -70,12 +72,51 @@ def check_copies_alone(snapshot: Snapshot, states: Mapping[QueueName, QueueProgr
     report.doubt(what, f"{text}they are where broker.conf sets rocksdbCQDoubleWriteEnable=true (--broker-conf)")
 
 
+def check_light_rows(snapshot: Snapshot, report: Report) -> None:
+    """Note that rows of light queues may be lost, where only the release decides whether there ever were some."""
+    multi_dispatch = (snapshot.store.conf.text("enableMultiDispatch") or "").lower() == "true"
+    may_have_some = multi_dispatch and snapshot.release >= ROCKSDB_LIGHT_QUEUES
+    if may_have_some and not DispatchRules.of_snapshot(snapshot).multi_dispatch:
+        what = "whether rows of light queues are lost"
+        report.doubt(what, f"{what}: there are none, and brokers before {ROCKSDB_LIGHT_QUEUES} write none "
+                           "(--broker-version)")  # fmt: skip
+
+
 def report_bad_units(database: QueueDatabase, report: Report) -> None:
     """Report rows of another form that were met among the units of queues."""
     for key in sorted(database.bad_units):
         message = f"key {key.hex()} among the units of a queue: its key or its value is too long or too short"
         report.add("consumequeue.row", message, file=database.path.name)
     database.bad_units.clear()
+
+
+def check_batches(rows: RocksDbUnits, min_offset: int, report: Report) -> None:
+    """Report the batches of a queue in RocksDB that consumers do not get who begin at its minimum."""
+    batches = read = 0
+    first, end = rows.start, min_offset  # `end` is the first offset without a row
+    while len(offsets := rows.rows(first, rows.data_end, most=_CHUNK).offsets):
+        following = offsets[offsets >= end]
+        in_a_row = following == np.arange(end, end + len(following))
+        count = len(following) if in_a_row.all() else int(np.argmin(in_a_row))
+        batches, read, end = batches + len(offsets), read + count, end + count
+        first = int(offsets[-1]) + 1
+    report.check("consumequeue.unread-batches", batches)
+    if read < batches:
+        message = f"consumers get {read} of {batches} batches: they begin at {min_offset}"
+        message += f", and there is no row at {end}" if end < rows.data_end else ""
+        first_unread = rows.start if rows.start < min_offset else end
+        report.add("consumequeue.unread-batches", message, count=batches - read, topic=rows.queue.topic,
+                   queue_id=rows.queue.queue_id, queue_offset=first_unread)  # fmt: skip
+
+
+def check_minimum(rows: RocksDbUnits, minimum: LastUnit | None, log_start: int, report: Report) -> None:
+    """Report the units of a queue before its min row, which a broker trusts unless it leads below the log."""
+    if minimum is None or minimum.physical_offset < log_start or minimum.queue_offset <= rows.start:
+        return
+    count = min(minimum.queue_offset, rows.data_end) - rows.start
+    message = f"the min row begins it at {minimum.queue_offset}, behind {counted(count, 'unit')} of messages in the log"
+    report.add("consumequeue.wrong-end", message, count=count, topic=rows.queue.topic, queue_id=rows.queue.queue_id,
+               queue_offset=rows.start)  # fmt: skip
 
 
 def check_copy(queue: Queue, database: QueueDatabase, reader: StoreReader, report: Report) -> None:

@@ -45,7 +45,7 @@ from rmqtool.verify.queue_visit import QueueVisit
 from rmqtool.verify.read_errors import UnreadFiles
 from rmqtool.verify.record_checks import finish_end, finish_times
 from rmqtool.verify.request import EarlyEnd, VerifyRequest
-from rmqtool.verify.rocksdb_checks import check_copies_alone, check_database
+from rmqtool.verify.rocksdb_checks import check_copies_alone, check_database, check_light_rows
 from rmqtool.verify.rocksdb_config import check_config_databases
 from rmqtool.verify.rocksdb_side import SIDE_CODES, check_side_stores, require_copies
 from rmqtool.verify.saved_progress import SavedProgress
@@ -258,6 +258,7 @@ class Verification:
         if snapshot.database:
             check(check_database, snapshot.database, total.states, report, live=live)
             check(check_copies_alone, snapshot, total.states, report)
+            check(check_light_rows, snapshot, report)
         for state in total.states.values():
             check(report_missing_units, state, topics, report, self.start, snapshot.releases, live=live)
         if not ranges and report.all_totals().get("commitlog.deleted-topic"):

@@ -62,6 +62,8 @@ def batch_queue(store: Path) -> None:
         (BOTH, "5.5.0", None, None),
         ({**TWICE, "storeType": "DefaultRocksDB"}, "5.5.0", None, None),
         (BOTH, "5.5.0", batch_queue, "rocksdbCQDoubleWriteEnable=true,"),
+        (TWICE, "5.3.4", batch_queue, "rocksdbCQDoubleWriteEnable=true,"),
+        (TWICE, "5.3.3", batch_queue, None),
         (BOTH, "5.5.0", database("consumequeue_rocksdb"), "useSeparateStorePathForRocksdbCQ=false,"),
         ({**BOTH, "useSeparateStorePathForRocksdbCQ": "true"}, "5.5.0", database("consumequeue_rocksdb"), None),
         ({**BOTH, "useSeparateStorePathForRocksdbCQ": "true"}, "5.5.0", database("consumequeue"),

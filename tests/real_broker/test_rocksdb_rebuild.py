@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,12 +12,14 @@ import pytest
 from rmqtool.base.errors import Exit
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
+from tests.changed_rocksdb import changed, end_value, min_key
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.golden import stores
 from tests.golden.rocksdb import ROCKSDB
 from tests.real_broker.harness import GEOMETRY, SHOP_SETTINGS, Harness
+from tests.verify.verifying import verify
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 Factory = Callable[[str], Harness]
@@ -75,3 +78,23 @@ def range_of(root: Path) -> tuple[int, int]:
     loaded = Snapshot(open_store(root)).queue(*QUEUE)
     assert loaded is not None
     return loaded.range.min_offset, loaded.range.max_offset
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])
+def test_a_beginning_behind_messages(harness: Factory, tmp_path: Path, version: str) -> None:
+    """A broker trusts the min row; with a new database it finds the beginning again."""
+    broker, root = harness(version), tmp_path / "store"
+    root.mkdir()
+    with broker.hold(root, 300, IN_ROCKSDB):
+        time.sleep(0.5)
+    end = range_of(root)[1]
+    with changed(root / "consumequeue") as families:
+        families["offset"][min_key(*QUEUE)] = end_value(0, 9)
+    [found] = [each for each in verify(root, version=version).findings if each.code == "consumequeue.wrong-end"]
+    assert (found.queue_offset, found.count) == (0, 9)
+    [answer] = broker.ask(root, {"pull": [[*QUEUE, 0, 1, None]]}, IN_ROCKSDB)["pull"]
+    assert (answer["status"], answer["next_begin_offset"]) == ("OFFSET_TOO_SMALL", 9)
+    rebuild(root, version, IN_ROCKSDB)
+    [answer] = broker.ask(root, {"pull": [[*QUEUE, 0, 1, None]]}, IN_ROCKSDB)["pull"]
+    assert (answer["status"], answer["min_offset"], answer["max_offset"]) == ("FOUND", 0, end)

@@ -34,6 +34,7 @@ from tests.changed_rocksdb import (
     end_value,
     manifest_cut,
     max_key,
+    min_key,
     rows_of,
     table_flipped,
     table_zeroed,
@@ -131,6 +132,11 @@ def end_wrong(root: Path) -> None:
         families["offset"][max_key("orders", 1)] = end_value(0, 2)
 
 
+def beginning_wrong(root: Path) -> None:
+    with changed(root / "consumequeue") as families:
+        families["offset"][min_key("orders", 1)] = end_value(0, 2)
+
+
 def queue_gone(root: Path) -> None:
     """With its end, as after a start that has looked at the last files of the log only."""
     with changed(root / "consumequeue") as families:
@@ -141,7 +147,7 @@ def queue_gone(root: Path) -> None:
 
 
 DAMAGE = (
-    *(row_missing, row_wrong, row_too_many, end_wrong, queue_gone),
+    *(row_missing, row_wrong, row_too_many, end_wrong, beginning_wrong, queue_gone),
     *(tables_gone, tables_cut, table_flipped, table_zeroed, current_gone, manifest_cut),
 )
 

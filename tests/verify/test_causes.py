@@ -29,6 +29,7 @@ ELSEWHERE = {
     "consumequeue.wrong-end": "verify/test_rocksdb.py::test_each_changed_row_is_told",
     "consumequeue.store-timestamp": "verify/test_rocksdb.py::test_each_changed_row_is_told",
     "consumequeue.copies-differ": "verify/test_rocksdb.py::test_files_and_rows_that_differ",
+    "consumequeue.unread-batches": "verify/test_unread_batches.py::test_the_minimum_is_behind_batches",
     "consumequeue.stale-row": "verify/test_rocksdb.py::test_rows_behind_the_end_of_the_log_are_normal",
     "consumequeue.left-over-table": "verify/test_rocksdb.py::test_tables_that_are_left_over",
     "config.rocksdb-damaged": "verify/test_rocksdb_rows.py::test_damaged_tables_of_the_configuration",
