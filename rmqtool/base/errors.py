@@ -79,16 +79,26 @@ class UnwritableError(RmqtoolError):
     kind = "unwritable"
 
 
-class ExhaustedError(RmqtoolError):
+class EndingError(RmqtoolError):
+    """What ends a run wherever it is met: the next piece of the store would fail, too, or be of another state."""
+
+
+class ExhaustedError(EndingError):
     """The system gives this process no more memory, files or threads; the hint says what to raise."""
 
     kind = "exhausted"
 
 
-class ChangedError(RmqtoolError):
+class ChangedError(EndingError):
     """A store that is no longer what a plan or an undo was made for."""
 
     kind = "changed"
+
+
+class UnreachableError(EndingError):
+    """Another machine does not answer, or not as it should, after some tries; it says nothing of the store there."""
+
+    kind = "unreachable"
 
 
 class StoreInUseError(RmqtoolError):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rmqtool.base.errors import RmqtoolError, UnreadableError, WrongKindError, reason_of
 from rmqtool.base.limits import exhausted
 from rmqtool.base.paths import DirectoryEntry, Place
-from rmqtool.base.remote_path import RemoteEntry, RemotePath
+from rmqtool.base.remote_path import RemoteEntry, RemotePath, unread_there
 from rmqtool.base.zeros import MOST, is_zero, length_without_zeros
 
 if TYPE_CHECKING:
@@ -314,16 +314,17 @@ class _Reported:
 def unreadable(path: Place, position: int | None, error: OSError) -> RmqtoolError:
     """The error for a file that cannot be read, with a hint what to do about it.
 
-    An UnreadableError; an ExhaustedError where the system opens no more files, which is no property of this file.
+    An UnreadableError; an ExhaustedError where the system opens no more files, an UnreachableError where another
+    machine fails: these are no properties of this file.
     """
     limit = exhausted(error)
     if limit is not None:
         limit.file = str(path)
         return limit
-    hint = None
     if isinstance(path, RemotePath):
-        hint = "check the credentials, and what they may read there" if isinstance(error, PermissionError) else None
-    elif error.errno in (errno.EACCES, errno.EPERM):
+        return unread_there(path, position, error)
+    hint = None
+    if error.errno in (errno.EACCES, errno.EPERM):
         hint = "run as the broker's user, or give this user read permission"
     elif error.errno == errno.EIO:
         hint = "the disk reports an error: copy the store with a tool that skips bad sectors (ddrescue) first"

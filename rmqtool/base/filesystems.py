@@ -12,7 +12,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-from rmqtool.base.errors import UnreadableError, UnsupportedError
+from rmqtool.base.errors import UnreachableError, UnreadableError, UnsupportedError
 from rmqtool.base.remote_calls import FIRST_ANSWER, answer_of
 
 SCHEMES = ("hdfs", "viewfs", "s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss")
@@ -78,7 +78,7 @@ def _with_limits(system: Any, name: str) -> Any:
 
 
 def _answering(system: Any, prefix: str, name: str, shown: str) -> Any:
-    """The file system, once it has answered; raises UnreadableError where it does not, or has no such bucket."""
+    """The file system, once it has answered; raises UnreachableError where not, UnreadableError for no bucket."""
     asked = prefix.rstrip("/") or "/"
     if name not in _CHECKS:  # Azure: asked for a container, pyarrow ends the process where it has no credentials
         asked = f"{prefix or _NO_FILE}/{_NO_FILE}".replace("//", "/")
@@ -93,8 +93,8 @@ def _answering(system: Any, prefix: str, name: str, shown: str) -> Any:
     return system
 
 
-def _no_connection(error: OSError, name: str, shown: str) -> UnreadableError:
-    return UnreadableError(f"cannot connect: {_line(error)}", file=shown, hint=_CHECKS.get(name, _CHECKS_OF_AZURE))
+def _no_connection(error: Exception, name: str, shown: str) -> UnreachableError:
+    return UnreachableError(f"cannot connect: {_line(error)}", file=shown, hint=_CHECKS.get(name, _CHECKS_OF_AZURE))
 
 
 def _hdfs_without_java(authority: str, shown: str) -> Any:
@@ -118,7 +118,7 @@ def _hdfs_without_java(authority: str, shown: str) -> Any:
             socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
         system = answer_of(lambda: _hdfs_class()(host or None, int(port) if port else None, **options), FIRST_ANSWER)
     except Exception as error:
-        raise UnreadableError(f"cannot connect: {_line(error)}", file=shown, hint=_CHECKS["hdfs"]) from error
+        raise _no_connection(error, "hdfs", shown) from error
     return PyFileSystem(FSSpecHandler(system))
 
 

@@ -29,7 +29,7 @@ def path_of(text: str | os.PathLike[str]) -> Path:
     """The path that a text means: a URI such as ``s3://bucket/store``, or a path of this machine.
 
     A query behind the URI has options of pyarrow's file system. Nothing in the path itself is decoded: a topic may be
-    called ``%RETRY%group``. Raises UsageError for a scheme that is not known.
+    called ``%RETRY%group``. Raises UsageError, which shows no credentials, for a scheme or a name that cannot be.
     """
     if isinstance(text, Path):
         return text
@@ -47,10 +47,14 @@ def path_of(text: str | os.PathLike[str]) -> Path:
     if not query:
         path, _, options = path.partition("?")
         query = f"?{options}" if options else ""
+    if scheme.startswith("s3") and ":" in authority.rpartition("@")[2]:  # what is shown of it may be a secret's half
+        hint = "write a / in the secret as %2F, and an address as ?endpoint_override=HOST:PORT"
+        raise UsageError("the name of a bucket has no ':'", hint=hint)
     names = [name for name in path.split("/") if name not in ("", ".")]
+    found = RemotePath("/", f"{scheme}:", (authority or NO_AUTHORITY) + query.replace("/", "%2F"), *names)
     if ".." in names:
-        raise UsageError(f"{text}: '..' has no meaning in a URI")
-    return RemotePath("/", f"{scheme}:", (authority or NO_AUTHORITY) + query.replace("/", "%2F"), *names)
+        raise UsageError("'..' has no meaning in a URI", file=found)
+    return found
 
 
 def entry_path(entry: DirectoryEntry) -> Path:

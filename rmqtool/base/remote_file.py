@@ -14,13 +14,14 @@ from typing import Any
 
 from rmqtool.base.errors import ChangedError
 from rmqtool.base.filesystems import file_system
-from rmqtool.base.remote_calls import in_background, patiently
+from rmqtool.base.remote_calls import answer_of, in_background, patiently
 from rmqtool.base.remote_listing import Status, status_now, status_of
 from rmqtool.base.remote_path import RemotePath
 
 _FIRST_RANGE = 64 << 10  # bytes: a request costs as much as reading a few more
 _LARGEST_RANGE = 8 << 20  # bytes, of which two are held: the one that is read, and the next
 _NOWHERE = -1
+_AT_ONCE = 10  # seconds
 _IDLE_FILES = 512
 _IDLE_DATA = 64 << 10  # bytes that a file keeps while nobody reads it
 
@@ -133,8 +134,21 @@ class RemoteFile:
 
     def _read(self, position: int, size: int) -> bytes:
         size = min(size, self.size - position)
-        data: bytes = patiently(lambda: self._read_once(position, size))
+        try:
+            data: bytes = patiently(lambda: self._read_once(position, size))
+        except OSError as error:
+            if self._is_replaced():
+                raise replaced(self.path) from error
+            raise
         return data
+
+    def _is_replaced(self) -> bool:
+        """Whether it is gone, or has another size; False where that machine does not answer at once."""
+        try:
+            status = answer_of(lambda: status_now(self.path.scheme, self.path.authority, self.path.key), _AT_ONCE)
+        except OSError:
+            return False
+        return status is None or status.size != self.size
 
     def _read_once(self, position: int, size: int) -> bytes:
         data: bytes = self._file.read_at(size, position)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import fnmatch
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import PosixPath
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from rmqtool.base.errors import UnsupportedError
+from rmqtool.base.errors import RmqtoolError, UnreachableError, UnreadableError, UnsupportedError, reason_of
 from rmqtool.base.remote_listing import Status, entries_of, forget, listing_of, status_now, status_of
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ NO_AUTHORITY = "@"
 
 _LEAST_PARTS = 3
 _BLOCK = 512  # bytes, the unit of st_blocks
+_OF_THIS_ALONE = (PermissionError, FileNotFoundError, NotADirectoryError, IsADirectoryError)
+
+_Answer = TypeVar("_Answer")
 
 
 class RemotePath(PosixPath):
@@ -73,16 +76,16 @@ class RemotePath(PosixPath):
 
     def exists(self, **_: Any) -> bool:
         """Whether there is anything."""
-        return status_of(self.scheme, self.authority, self.key) is not None
+        return self._status() is not None
 
     def is_dir(self, **_: Any) -> bool:
         """Whether it is a directory, or the beginning of keys."""
-        status = status_of(self.scheme, self.authority, self.key)
+        status = self._status()
         return status is not None and status.is_directory
 
     def is_file(self, **_: Any) -> bool:
         """Whether it is a file."""
-        status = status_of(self.scheme, self.authority, self.key)
+        status = self._status()
         return status is not None and not status.is_directory
 
     def is_symlink(self) -> bool:
@@ -91,7 +94,7 @@ class RemotePath(PosixPath):
 
     def stat(self, **_: Any) -> os.stat_result:
         """Type, size and the modification time there, which is not that of the broker's file."""
-        return self._status_result(status_of(self.scheme, self.authority, self.key))
+        return self._status_result(self._status())
 
     def listing(self) -> int | None:
         """The number of the listing of a tree that answers for it, None without one."""
@@ -99,7 +102,17 @@ class RemotePath(PosixPath):
 
     def stat_now(self) -> os.stat_result:
         """As `stat`, whatever was listed before."""
-        return self._status_result(status_now(self.scheme, self.authority, self.key))
+        return self._status_result(self._answer_of(status_now))
+
+    def _status(self) -> Status | None:
+        return self._answer_of(status_of)
+
+    def _answer_of(self, question: Callable[[str, str, str], _Answer]) -> _Answer:
+        """What is said of this path; raises RmqtoolError."""
+        try:
+            return question(self.scheme, self.authority, self.key)
+        except OSError as error:
+            raise unread_there(self, None, error) from error
 
     def _status_result(self, status: Status | None) -> os.stat_result:
         if status is None:
@@ -115,10 +128,10 @@ class RemotePath(PosixPath):
         return self
 
     def entries(self) -> list[RemoteEntry]:
-        """What is in a directory, by name; raises FileNotFoundError, NotADirectoryError and other OSError."""
-        listed = entries_of(self.scheme, self.authority, self.key)
+        """What is in a directory, by name; raises FileNotFoundError, NotADirectoryError and RmqtoolError."""
+        listed = self._answer_of(entries_of)
         if listed is None:
-            status = status_of(self.scheme, self.authority, self.key)
+            status = self._status()
             number = 2 if status is None else 20
             raise (FileNotFoundError if status is None else NotADirectoryError)(number, os.strerror(number), str(self))
         return [RemoteEntry(self / name, status) for name, status in sorted(listed.items())]
@@ -167,6 +180,15 @@ class RemoteEntry:
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:  # noqa: ARG002
         """As `RemotePath.stat`."""
         return _stat_result(self._status)
+
+
+def unread_there(path: RemotePath, position: int | None, error: OSError) -> RmqtoolError:
+    """The error for what cannot be read there: an UnreachableError unless it is one of this file or directory alone."""
+    message = f"cannot read: {reason_of(error)}"
+    if not isinstance(error, _OF_THIS_ALONE):
+        return UnreachableError(message, file=path, offset=position, hint="run it again when that machine answers")
+    hint = "check the credentials, and what they may read there" if isinstance(error, PermissionError) else None
+    return UnreadableError(message, file=path, offset=position, hint=hint)
 
 
 def _stat_result(status: Status) -> os.stat_result:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
 
-from rmqtool.base.errors import ChangedError, ExhaustedError, RmqtoolError, UnreadableError, WrongKindError
+from rmqtool.base.errors import EndingError, RmqtoolError, UnreadableError, WrongKindError
 from rmqtool.base.files import unreadable
 from rmqtool.base.paths import path_of
 
@@ -39,8 +39,8 @@ class _Scope(AbstractContextManager[None]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if error is None or isinstance(error, (ExhaustedError, ChangedError)):
-            return False  # the next piece would fail, too, or be of another state of the store
+        if error is None or isinstance(error, EndingError):
+            return False
         if isinstance(error, RmqtoolError):
             self._errors.append(error)
         elif isinstance(error, OSError) and error.filename is not None:  # as that of a file that is read has
@@ -50,6 +50,20 @@ class _Scope(AbstractContextManager[None]):
         else:
             return False
         return True
+
+
+class skip_unreadable:  # noqa: N801
+    """Read what somebody else reads again and reports: an RmqtoolError ends it, and only what ends a run is raised."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        return isinstance(error, RmqtoolError) and not isinstance(error, EndingError)
 
 
 class skip_wrong_type:  # noqa: N801

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rmqtool.base.errors import ChangedError, RmqtoolError
+from rmqtool.base.errors import EndingError, RmqtoolError
 from rmqtool.base.files import read_all
 from rmqtool.base.times import rfc3339
 from rmqtool.formats import timer_check
@@ -90,7 +90,7 @@ def _config_objects(path: Path, location: Location) -> Iterator[dict[str, Any]]:
     name = location.relative(path)
     try:
         content = read_config_file(path)
-    except ChangedError:
+    except EndingError:
         raise
     except RmqtoolError as error:
         yield {"kind": "config_problem", "file": name, "message": error.message}

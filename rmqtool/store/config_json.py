@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmqtool.base.errors import ChangedError, RmqtoolError, UnreadableError, WrongKindError
+from rmqtool.base.errors import EndingError, RmqtoolError, UnreadableError, WrongKindError
 from rmqtool.base.files import InputFile
 from rmqtool.formats.java import decode_text
 from rmqtool.rules.config_shapes import shape_problem
@@ -76,7 +76,7 @@ def _try_to_decode(
     """Content of the config file `name`, or the problem and the error behind it; all None without the file."""
     try:
         content = _decode(path)
-    except ChangedError:
+    except EndingError:
         raise
     except RmqtoolError as error:
         missing = isinstance(error.__cause__, FileNotFoundError)

@@ -9,15 +9,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.base.paths import entry_path
+from rmqtool.base.tolerant import skip_unreadable
 from rmqtool.rules.delay_levels import DelayLevels, delay_levels_of
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.record_at import record_at
@@ -48,7 +47,7 @@ def observed_delays(store: Store, database: QueueDatabase | None = None) -> dict
     """The delay of each level, ms, on which the newest units of its queue agree."""
     delays: dict[int, int] = {}
     log: Sequence[MappedFile] | None = None
-    with suppress(RmqtoolError):  # checks that read all of it report what cannot be read
+    with skip_unreadable():  # checks that read all of it report what cannot be read
         for queue in _queues(store, database):
             log = store.commit_log().files if log is None else log
             delay = _delay_of(queue, log)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqtool.base.errors import ChangedError, RmqtoolError, UnsupportedError
+from rmqtool.base.errors import EndingError, RmqtoolError, UnsupportedError
 from rmqtool.base.files import InputFile, list_directory
 from rmqtool.base.paths import DirectoryEntry, entry_path
 from rmqtool.base.tolerant import ReadScope
@@ -129,7 +129,7 @@ def stored_offset(path: Path, geometry: Geometry, number: int) -> int | None:
     try:
         with InputFile(path) as file:
             units = decode_units(file.read(unit_position(geometry.slots, number), UNIT_SIZE))
-    except ChangedError:
+    except EndingError:
         raise
     except RmqtoolError:
         return None

@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
-from rmqtool.base.errors import ChangedError, RmqtoolError, UnsupportedError
+from rmqtool.base.errors import EndingError, RmqtoolError, UnsupportedError
 from rmqtool.base.files import InputFile
 from rmqtool.formats.index_file import (
     SLOT_DTYPE,
@@ -70,7 +70,7 @@ class Index:
     def _header(self, path: Path) -> IndexFile | None:
         try:
             return read_header(path)
-        except ChangedError:
+        except EndingError:
             raise
         except RmqtoolError as error:
             self.problems[path] = error.message
@@ -129,7 +129,7 @@ class Index:
             with InputFile(file.path) as opened:
                 slots = geometry.slots
                 yield lambda stored_hash: _Chain(opened, file, geometry, stored_hash % slots, self.problems)
-        except ChangedError:
+        except EndingError:
             raise
         except RmqtoolError as error:
             self.problems[file.path] = error.message
@@ -145,7 +145,7 @@ class Index:
             return None
         try:
             geometry = self._proven(file)
-        except ChangedError:
+        except EndingError:
             raise
         except RmqtoolError as error:
             self.problems[file.path] = error.message

@@ -47,7 +47,7 @@ def _expand(argument: str) -> list[tuple[str | None, Path]]:
         return [(None, path)]
     matches = [*path.matches()] if isinstance(path, RemotePath) else [Path(match) for match in glob.glob(str(path))]
     if not matches:
-        raise UnreadableError("no directory fits this pattern", file=argument)
+        raise UnreadableError("no directory fits this pattern", file=path)
     return [(None, match) for match in sorted(matches)]
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmqtool.base.errors import ChangedError, RmqtoolError, UnsupportedError
+from rmqtool.base.errors import EndingError, RmqtoolError, UnsupportedError
 from rmqtool.base.files import list_directory
 from rmqtool.base.paths import has_directory, has_file
 from rmqtool.formats.rocksdb_config_rows import config_entry
@@ -77,7 +77,7 @@ def load_table(store: Store, name: str) -> ConfigFile:
         content = _second(database, TABLES[name]) if database.name == SECOND else _first(database, TABLES[name])
     except UnsupportedError:
         return file
-    except ChangedError:
+    except EndingError:
         raise
     except RmqtoolError as error:
         return ConfigFile(None, {}, problem=error.message)

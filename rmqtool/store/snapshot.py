@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from functools import cached_property, lru_cache
 
-from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import RateLimit, ReadPolicy, list_directory
 from rmqtool.base.mapped_files import MappedFiles
-from rmqtool.base.tolerant import ReadScope
+from rmqtool.base.tolerant import ReadScope, skip_unreadable
 from rmqtool.rules.delay_levels import DelayLevels
 from rmqtool.rules.releases import Releases, release_of
 from rmqtool.rules.system_topics import LMQ_PREFIX
@@ -164,13 +163,13 @@ class Snapshot:
 
     @cached_property
     def _topics_in_rocksdb(self) -> set[str]:
-        with suppress(RmqtoolError):  # whoever reads the queues meets it again
+        with skip_unreadable():  # whoever reads the queues meets it again
             return {topic for topic, _ in self.database.lasts} if self.database else set()
         return set()
 
     @cached_property
     def _has_light_rows(self) -> bool:
-        with suppress(RmqtoolError):  # whoever reads the queues meets it again
+        with skip_unreadable():  # whoever reads the queues meets it again
             return self.database is not None and self.database.has_topics(LMQ_PREFIX)
         return False
 
@@ -286,9 +285,9 @@ class Snapshot:
     def file_signs(self) -> set[str]:
         """Names of the signs of newer releases that names, headers and small files show."""
         signs = file_signs(self.store, self.committed, is_lmq=self.has_light_queues)
-        with suppress(RmqtoolError):
+        with skip_unreadable():
             signs |= checkpoint_signs(self.checkpoint)
-        with suppress(RmqtoolError):
+        with skip_unreadable():
             signs |= index_signs(self.index_files)
         return signs
 
@@ -301,11 +300,11 @@ class Snapshot:
     def releases_by_evidence(self) -> Releases:
         """The releases that the store's files show, whatever release is named; what cannot be read shows nothing."""
         signs, traces = set[str](), [*offset_traces(self.committed.file.path)]
-        with suppress(RmqtoolError):
+        with skip_unreadable():
             signs |= self.file_signs
-        with suppress(RmqtoolError):
+        with skip_unreadable():
             signs |= self.record_signs
-        with suppress(RmqtoolError):
+        with skip_unreadable():
             if self.newest_index:
                 traces += index_traces(*self.newest_index, has_tags=self.index_holds_tags)
         return releases_of(signs, traces)

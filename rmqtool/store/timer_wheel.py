@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.errors import ChangedError, RmqtoolError
+from rmqtool.base.errors import EndingError, RmqtoolError
 from rmqtool.base.files import InputFile, ReadPolicy, list_directory
 from rmqtool.formats import timer_wheel
 from rmqtool.store.store import Store
@@ -29,7 +29,7 @@ def slots_lead_to(
     try:
         with InputFile(path, reading) as file:
             slots = timer_wheel.decode_slots(file.read(0, timer_wheel.FILE_SIZE))
-    except ChangedError:
+    except EndingError:
         raise
     except RmqtoolError:
         slots = timer_wheel.decode_slots(b"")  # missing, or unreadable, which has its own finding

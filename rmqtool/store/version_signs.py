@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.errors import EndingError, RmqtoolError
 from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy, read_all
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.paths import has_entry
@@ -96,6 +96,8 @@ def offset_traces(path: Path | None) -> Iterator[Trace]:
         return
     try:
         text = decode_text(read_all(path, _MAX_OFFSETS_READ))
+    except EndingError:
+        raise
     except RmqtoolError:
         return
     if _FASTJSON_2.search(text):
@@ -139,6 +141,8 @@ def _path_signs(root: Path) -> Iterator[str]:
     try:
         if read_all(root / ABORT_FILE, 1):
             yield "abort-process-id"
+    except EndingError:
+        raise
     except RmqtoolError:
         return  # missing or unreadable: no sign
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.open_files import OpenFiles
+from rmqtool.base.tolerant import skip_unreadable
 from rmqtool.formats.index_file import UNIT_DTYPE, UNIT_SIZE, decode_units, unit_position
 from rmqtool.rules.versions import INDEX_OF_TAGS
 from rmqtool.store.index_files import Geometry, IndexFile
@@ -45,7 +44,7 @@ def tags_expected(snapshot: Snapshot) -> bool:
     """Whether the index holds tags, by the named release (since 5.4.0) or the newest index units."""
     if snapshot.version is not None:
         return snapshot.version >= INDEX_OF_TAGS
-    with suppress(RmqtoolError):
+    with skip_unreadable():
         return bool(snapshot.index_holds_tags)
     return False
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +16,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import InputFile, read_all
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.base.times import rfc3339
+from rmqtool.base.tolerant import skip_unreadable
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
@@ -145,7 +145,7 @@ def _of_epochs(log: ScannedLog) -> Iterator[Witness]:
 def _of_rocksdb(log: ScannedLog) -> Iterator[Witness]:
     """The end of what was dispatched to queues in RocksDB, which each start moves back to the end of the log."""
     end = None
-    with suppress(RmqtoolError):  # which has its own finding
+    with skip_unreadable():  # which has its own finding
         end = log.snapshot.database.dispatched_end if log.snapshot.database else None
     if end is not None and end > log.end:
         yield Witness(f"the queues in RocksDB know of messages up to {end}", end - 1)
@@ -175,7 +175,7 @@ def _of_unreadable_offsets(snapshot: Snapshot) -> Iterator[str]:
     if snapshot.committed.file.problem is None:
         return
     for name in (f"{each}{end}" for each in (LMQ_CONSUMER_OFFSET, CONSUMER_OFFSET) for end in ("", ".bak")):
-        with suppress(RmqtoolError):
+        with skip_unreadable():
             if _SOME_OFFSET.search(read_all(snapshot.store.root / CONFIG / name, _MAX_OFFSETS)):
                 yield f"groups have consumed messages, as the readable part of {CONFIG}/{name} shows"
                 return
@@ -184,11 +184,11 @@ def _of_unreadable_offsets(snapshot: Snapshot) -> Iterator[str]:
 def _of_timer_files(store: Store) -> Iterator[str]:
     """Evidence of timer messages in the timer log or the wheel."""
     for mapped in list_mapped_files(store.root / TIMER_LOG).files[-1:]:
-        with suppress(RmqtoolError), InputFile(mapped.path) as file:
+        with skip_unreadable(), InputFile(mapped.path) as file:
             if any(file.read(0, timer_log.UNIT_SIZE)):
                 yield f"{store.relative(mapped.path)} has units of timer messages"
     wheel = newest_wheel(store)
-    with suppress(RmqtoolError):
+    with skip_unreadable():
         times = timer_wheel.decode_slots(read_all(wheel, timer_wheel.FILE_SIZE))["time"]
         if slots := int(np.count_nonzero(times > 0)):
             yield f"{store.relative(wheel)} has {counted(slots, 'second')} with timer messages"

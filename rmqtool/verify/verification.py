@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import ParamSpec
 
-from rmqtool.base.errors import ChangedError, RmqtoolError
+from rmqtool.base.errors import EndingError, RmqtoolError
 from rmqtool.base.files import RateLimit
 from rmqtool.base.parallel import WorkerPool
 from rmqtool.broker.dispatch_rules import DispatchRules
@@ -304,7 +304,7 @@ class Verification:
         try:
             recovered = visit.recovered if visit else KnownQueues(self.snapshot.queues)
             self.starts = Predictor(self.snapshot, total.walks, total.states, recovered).predict()
-        except ChangedError:
+        except EndingError:
             raise
         except RmqtoolError as error:
             self.not_predicted = str(error)

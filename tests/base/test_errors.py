@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base import errors
-from rmqtool.base.errors import Exit, RmqtoolError
+from rmqtool.base.errors import EndingError, Exit, RmqtoolError
 
 STATUSES = {
     "UsageError": (2, "usage"),
@@ -17,6 +17,7 @@ STATUSES = {
     "UnwritableError": (4, "unwritable"),
     "ExhaustedError": (4, "exhausted"),
     "ChangedError": (4, "changed"),
+    "UnreachableError": (4, "unreachable"),
     "StoreInUseError": (5, "in-use"),
     "NotAStoreError": (6, "not-a-store"),
 }
@@ -39,8 +40,9 @@ def test_exit_statuses_are_those_promised() -> None:
 
 
 def test_every_error_has_its_status_and_kind() -> None:
-    """No class of error is without a test, and no two share a kind."""
-    classes = {cls.__name__: cls for cls in RmqtoolError.__subclasses__() if cls.__module__ == errors.__name__}
+    """No class of error is without a test, and no two share a kind; `EndingError` itself is not raised."""
+    found = {*RmqtoolError.__subclasses__(), *EndingError.__subclasses__()} - {EndingError}
+    classes = {cls.__name__: cls for cls in found if cls.__module__ == errors.__name__}
     assert {name: (int(cls.status), cls.kind) for name, cls in classes.items()} == STATUSES
     assert (RmqtoolError.status, RmqtoolError.kind) == (4, "failed")
 

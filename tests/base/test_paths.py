@@ -58,6 +58,14 @@ def test_other_schemes_are_refused(text: str) -> None:
         path_of(text)
 
 
+@pytest.mark.parametrize("text", ["s3://key:wJal@bucket/../a?session_token=wJal", "s3://key:wJal/rXUt@bucket/a"])
+def test_what_is_refused_is_shown_without_secrets(text: str) -> None:
+    """A / in a secret ends the authority, as in any URI."""
+    with pytest.raises(UsageError) as refused:
+        path_of(text)
+    assert "wJal" not in f"{refused.value} {refused.value.hint}"
+
+
 def test_this_machine_is_not_asked_for_a_path_of_another() -> None:
     """Whatever would open or list it here ends with one sentence, and finds no file of a like name."""
     path = path_of("s3://bucket/a")

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rmqtool.base import remote_listing
 from rmqtool.base.errors import ChangedError, Exit
+from rmqtool.base.filesystems import file_system
+from rmqtool.base.remote_calls import patiently
+from rmqtool.base.remote_file import RemoteFile
 from rmqtool.export.options import ExportOptions
 from rmqtool.export.output import Output
 from rmqtool.export.plan import ExportPlan
@@ -17,10 +22,10 @@ from rmqtool.scan.filters import Filters
 from rmqtool.store.message_query import make_query
 from rmqtool.store.named_stores import open_stores
 from tests.building import LogBuilder
-from tests.commands.running import rmqtool
+from tests.commands.running import Result, rmqtool
 from tests.conftest import GoldenStore
 from tests.export.exporting import export, rows_of, run_here
-from tests.other_machines.conftest import Place
+from tests.other_machines.conftest import Place, remote
 from tests.other_machines.servers import Proxy, s3_uri
 from tests.spark import jobs
 from tests.spark.sessions import Session
@@ -28,6 +33,9 @@ from tests.spark.sessions import Session
 pytestmark = pytest.mark.slow
 
 _LOG = 40
+EXAMPLE = Path(__file__).parents[2] / "examples" / "store"
+LOG = "commitlog/00000000000000000000"
+COMMANDS = (("inspect",), ("verify",), ("query", "--key", "ORD-1010"), ("export", "--engine", "local"))
 
 
 def test_a_connection_that_is_cut_costs_no_row(s3: Place, s3_place: str, tmp_path: Path) -> None:
@@ -50,6 +58,100 @@ def test_a_server_that_is_gone_is_told(s3: Place, s3_place: str, tmp_path: Path)
     assert result.status == Exit.FAILED
     assert "cannot read" in result.err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is asked for again."""
+    monkeypatch.setattr(patiently, "__defaults__", ((),))
+
+
+def run(command: tuple[str, ...], uri: str, tmp_path: Path) -> Result:
+    return rmqtool(command[0], uri, *command[1:], *(("-o", tmp_path / "out") if command[0] == "export" else ()))
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize(
+    ("command", "victim"),
+    [
+        *((command, LOG) for command in COMMANDS),
+        *((command, "consumequeue/orders/0/") for command in COMMANDS[:2]),
+        *((command, "config/consumerOffset.json") for command in COMMANDS[:2]),
+        *((command, "checkpoint") for command in COMMANDS[:2]),
+        *((command, "index/") for command in COMMANDS[:3]),
+    ],
+)
+def test_a_server_that_fails_ends_the_run(
+    s3: Place, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], victim: str, tmp_path: Path
+) -> None:
+    """With the first file that it does not give: nothing is called damaged, and no further file is tried."""
+    uri = s3.put(EXAMPLE, f"{tmp_path.name}/store")
+    failed: list[str] = []
+    original = RemoteFile._read_once
+
+    def read(file: RemoteFile, position: int, size: int) -> bytes:
+        if not file.path.key.startswith(f"{remote(uri).key}/{victim}"):
+            return original(file, position, size)
+        failed.append(f"s3://bucket/{file.path.key} at offset {position}")
+        raise OSError("AWS Error SLOW_DOWN")
+
+    monkeypatch.setattr(RemoteFile, "_read_once", read)
+    done = run(command, uri, tmp_path)
+    assert (done.status, done.out) == (Exit.FAILED, "")
+    assert (
+        done.err
+        == f"rmqtool: {failed[0]}: cannot read: AWS Error SLOW_DOWN\n  run it again when that machine answers\n"
+    )
+    assert len(failed) == 1
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_file_that_goes_while_it_is_open(
+    s3: Place, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], tmp_path: Path
+) -> None:
+    """That is said, not what the server says of the range."""
+    uri = s3.put(EXAMPLE, f"{tmp_path.name}/store")
+    path = remote(uri) / LOG
+    system, prefix = file_system(path.scheme, path.authority)
+    original = RemoteFile._read_once
+
+    def read(file: RemoteFile, position: int, size: int) -> bytes:
+        if file.path == path:
+            system.delete_file(f"{prefix}{path.key}")
+        return original(file, position, size)
+
+    monkeypatch.setattr(RemoteFile, "_read_once", read)
+    done = run(command, uri, tmp_path)
+    assert (done.status, done.out) == (Exit.FAILED, "")
+    assert done.err.startswith(f"rmqtool: {path}: the file was replaced or removed while it was read\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (OSError("AWS Error SLOW_DOWN"), "run it again when that machine answers"),
+        (PermissionError("AWS Error ACCESS_DENIED"), "check the credentials, and what they may read there"),
+    ],
+)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_folder_that_is_not_listed(
+    s3: Place, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], error: OSError, hint: str, tmp_path: Path
+) -> None:
+    """It is named, and so is the reason."""
+    uri = s3.put(EXAMPLE, f"{tmp_path.name}/store")
+    original = remote_listing._listed
+
+    def listed(scheme: str, authority: str, key: str, **options: Any) -> Any:
+        if key.endswith("/consumequeue"):
+            raise error
+        return original(scheme, authority, key, **options)
+
+    monkeypatch.setattr(remote_listing, "_listed", listed)
+    done = run(command, uri, tmp_path)
+    assert done.status == Exit.FAILED
+    assert done.err.startswith("rmqtool: s3://bucket/")
+    assert done.err.endswith(f": cannot read: {error}\n  {hint}\n")
 
 
 def test_a_file_that_is_replaced_ends_the_run(place: Place, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import rmqtool
 from rmqtool.base import filesystems
-from rmqtool.base.errors import Exit, UnreadableError
+from rmqtool.base.errors import Exit, UnreachableError
 from tests.commands.running import MAX_SECONDS
 from tests.commands.running import rmqtool as run
 from tests.other_machines.azure import azure_uri
@@ -94,7 +94,7 @@ def test_refused(uri: Uri) -> None:
 @pytest.mark.usefixtures("at_once")
 def test_the_library(silent: str) -> None:
     """It raises the same."""
-    with pytest.raises(UnreadableError, match="gs://bucket: cannot connect"):
+    with pytest.raises(UnreachableError, match="gs://bucket: cannot connect"):
         rmqtool.open(uri_of_google(silent))
 
 
