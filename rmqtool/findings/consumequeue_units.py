@@ -155,11 +155,12 @@ CONSUME_QUEUES = (
     Entry(
         code="consumequeue.unread-batches",
         fault=None,
-        severity="warning",
+        severity="info",
         title="Batches whose queue is read from RocksDB, where consumers do not get them",
         what="In RocksDB a batch has one row, at its first queue offset; in files each of its offsets leads to it. A "
         "broker searches for the minimum of the queue as if each offset had a row, so that the minimum may be behind "
-        "batches, and it reads no farther than the first offset without a row. Log and rows are sound.",
+        "batches, and it reads no farther than the first offset without a row. Log and rows are sound. It is a warning "
+        "where the queue is in files, too, from which a broker gives all of them.",
         how="storeType=defaultRocksDB with topics of queue.type=BatchCQ. A queue that was written twice "
         "(rocksdbCQDoubleWriteEnable) is read from its files before.",
         effect="consumers do not get these batches, and stay where there is no row",

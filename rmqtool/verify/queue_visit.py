@@ -51,6 +51,6 @@ class QueueVisit:
         self.ranges[name] = queue_range(queue, start, snapshot.release, opened=units)
         if isinstance(units, RocksDbUnits) and queue.database and not self.unmatched.bounds.live:
             if queue.topic in self.unmatched.batch_topics:
-                check_batches(units, self.ranges[name].min_offset, self._report)
+                check_batches(snapshot, units, self.ranges[name].min_offset, self._report)
             else:
                 check_minimum(units, queue.database.first_of(name), start, self._report)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rmqtool.base.paths import has_file
+from rmqtool.base.paths import has_directory, has_file
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import counted
@@ -18,7 +18,7 @@ from rmqtool.store.consume_queues import Queue, queue_in
 from rmqtool.store.rocksdb_queues import LastUnit, QueueDatabase
 from rmqtool.store.rocksdb_units import RocksDbUnits
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import CONFIG, rocksdb_configs
+from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONFIG, rocksdb_configs
 from rmqtool.store.topics import TOPICS
 from rmqtool.store.unit_files import UnitFiles
 from rmqtool.verify.queue_progress import QueueProgress
@@ -90,8 +90,11 @@ def report_bad_units(database: QueueDatabase, report: Report) -> None:
     database.bad_units.clear()
 
 
-def check_batches(rows: RocksDbUnits, min_offset: int, report: Report) -> None:
-    """Report the batches of a queue in RocksDB that consumers do not get who begin at its minimum."""
+def check_batches(snapshot: Snapshot, rows: RocksDbUnits, min_offset: int, report: Report) -> None:
+    """Report the batches of a queue in RocksDB that consumers do not get who begin at its minimum.
+
+    It is a warning where the queue is in files, too, from which a broker gives them all.
+    """
     batches = read = 0
     first, end = rows.start, min_offset  # `end` is the first offset without a row
     while len(offsets := rows.rows(first, rows.data_end, most=_CHUNK).offsets):
@@ -105,8 +108,11 @@ def check_batches(rows: RocksDbUnits, min_offset: int, report: Report) -> None:
         message = f"consumers get {read} of {batches} batches: they begin at {min_offset}"
         message += f", and there is no row at {end}" if end < rows.data_end else ""
         first_unread = rows.start if rows.start < min_offset else end
-        report.add("consumequeue.unread-batches", message, count=batches - read, topic=rows.queue.topic,
-                   queue_id=rows.queue.queue_id, queue_offset=first_unread)  # fmt: skip
+        queue = rows.queue
+        files = snapshot.store.root / BATCH_CONSUME_QUEUE / queue.topic / str(queue.queue_id)
+        report.add("consumequeue.unread-batches", message, severity="warning" if has_directory(files) else "info",
+                   count=batches - read, topic=queue.topic, queue_id=queue.queue_id,
+                   queue_offset=first_unread)  # fmt: skip
 
 
 def check_minimum(rows: RocksDbUnits, minimum: LastUnit | None, log_start: int, report: Report) -> None:

@@ -29,4 +29,4 @@ ROCKSDB = {
 """The settings of whole brokers that keep something in RocksDB; their oracles are what the users have."""
 
 UNREAD = {"consumequeue.unread-batches"}
-"""What a sound one has whose batch queue is read from RocksDB: its users do not have every batch."""
+"""What is noted of a sound one whose batch queue is read from RocksDB: its users do not have every batch."""

@@ -30,7 +30,6 @@ from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import Outcome
 from tests.commands.running import rmqtool
-from tests.golden.rocksdb import UNREAD
 from tests.real_broker.answers import pull
 from tests.real_broker.harness import SETTINGS, Harness
 from tests.real_broker.predicted_ranges import PredictedRanges
@@ -115,8 +114,7 @@ def _judged(outcome: Outcome, settings: Mapping[str, str], *, killed: bool) -> I
     Of queues that are written twice a kill may take rows of light queues, which the next start does not make again, for
     it goes on behind the queue files: they are missing, and the verdict says so. Batches in RocksDB may be unread.
     """
-    allowed = UNREAD if "storeType" in settings else set[str]()
-    findings = [each for each in outcome.findings if each.severity != "info" and each.code not in allowed]
+    findings = [each for each in outcome.findings if each.severity != "info"]
     loses_rows = killed and "rocksdbCQDoubleWriteEnable" in settings
     others = [each for each in findings if not (loses_rows and _is_of_light_queue(each))]
     if len(others) == len(findings) and outcome.verdict not in ("clean", "unproven"):

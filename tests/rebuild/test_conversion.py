@@ -40,7 +40,7 @@ from tests.changed_rocksdb import (
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
-from tests.golden.rocksdb import ROCKSDB, UNREAD
+from tests.golden.rocksdb import ROCKSDB
 from tests.real_broker.harness import GEOMETRY, SHOP_SETTINGS
 from tests.transaction.faults import Fault, points, recover, run_with
 from tests.transaction.small import tree, undo
@@ -415,8 +415,7 @@ def test_already_there_and_damaged(copy_of: Callable[[str], Path], tmp_path: Pat
     tables_gone(root)
     done = rmqtool("rebuild-cq", root, "--to", "rocksdb", "--yes", *given)
     assert done.status == Exit.OK, done.err
-    found = rmqtool("verify", root, *given, "--json").document
-    assert {finding["code"] for finding in found["findings"] if finding["severity"] != "info"} == UNREAD
+    assert rmqtool("verify", root, *given).status == Exit.OK
 
 
 def test_tables_that_stay(copy_of: Callable[[str], Path]) -> None:
