@@ -109,10 +109,10 @@ class DispatchRules:
 
 
 def _may_have_light_rows(snapshot: Snapshot) -> bool:
-    """Whether a broker has written rows of light queues; where an older one may have, there have to be some."""
+    """Whether a broker may have written rows of light queues; where it may be an older one, none show that none has."""
     if snapshot.releases.oldest >= ROCKSDB_LIGHT_QUEUES:
         return True
-    return snapshot.release >= ROCKSDB_LIGHT_QUEUES and snapshot.has_light_queues
+    return snapshot.release >= ROCKSDB_LIGHT_QUEUES and snapshot.has_light_rows is not False
 
 
 def _has_files(snapshot: Snapshot) -> bool:

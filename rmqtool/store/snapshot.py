@@ -159,7 +159,7 @@ class Snapshot:
     @cached_property
     def has_light_queues(self) -> bool:
         """Whether there are light queues, by the names of the topics' directories or the rows of a database."""
-        return self._has_light_rows or has_light_queues(self.store, self._scope)
+        return bool(self.has_light_rows) or has_light_queues(self.store, self._scope)
 
     @cached_property
     def _topics_in_rocksdb(self) -> set[str]:
@@ -168,10 +168,11 @@ class Snapshot:
         return set()
 
     @cached_property
-    def _has_light_rows(self) -> bool:
+    def has_light_rows(self) -> bool | None:
+        """Whether a database has rows of light queues; None where that cannot be known."""
         with skip_unreadable():  # whoever reads the queues meets it again
-            return self.database is not None and self.database.has_topics(LMQ_PREFIX)
-        return False
+            return self.database.has_topics(LMQ_PREFIX) if self.database else None
+        return None
 
     def _queue(self, topic: str, queue_id: int) -> LoadedQueue | None:
         """One queue as a broker has loaded it, None when it does not exist."""
