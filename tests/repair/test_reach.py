@@ -113,6 +113,7 @@ def test_a_file_in_place_of_our_directory_is_moved_first(store: Path) -> None:
     assert plan["steps"][1]["command"].startswith("rmqtool repair ")
 
 
+@pytest.mark.slow
 def test_the_steps_work_for_a_log_elsewhere(store: Path, tmp_path: Path) -> None:
     """Each command that is printed: the listing of the damage, the new store, the repair of the queues, and undo."""
     overwrite(store / "commitlog" / "00000000000000000000")
