@@ -52,35 +52,42 @@ class _Scope(AbstractContextManager[None]):
         return True
 
 
-class skip_unreadable:  # noqa: N801
+class _Skip:
+    """Leaves a block at some errors; a class, for blocks are entered several times for each of many queues."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        return error is not None and self._is_skipped(error)
+
+    @staticmethod
+    def _is_skipped(error: BaseException) -> bool:
+        raise NotImplementedError
+
+
+class skip_unreadable(_Skip):  # noqa: N801 - a block, as `suppress` is
     """Read what somebody else reads again and reports: an RmqtoolError ends it, and only what ends a run is raised."""
 
     __slots__ = ()
 
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    @staticmethod
+    def _is_skipped(error: BaseException) -> bool:
         return isinstance(error, RmqtoolError) and not isinstance(error, EndingError)
 
 
-class skip_wrong_type:  # noqa: N801
-    """Read a file or directory, or nothing where one is in the other's place, which `verify` reports.
-
-    A class, for it is entered several times for each of many queues.
-    """
+class skip_wrong_type(_Skip):  # noqa: N801 - a block, as `suppress` is
+    """Read a file or directory, or nothing where one is in the other's place, which `verify` reports."""
 
     __slots__ = ()
 
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        return error is not None and is_wrong_type(error)
+    @staticmethod
+    def _is_skipped(error: BaseException) -> bool:
+        return is_wrong_type(error)
 
 
 def is_wrong_type(error: BaseException) -> bool:

@@ -57,7 +57,7 @@ class ExtraFiles:
 
 def keeps_light_queues(rules: RecoveryRules, conf: BrokerConf) -> bool:
     """Whether light queues are in RocksDB alone."""
-    return rules.skips_new_database and (conf.text("combineCQUseRocksdbForLmq") or "").lower() == "true"
+    return rules.skips_new_database and conf.is_on("combineCQUseRocksdbForLmq")
 
 
 @dataclass(frozen=True)

@@ -218,7 +218,7 @@ def _recalled(timers: Timers) -> pa.Array:
 def _keys_have_topic(view: View) -> bool:
     """Whether a recall names the topic, too (`TimerMessageStore#buildDeleteKey`)."""
     if view.snapshot.release >= TIMER_DELETE_KEY_CONFIGURED:
-        return (view.snapshot.store.conf.text("appendTopicForTimerDeleteKey") or "").lower() == "true"
+        return view.snapshot.store.conf.is_on("appendTopicForTimerDeleteKey")
     return view.snapshot.release >= TIMER_DELETE_KEY_HAS_TOPIC
 
 

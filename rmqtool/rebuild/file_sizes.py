@@ -6,7 +6,6 @@ store.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -20,7 +19,7 @@ from rmqtool.store.consume_queues import Kind
 from rmqtool.store.index_files import Geometry
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store
-from rmqtool.store.unknown_sizes import Sized, unknown_sizes, whole_file_sizes
+from rmqtool.store.unknown_sizes import Sized, common_file_sizes, unknown_sizes
 
 _SETTINGS: dict[Sized, str] = {
     "simple": QUEUE_FILE_SIZE["simple"][0],
@@ -49,12 +48,10 @@ def file_sizes(snapshot: Snapshot, parts: Collection[Part]) -> FileSizes:
 
     Sizes of wanted parts that contradict each other are among the findings.
     """
-    counts: dict[Kind, Counter[int]] = {"simple": Counter(), "batch": Counter()}
-    store = snapshot.store
-    for queue in snapshot.queues:
-        counts[queue.kind].update(whole_file_sizes(queue))
+    common = common_file_sizes(snapshot.queues)
     contradictions: list[Finding] = []
-    sizes = {kind: _queue_file_size(store, kind, counts[kind], contradictions) for kind in counts}
+    kinds = DEFAULT_QUEUE_FILE_SIZE
+    sizes = {kind: _queue_file_size(snapshot.store, kind, common.get(kind), contradictions) for kind in kinds}
     index = _index_geometry(snapshot)
     return FileSizes(
         sizes,
@@ -90,9 +87,8 @@ def require_known_sizes(store: Store, sizes: FileSizes, kinds: Collection[Sized]
         )
 
 
-def _queue_file_size(store: Store, kind: Kind, counts: Counter[int], findings: list[Finding]) -> int:
+def _queue_file_size(store: Store, kind: Kind, common: int | None, findings: list[Finding]) -> int:
     configured = queue_file_size(store.conf, kind)
-    common = max(counts, key=lambda size: (counts[size], size), default=None)
     if configured is not None and common is not None and configured != common:
         findings.append(_contradiction(store, kind, configured, common))
     return configured or common or DEFAULT_QUEUE_FILE_SIZE[kind]

@@ -103,11 +103,14 @@ class RowComparison:
         if before and before.queue_offset > last.queue_offset:
             surplus += len(self._stored.rows(name, last.queue_offset + 1, before.queue_offset + 1).offsets)
         difference = RowDifference(spans.count(ADDED), spans.count(CHANGED), surplus)
-        log_min_offset = self._rules.log_min_offset
-        is_hidden = self._kind == "simple" and self._stored.begins_behind(name, self.firsts[name], log_min_offset)
-        if difference.is_none and (before != last or is_hidden):
+        if difference.is_none and (before != last or self._begins_behind(name)):
             difference.changed = 1  # the row of the last unit, or of the first
         return difference
+
+    def _begins_behind(self, name: QueueName) -> bool:
+        """Whether a simple queue begins behind its first unit."""
+        log_min_offset = self._rules.log_min_offset
+        return self._kind == "simple" and self._stored.begins_behind(name, self.firsts[name], log_min_offset)
 
     def _before(self, name: QueueName) -> int:
         """Rows before the first one that do not lead below the log; physical offsets rise with queue offsets."""

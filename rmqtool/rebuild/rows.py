@@ -84,7 +84,7 @@ class StoredRows:
         except DamagedDatabaseError as error:
             self._note(error)
             return False
-        return bool(first and first.physical_offset >= log_min_offset and first.queue_offset > queue_offset)
+        return first is not None and first.begins_behind(queue_offset, log_min_offset)
 
     @property
     def dispatched_end(self) -> int:

@@ -121,11 +121,10 @@ def _steps_before(
     needed = [note for note in notes if note.needed and not note.codes & UNREADABLE]
     if needed or "restore" in found:
         files = ", ".join(_some(tuple(file for note in needed for file in note.needed))) or "what is missing"
-        is_gone = any(finding.code == "commitlog.missing" for finding in found.get("restore", ()))
         elsewhere = "Mount the disk of the log, or name its directory (--broker-conf, storePathCommitLog), or r"
+        beginning = elsewhere if _is_log_gone(found) else "R"
         yield PlanStep(
-            f"{elsewhere if is_gone else 'R'}estore {files} from a backup or a replica, and verify again. If there is "
-            "none, go on.",
+            f"{beginning}estore {files} from a backup or a replica, and verify again. If there is none, go on.",
             lost=_some(tuple(dict.fromkeys(_first_part(finding.message) for finding in found.get("restore", ())))),
         )
     yield from steps_by_hand(diagnosis, found)
@@ -253,9 +252,14 @@ def _steps_after(
 
 def _waits_for_people(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]]) -> bool:
     """Whether a start loses messages, or is refused, until people have restored the log or moved it into reach."""
-    is_lost = any(finding.code == "commitlog.missing" for finding in found.get("restore", ()))
+    if _is_log_gone(found):
+        return True
     is_cut = any(finding.code == "start.data-loss" for finding in found.get("neutralise", ()))
-    return is_lost or ((is_cut or "refused" in found) and bool(log_by_hand(diagnosis.snapshot.store, found)))
+    return (is_cut or "refused" in found) and bool(log_by_hand(diagnosis.snapshot.store, found))
+
+
+def _is_log_gone(found: Mapping[Treatment, Sequence[Finding]]) -> bool:
+    return any(finding.code == "commitlog.missing" for finding in found.get("restore", ()))
 
 
 def _may_start(treatments: Set[Treatment]) -> bool:

@@ -38,13 +38,8 @@ _BY_CODE: Mapping[Treatment, tuple[str, ...]] = {
     "whole-log": ("start.rows-lost",),
     "interrupted": ("store.interrupted-run",),
     "files": (
-        *(
-            "store.wrong-kind",
-            "store.dledger-checkpoint",
-            "commitlog.file-size",
-            "commitlog.empty-file",
-            "commitlog.stray",
-        ),
+        *("store.wrong-kind", "store.dledger-checkpoint"),
+        *("commitlog.file-size", "commitlog.empty-file", "commitlog.stray"),
         *("commitlog.stray-directory", "commitlog.overlap", "commitlog.misaligned-file", "commitlog.duplicate-file"),
         *("consumequeue.stray", "checkpoint.missing", "checkpoint.logics-offset"),
         *("timer.wheel-size", "timer.log", "timer.lost", "timer.again"),

@@ -39,6 +39,10 @@ class BrokerConf:
             raise UsageError(f"broker.conf: {names[0]} must be a whole number from 1 to {_MAX_INT}, found {value!r}")
         return int(value)
 
+    def is_on(self, name: str) -> bool:
+        """Whether a setting that is off by default is on."""
+        return (self.text(name) or "").lower() == "true"
+
     @property
     def commit_log_paths(self) -> tuple[str, ...]:
         """`storePathCommitLog` and `readOnlyCommitLogStorePaths`, which counts only when the former has several."""

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from rmqtool.base.errors import WrongKindError
 from rmqtool.base.files import UNLIMITED, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.formats.dledger import ENTRY_DTYPE, ENTRY_HEADER_SIZE
+from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.formats.message import BLANK_SIZE
 from rmqtool.salvage.raft_order import go_on, without_single_changes
 from rmqtool.scan.events import Blank
-from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.frames import RecordRun, entry_headers
 from rmqtool.scan.inert_records import SMALLEST_INERT
 from rmqtool.scan.reader import scan_files
 
@@ -138,7 +138,7 @@ class _RaftOrder:
 
 
 def _steps(run: RecordRun) -> NDArray[np.void]:
-    headers = run.block.gather(ENTRY_DTYPE, run.positions - ENTRY_HEADER_SIZE)
+    headers = entry_headers(run)
     steps = np.empty(len(run), _STEP_DTYPE)
     steps["term"], steps["index"], steps["begin"] = headers["term"], headers["index"], run.physical_offsets
     steps["end"] = run.physical_offsets + run.message_sizes + ENTRY_HEADER_SIZE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +18,7 @@ from rmqtool.store.checkpoint import checkpoint_file, credible, read_checkpoint
 from rmqtool.store.index_files import list_index_files
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, COMMIT_LOG, Store
-from rmqtool.store.unknown_sizes import unknown_sizes, whole_file_sizes
+from rmqtool.store.unknown_sizes import common_file_sizes, unknown_sizes
 
 
 def main_store(stores: Sequence[Store]) -> Store | None:
@@ -57,10 +56,8 @@ def rebuild_sources(main: Store | None, directory: Path, conf: BrokerConf) -> It
 def _shown_settings(store: Store) -> Iterator[tuple[str, str]]:
     """The settings that files of a store show, some of which cannot be read."""
     snapshot = Snapshot(store, scope=ReadErrors().scope)
-    for kind, names in QUEUE_FILE_SIZE.items():
-        counts = Counter(size for queue in snapshot.queues if queue.kind == kind for size in whole_file_sizes(queue))
-        if counts:
-            yield names[0], str(max(counts, key=lambda size: (counts[size], size)))
+    for kind, size in common_file_sizes(snapshot.queues).items():
+        yield QUEUE_FILE_SIZE[kind][0], str(size)
     geometry = next(filter(None, map(snapshot.index_geometry, reversed(snapshot.index_files))), None)
     if geometry:
         yield "maxHashSlotNum", str(geometry.slots)

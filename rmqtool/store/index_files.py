@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqtool.base.errors import EndingError, RmqtoolError, UnsupportedError
+from rmqtool.base.errors import UnsupportedError
 from rmqtool.base.files import InputFile, list_directory
 from rmqtool.base.paths import DirectoryEntry, entry_path
-from rmqtool.base.tolerant import ReadScope
+from rmqtool.base.tolerant import ReadScope, skip_unreadable
 from rmqtool.formats.index_file import (
     DEFAULT_SLOTS,
     DEFAULT_UNITS,
@@ -126,14 +126,10 @@ def geometries_by_size(size: int, configured: tuple[int, int] | None) -> Iterato
 
 def stored_offset(path: Path, geometry: Geometry, number: int) -> int | None:
     """The physical offset in one unit of an index file; None when it cannot be read."""
-    try:
-        with InputFile(path) as file:
-            units = decode_units(file.read(unit_position(geometry.slots, number), UNIT_SIZE))
-    except EndingError:
-        raise
-    except RmqtoolError:
-        return None
-    return int(units["physical_offset"][0]) if len(units) else None
+    with skip_unreadable(), InputFile(path) as file:
+        units = decode_units(file.read(unit_position(geometry.slots, number), UNIT_SIZE))
+        return int(units["physical_offset"][0]) if len(units) else None
+    return None
 
 
 def _guesses(file: InputFile, keys: int, configured: tuple[int, int] | None) -> Iterator[Geometry]:

@@ -37,6 +37,10 @@ class LastUnit(NamedTuple):
     queue_offset: int
     physical_offset: int
 
+    def begins_behind(self, queue_offset: int, log_min_offset: int) -> bool:
+        """Whether its queue begins behind an offset by it, a `min` row, which counts unless it leads below the log."""
+        return self.physical_offset >= log_min_offset and self.queue_offset > queue_offset
+
 
 NO_UNIT = LastUnit(-1, -1)
 

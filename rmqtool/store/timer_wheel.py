@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.errors import EndingError, RmqtoolError
 from rmqtool.base.files import InputFile, ReadPolicy, list_directory
+from rmqtool.base.tolerant import skip_unreadable
 from rmqtool.formats import timer_wheel
 from rmqtool.store.store import Store
 
@@ -26,13 +26,9 @@ def slots_lead_to(
     path: Path, times: NDArray[np.int64], positions: NDArray[np.int64], reading: ReadPolicy
 ) -> NDArray[np.bool_]:
     """Whether the slot of each time points to a unit at that timer log position or behind it."""
-    try:
-        with InputFile(path, reading) as file:
-            slots = timer_wheel.decode_slots(file.read(0, timer_wheel.FILE_SIZE))
-    except EndingError:
-        raise
-    except RmqtoolError:
-        slots = timer_wheel.decode_slots(b"")  # missing, or unreadable, which has its own finding
+    slots = timer_wheel.decode_slots(b"")
+    with skip_unreadable(), InputFile(path, reading) as file:  # missing, or unreadable, which has its own finding
+        slots = timer_wheel.decode_slots(file.read(0, timer_wheel.FILE_SIZE))
     if len(slots) != timer_wheel.WHEEL_SLOTS:
         return np.zeros(len(times), dtype=np.bool_)
     own = slots[times % timer_wheel.WHEEL_SLOTS]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from typing import Literal
 
 from rmqtool.rules.file_sizes import queue_file_size
@@ -22,7 +24,7 @@ def unknown_sizes(snapshot: Snapshot) -> frozenset[Sized]:
     conf = snapshot.store.conf
     if conf.path is not None:
         return frozenset()
-    shown: set[Sized] = {queue.kind for queue in snapshot.queues if any(whole_file_sizes(queue))}
+    shown: set[Sized] = {queue.kind for queue in snapshot.queues if any(_whole_file_sizes(queue))}
     shown |= {kind for kind in _QUEUE_KINDS if queue_file_size(conf, kind) is not None}
     if conf.index_geometry or any(map(snapshot.index_geometry, reversed(snapshot.index_files))):
         shown.add("index")
@@ -30,6 +32,14 @@ def unknown_sizes(snapshot: Snapshot) -> frozenset[Sized]:
     return frozenset(kind for kind in kinds if kind not in shown)
 
 
-def whole_file_sizes(queue: Queue) -> list[int]:
+def common_file_sizes(queues: Iterable[Queue]) -> dict[Kind, int]:
+    """The size that most whole files of a kind have, the larger one of two that are as frequent, where it has some."""
+    counts: dict[Kind, Counter[int]] = defaultdict(Counter)
+    for queue in queues:
+        counts[queue.kind].update(_whole_file_sizes(queue))
+    return {kind: max(sizes, key=lambda size: (sizes[size], size)) for kind, sizes in counts.items() if sizes}
+
+
+def _whole_file_sizes(queue: Queue) -> list[int]:
     """Sizes of the files that hold whole units only, bytes; the size of other files is no evidence."""
     return [file.size for file in queue.files.files if file.size > 0 and file.size % queue.unit_size == 0]

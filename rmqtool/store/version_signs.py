@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmqtool.base.errors import EndingError, RmqtoolError
 from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy, read_all
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.paths import has_entry
+from rmqtool.base.tolerant import skip_unreadable
 from rmqtool.formats.crc import CRC32_PROPERTY, CRC32_PROPERTY_SIZE
 from rmqtool.formats.index_file import UNIT_SIZE, decode_units, key_hash, unit_position
 from rmqtool.formats.java import decode_text
@@ -94,12 +94,9 @@ def offset_traces(path: Path | None) -> Iterator[Trace]:
     """A running broker writes its offsets every few seconds, so they are as the last one wrote them."""
     if path is None:
         return
-    try:
+    text = ""
+    with skip_unreadable():
         text = decode_text(read_all(path, _MAX_OFFSETS_READ))
-    except EndingError:
-        raise
-    except RmqtoolError:
-        return
     if _FASTJSON_2.search(text):
         yield Trace("offsets-by-fastjson-2", since=FASTJSON_2)
     elif _FASTJSON_1.search(text):
@@ -138,13 +135,9 @@ def _path_signs(root: Path) -> Iterator[str]:
     yield from (sign for path, sign in _BY_PATH.items() if has_entry(root / path))
     if is_rocksdb_directory(root / CONSUME_QUEUE):
         yield "rocksdb-queues"
-    try:
+    with skip_unreadable():  # missing or unreadable: no sign
         if read_all(root / ABORT_FILE, 1):
             yield "abort-process-id"
-    except EndingError:
-        raise
-    except RmqtoolError:
-        return  # missing or unreadable: no sign
 
 
 def _config_signs(config: Path, offsets: ConfigFile) -> Iterator[str]:

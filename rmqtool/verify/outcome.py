@@ -10,6 +10,7 @@ from shlex import quote
 from typing import NamedTuple
 
 from rmqtool.base.errors import Exit
+from rmqtool.base.mapped_files import file_at
 from rmqtool.base.paths import is_remote, path_of
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.findings.finding import Finding, counted
@@ -72,7 +73,7 @@ def for_log_elsewhere(snapshot: Snapshot, finding: Finding) -> Finding:
 
 def _in_directory_of_file(snapshot: Snapshot, remedy: str, offset: int | None) -> str:
     """A command on `commitlog/` as one on the directory that holds the file with `offset`."""
-    file = next((each for each in snapshot.log.files if offset is not None and each.holds(offset)), None)
+    file = None if offset is None else file_at(snapshot.log.files, offset)
     if file is None or file.path.parent == snapshot.store.root / COMMIT_LOG:
         return remedy
     plain = f"{quote(str(snapshot.store.root))}/{COMMIT_LOG} "

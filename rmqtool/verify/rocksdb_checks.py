@@ -74,8 +74,7 @@ def check_copies_alone(snapshot: Snapshot, states: Mapping[QueueName, QueueProgr
 
 def check_light_rows(snapshot: Snapshot, report: Report) -> None:
     """Note that rows of light queues may be lost, where only the release decides whether there ever were some."""
-    multi_dispatch = (snapshot.store.conf.text("enableMultiDispatch") or "").lower() == "true"
-    may_have_some = multi_dispatch and snapshot.release >= ROCKSDB_LIGHT_QUEUES
+    may_have_some = snapshot.store.conf.is_on("enableMultiDispatch") and snapshot.release >= ROCKSDB_LIGHT_QUEUES
     if may_have_some and not DispatchRules.of_snapshot(snapshot).multi_dispatch:
         what = "whether rows of light queues are lost"
         report.doubt(what, f"{what}: there are none, and brokers before {ROCKSDB_LIGHT_QUEUES} write none "
@@ -117,7 +116,7 @@ def check_batches(snapshot: Snapshot, rows: RocksDbUnits, min_offset: int, repor
 
 def check_minimum(rows: RocksDbUnits, minimum: LastUnit | None, log_start: int, report: Report) -> None:
     """Report the units of a queue before its min row, which a broker trusts unless it leads below the log."""
-    if minimum is None or minimum.physical_offset < log_start or minimum.queue_offset <= rows.start:
+    if minimum is None or not minimum.begins_behind(rows.start, log_start):
         return
     count = min(minimum.queue_offset, rows.data_end) - rows.start
     message = f"the min row begins it at {minimum.queue_offset}, behind {counted(count, 'unit')} of messages in the log"
