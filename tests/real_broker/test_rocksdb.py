@@ -23,6 +23,7 @@ WHOLE_LOG = {"commitLogRecoverMaxNum": "1000000"}
 QUEUE = "live", 0
 BOUNDARIES: tuple[Boundary, ...] = ("lower", "upper")
 SIZE = 18 << 16  # of a log, bytes: files that the start does not look at, and ten that it does
+CUT = {"commitlog.torn"}  # by a kill while a message is copied into the file: it stays behind the end of the log
 
 
 def range_of(store: Path) -> tuple[int, int]:
@@ -67,9 +68,9 @@ def test_what_a_start_leaves_out(
     rows = [*range(before), *range(before + queue.lost, before + queue.lost + queue.dispatched)]
     assert offsets_of(store) == rows
     assert offsets_of(whole) == [*range(queue.max_offset)]
-    assert verify(whole, version=version).verdict == "clean"
+    assert codes_of(verify(whole, version=version)) <= CUT
     after = verify(store, version=version)
-    assert codes_of(after) == ({"consumequeue.missing-unit"} if queue.lost else set())
+    assert codes_of(after) - CUT == ({"consumequeue.missing-unit"} if queue.lost else set())
     assert sum(finding.count for finding in after.findings if finding.severity == "error") == queue.lost
 
 
