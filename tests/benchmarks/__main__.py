@@ -186,14 +186,14 @@ def _measure_jobs(options: argparse.Namespace) -> Iterator[bool]:
         return
     file_size = min(options.size, GIB)
     size = max(options.size, 2 * file_size)
-    store = make_derived(make_log(options.dir / "A2", "A", size, file_size))
-    stores = store, make_one_message_store(options.dir / "one")
+    stores = [make_derived(make_log(options.dir / name, "A", size, file_size)) for name in ("A2", "A2-copy")]
+    one_message = make_one_message_store(options.dir / "one")
     print(f"A2: as A, {size / GIB:g} GiB in several files, {usable_cores()} cores")
     print(f"  {'':40} {'s, -j 1':>7} {'s':>7} {'times as fast':>14} {'cores allow':>12}")
     with tempfile.TemporaryDirectory(prefix="output-", dir=options.dir) as output:
         for name, words, jobs in rows:
             command = (sys.executable, *RMQTOOL, *words)
-            found = measure_jobs(command, stores, Path(output) / "out", jobs, options.runs)
+            found = measure_jobs(command, stores, one_message, Path(output) / "out", jobs, options.runs)
             least = MIN_SPEEDUP if jobs == MIN_CORES else 0
             target = f"  >= {least:g}{'' if found.ratio >= least else ' MISSED'}" if least else ""
             print(

@@ -26,7 +26,7 @@ class Speedup(NamedTuple):
     """Wall times of one process and of several, each without that of the same command on one message, s; ratios.
 
     `possible` is how many times the work of one the cores do in its time, when as many commands with one process run
-    at once: cores share caches, and some of them more than that.
+    at once, each on a log of its own: cores share the memory and its caches, and some of them more than that.
     """
 
     one: float
@@ -45,24 +45,28 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 
-def measure_jobs(command: Sequence[str], stores: tuple[Path, Path], output: Path, jobs: int, rounds: int) -> Speedup:
+def measure_jobs(
+    command: Sequence[str], stores: Sequence[Path], one_message: Path, output: Path, jobs: int, rounds: int
+) -> Speedup:
     """Run a command with ``-j 1``, with ``-j jobs``, and so many with ``-j 1`` at once; medians.
 
-    All run once untimed, then in turns. `command` has places ``{store}`` and ``{output}``; `stores` are the one to
-    measure and one of one message.
+    All run once untimed, then in turns. `command` has places ``{store}`` and ``{output}``; `stores` are copies of the
+    one to measure, for a log that another process reads at the same time is in the cache; `one_message` is a store
+    with no more than that.
     """
 
+    def at_once(stores: Sequence[Path], jobs: int, commands: int) -> float:
+        filled = [
+            [word.format(store=stores[number % len(stores)], output=output / str(number)) for word in command]
+            for number in range(commands)
+        ]
+        with ThreadPoolExecutor(commands) as threads:
+            return max(threads.map(time_command, [[*words, "--quiet", "-j", str(jobs)] for words in filled]))
+
     def seconds(jobs: int, commands: int) -> float:
-        times = []
-        for store in stores:
-            outputs = [output / str(number) for number in range(commands)]
-            filled = [[word.format(store=store, output=output) for word in command] for output in outputs]
-            with ThreadPoolExecutor(commands) as threads:
-                at_once = threads.map(time_command, [[*words, "--quiet", "-j", str(jobs)] for words in filled])
-                times.append(max(at_once))
-        return times[0] - times[1]
+        return at_once(stores, jobs, commands) - at_once([one_message], jobs, commands)
 
     found = [(seconds(1, 1), seconds(jobs, 1), seconds(1, jobs)) for _ in range(rounds + 1)][1:]
     one, several, _ = (statistics.median(column) for column in zip(*found, strict=True))
     ratio = statistics.median(one / several for one, several, _ in found)
-    return Speedup(one, several, ratio, statistics.median(jobs * one / at_once for one, _, at_once in found))
+    return Speedup(one, several, ratio, statistics.median(jobs * one / together for one, _, together in found))

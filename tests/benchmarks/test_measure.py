@@ -287,20 +287,20 @@ def test_all_cores_are_measured(cores: int, counts: list[int]) -> None:
 
 
 def test_jobs_are_measured_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once untimed, then round by round; the time for one message is subtracted."""
+    """Once untimed, then round by round, each at once on a store of its own; the time for one message is subtracted."""
     ran = []
-    seconds = {"big1": 7.0, "one1": 1.0, "big2": 4.5, "one2": 0.5}
+    seconds = {"big1": 7.0, "copy1": 7.0, "one1": 1.0, "big2": 4.5, "one2": 0.5}
 
     def time_command(command: Sequence[str]) -> float:
         _, path, output, quiet, _, count = command
         assert quiet == "--quiet"
         ran.append((Path(path).name + count, Path(output).relative_to(tmp_path).name))
-        return 100.0 if len(ran) <= 8 else seconds[ran[-1][0]] + 2.5 * (ran[-1] == ("big1", "1"))
+        return 100.0 if len(ran) <= 8 else seconds[ran[-1][0]] + 2.5 * (ran[-1] == ("copy1", "1"))
 
     monkeypatch.setattr(jobs, "time_command", time_command)
-    stores = tmp_path / "big", tmp_path / "one"
+    stores = [tmp_path / "big", tmp_path / "copy"]
     command = ["verify", "{store}", "{output}"]
-    assert measure_jobs(command, stores, tmp_path, 2, 2) == Speedup(6.0, 4.0, 1.5, 2 * 6.0 / 8.5)
+    assert measure_jobs(command, stores, tmp_path / "one", tmp_path, 2, 2) == Speedup(6.0, 4.0, 1.5, 2 * 6.0 / 8.5)
     assert sorted(ran[:4]) == [("big1", "0"), ("big2", "0"), ("one1", "0"), ("one2", "0")]
-    assert sorted(ran[4:8]) == [("big1", "0"), ("big1", "1"), ("one1", "0"), ("one1", "1")]
+    assert sorted(ran[4:8]) == [("big1", "0"), ("copy1", "1"), ("one1", "0"), ("one1", "1")]
     assert len(ran) == 3 * 8
