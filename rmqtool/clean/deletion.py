@@ -35,7 +35,7 @@ def refuse(plan: CleanPlan) -> None:
     other = other_root(store.root, store.conf)
     if other and any(store.root not in path.parents for path in store.log_directories):
         raise UsageError(
-            f"of another store, storePathRootDir={other}: files of its log would be deleted",
+            f"of another store, {other}: files of its log would be deleted",
             file=store.conf.path,
             hint="name that store, or give a copy of broker.conf with the paths of this one: nothing was changed",
         )

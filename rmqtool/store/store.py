@@ -42,6 +42,7 @@ _CHECKPOINT_SIZE = 4096  # StoreCheckpoint: one page of the system, bytes
 _DEEPEST = 4  # directories above a file of a consume queue, the store's included
 _ROCKSDB_MARK, _ROCKSDB_IDENTITY = "CURRENT", "IDENTITY"
 _DATABASE_FILE = re.compile(r"\d{6,}\.sst|MANIFEST-\d{6,}", re.ASCII)
+_DEFAULT_ROOT = "store"  # MessageStoreConfig.storePathRootDir, below the home directory
 DLEDGER_PREFIX = "dledger-"  # before the id of a node
 DLEDGER_DATA = "data"
 DLEDGER_INDEX = "index"
@@ -125,17 +126,13 @@ def open_store(root: Path, conf: BrokerConf | None = None) -> Store:
             f"storePathCommitLog: {', '.join(map(str, directories))}: no such directory",
             hint=f"with a broker.conf without that setting {root / COMMIT_LOG} is read",
         )
-    other, own = other_root(root, conf), root / COMMIT_LOG
-    if other and os.path.realpath(own) not in map(os.path.realpath, map(str, directories)) and any(_entries(own)):
-        raise UsageError(
-            f"broker.conf is of another store, storePathRootDir={other}: {', '.join(map(str, directories))} would be "
-            f"read in place of {own}",
-            hint="give a copy of it with storePathRootDir and storePathCommitLog of this store, or without them",
-        )
+    _refuse_log_of_other(root, conf, root / COMMIT_LOG, directories)
     if dledger:
         older = tuple(path for path in directories if has_directory(path))
         layout: Layout = "rocksdb" if layout_of_queues(root) == "rocksdb" else "dledger"
-        return Store(root, layout, conf, _dledger_log(root, dledger, conf), older, dledger)
+        entries = _dledger_log(root, dledger, conf)
+        _refuse_log_of_other(root, conf, dledger / DLEDGER_DATA, entries)
+        return Store(root, layout, conf, entries, older, dledger)
     without_log = {CHECKPOINT, CONFIG} <= names  # the log of such a store is in another place, or lost
     store_folders = names & {COMMIT_LOG, CONSUME_QUEUE, BATCH_CONSUME_QUEUE}
     if not (store_folders or _is_begun(root, names) or conf.commit_log_paths or without_log or _has_index(root)):
@@ -145,11 +142,35 @@ def open_store(root: Path, conf: BrokerConf | None = None) -> Store:
 
 
 def other_root(root: Path, conf: BrokerConf) -> str | None:
-    """The `storePathRootDir` of another store than that at `root`, None where it is the same or not set."""
+    """What broker.conf says of its store, where that is another one than that at `root`; None where it is the same.
+
+    Without `storePathRootDir` it is of the store in the home directory, or of the one in which a log path lies.
+    """
     given = conf.text("storePathRootDir")
-    if given is None or is_remote(root) or os.path.realpath(given) == os.path.realpath(root):
+    named = given or os.path.join(os.path.expanduser("~"), _DEFAULT_ROOT)
+    if is_remote(root) or os.path.realpath(named) == os.path.realpath(root):
         return None
-    return given
+    if given:
+        return f"storePathRootDir={given}"
+    logs = (_log_directory(root, path) for path in (*conf.commit_log_paths, *conf.dledger_log_paths))
+    is_own = any(path.resolve().is_relative_to(root.resolve()) for path in logs if not is_remote(path))
+    return None if is_own else f"without storePathRootDir that of $HOME/{_DEFAULT_ROOT}"
+
+
+def conf_for(root: Path, conf: BrokerConf) -> BrokerConf:
+    """`conf`, without the log paths of another store where the one at `root` has a log of its own."""
+    return conf.without_log_paths() if other_root(root, conf) and any(_entries(root / COMMIT_LOG)) else conf
+
+
+def _refuse_log_of_other(root: Path, conf: BrokerConf, own: Path, directories: Iterable[Path]) -> None:
+    """Raise UsageError where the log of another store would be read in place of the `own` one."""
+    other = other_root(root, conf)
+    if other and os.path.realpath(own) not in map(os.path.realpath, map(str, directories)) and any(_entries(own)):
+        raise UsageError(
+            f"broker.conf is of another store, {other}: {', '.join(map(str, directories))} would be read in place of "
+            f"{own}",
+            hint="give a copy of it with storePathRootDir and the log paths of this store, or without log paths",
+        )
 
 
 def _entries(directory: Path) -> Sequence[DirectoryEntry]:
