@@ -8,7 +8,7 @@ from pathlib import Path
 from rmqtool.base.errors import RmqtoolError, UsageError
 from rmqtool.clean.geometry import geometry_findings
 from rmqtool.clean.plan import CleanPlan
-from rmqtool.store.store import other_root
+from rmqtool.store.which_log import other_root
 from rmqtool.transaction import Committed, Transaction
 
 

@@ -183,6 +183,23 @@ def test_a_broker_conf_of_the_node_that_was_copied(tmp_path: Path) -> None:
     assert opened(original, given).commit_log_directories == (entries,)
 
 
+@pytest.mark.parametrize("start", [0, 512, 1024])
+def test_what_is_left_of_a_node(tmp_path: Path, start: int) -> None:
+    """Where a plain log goes on beside entries, broker.conf says which is the broker's; before them it is the older."""
+    root = make(tmp_path / "store", "commitlog/", "dledger-n0/data/")
+    for path in (root / "commitlog" / file_name(0), root / "dledger-n0" / "data" / file_name(start)):
+        path.write_bytes(bytes(1024))
+    if start == 1024:
+        assert opened(root).dledger_directory == root / "dledger-n0"
+    else:
+        with pytest.raises(UsageError, match="two logs") as caught:
+            opened(root)
+        assert "enableDLegerCommitLog=true or =false" in (caught.value.hint or "")
+    plain = opened(root, conf(enableDLegerCommitLog="false"))
+    assert (plain.dledger_directory, plain.log_directories) == (None, (root / "commitlog",))
+    assert opened(root, conf(enableDLegerCommitLog="true")).dledger_directory == root / "dledger-n0"
+
+
 def test_topics_that_are_named_as_tables_are(tmp_path: Path) -> None:
     """A queue's directory is no table of RocksDB, and neither is any file."""
     for name in ("000012.sst", "MANIFEST-000004"):
