@@ -8,7 +8,7 @@ from pathlib import Path
 from rmqtool.base.errors import RmqtoolError, UsageError
 from rmqtool.clean.geometry import geometry_findings
 from rmqtool.clean.plan import CleanPlan
-from rmqtool.store.store import other_root
+from rmqtool.store.which_log import other_root
 from rmqtool.transaction import Committed, Transaction
 
 
@@ -35,7 +35,7 @@ def refuse(plan: CleanPlan) -> None:
     other = other_root(store.root, store.conf)
     if other and any(store.root not in path.parents for path in store.log_directories):
         raise UsageError(
-            f"of another store, storePathRootDir={other}: files of its log would be deleted",
+            f"of another store, {other}: files of its log would be deleted",
             file=store.conf.path,
             hint="name that store, or give a copy of broker.conf with the paths of this one: nothing was changed",
         )

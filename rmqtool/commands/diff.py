@@ -122,6 +122,7 @@ def diff(style: Style, /, **given: Any) -> Exit:
     compared, after a migration or a replay: which messages does one have that the other has not?
     """
     from rmqtool.diff.side import side_of
+    from rmqtool.store.store import conf_for
 
     request = _Request(**given)
     style.store = str(request.a)
@@ -130,7 +131,10 @@ def diff(style: Style, /, **given: Any) -> Exit:
     rates = [RateLimit(max(1, rate.bytes_per_second // 2)) if rate else None for _ in range(2)]
     snapshots = [
         rmqtool.open(
-            path, broker_conf=request.broker_conf, broker_version=request.broker_version, limit_rate=rate
+            path,
+            broker_conf=conf_for(path, request.broker_conf),
+            broker_version=request.broker_version,
+            limit_rate=rate,
         ).snapshot
         for path, rate in zip((request.a, request.b), rates, strict=True)
     ]

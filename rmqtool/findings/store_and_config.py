@@ -33,18 +33,22 @@ STORE = (
         severity="warning",
         title="The index of DLedger's entries is missing, or does not lead to them",
         what="A node of a DLedger group has an index beside its log, with a unit of 32 bytes for each entry. Those of "
-        "the first entry of each data file and of the last one are looked up.",
-        how="Files in dledger-ID/index/ were deleted or cut, or come from another copy than those in data/.",
+        "the first entry of each data file that a start reads and of the last entry are looked up, and those of all "
+        "entries before.",
+        how="Files in dledger-ID/index/ were deleted or cut, or come from another copy than those in data/; a page "
+        "that was lost, a flipped bit.",
         effect="the node makes the index anew when it starts, from as much of its log as that takes: a long start",
         versions=(
             (
                 "DLedger 0.2 and later",
                 "goes back from the third last data file to one whose first entry has its unit, and "
-                "makes the index anew from there. Where a file between two others is missing it does not start.",
+                "makes the index anew from there. Where a file between two others is missing it does not start. A unit "
+                "before that file stays as it is: consumers are served without it, but as leader the node cannot send "
+                "this entry to another node, and one that is new or behind never gets past it.",
             ),
         ),
-        repair="No repair is needed: the node does it. Where a file between two others is missing, move the directory "
-        "of the index away first.",
+        repair="Where a file between two others is missing, or a unit that no start makes anew leads elsewhere (an "
+        "error), move the directory of the index away first. Otherwise no repair is needed: the node does it.",
     ),
     Entry(
         code="store.dledger-checkpoint",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rmqtool.base.shell import quote
@@ -15,6 +15,10 @@ from rmqtool.store.store import COMMIT_LOG, Store
 from rmqtool.transaction.paths import HOME
 
 _STRAYS = ("commitlog.stray", "commitlog.stray-directory")
+_MADE_ANEW_BY_A_NODE = {
+    "store.dledger-index": "Move the index of the entries away: the node makes all of it anew when it starts:",
+    "store.dledger-checkpoint": "Move the node's checkpoint away, without which it starts:",
+}
 _WHERE = "outside of the store, behind a link or on another disk, where a repair replaces nothing"
 
 
@@ -45,6 +49,12 @@ def steps_by_hand(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Findi
     config = out_of_reach(store, "config")
     if "config" in found and config:
         yield PlanStep(f"{_named(config)}. Move it into the store, and verify again.")
+
+
+def steps_of_node(findings: Iterable[Finding]) -> dict[str, PlanStep]:
+    """A step for each code of what a DLedger node makes anew when it is moved away."""
+    found = {finding.code: finding for finding in findings if finding.code in _MADE_ANEW_BY_A_NODE and finding.remedy}
+    return {code: PlanStep(_MADE_ANEW_BY_A_NODE[code], finding.remedy) for code, finding in found.items()}
 
 
 def _named(directories: Sequence[Path]) -> str:

@@ -11,7 +11,7 @@ from rmqtool.broker.start_findings import WHOLE_LOG
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import UNREADABLE
-from rmqtool.repair.by_hand import log_by_hand, steps_by_hand
+from rmqtool.repair.by_hand import log_by_hand, steps_by_hand, steps_of_node
 from rmqtool.repair.config_left import unhealed_config
 from rmqtool.repair.diagnosis import NEWER_RECORDS, Diagnosis, Repairs, by_treatment, judged_now, notes_on_the_rest
 from rmqtool.repair.first_start import start_text
@@ -92,7 +92,8 @@ def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = Fals
 def _plan_of_node(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]]) -> Plan:
     """The plan for a DLedger store, whose log only the node's group can mend."""
     of_log = [finding.code for finding in diagnosis.findings if finding.code.startswith("commitlog.")]
-    steps = []
+    moved = steps_of_node(diagnosis.findings)
+    steps = [*moved.values()]
     if of_log:
         text = "Give the node its log anew from the leader of its group; where no other node has it, make an ordinary "
         text = f"{text}store of what is sound in it and in the stores of other nodes, named behind it:"
@@ -105,7 +106,7 @@ def _plan_of_node(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Findi
         steps.append(PlanStep("Rebuild the index (rmqtool undo takes it back):", diagnosis.command("rebuild-index")))
     known = ("queues", "index", "acknowledge")
     rest = {finding.code for name, findings in found.items() if name not in known for finding in findings}
-    remaining = tuple(f"{code}: {CATALOGUE[code].repair}" for code in sorted(rest - set(of_log)))
+    remaining = tuple(f"{code}: {CATALOGUE[code].repair}" for code in sorted(rest - {*of_log, *moved}))
     return Plan((*steps, *_acknowledgement(diagnosis)), len(steps) or None, remaining)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from rmqtool.base.errors import UsageError
 from rmqtool.base.files import read_all
 
+_LOG_PATHS = ("storePathCommitLog", "storePathDLedgerCommitLog", "readOnlyCommitLogStorePaths")
 _MULTI_PATH_SPLITTER = ","  # MixAll.MULTI_PATH_SPLITTER
 _MAX_SIZE = 1 << 20
 _BLANKS = " \t\f"
@@ -58,6 +59,10 @@ class BrokerConf:
         if len(paths) > 1:
             paths += (self.text("readOnlyCommitLogStorePaths") or "").split(_MULTI_PATH_SPLITTER)
         return tuple(dict.fromkeys(path for path in paths if path))
+
+    def without_log_paths(self) -> BrokerConf:
+        """The other settings."""
+        return replace(self, settings={name: value for name, value in self.settings.items() if name not in _LOG_PATHS})
 
     @property
     def index_geometry(self) -> tuple[int, int] | None:

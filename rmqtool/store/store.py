@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rmqtool.base.errors import NotAStoreError, RmqtoolError, UnreadableError, UnsupportedError, UsageError
+from rmqtool.base.errors import NotAStoreError, UnreadableError, UnsupportedError, UsageError
 from rmqtool.base.files import list_directory, unreadable
 from rmqtool.base.mapped_files import MappedFiles, list_mapped_files
-from rmqtool.base.paths import DirectoryEntry, absolute, has_directory, has_file, is_remote, path_of
+from rmqtool.base.paths import absolute, has_directory, has_file, is_remote
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.base.shell import quote
 from rmqtool.base.tolerant import ReadScope
@@ -21,6 +21,14 @@ from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.formats.file_name import is_index_name, start_offset_of
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.lock import LOCK_FILE
+from rmqtool.store.which_log import (
+    entries_of,
+    log_directory,
+    may_be_node,
+    other_root,
+    refuse_log_of_other,
+    refuse_two_logs,
+)
 
 Layout = Literal["default", "multi-path", "rocksdb", "dledger"]
 
@@ -118,24 +126,21 @@ def open_store(root: Path, conf: BrokerConf | None = None) -> Store:
     """
     conf = conf or BrokerConf()
     names = {entry.name for entry in list_directory(_existing_directory(root))}
-    dledger = _dledger_directory(root, names, conf)
-    directories = tuple(_log_directory(root, path) for path in conf.commit_log_paths) or (root / COMMIT_LOG,)
+    dledger = _dledger_directory(root, names, conf) if may_be_node(conf) else None
+    directories = tuple(log_directory(root, path) for path in conf.commit_log_paths) or (root / COMMIT_LOG,)
     if conf.commit_log_paths and COMMIT_LOG in names and all(map(_is_missing, directories)):
         raise UsageError(
             f"storePathCommitLog: {', '.join(map(str, directories))}: no such directory",
             hint=f"with a broker.conf without that setting {root / COMMIT_LOG} is read",
         )
-    other, own = other_root(root, conf), root / COMMIT_LOG
-    if other and os.path.realpath(own) not in map(os.path.realpath, map(str, directories)) and any(_entries(own)):
-        raise UsageError(
-            f"broker.conf is of another store, storePathRootDir={other}: {', '.join(map(str, directories))} would be "
-            f"read in place of {own}",
-            hint="give a copy of it with storePathRootDir and storePathCommitLog of this store, or without them",
-        )
+    refuse_log_of_other(root, conf, root / COMMIT_LOG, directories)
     if dledger:
         older = tuple(path for path in directories if has_directory(path))
         layout: Layout = "rocksdb" if layout_of_queues(root) == "rocksdb" else "dledger"
-        return Store(root, layout, conf, _dledger_log(root, dledger, conf), older, dledger)
+        entries = _dledger_log(root, dledger, conf)
+        refuse_log_of_other(root, conf, dledger / DLEDGER_DATA, entries)
+        refuse_two_logs(conf, older, entries)
+        return Store(root, layout, conf, entries, older, dledger)
     without_log = {CHECKPOINT, CONFIG} <= names  # the log of such a store is in another place, or lost
     store_folders = names & {COMMIT_LOG, CONSUME_QUEUE, BATCH_CONSUME_QUEUE}
     if not (store_folders or _is_begun(root, names) or conf.commit_log_paths or without_log or _has_index(root)):
@@ -144,19 +149,9 @@ def open_store(root: Path, conf: BrokerConf | None = None) -> Store:
     return Store(root, _layout(root, conf), conf, directories)
 
 
-def other_root(root: Path, conf: BrokerConf) -> str | None:
-    """The `storePathRootDir` of another store than that at `root`, None where it is the same or not set."""
-    given = conf.text("storePathRootDir")
-    if given is None or is_remote(root) or os.path.realpath(given) == os.path.realpath(root):
-        return None
-    return given
-
-
-def _entries(directory: Path) -> Sequence[DirectoryEntry]:
-    """What is in a directory; nothing where it cannot be listed, which those who read it report."""
-    with suppress(RmqtoolError):
-        return list_directory(directory)
-    return ()
+def conf_for(root: Path, conf: BrokerConf) -> BrokerConf:
+    """`conf`, without the log paths of another store where the one at `root` has a log of its own."""
+    return conf.without_log_paths() if other_root(root, conf) and any(entries_of(root / COMMIT_LOG)) else conf
 
 
 def require_plain_log(store: Store, command: str) -> None:
@@ -252,7 +247,7 @@ def _with(directories: Iterable[Path], name: str) -> list[Path]:
 
 def _dledger_log(root: Path, node: Path, conf: BrokerConf) -> tuple[Path, ...]:
     """The directories of a node's entries; a copy of a store has them beside it, though broker.conf names others."""
-    named = tuple(_log_directory(root, path) for path in conf.dledger_log_paths)
+    named = tuple(log_directory(root, path) for path in conf.dledger_log_paths)
     return named if named and not all(map(_is_missing, named)) else (node / DLEDGER_DATA,)
 
 
@@ -267,12 +262,6 @@ def _existing_remote(root: RemotePath) -> Path:
     if is_anything_there:
         raise NotAStoreError("not a RocketMQ store: a file, not a directory", file=root, hint=_where_else(root, set()))
     raise UnreadableError("no such file or directory", file=root)
-
-
-def _log_directory(root: Path, text: str) -> Path:
-    """A directory of broker.conf, which may be relative to the store."""
-    path = path_of(text)
-    return path if is_remote(path) or (is_remote(root) and path.is_absolute()) else root / path
 
 
 def _is_missing(path: Path) -> bool:

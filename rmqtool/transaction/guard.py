@@ -42,14 +42,14 @@ class StoreGuard:
 
     def acquire(self) -> None:
         """Take the lock; raise StoreInUseError while anybody runs on the store."""
-        self._refuse_holder()
+        self.refuse_holder()
         self._descriptor = self._open()
         try:
             _lock(self._descriptor, self._paths.path(LOCK_FILE))
             status = os.fstat(self._descriptor)
             self._key = (status.st_dev, status.st_ino)
             HELD_HERE.add(self._key)
-            self._refuse_holder()  # one that began to recover between the first check and the lock
+            self.refuse_holder()  # one that began to recover between the first check and the lock
         except BaseException:
             self.release()
             raise
@@ -63,7 +63,8 @@ class StoreGuard:
             self._system.release(self._descriptor)
             self._descriptor = -1
 
-    def _refuse_holder(self) -> None:
+    def refuse_holder(self) -> None:
+        """Raise StoreInUseError while anybody else runs on the store, or recovers, and asks for the lock only then."""
         root = Path(self._paths.root)
         holder = lock_holder(root) or _process_with_maps(root)
         if holder:

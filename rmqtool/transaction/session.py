@@ -52,6 +52,14 @@ class Session:
     ) -> None:
         self._guard.release()
 
+    def refuse_newcomers(self) -> None:
+        """Raise StoreInUseError when a broker has begun to recover since: it would go on with files that are replaced.
+
+        It asks for the lock only at the end, and has all of its files open by then.
+        """
+        with reported(self.paths.root):
+            self._guard.refuse_holder()
+
     def _check_rights(self) -> None:
         """Whoever writes must be able to give new files the owner of the others."""
         owner = self.neighbours.attributes_for("checkpoint", directory=False).uid

@@ -169,6 +169,7 @@ class Transaction:
         if journal is None:
             return Committed(None, "done" if self._deleted else "nothing", deleted=tuple(self._deleted))
         name = journal.id
+        self._session.refuse_newcomers()
         with deferred_signals() as deferred:
             with reported(self._paths.home):
                 self._begin(name)

@@ -1,4 +1,4 @@
-"""The headers of DLedger's entries, held against their messages and against the entries before them.
+"""The headers of DLedger's entries, held against their messages, the entries before them, and their units in the index.
 
 A start reads those of the last three files at least (`DLedgerMmapFileStore#recover`).
 """
@@ -13,15 +13,19 @@ from numpy.typing import NDArray
 from rmqtool.findings.report import Report
 from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.scan.frames import RecordRun, entry_headers
+from rmqtool.verify.entry_index_check import UnreadUnits
 
 _CODE = "commitlog.entry-header"
+_UNIT_CODE = "store.dledger-index"
 
 
 class EntryChecks:
     """Checks the entries of one part of the log after the other; plain records have none."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report, units: UnreadUnits | None = None) -> None:
+        """`units` are those that the next start leaves as they are."""
         self._report = report
+        self._units = units
         self._end = -1  # physical offset behind the last entry
         self._last: NDArray[np.void] | None = None  # its header
 
@@ -34,6 +38,8 @@ class EntryChecks:
         joined = self._last is not None and frames.begin == self._end
         self._check_places(frames, headers)
         self._check_order(frames, np.concatenate([self._last, headers]) if joined else headers)
+        if self._units is not None and frames.begin < self._units.stop:
+            self._check_units(self._units, frames, headers)
         self._last, self._end = headers[-1:].copy(), frames.begin + frames.header_size + frames.size
 
     def _check_places(self, frames: RecordRun, headers: NDArray[np.void]) -> None:
@@ -53,6 +59,27 @@ class EntryChecks:
         terms = headers["term"].astype(np.int64)
         for row in (np.flatnonzero(np.diff(terms) < 0) + 1).tolist():
             self._add(frames, max(row - known, 0), f"has the Raft term {terms[row]} behind {terms[row - 1]}")
+
+    def _check_units(self, units: UnreadUnits, frames: RecordRun, headers: NDArray[np.void]) -> None:
+        """Check that units lead to the entries of a run, where these are one behind the other."""
+        indexes = headers["index"].astype(np.int64)
+        if indexes[0] < 0 or np.any(np.diff(indexes) != 1):
+            return
+        self._report.check(_UNIT_CODE, len(headers))
+        found = units.read(int(indexes[0]), len(headers))
+        wrong = np.flatnonzero((found["position"] != headers["position"]) | (found["size"] != headers["size"]))
+        if len(wrong):
+            row = int(wrong[0])
+            self._report.add(
+                _UNIT_CODE,
+                f"the unit of the Raft index {indexes[row]} does not lead to its entry",
+                count=len(wrong),
+                severity="error",
+                effect="no start makes it anew; as leader the node cannot send this entry to another node, and one "
+                "that is new or behind never gets past it",
+                remedy=units.remedy,
+                offset=int(frames.physical_offsets[row]),
+            )
 
     def _add(self, frames: RecordRun, row: int, message: str) -> None:
         self._report.add(_CODE, f"the entry {message}", offset=int(frames.physical_offsets[row]))

@@ -116,7 +116,7 @@ class _LogCheck:
         report, extents = result.report, result.extents
         self._dispatcher = task.dispatcher()
         self._records = RecordChecks(report, extents, task.version, task.bodies, result.totals)
-        self._entries = EntryChecks(report)
+        self._entries = EntryChecks(report, task.unread_units)
         self._damage = DamageChecks(reader.store, task.files, report, extents, task.version)
         self._queues = QueueCheck(reader, result, self._dispatcher) if task.queues else None
         rules = task.recovery

@@ -21,6 +21,7 @@ from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.rocksdb_queues import QueueDatabase, queue_database
 from rmqtool.store.store import Store
 from rmqtool.store.unit_files import UnitFiles
+from rmqtool.verify.entry_index_check import UnreadUnits
 from rmqtool.verify.index_duty import IndexDuty
 from rmqtool.verify.index_sequence import FileUnits, IndexUnits
 
@@ -46,6 +47,7 @@ class VerifyTask:
     rate: int | None = None  # bytes per second
     recovery: RecoveryRules | None = None  # of the start that is predicted
     listed: QueueTable | None = None  # the queues in files; None: to be looked for
+    unread_units: UnreadUnits | None = None  # of a DLedger node's index
 
     def reading(self) -> ReadPolicy:
         """How files are read."""

@@ -29,6 +29,7 @@ from rmqtool.store.splits import PART_SIZE, log_parts
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store
 from rmqtool.verify.config_witnesses import check_witnesses
 from rmqtool.verify.disk_and_time_checks import check_environment, check_times, first_records, latest_modification
+from rmqtool.verify.entry_index_check import unread_units
 from rmqtool.verify.index_chains import check_headers, check_timestamps
 from rmqtool.verify.index_check import check_index_end
 from rmqtool.verify.index_duty import IndexDuty
@@ -119,6 +120,7 @@ class Verification:
             tags_expected=wants_index and tags_expected(snapshot),
             files=snapshot.log.files,
             recovery=self._recovery_rules(),
+            unread_units=unread_units(snapshot),
             rate=request.rate and max(1, request.rate // request.jobs),
         )
 

@@ -129,17 +129,26 @@ def test_a_broker_conf_of_another_store_is_refused(store: Path, tmp_path: Path) 
 
 
 def test_the_log_of_another_store_is_not_deleted(store: Path, tmp_path: Path) -> None:
-    """Not with the broker.conf of the store of which this is a copy, whether the copy has a log or none."""
+    """Not with the broker.conf of the store of which this is a copy, whether the copy has a log or none.
+
+    So it is where broker.conf leaves storePathRootDir to its default.
+    """
     copy = copied(store, tmp_path / "copy")
     conf = tmp_path / "broker.conf"
-    paths = f"storePathRootDir={store}\nstorePathCommitLog={store}/commitlog\n"
+    log = f"storePathCommitLog={store}/commitlog\n"
+    conf.write_text(log + "".join(f"{key}={value}\n" for key, value in SIZES.items()))
+    with unchanged(store):
+        assert clean(copy, "--yes", "--broker-conf", conf).status == Exit.USAGE
+    paths = f"storePathRootDir={store}\n{log}"
     conf.write_text(paths + "".join(f"{key}={value}\n" for key, value in SIZES.items()))
     with unchanged(store):
         assert clean(copy, "--yes", "--broker-conf", conf).status == Exit.USAGE
         shutil.rmtree(copy / "commitlog")
-        refused = clean(copy, "--yes", "--broker-conf", conf)
-    assert refused.status == Exit.USAGE
-    assert "files of its log would be deleted" in refused.err
+        for text in (log, paths):
+            conf.write_text(text + "".join(f"{key}={value}\n" for key, value in SIZES.items()))
+            refused = clean(copy, "--yes", "--broker-conf", conf)
+            assert refused.status == Exit.USAGE
+            assert "files of its log would be deleted" in refused.err
     assert clean(store, "--yes", "--broker-conf", conf).status == Exit.OK
 
 

@@ -300,6 +300,8 @@ def test_a_log_in_several_places(tmp_path: Path, new: Path) -> None:
         assert salvage(store, new, "--broker-conf", conf).status == Exit.OK
     assert rmqtool("verify", new).status == Exit.OK
     assert rmqtool("diff", store, new, "--broker-conf", conf).status == Exit.OK
+    (new / LOG / f"{FILE_SIZE:020d}").write_bytes(bytes(FILE_SIZE))
+    assert rmqtool("diff", store, new, "--broker-conf", conf).status == Exit.FINDINGS
 
 
 def test_sizes_of_a_source_that_cannot_be_read_as_a_whole(golden_store: GoldenStore, new: Path, tmp_path: Path) -> None:

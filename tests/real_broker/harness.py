@@ -275,12 +275,14 @@ class Harness:
 
 def dledger_settings() -> dict[str, str]:
     """Settings of a DLedger group of one on loopback."""
-    return {
-        "enableDLegerCommitLog": "true",
-        "dLegerGroup": "harness",
-        "dLegerSelfId": "n0",
-        "dLegerPeers": f"n0-127.0.0.1:{_free_port()}",
-    }
+    return group_settings(1)[0]
+
+
+def group_settings(nodes: int) -> list[dict[str, str]]:
+    """Settings of each node of a DLedger group on loopback."""
+    peers = ";".join(f"n{number}-127.0.0.1:{_free_port()}" for number in range(nodes))
+    common = {"enableDLegerCommitLog": "true", "dLegerGroup": "harness", "dLegerPeers": peers}
+    return [{**common, "dLegerSelfId": f"n{number}"} for number in range(nodes)]
 
 
 def _free_port() -> int:

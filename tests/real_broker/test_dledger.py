@@ -16,12 +16,12 @@ import pytest
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import Exit
-from rmqtool.formats.dledger import ENTRY_DTYPE, ENTRY_HEADER_SIZE, MAGIC_ENTRY
+from rmqtool.formats.dledger import ENTRY_DTYPE, ENTRY_HEADER_SIZE, INDEX_UNIT_SIZE, MAGIC_ENTRY
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.dledger_building import NODE
-from tests.real_broker.harness import Harness, HarnessError, dledger_settings
+from tests.real_broker.harness import Harness, HarnessError, dledger_settings, group_settings
 from tests.verify.damages import overwrite
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -35,6 +35,7 @@ DELETING_AT_MOST_S = 30
 KEPT_FOR_S = 3
 FIRST_RUN_S = 60  # the cleaner of all brokers begins so long after a start
 RUN_EVERY_S = 10
+CATCHING_UP_AT_MOST_S = 40
 
 
 def node(golden: Path, tmp_path: Path) -> Path:
@@ -206,6 +207,47 @@ def test_a_checkpoint_that_a_node_does_not_start_with(
         subprocess.run(shlex.split(remedy), check=True)
     found = harness(version).ask(root, {"read": [["orders", 0], ["orders", 1]]}, dledger_settings())
     assert sum(map(len, found["read"])) == 400
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])
+def test_an_index_unit_that_leads_elsewhere_holds_a_new_node_back(
+    harness: Factory, tmp_path: Path, version: str
+) -> None:
+    """As verify says: it gets no entry from there on, until what verify names is done."""
+    root, new, again = (tmp_path / name for name in ("store", "new", "again"))
+    for _ in range(3):
+        harness(version).write(root, "dledger")
+    files = sorted((root / NODE / "data").iterdir())
+    _, (place, header), *_ = _entries(files[1].read_bytes())
+    unit = int(header["index"][0]) * INDEX_UNIT_SIZE
+    overwrite(root, f"{NODE}/index/{0:020d}", unit, b"\0" * INDEX_UNIT_SIZE)
+    _let_catch_up(harness(version), root, new, int(files[1].name) + place)
+    findings = rmqtool("verify", root, "--json", "--broker-version", version).document["findings"]
+    [finding] = [each for each in findings if each["code"] == "store.dledger-index"]
+    assert finding["offset"] == int(files[1].name) + place + ENTRY_HEADER_SIZE
+    subprocess.run(shlex.split(finding["remedy"]), check=True)
+    *_, (place, header) = _entries(files[-1].read_bytes())
+    _let_catch_up(harness(version), root, again, int(files[-1].name) + place + int(header["size"][0]))
+
+
+def _let_catch_up(harness: Harness, root: Path, new: Path, expected: int) -> None:
+    """Start a node on a store, and a new one, whose log ends at `expected`, bytes, when nothing is added any more."""
+    data = new / "dledger-n1" / "data"
+    new.mkdir()
+    first, second = group_settings(2)
+    with harness.hold(root, 0, first), harness.hold(new, 0, second):
+        until = time.monotonic() + CATCHING_UP_AT_MOST_S
+        while _log_end(data) < expected and time.monotonic() < until:
+            time.sleep(0.1)
+        time.sleep(KEPT_FOR_S)
+    assert _log_end(data) == expected
+
+
+def _log_end(data: Path) -> int:
+    """Where the last entry of a node ends, bytes."""
+    entries = [(file, *each) for file in sorted(data.glob("*")) for each in _entries(file.read_bytes())]
+    return int(entries[-1][0].name) + entries[-1][1] + int(entries[-1][2]["size"][0]) if entries else 0
 
 
 def _entries(data: bytes) -> Iterator[tuple[int, NDArray[np.void]]]:

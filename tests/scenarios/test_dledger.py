@@ -17,7 +17,7 @@ import rmqtool as library
 from rmqtool.base.errors import Exit
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.findings.report import Report
-from rmqtool.formats.dledger import ENTRY_DTYPE, ENTRY_HEADER_SIZE
+from rmqtool.formats.dledger import ENTRY_DTYPE, ENTRY_HEADER_SIZE, INDEX_DTYPE
 from rmqtool.formats.layout import position_of
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
@@ -204,9 +204,9 @@ def test_the_index_of_entries(small: Path) -> None:
     first.write_bytes(units.ljust(8192, b"\0"))
     assert found() == []
     first.write_bytes(units[: 32 * 100])
-    assert found()[0]["message"] == "no unit leads to 2 of 9 entries that are looked up"
-    first.write_bytes(b"\0" * 32 + units[32:])
-    assert found()[0]["message"] == "no unit leads to 1 of 9 entries that are looked up"
+    assert found()[0]["message"] == "no unit leads to 2 of 4 entries that are looked up"
+    first.write_bytes(units[: 32 * 119])
+    assert found()[0]["message"] == "no unit leads to 1 of 4 entries that are looked up"
     first.write_bytes(units[:1024])
     (index / f"{2048:020d}").write_bytes(units[2048:])
     [finding] = found()
@@ -218,6 +218,33 @@ def test_the_index_of_entries(small: Path) -> None:
     assert (finding["message"], finding["severity"]) == ("there is no file of the index", "warning")
     document = rmqtool("verify", small, "--json").document
     assert document["result"]["verdict"] in ("dirty", "unproven")
+
+
+@pytest.mark.parametrize("field", ["position", "size", "index", "term", ""])
+def test_the_units_that_no_start_makes_anew(small: Path, field: str) -> None:
+    """One before the third last file that does not lead to its entry is an error, and what heals it is the plan."""
+    log = entry_log(120)
+    index = small / NODE / "index" / f"{0:020d}"
+    in_file = [number for number, offset in enumerate(log.offsets) if offset // FILE_SIZE == 2]
+    wrong, later = in_file[1], len(log.offsets) - 2
+    units = np.frombuffer(log.entry_index(), INDEX_DTYPE).copy()
+    for row in (wrong, later):  # a start makes the later one anew
+        if field:
+            units[field][row] += 8
+        else:
+            units[row] = 0
+    index.write_bytes(units.tobytes())
+    result = rmqtool("verify", small, "--json")
+    found = [each for each in result.document["findings"] if each["code"] == "store.dledger-index"]
+    if field in ("index", "term"):  # which nobody reads there
+        assert found == []
+        return
+    [finding] = found
+    assert finding["message"] == f"the unit of the Raft index {wrong} does not lead to its entry"
+    assert (finding["severity"], finding["offset"], finding["count"]) == ("error", log.offsets[wrong], 1)
+    assert result.document["result"]["verdict"] == "corrupt"
+    [step] = result.document["result"]["plan"]["steps"]
+    assert step["command"] == finding["remedy"] == f"mv {index.parent} {index.parent}.old"
 
 
 @pytest.mark.parametrize(

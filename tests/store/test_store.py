@@ -155,6 +155,51 @@ def test_a_broker_conf_of_the_store_that_was_copied(tmp_path: Path) -> None:
     assert opened(copy, own).commit_log_directories == (copy / "commitlog",)
 
 
+def test_a_broker_conf_that_does_not_say_of_which_store_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is of the one in the home directory: its log is not taken for that of another one."""
+    (tmp_path / "home").mkdir()
+    original = make(tmp_path / "home" / "store", "commitlog/" + file_name(0), "consumequeue/")
+    copy = make(tmp_path / "copy", "commitlog/" + file_name(0), "consumequeue/")
+    far = make(tmp_path / "far", file_name(0))
+    given = conf(storePathCommitLog=str(far))
+    with pytest.raises(UsageError, match=r"without storePathRootDir that of \$HOME/store: .*far would be read"):
+        opened(copy, given)
+    monkeypatch.setenv("HOME", str(original.parent))
+    assert opened(original, given).commit_log_directories == (far,)
+    (copy / "commitlog" / file_name(0)).unlink()
+    assert opened(copy, given).commit_log_directories == (far,)
+
+
+def test_a_broker_conf_of_the_node_that_was_copied(tmp_path: Path) -> None:
+    """The entries of that node are not taken for the copy's, with its storePathRootDir or without."""
+    original = make(tmp_path / "store", f"dledger-n0/data/{file_name(0)}")
+    copy = make(tmp_path / "copy", f"dledger-n0/data/{file_name(0)}")
+    entries = original / "dledger-n0" / "data"
+    paths = {"storePathDLedgerCommitLog": str(entries)}
+    for given in (conf(**paths), conf(storePathRootDir=str(original), **paths)):
+        with pytest.raises(UsageError, match="is of another store"):
+            opened(copy, given)
+    given = conf(storePathRootDir=str(original), **paths)
+    assert opened(original, given).commit_log_directories == (entries,)
+
+
+@pytest.mark.parametrize("start", [0, 512, 1024])
+def test_what_is_left_of_a_node(tmp_path: Path, start: int) -> None:
+    """Where a plain log goes on beside entries, broker.conf says which is the broker's; before them it is the older."""
+    root = make(tmp_path / "store", "commitlog/", "dledger-n0/data/")
+    for path in (root / "commitlog" / file_name(0), root / "dledger-n0" / "data" / file_name(start)):
+        path.write_bytes(bytes(1024))
+    if start == 1024:
+        assert opened(root).dledger_directory == root / "dledger-n0"
+    else:
+        with pytest.raises(UsageError, match="two logs") as caught:
+            opened(root)
+        assert "enableDLegerCommitLog=true or =false" in (caught.value.hint or "")
+    plain = opened(root, conf(enableDLegerCommitLog="false"))
+    assert (plain.dledger_directory, plain.log_directories) == (None, (root / "commitlog",))
+    assert opened(root, conf(enableDLegerCommitLog="true")).dledger_directory == root / "dledger-n0"
+
+
 def test_topics_that_are_named_as_tables_are(tmp_path: Path) -> None:
     """A queue's directory is no table of RocksDB, and neither is any file."""
     for name in ("000012.sst", "MANIFEST-000004"):

@@ -8,6 +8,8 @@ import signal
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -292,6 +294,19 @@ print(lock_holder(Path(sys.argv[1])))
 """
 
 
+@contextmanager
+def held(path: Path, action: str) -> Iterator[int]:
+    """A process that does something with a file of the store; its id."""
+    command = [sys.executable, "-c", HOLD.format(action=action), str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
 @pytest.mark.parametrize(
     ("file", "action"),
     [
@@ -304,17 +319,27 @@ def test_a_running_broker_is_refused(store: Path, file: str, action: str, monkey
     monkeypatch.setattr("rmqtool.transaction.guard._PROC", Path("/proc"))
     (store / "rocksdbstore").mkdir()
     (store / "rocksdbstore/LOCK").touch()
-    command = [sys.executable, "-c", HOLD.format(action=action), str(store / file)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        with unchanged(store), pytest.raises(StoreInUseError, match=str(process.pid)), Transaction(store, "test"):
+    with held(store / file, action) as pid:
+        with unchanged(store), pytest.raises(StoreInUseError, match=str(pid)), Transaction(store, "test"):
             pass
         with pytest.raises(StoreInUseError), Undo(store):
             pass
-        process.kill()
     with Transaction(store, "test"):
         pass
+
+
+def test_a_broker_that_begins_to_recover_meanwhile_is_refused(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has opened what would be replaced, would get the lock behind us, and write to what was moved away."""
+    monkeypatch.setattr("rmqtool.transaction.guard._PROC", Path("/proc"))
+    name, before = "commitlog/00000000000000000000", tree(store)
+    with Transaction(store, "test") as transaction:
+        transaction.file("checkpoint").write(b"other", 0)
+        transaction.put("checkpoint")
+        mapped = held(store / name, "held = mmap.mmap(file.fileno(), 0)")
+        with mapped as pid, pytest.raises(StoreInUseError, match=str(pid)):
+            transaction.commit()
+    assert tree(store) == before
+    assert not (store / ".rmqtool").exists()
 
 
 def test_others_see_the_lock_until_the_end(store: Path) -> None:
