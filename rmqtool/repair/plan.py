@@ -13,7 +13,7 @@ from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import UNREADABLE
 from rmqtool.repair.by_hand import log_by_hand, steps_by_hand
 from rmqtool.repair.config_left import unhealed_config
-from rmqtool.repair.diagnosis import NEWER_RECORDS, Diagnosis, Repairs, by_treatment, judged_now, notes_on_the_rest
+from rmqtool.repair.diagnosis import NEWER_RECORDS, Diagnosis, Repairs, judged_now, notes_on_the_rest
 from rmqtool.repair.first_start import start_text
 from rmqtool.repair.not_healed import NotHealed
 from rmqtool.repair.permissions import permission_command
@@ -78,7 +78,7 @@ def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = Fals
     if diagnosis.snapshot.store.dledger_directory:
         return _plan_of_node(diagnosis, found)
     notes = notes_on_the_rest(diagnosis, repairs, keep_offsets=keep_offsets)
-    found = by_treatment(judged_now(diagnosis, repairs))
+    found = diagnosis.treated(judged_now(diagnosis, repairs))
     steps = [*_steps_before(diagnosis, found, notes)]
     if repairs:
         steps.append(_repair_step(diagnosis, repairs, keep_offsets=keep_offsets))
