@@ -68,14 +68,30 @@ def lose_a_unit_before_the_log(store: Path) -> None:
 
 
 def lose_the_index(store: Path) -> None:
-    """The whole directory."""
+    """The whole directory: no file shows the size of index files any more."""
     shutil.rmtree(store / "index")
+
+
+def pipe_in_place_of_the_index(store: Path) -> None:
+    """It is taken out of the way first; then no file shows the size of index files."""
+    (file,) = (store / "index").iterdir()
+    file.unlink()
+    os.mkfifo(file)
+
+
+def link_in_place_of_the_checkpoint(store: Path) -> None:
+    """It leads to nothing."""
+    (store / "checkpoint").unlink()
+    (store / "checkpoint").symlink_to(store / "gone")
 
 
 DAMAGES: list[tuple[str, Callable[[Path], None]]] = [
     ("4.9.7-trimmed", cut_a_file_of_a_whole_unit),
     ("5.3.3-trimmed", cut_a_file_in_a_unit),
     ("5.3.3-trimmed", lose_a_unit_before_the_log),
+    ("more/5.3.3-dledger", lose_the_index),
+    ("5.3.3-shop", pipe_in_place_of_the_index),
+    ("5.3.3-shop", link_in_place_of_the_checkpoint),
 ]
 
 
