@@ -14,9 +14,10 @@ CONF = ("--broker-conf", "BROKER_CONF")
 
 def why_conf(snapshot: Snapshot, findings: Sequence[Finding], *, queues: bool, index: bool) -> str | None:
     """Why broker.conf has to go with a rebuild of `queues` or of the `index`; None where it need not."""
-    wanted = {*(["simple"] if queues else []), *(["index"] if index else [])}
+    has_files = snapshot.store.layout != "rocksdb" or snapshot.has_queues_twice
+    wanted = {*(["simple"] if queues and has_files else []), *(["index"] if index else [])}
     unknown = sorted(wanted & unknown_sizes(snapshot))
-    if queues and (_lacks_delays(snapshot, findings) or (unknown == ["simple"] and snapshot.store.layout == "rocksdb")):
+    if queues and _lacks_delays(snapshot, findings):
         return "with its broker.conf: the rows of delayed messages follow from messageDelayLevel"
     if not unknown:
         return None
