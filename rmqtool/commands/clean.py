@@ -15,7 +15,7 @@ import click
 
 import rmqtool
 from rmqtool.base.byte_size import byte_size
-from rmqtool.base.errors import Exit, RmqtoolError, StoreInUseError, UsageError
+from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.commands.clean_options import choices, chosen, cleaner_options, next_options, read_choices
 from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from rmqtool.scan.filters import Filters
     from rmqtool.scan.topic_choice import TopicChoice
     from rmqtool.show.clean_text import NextOptions
-    from rmqtool.store.lock import Holder
     from rmqtool.transaction import Recovered
 
 _EPILOG = examples_and_statuses(
@@ -194,7 +193,8 @@ def _delete(
     if not style.json:
         shown.show("planned", next_commands=False)
     if plan.snapshot.holder:  # before anybody is asked; the transaction checks again
-        raise _in_use(plan.snapshot.store.root, plan.snapshot.holder)
+        hint = "stop the broker; or let it clean by itself: it does so every few seconds when it is time to"
+        raise plan.snapshot.holder.refusal(plan.snapshot.store.root, effect="nothing is deleted", hint=hint)
     _ask(shown, count, unfinished, consent)
     with Transaction(plan.snapshot.store, "clean") as transaction:
         recovered = transaction.recovered
@@ -236,12 +236,6 @@ def _ask(shown: _PlanOutput, count: int, unfinished: str | None, consent: _Conse
         raise UsageError(f"--yes is not enough: {lost}", file=shown.plan.snapshot.store.root, hint=hint)
     root = os.path.abspath(shown.plan.snapshot.store.root)
     confirm(f"{lost[0].upper()}{lost[1:]}. {question}", yes=False, name=os.path.basename(root) or root)
-
-
-def _in_use(root: Path, holder: Holder) -> StoreInUseError:
-    who = f"process {holder.pid}" if holder.pid else "another process"
-    hint = "stop the broker; or let it clean by itself: it does so every few seconds when it is time to"
-    return StoreInUseError(f"in use by {who} (seen in {holder.file}): nothing is deleted", file=root, hint=hint)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ _EPILOG = examples_and_statuses(
         Exit.USAGE: "the options do not fit each other, or the output is not empty",
         Exit.LOSSY: "done; a file beside the log could not be carried over",
         Exit.FAILED: "could not finish; there is no new store",
+        Exit.IN_USE: "a broker runs on the store",
         Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
@@ -158,7 +159,8 @@ def _make(
         write_conversion(plan, new.directory / COMMIT_LOG, ReadPolicy(request.limit_rate), progress.update)
     problems = carry_over([source], carried, new.directory)
     options = RebuildOptions(frozenset(["queues", "index"]), version=request.broker_version, jobs=request.jobs)
-    rebuild = derive(style, source, rebuild_sources(ordinary, new.directory, request.broker_conf), new, options)
+    sources = rebuild_sources(ordinary, new.directory, request.broker_conf)
+    rebuild, left_out = derive(style, source, sources, new, options)
     if source.dledger_directory:
         cut_moved(rebuild, new.derived, plan.conversion.start)
     new.adopt_derived()
@@ -166,7 +168,7 @@ def _make(
     losses = loss_of(plan, rebuild.findings)
     if losses:
         keep_losses(new.directory, [losses])
-    return problems, rebuild
+    return [*problems, *left_out], rebuild
 
 
 def _of_new(finding: Finding, request: _Request) -> Finding:

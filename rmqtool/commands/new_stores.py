@@ -9,31 +9,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError, WrongKindError
-from rmqtool.show.output import Style, note
+from rmqtool.show.output import Style
 
 if TYPE_CHECKING:
     from rmqtool.rebuild.options import RebuildOptions
     from rmqtool.rebuild.plan import RebuildPlan
     from rmqtool.rules.releases import Releases
+    from rmqtool.salvage.carry_over import Carried
     from rmqtool.salvage.new_store import NewStore
     from rmqtool.store.store import Store
 
 
 def derive(
     style: Style, old: Store | None, sources: Iterable[Store], new: NewStore, options: RebuildOptions
-) -> RebuildPlan:
+) -> tuple[RebuildPlan, list[Carried]]:
     """Write queues and index of the new log, beside the queues of the first of `sources` that can be read.
 
-    The rules are those of the releases that the `old` store shows: its index leads to nothing in the new log.
+    The rules are those of the releases that the `old` store shows: its index leads to nothing in the new log. Behind
+    the plan come the queues that are left out.
     """
+    from rmqtool.salvage.carry_over import Carried
+    from rmqtool.store.store import CONSUME_QUEUE
+
     releases = _releases_of(old, options)
+    left_out: list[Carried] = []
     *others, last = sources
     for store in others:
         try:
-            return _derive(style, store, new, options, releases)
+            return _derive(style, store, new, options, releases), left_out
         except (UnreadableError, WrongKindError) as error:  # noqa: PERF203 - once for each source
-            note(f"the queues of {store.root} are left out: {error}")
-    return _derive(style, last, new, options, releases)
+            problem = f"of {store.root} queues are left out whose messages the log does not hold: {error}"
+            left_out.append(Carried(CONSUME_QUEUE, None, problem, is_unread=True))
+    return _derive(style, last, new, options, releases), left_out
 
 
 def _releases_of(old: Store | None, options: RebuildOptions) -> Releases | None:

@@ -76,7 +76,8 @@ class Making:
         with byte_progress("writing the commit log", plan.size, style=self.style) as progress:
             write_log(plan, new.directory / COMMIT_LOG, self.options.limit, progress.update)
         problems = carry_over(stores.all, stores.carried, new.directory)
-        rebuild = self._derive(stores.main, self.options)
+        rebuild, left_out = self._derive(stores.main, self.options)
+        problems += left_out
         self._keep_losses(loss_of(rebuild, COMMAND), rebuild)
         return Salvaged(plan, self._carried(problems), rebuild)
 
@@ -97,7 +98,8 @@ class Making:
         with byte_progress("writing the commit log", plan.size, style=self.style) as progress:
             moved = write_saved(plan, new.directory / COMMIT_LOG, ReadPolicy(self.options.limit), progress.update)
         problems = carry_over(stores.all, carried, new.directory)
-        rebuild = self._derive(main, self.options, moved_from=moved.start)
+        rebuild, left_out = self._derive(main, self.options, moved_from=moved.start)
+        problems += left_out
         self._keep_losses(None, rebuild, moved.filled)  # old units and keys lead to places of another log
         whole = [*(each for each in carried if not each.problem), *problems]
         return Salvaged(plan, whole, rebuild, not_carried=not_carried, moved=moved)
@@ -127,7 +129,9 @@ class Making:
         left_out = self.plan.records - chosen.messages
         is_new = selection.queue_offsets == "new"
         main = self._ordinary and with_delays(self._ordinary)
-        rebuild = self._derive(main, replace(self.options, left_out=left_out, untouched=untouched, anew=is_new))
+        options = replace(self.options, left_out=left_out, untouched=untouched, anew=is_new)
+        rebuild, unread = self._derive(main, options)
+        problems += unread
         self._fit_config(choice, log, rebuild)
         self._keep_losses(None, None)
         self._keep_choice(choice)
@@ -159,23 +163,27 @@ class Making:
                 progress.update,
             )
 
-    def _derive(self, main: Store | None, options: RebuildOptions, moved_from: int | None = None) -> RebuildPlan:
+    def _derive(
+        self, main: Store | None, options: RebuildOptions, moved_from: int | None = None
+    ) -> tuple[RebuildPlan, list[Carried]]:
         """Write queues, index and checkpoint of the new log; raises ChangedError where it is not what was planned.
 
-        With `moved_from` messages from that offset on were elsewhere before: no unit may lead there.
+        Behind the plan come the queues that are left out. With `moved_from` messages from that offset on were elsewhere
+        before: no unit may lead there.
         """
         from rmqtool.salvage.for_rebuild import rebuild_sources, write_checkpoint
         from rmqtool.store.store import open_store
 
         new = self.new
-        plan = derive(self.style, self.stores.main, rebuild_sources(main, new.directory, self.conf), new, options)
+        sources = rebuild_sources(main, new.directory, self.conf)
+        plan, left_out = derive(self.style, self.stores.main, sources, new, options)
         if plan.lost.is_lossy:
             raise ChangedError("the sources have changed while they were read: nothing is written")
         if moved_from is not None:
             cut_moved(plan, new.derived, moved_from)
         new.adopt_derived()
         write_checkpoint(open_store(new.directory), main, plan.last_record, options.version)
-        return plan
+        return plan, left_out
 
     def _fit_config(self, choice: Choice, log: SelectedLog, rebuild: RebuildPlan) -> None:
         """Topics of the choice only, and committed offsets that do not lie behind the end of their queues."""

@@ -40,6 +40,7 @@ class Verified:
             options=self.options,
             damaged_bytes=outcome.damaged_bytes,
             lost_is_minimum=outcome.lost_is_minimum,
+            queues_in_log=outcome.queues_in_log,
         )
 
     @property

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats import consume_queue
-from rmqtool.rebuild.sinks import FileGrid, Units
+from rmqtool.rebuild.sinks import FileGrid, Piece
 from rmqtool.rebuild.stored_units import Prefix, pre_blank_units
 from rmqtool.store.consume_queues import UNIT_FORMATS, Kind, UnitFormat
 from rmqtool.store.unit_files import UnitFiles, count_leading
@@ -55,18 +55,20 @@ class ExistingQueues:
     def units_before_log(
         self, name: QueueName, unit_number: int, timestamp: int, *, all_files: bool
     ) -> Iterator[Prefix]:
-        """The units before the first one of the log in a simple queue: those that point below the log, and filler.
+        """The units before the first one of the log in a simple queue: those that point below the log, behind filler.
 
+        Filler stands at the beginning of a queue alone: of the units before a gap none is kept, nor are their files.
         Without `all_files` they are those of its own file.
         """
         start = self._first_kept_start(name, unit_number) if all_files else self.grid.start_of(unit_number)
         first = self.grid.first_unit(start)
-        for piece in self.grid.pieces(first, unit_number - first):
-            file = self.file(name, piece.start)
-            count = piece.high - piece.low
+        pieces = [*self.grid.pieces(first, unit_number - first)]
+        has_gap = (len(self._kept(name, piece)) < piece.high - piece.low for piece in reversed(pieces))
+        behind = next((count for count, found in enumerate(has_gap, 1) if found), len(pieces))
+        for piece in pieces[len(pieces) - behind :]:
+            file, kept, count = self.file(name, piece.start), self._kept(name, piece), piece.high - piece.low
             units = pre_blank_units(count)
-            if file is not None:
-                self._keep(self.queues[name].units_in(file, piece.position // self.grid.unit_size, count), units)
+            units[count - len(kept) :] = kept.view(units.dtype)
             times = np.full(count, _time_of(file) if file and piece.high < unit_number - first else timestamp)
             yield Prefix(first + piece.low, units, times)
 
@@ -77,11 +79,15 @@ class ExistingQueues:
             start -= self.grid.file_size
         return start
 
-    def _keep(self, stored: NDArray[np.void], units: Units) -> None:
-        """Replace filler in `units` by those `stored` units that point below the log."""
-        kept = consume_queue.is_written(stored) & (stored["physical_offset"] < self.log_min_offset)
-        kept &= ~consume_queue.is_pre_blank(stored)
-        units[kept] = stored.view(units.dtype)[kept]
+    def _kept(self, name: QueueName, piece: Piece) -> NDArray[np.void]:
+        """The last units of a piece that point below the log, one behind the other."""
+        file = self.file(name, piece.start)
+        if file is None:
+            return np.empty(0, consume_queue.UNIT_DTYPE)
+        stored = self.queues[name].units_in(file, piece.position // self.grid.unit_size, piece.high - piece.low)
+        others = ~consume_queue.is_written(stored) | (stored["physical_offset"] >= self.log_min_offset)
+        others |= consume_queue.is_pre_blank(stored)
+        return stored[np.flatnonzero(others)[-1] + 1 :] if others.any() else stored
 
     def batch_units_before_log(self, name: QueueName) -> Prefix | None:
         """The units before the first one of the log in a batch queue: those that point below the log."""

@@ -47,8 +47,12 @@ def no_messages_findings(names: Sequence[QueueName], *, has_index: bool) -> Iter
     )
 
 
-def unreadable_findings(rows: StoredRows, store: Store) -> Iterator[Finding]:
-    """What of the queue database cannot be read, and is written anew."""
+def row_findings(rows: StoredRows, foreign: int, store: Store) -> Iterator[Finding]:
+    """What of the queue database cannot be read, or is `foreign`, and is not in the one that is written anew."""
+    if foreign:
+        are = "is" if foreign == 1 else "are"
+        message = f"{counted(foreign, 'row')} {are} left out, for the database is written anew"
+        yield finding("consumequeue.row", message, severity="info", file=store.relative(rows.path), count=foreign)
     if rows.problem:
         yield finding("rebuild.rocksdb-unreadable", rows.problem, file=store.relative(rows.path))
 

@@ -15,7 +15,7 @@ from rmqtool.rebuild.comparisons import Comparisons
 from rmqtool.rebuild.conversion import Conversion, conversion_of, require_all
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.file_sizes import assumed_findings
-from rmqtool.rebuild.findings import derivation_findings, no_messages_findings, patch_findings, unreadable_findings
+from rmqtool.rebuild.findings import derivation_findings, no_messages_findings, patch_findings, row_findings
 from rmqtool.rebuild.index_diff import IndexComparison
 from rmqtool.rebuild.lost_extents import LostExtents
 from rmqtool.rebuild.neutralise import Patch, patched_bytes, patches_of
@@ -51,6 +51,7 @@ class RebuildPlan:
     patches: list[Patch] = field(default_factory=list)
     undecided: int = 0  # units and files that depend on the release, which is not known
     conversion: Conversion | None = None
+    foreign_rows: int = 0  # of the database, which is written anew without them
 
     @property
     def options(self) -> RebuildOptions:
@@ -61,7 +62,7 @@ class RebuildPlan:
     def is_empty(self) -> bool:
         """Whether nothing has to change."""
         converts = self.conversion is not None and not self.conversion.is_empty
-        changes = self.changed_queues or self.patches or converts
+        changes = self.changed_queues or self.patches or converts or self.foreign_rows
         return not changes and all(file.action == "keep" for file in self.index)
 
     @property
@@ -72,7 +73,7 @@ class RebuildPlan:
     @property
     def changes_database(self) -> bool:
         """Whether the database of the queues is written anew."""
-        return any(queue.kind == "rocksdb" for queue in self.changed_queues)
+        return self.foreign_rows > 0 or any(queue.kind == "rocksdb" for queue in self.changed_queues)
 
     @property
     def written_kinds(self) -> set[Sized]:
@@ -151,6 +152,7 @@ def plan_of(source: RebuildSource, derivation: Derivation, comparisons: Comparis
     )
     if any(queue.kind == "rocksdb" and queue.action != "keep" for queue in queues):
         undecided.units.update(comparisons.undecided_rows)
+    foreign = source.rows.foreign(found) if comparisons.rows and source.options.selection.is_all else 0
     return RebuildPlan(
         source=source,
         queues=queues,
@@ -158,7 +160,7 @@ def plan_of(source: RebuildSource, derivation: Derivation, comparisons: Comparis
         index_units=derivation.index.units if derivation.index else 0,
         lost=derivation.lost,
         consumers_moved=list(_moved_consumers(source, comparisons.simple, queues)),
-        backup_bytes=_backup_bytes(source, queues, index) + patched_bytes(patches),
+        backup_bytes=_backup_bytes(source, queues, index, foreign) + patched_bytes(patches),
         last_record=(derivation.last_physical_offset, derivation.last_store_timestamp),
         findings=[
             *source.findings,
@@ -170,12 +172,13 @@ def plan_of(source: RebuildSource, derivation: Derivation, comparisons: Comparis
             *start_findings(source, derivation),
             *patch_findings(patches),
             *undecided.findings(),
-            *unreadable_findings(source.rows, source.snapshot.store),
+            *row_findings(source.rows, foreign, source.snapshot.store),
             *(conversion.findings if conversion else ()),
         ],
         patches=[patch for patch in patches if patch.is_possible],
         undecided=undecided.count,
         conversion=conversion,
+        foreign_rows=foreign,
     )
 
 
@@ -305,13 +308,13 @@ def _moved_consumers(
             yield MovedConsumer(committed, int(before["physical_offset"]), after)
 
 
-def _backup_bytes(source: RebuildSource, queues: list[QueuePlan], index: list[IndexFilePlan]) -> int:
+def _backup_bytes(source: RebuildSource, queues: list[QueuePlan], index: list[IndexFilePlan], foreign_rows: int) -> int:
     total = 0
     for queue in queues:
         touched = queue.difference.write | queue.difference.remove
         old = source.existing[queue.kind].queues.get(queue.name) if queue.kind != "rocksdb" else None
         total += sum(file.size for file in (old.files if old else ()) if file.start_offset in touched)
-    if any(queue.kind == "rocksdb" and queue.action != "keep" for queue in queues):
+    if foreign_rows or any(queue.kind == "rocksdb" and queue.action != "keep" for queue in queues):
         total += sum(size for _, size in source.rows.files())
     replaced = {file.name for file in index if file.action in ("replace", "remove")}
     return total + sum(file.size for file in source.snapshot.index_files if file.path.name in replaced)

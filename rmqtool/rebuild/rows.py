@@ -7,7 +7,7 @@ below the log: a broker never serves it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -102,6 +102,22 @@ class StoredRows:
         except DamagedDatabaseError as error:
             self._note(error)
             return _NO_ROWS
+
+    def foreign(self, derived: Collection[QueueName]) -> int:
+        """How many rows are neither a unit nor an end of a queue; each queue counts as one that only has rows.
+
+        It has no end, and is none of those that are `derived` from the log. Bad rows between units are known once
+        these were read.
+        """
+        if self._database is None:
+            return 0
+        try:
+            bad = {row.key for row in self._database.bad_rows()} | self._database.bad_units
+            endless = {QueueName(*queue) for queue in self._database.with_rows()} - self.lasts.keys()
+        except DamagedDatabaseError as error:
+            self._note(error)
+            return 0
+        return len(bad) + len(endless.difference(derived))
 
     def require_whole(self) -> None:
         """Raise UnreadableError unless every row can be read."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import get_args
 
 from rmqtool.base.shell import join
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import Finding
 from rmqtool.repair.change import Change
 from rmqtool.repair.config_files import config_changes
 from rmqtool.repair.config_left import unhealed_config
+from rmqtool.repair.kept_queues import WHY, ends_behind_log, kept_findings, resized_files
 from rmqtool.repair.log_files import BEFORE_REBUILDS, log_file_changes
 from rmqtool.repair.log_names import Renamed
 from rmqtool.repair.not_healed import NotHealed, not_healed
@@ -36,7 +38,8 @@ class Diagnosis:
 
     `mended` says that the next start mends all of it without loss. `options` are the words that each command of the
     plan needs, such as ``--broker-conf FILE``. `damaged_bytes` of the log are not as stored; `lost_is_minimum` says
-    that they may have held more messages than those that are counted.
+    that they may have held more messages than those that are counted. `queues_in_log` are those of which the log holds
+    messages, None where not all of it could be read.
     """
 
     snapshot: Snapshot
@@ -46,11 +49,21 @@ class Diagnosis:
     options: tuple[str, ...] = ()
     damaged_bytes: int = 0
     lost_is_minimum: bool = False
+    queues_in_log: Set[QueueName] | None = None
 
     @property
     def by_treatment(self) -> dict[Treatment, list[Finding]]:
         """The findings, each under its treatment."""
-        return by_treatment(self.findings)
+        return self.treated(self.findings)
+
+    def treated(self, findings: Iterable[Finding]) -> dict[Treatment, list[Finding]]:
+        """Some of the findings, each under its treatment."""
+        found = by_treatment(findings)
+        treatable = found.pop("queues", [])
+        kept = [] if self.queues_in_log is None else kept_findings(treatable, self.queues_in_log)
+        rebuilt = [each for each in treatable if each not in kept]
+        of_queues: dict[Treatment, list[Finding]] = {"queues": rebuilt, "kept": kept}
+        return {**found, **{name: each for name, each in of_queues.items() if each}}
 
     def command(self, name: str, *more: str) -> str:
         """A command line on the store that can be pasted."""
@@ -117,7 +130,8 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
     if not findings or diagnosis.mended or snapshot.holder is not None:
         return Repairs()
     files = log_file_changes(snapshot, findings)
-    first = tuple(change for change in files if change.codes & BEFORE_REBUILDS)
+    kept = found.get("kept", ())
+    first = (*(each for each in files if each.codes & BEFORE_REBUILDS), *resized_files(snapshot, kept))
     if first:
         return Repairs(first, goes_on=True)
     is_rebuilt |= snapshot.leaves_queues_out  # which then cannot be rebuilt, and lead to what is damaged
@@ -125,7 +139,7 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
     is_rebuilt |= any(finding.code == "commitlog.missing" for finding in findings)
     left = {each for each in get_args(Replaced) if out_of_reach(snapshot.store, each)}  # to people
     is_damaged = "neutralise" in found and not is_rebuilt and "neutralise" not in left
-    queues = not is_rebuilt and ("queues" in found or is_damaged or _ends_behind_log(findings))
+    queues = not is_rebuilt and ("queues" in found or is_damaged or ends_behind_log(findings, kept))
     queues = queues and "queues" not in left
     index = ("index" in found and not is_rebuilt) or (queues and _index_must_follow(snapshot, is_damaged=is_damaged))
     index = index and "index" not in left
@@ -148,7 +162,10 @@ def notes_on_the_rest(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: b
     unhealed = unhealed_config(findings, repairs.changes, offsets=not keep_offsets)
     for finding, why in () if out_of_reach(diagnosis.snapshot.store, "config") else unhealed:
         by_reason[why].add(finding.code)
+    changed = {code for change in repairs.changes for code in change.codes}
+    kept = {each.code for each in diagnosis.treated(findings).get("kept", ())} - changed
     return [
+        *([NotHealed(frozenset(kept), WHY)] if kept and not repairs.is_of_log else []),
         *not_healed(diagnosis.snapshot, findings, repairs.changes),
         *(NotHealed(frozenset(codes), why) for why, codes in by_reason.items()),
     ]
@@ -192,8 +209,3 @@ def _index_must_follow(snapshot: Snapshot, *, is_damaged: bool) -> bool:
     """Whether an index must be complete, too: its keys lead to damage, or no start completes it without `abort`."""
     has_index = bool(snapshot.index_files) or snapshot.store.conf.path is not None
     return has_index and (is_damaged or (snapshot.store.root / ABORT_FILE).exists())
-
-
-def _ends_behind_log(findings: Sequence[Finding]) -> bool:
-    """Whether units point behind the log's end: a start would cut them, and a rebuild does."""
-    return any(finding.code == "commitlog.last-file-missing" for finding in findings)

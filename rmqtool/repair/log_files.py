@@ -40,13 +40,17 @@ BEFORE_REBUILDS = frozenset(
 
 @dataclass(frozen=True)
 class Resized:
-    """A commit log file that gets the size of the others: filled up with zeros, or rid of zeros behind that size."""
+    """A file that gets the size of the others: filled up with zeros, or rid of zeros behind that size.
+
+    A unit of `unit_size` bytes that is not whole goes, too.
+    """
 
     name: str
     path: Path
     old_size: int
     size: int
     codes: frozenset[str] = frozenset({_SIZE})
+    unit_size: int = 1
 
     @property
     def what(self) -> str:
@@ -71,6 +75,7 @@ class Resized:
         """Prepare a copy; it keeps its holes, and zeros that are added take no space."""
         file = transaction.file(self.name)
         file.copy(self.path)
+        file.set_size(min(self.old_size - self.old_size % self.unit_size, self.size))
         file.set_size(self.size)
         transaction.put(self.name)
 

@@ -13,16 +13,15 @@ from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import UNREADABLE
 from rmqtool.repair.by_hand import log_by_hand, steps_by_hand, steps_of_node
 from rmqtool.repair.config_left import unhealed_config
-from rmqtool.repair.diagnosis import NEWER_RECORDS, Diagnosis, Repairs, by_treatment, judged_now, notes_on_the_rest
+from rmqtool.repair.diagnosis import NEWER_RECORDS, Diagnosis, Repairs, judged_now, notes_on_the_rest
 from rmqtool.repair.first_start import start_text
+from rmqtool.repair.needed_conf import CONF, why_conf
 from rmqtool.repair.not_healed import NotHealed
 from rmqtool.repair.permissions import permission_command
 from rmqtool.repair.plan_step import PlanStep
 from rmqtool.repair.reach import Replaced, out_of_reach
 from rmqtool.repair.timer_files import lost_by_rebuilt_queue
 from rmqtool.repair.treatments import Treatment
-from rmqtool.rules.system_topics import SCHEDULE_TOPIC
-from rmqtool.store.unknown_sizes import unknown_sizes
 from rmqtool.transaction.home import STAGING
 from rmqtool.transaction.paths import HOME
 
@@ -78,7 +77,7 @@ def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = Fals
     if diagnosis.snapshot.store.dledger_directory:
         return _plan_of_node(diagnosis, found)
     notes = notes_on_the_rest(diagnosis, repairs, keep_offsets=keep_offsets)
-    found = by_treatment(judged_now(diagnosis, repairs))
+    found = diagnosis.treated(judged_now(diagnosis, repairs))
     steps = [*_steps_before(diagnosis, found, notes)]
     if repairs:
         steps.append(_repair_step(diagnosis, repairs, keep_offsets=keep_offsets))
@@ -99,15 +98,20 @@ def _plan_of_node(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Findi
         text = f"{text}store of what is sound in it and in the stores of other nodes, named behind it:"
         steps.append(PlanStep(text, f"{diagnosis.command('salvage')} --output NEW"))
     elif "queues" in found:
-        steps.append(
-            PlanStep("Rebuild the consume queues (rmqtool undo takes it back):", diagnosis.command("rebuild-cq"))
-        )
+        steps.append(_rebuild_step(diagnosis, "the consume queues", "rebuild-cq"))
     if "index" in found and not of_log:
-        steps.append(PlanStep("Rebuild the index (rmqtool undo takes it back):", diagnosis.command("rebuild-index")))
+        steps.append(_rebuild_step(diagnosis, "the index", "rebuild-index"))
     known = ("queues", "index", "acknowledge")
     rest = {finding.code for name, findings in found.items() if name not in known for finding in findings}
     remaining = tuple(f"{code}: {CATALOGUE[code].repair}" for code in sorted(rest - {*of_log, *moved}))
     return Plan((*steps, *_acknowledgement(diagnosis)), len(steps) or None, remaining)
+
+
+def _rebuild_step(diagnosis: Diagnosis, what: str, command: str) -> PlanStep:
+    is_index = command == "rebuild-index"
+    why = why_conf(diagnosis.snapshot, diagnosis.findings, queues=not is_index, index=is_index)
+    text = f"Rebuild {what}, {why}:" if why else f"Rebuild {what} (rmqtool undo takes it back):"
+    return PlanStep(text, diagnosis.command(command, *(CONF if why else ())))
 
 
 def _steps_before(
@@ -163,35 +167,15 @@ def _has_newer_records(found: Mapping[Treatment, Sequence[Finding]]) -> bool:
 
 
 def _repair_step(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> PlanStep:
-    wanted = {*(["simple"] if repairs.queues else []), *(["index"] if repairs.index else [])}
-    unknown = sorted(wanted & unknown_sizes(diagnosis.snapshot))
-    lacks_delays = repairs.queues and _lacks_delays(diagnosis)
-    text = "Repair the store (rmqtool undo takes it back):"
-    if lacks_delays or (unknown == ["simple"] and diagnosis.snapshot.store.layout == "rocksdb"):
-        text = "Repair the store, with its broker.conf: the rows of delayed messages follow from messageDelayLevel:"
-    elif unknown:
-        names = " and ".join("an index file" if kind == "index" else "a queue file" for kind in unknown)
-        text = f"Repair the store, with its broker.conf, because no file shows the size of {names}:"
-    needs_conf = lacks_delays or unknown
-    more = [*(["--keep-offsets"] if keep_offsets else []), *(["--broker-conf", "BROKER_CONF"] if needs_conf else [])]
+    later = diagnosis.by_treatment if repairs.goes_on else {}
+    queues, index = repairs.queues or "queues" in later, repairs.index or "index" in later
+    why = why_conf(diagnosis.snapshot, diagnosis.findings, queues=queues, index=index)
+    text = f"Repair the store, {why}:" if why else "Repair the store (rmqtool undo takes it back):"
+    more = [*(["--keep-offsets"] if keep_offsets else []), *(CONF if why else ())]
     changes, lost = _changes(diagnosis, repairs)
     if repairs.goes_on:
         changes.append("then it verifies again, and goes on with what is left")
     return PlanStep(text, diagnosis.command("repair", *more), tuple(changes), tuple(dict.fromkeys(lost)))
-
-
-def _lacks_delays(diagnosis: Diagnosis) -> bool:
-    """Whether only broker.conf may know the delays of rows, as `RebuildPlan.require_release` demands it."""
-    store = diagnosis.snapshot.store
-    return (
-        store.layout == "rocksdb"
-        and store.conf.path is None
-        and any(
-            each.code == "consumequeue.database"
-            or (each.code == "consumequeue.missing-queue" and each.topic == SCHEDULE_TOPIC)
-            for each in diagnosis.findings
-        )
-    )
 
 
 def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[str]]:

@@ -11,13 +11,14 @@ from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX
 
 Treatment = Literal[
     "stop", "access", "restore", "decide", "release", "whole-log", "interrupted", "files", "neutralise", "queues",
-    "index", "config", "start", "running", "settings", "ignored", "acknowledge", "none", "refused",
+    "kept", "index", "config", "start", "running", "settings", "ignored", "acknowledge", "none", "refused",
 ]  # fmt: skip
 """How a finding is treated, in the order of a plan.
 
 `stop` the broker first; give `access` to what cannot be read; `restore` what is missing; `decide` what only people
 know; name the `release`; have the next start read the `whole-log`; end a run of ours that was `interrupted`; mend
-`files`, put inert records in place of damage (`neutralise`), rebuild `queues` or `index`, mend `config` files: those a
+`files`, put inert records in place of damage (`neutralise`), rebuild `queues` or `index`, leave queues without a
+message in the log as they are (`kept`), mend `config` files: those a
 repair does; the next `start` mends it; once the broker is `running`; change `settings` before an upgrade; settings that
 are `ignored` can wait; `acknowledge` that something is lost; `none` is needed; `refused`: another finding says why a
 start is refused.

@@ -23,11 +23,15 @@ _FILES = ("timerwheel", "epochFileCheckpoint", "brokerIdentity")
 
 @dataclass(frozen=True)
 class Carried:
-    """A file or directory, relative to a store, of source number `source`; None where `problem` is with all of them."""
+    """A file or directory, relative to a store, of source number `source`; None where `problem` is with all of them.
+
+    `is_unread`: it could not be read, and nobody knows what was in it.
+    """
 
     name: str
     source: int | None
     problem: str | None = None
+    is_unread: bool = False
 
 
 def find_carried(stores: Sequence[Store], main: Store | None, *, only_config: bool = False) -> list[Carried]:
@@ -63,7 +67,7 @@ def carry_over(stores: Sequence[Store], carried: Sequence[Carried], directory: P
         for path in _files_of(stores[each.source].root / each.name):
             with errors.scope():
                 copy_file(path, directory / path.relative_to(stores[each.source].root))
-        problems += [Carried(each.name, None, str(error)) for error in errors.errors]
+        problems += [Carried(each.name, None, str(error), is_unread=True) for error in errors.errors]
     return problems
 
 

@@ -24,11 +24,10 @@ _BY_PHYSICAL_OFFSET = ("timerwheel", TIMER_LOG, f"{CONFIG}/{TIMER_CHECK}", SIDE_
 
 
 def require_stopped(store: Store) -> None:
-    """Raise UnsupportedError where a broker runs on the store."""
+    """Raise StoreInUseError where a broker runs on the store."""
     holder = lock_holder(store.root)
     if holder is not None:
-        process = f", process {holder.pid}" if holder.pid else ""
-        raise UnsupportedError(f"a broker runs on it{process}", file=store.root, hint="stop the broker first")
+        raise holder.refusal(store.root)
 
 
 def require_messages(plan: ConversionPlan) -> None:

@@ -59,7 +59,7 @@ class Salvaged:
     @property
     def status(self) -> Exit:
         """The exit status."""
-        if self.plan.is_unread:
+        if self.plan.is_unread or any(each.is_unread for each in self.carried):
             return Exit.LOSSY
         is_left = self.is_empty or self.plan.is_lossy or any(each.problem for each in self.carried)
         findings = self.rebuild.findings if self.rebuild else ()

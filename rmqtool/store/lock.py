@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqtool.base.errors import UnreadableError, WrongKindError
+from rmqtool.base.errors import StoreInUseError, UnreadableError, WrongKindError
 from rmqtool.base.files import InputFile, read_all
 from rmqtool.base.paths import is_remote
 
@@ -32,6 +32,17 @@ class Holder:
 
     pid: int | None
     file: str
+
+    def refusal(
+        self,
+        root: Path,
+        *,
+        effect: str = "nothing is written",
+        hint: str = "stop the broker, or work on a copy of the store",
+    ) -> StoreInUseError:
+        """The error of a command that needs the store at `root` for itself."""
+        who = f"process {self.pid}" if self.pid else "another process"
+        return StoreInUseError(f"in use by {who} (seen in {self.file}): {effect}", file=root, hint=hint)
 
 
 def lock_holder(root: Path) -> Holder | None:

@@ -12,7 +12,7 @@ import os
 import struct
 from pathlib import Path
 
-from rmqtool.base.errors import StoreInUseError, UnwritableError
+from rmqtool.base.errors import UnwritableError
 from rmqtool.store.lock import HELD_HERE, LOCK_FILE, Holder, lock_holder
 from rmqtool.transaction.attributes import Neighbours, set_attributes
 from rmqtool.transaction.paths import StorePaths
@@ -68,7 +68,7 @@ class StoreGuard:
         root = Path(self._paths.root)
         holder = lock_holder(root) or _process_with_maps(root)
         if holder:
-            raise _in_use(holder, root)
+            raise holder.refusal(root)
 
     def _open(self) -> int:
         path = self._paths.path(LOCK_FILE)
@@ -98,21 +98,12 @@ def _lock(descriptor: int, path: str) -> None:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.EACCES):
-            raise _in_use(Holder(None, LOCK_FILE), Path(path).parent) from error
+            raise Holder(None, LOCK_FILE).refusal(Path(path).parent) from error
         raise UnwritableError(
             f"cannot be locked: {(error.strerror or str(error)).lower()}",
             file=path,
             hint="copy the store to a local file system: without locks a broker can't be kept out",
         ) from error
-
-
-def _in_use(holder: Holder, root: Path) -> StoreInUseError:
-    who = f"process {holder.pid}" if holder.pid else "another process"
-    return StoreInUseError(
-        f"in use by {who} (seen in {holder.file}): nothing is written",
-        file=root,
-        hint="stop the broker, or work on a copy of the store",
-    )
 
 
 def _process_with_maps(root: Path) -> Holder | None:

@@ -13,8 +13,8 @@ without it. The entries at the three paths show how far an interrupted step is (
 
 Why a broker can start in between: a directory or file changes in one exchange, so it is always the old or the new one.
 Where a file system cannot exchange, a file is renamed over the old one, of which a second name or a copy was made
-first: no moment without it either. Only a directory on such a file system is missing between two renames, for the
-time of two syncs; a broker started in that moment would begin it anew, and the next run of ours then finds a
+first: no moment without it either. Only a directory or link on such a file system is missing between two renames, for
+the time of two syncs; a broker started in that moment would begin it anew, and the next run of ours then finds a
 directory that is neither old nor new, leaves it alone and says where the old one is.
 A directory that is created or removed is there or not. Where several queues change, their common directory
 is exchanged (a `whole` step, see `steps.py`): the broker takes the largest offset of all queues for what it has
@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from dataclasses import dataclass
 from typing import Literal
 
@@ -115,10 +116,11 @@ class Mover:
         self._rename(paths.source, paths.aside)
 
     def _replace_plainly(self, paths: StepPaths) -> None:
-        if is_directory(self._system, paths.live):
-            self._rename(paths.live, paths.aside)
-        else:
+        status = self._system.lstat(paths.live)
+        if status is not None and stat.S_ISREG(status.st_mode):
             self._double(paths.live, paths.aside)
+        else:
+            self._rename(paths.live, paths.aside)
         self._rename(paths.source, paths.live)
 
     def _double(self, source: str, target: str) -> None:

@@ -281,7 +281,7 @@ class Transaction:
                 raise ValueError(f"nothing is staged for {name}")
             if before == after:
                 remove_tree(self._system, staging.path(name))
-            elif before and after and before.keys() != after.keys():
+            elif before and after and ("entries" in before) != ("entries" in after):
                 raise UnwritableError(
                     "a file where a directory should be, or the other way round",
                     file=self._paths.path(name),

@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import UnreadableError
+from rmqtool.base.tolerant import skip_unreadable
 from rmqtool.broker.index_keys import TAGS, IndexKeys
 from rmqtool.findings.finding import counted
 from rmqtool.formats.index_file import unit_position
+from rmqtool.store.index_files import index_paths
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.task import StoreReader
 
@@ -193,9 +195,16 @@ class IndexCheck:
         count = int(np.count_nonzero(rows))
         if count:
             offset = int(keys.physical_offsets[int(np.argmax(rows))])
-            hint = "" if self._units.files else "; there is no index file"
+            hint = "" if self._units.files else f"; {self._without_units}"
             message = f"{counted(count, 'key')} of messages from physical offset {offset} on{hint}"
             self._report.add("index.missing", message, count=count, **details)
+
+    @property
+    def _without_units(self) -> str:
+        with skip_unreadable():
+            if index_paths(self._store):
+                return "the index files do not show where their units are"
+        return "there is no index file"
 
     def _without_optional(self, rows: NDArray[np.bool_], keys: IndexKeys) -> NDArray[np.bool_]:
         """`rows` without keys that an older release did not put; not for many rows, most of which are lost then."""

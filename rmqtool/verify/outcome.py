@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
@@ -12,6 +12,7 @@ from typing import NamedTuple
 from rmqtool.base.errors import Exit
 from rmqtool.base.mapped_files import file_at
 from rmqtool.base.paths import is_remote, path_of
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import Report, Selection, Verdict, verdict_of
@@ -170,6 +171,12 @@ class Outcome:
         codes = {each.code for each in self.findings if each.severity != "info"} - _QUEUES_COUNT_ON
         is_of_queues = any(code.startswith("consumequeue.") for code in codes)
         return bool(self.damaged_bytes) and (is_of_queues or any(gap.why == "unreadable" for gap in self.gaps))
+
+    @property
+    def queues_in_log(self) -> Set[QueueName] | None:
+        """The queues of which the log holds messages; None where not all of it was read."""
+        is_read = self.complete and not self.total.unreadable and self.total.unread is None
+        return self.total.states.keys() if is_read else None
 
     @property
     def checks(self) -> list[dict[str, str | int]]:

@@ -22,6 +22,7 @@ from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.dledger_building import NODE, entry_log
 from tests.sampling import one_in
+from tests.store.other_process import JAVA, another_process
 from tests.unchanged import tree, unchanged
 from tests.verify.small_store import FILE_SIZE, finish
 
@@ -104,6 +105,15 @@ def test_answers(store: Path, new: Path) -> None:
     assert f"next: rmqtool verify {new}" in done.err
     assert set(os.listdir(new.parent)) == {"store", "new"}
     assert tree(new / "config") == tree(store / "config")
+
+
+def test_a_store_in_use(store: Path, new: Path) -> None:
+    """It ends with the status that all commands have for it."""
+    (store / "lock").write_bytes(b"lock")
+    with another_process(store / "lock", JAVA):
+        found = convert(store, new)
+    assert (found.status, "in use by process" in found.err) == (Exit.IN_USE, True)
+    assert not new.exists()
 
 
 @pytest.mark.budget(1)

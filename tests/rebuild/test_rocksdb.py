@@ -146,8 +146,31 @@ def queue_gone(root: Path) -> None:
         families["offset"][DISPATCHED_KEY] = bytes(8)
 
 
+def row_of_no_queue(root: Path) -> None:
+    with changed(root / "consumequeue") as families:
+        families["default"][b"nonsense"] = b""
+
+
+def end_of_no_queue(root: Path) -> None:
+    with changed(root / "consumequeue") as families:
+        families["offset"][b"nonsense"] = b""
+
+
+def row_with_a_long_key(root: Path) -> None:
+    """Among the units of a queue."""
+    with changed(root / "consumequeue") as families:
+        families["default"][unit_key("orders", 1, 3) + b"x"] = bytes(28)
+
+
+def rows_without_an_end(root: Path) -> None:
+    """Of a queue of which the log holds no message."""
+    with changed(root / "consumequeue") as families:
+        families["default"][unit_key("orders", 99, 0)] = bytes(28)
+
+
+FOREIGN = (row_of_no_queue, end_of_no_queue, row_with_a_long_key, rows_without_an_end)
 DAMAGE = (
-    *(row_missing, row_wrong, row_too_many, end_wrong, beginning_wrong, queue_gone),
+    *(row_missing, row_wrong, row_too_many, end_wrong, beginning_wrong, queue_gone, *FOREIGN),
     *(tables_gone, tables_cut, table_flipped, table_zeroed, current_gone, manifest_cut),
 )
 
@@ -160,7 +183,7 @@ def test_damage(root: Path, damage: Damage) -> None:
     damage(root)
     before = tree(root)
     plan = rebuilt(opened(root), options())
-    assert plan.changed_queues
+    assert plan.changed_queues or damage in FOREIGN
     assert {queue.kind for queue in plan.queues} == {"rocksdb"}
     assert rows_of(root / "consumequeue") == wanted
     assert make_plan(open_source(opened(root), options())).is_empty
@@ -179,6 +202,17 @@ def test_differences_are_counted(root: Path, damage: Damage, difference: tuple[i
     assert (queue.name.topic, queue.name.queue_id) == ("orders", 1)
     found = queue.difference
     assert (found.added, found.changed, found.dropped) == difference
+
+
+@pytest.mark.parametrize("damage", FOREIGN)
+def test_rows_of_no_queue(root: Path, damage: Damage) -> None:
+    """They alone make a repair write the database anew, which says so; the verdict is clean then."""
+    damage(root)
+    options = ("--broker-version", "5.5.0", "--json")
+    assert "consumequeue.row" in str(rmqtool("verify", root, *options).document["findings"])
+    done = rmqtool("repair", root, "--yes", *options)
+    assert done.document["result"]["state"] == "done"
+    assert "consumequeue.row" not in str(rmqtool("verify", root, *options).document["findings"])
 
 
 def test_one_topic(root: Path) -> None:

@@ -25,7 +25,7 @@ from rmqtool.transaction.system import SYSTEM, System
 from tests.conftest import GoldenStore
 from tests.rights import needs_root
 from tests.transaction.faults import CHANGES, Faulty
-from tests.transaction.small import FILES, MTIME_NS, NEW_MTIME_NS, make_store, put, repair, tree, trim, undo
+from tests.transaction.small import FILES, MTIME_NS, NEW_MTIME_NS, SYSTEMS, make_store, put, repair, tree, trim, undo
 from tests.unchanged import unchanged
 
 ROOT = Path(__file__).parents[2]
@@ -113,6 +113,24 @@ def test_what_is_staged_must_be_put(store: Path) -> None:
 
 
 # Contents
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_link_or_pipe_is_replaced(store: Path, system: str) -> None:
+    """By a file, as any other file is; undo puts it back."""
+    (store / "checkpoint").unlink()
+    (store / "checkpoint").symlink_to("gone")
+    (store / "abort").unlink(missing_ok=True)
+    os.mkfifo(store / "abort")
+    with Transaction(open_store(store), "test", SYSTEMS[system]()) as transaction:
+        put(transaction, "checkpoint", b"new")
+        put(transaction, "abort", b"new")
+        transaction.commit()
+    assert [(store / name).read_bytes() for name in ("checkpoint", "abort")] == [b"new", b"new"]
+    with Undo(store, SYSTEMS[system]()) as session:
+        assert session.put_back()
+    assert os.readlink(store / "checkpoint") == "gone"
+    assert (store / "abort").is_fifo()
 
 
 def test_ids_and_bytes_do_not_depend_on_the_moment(tmp_path: Path) -> None:

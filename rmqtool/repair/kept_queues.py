@@ -1,0 +1,65 @@
+"""Queues of which the log holds no message: a rebuild leaves them as they are, but a broker must be able to load them.
+
+Their units lead to messages that are deleted; what they still tell is where the queue goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.findings.finding import Finding
+from rmqtool.repair.log_files import Resized, is_resizable
+from rmqtool.repair.places import name_in_store
+from rmqtool.rules.file_sizes import queue_file_size
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
+from rmqtool.store.unknown_sizes import common_file_sizes
+
+WHY = (
+    "the log holds no message of these queues, so that a rebuild leaves them as they are: put their files back from a "
+    "backup or a replica. Without one set their groups behind what is damaged, once the broker runs (mqadmin "
+    "resetOffsetByTime -g GROUP -t TOPIC -s now)"
+)
+_AHEAD = "consumequeue.ahead"
+_OF_SIZE = frozenset({"consumequeue.file-size", "start.refuses"})
+_OF_THE_STORE = frozenset({"store.abort-missing"})  # reported since units of some queue lead behind the log
+_MENDED = "consumequeue.row"  # a rebuild that writes the database anew leaves such rows out
+
+
+def kept_findings(findings: Sequence[Finding], queues_in_log: Set[QueueName]) -> list[Finding]:
+    """Those of `findings`, which a rebuild would treat, about queues that it leaves as they are."""
+    of_queues = ((each, _queue_of(each)) for each in findings if each.code != _MENDED)
+    kept = [each for each, name in of_queues if name is not None and name not in queues_in_log]
+    rest = [each for each in findings if each not in kept]
+    is_explained = any(each.code == _AHEAD for each in kept) and all(each.code in _OF_THE_STORE for each in rest)
+    return [*kept, *rest] if is_explained else kept
+
+
+def ends_behind_log(findings: Sequence[Finding], kept: Sequence[Finding]) -> bool:
+    """Whether a rebuild cuts units that point behind the log's end, as a start would: not those of `kept` queues."""
+    if not any(finding.code == "commitlog.last-file-missing" for finding in findings):
+        return False
+    ahead = [each for each in findings if each.code == _AHEAD]
+    return not ahead or any(each not in kept for each in ahead)
+
+
+def resized_files(snapshot: Snapshot, kept: Sequence[Finding]) -> Iterator[Resized]:
+    """The files of the queues of `kept` findings that are short, or have zeros behind the size of all others."""
+    names = {_queue_of(each) for each in kept if each.code in _OF_SIZE}
+    usual = common_file_sizes(snapshot.queues) if names else {}
+    for queue in snapshot.queues if names else ():
+        size = queue_file_size(snapshot.store.conf, queue.kind) or usual.get(queue.kind)
+        for file in queue.files.files if size and QueueName(queue.topic, queue.queue_id) in names else ():
+            name = name_in_store(snapshot.store, file.path)
+            if name and size and file.size != size and is_resizable(file, size):
+                yield Resized(name, file.path, file.size, size, _OF_SIZE, queue.unit_size)
+
+
+def _queue_of(finding: Finding) -> QueueName | None:
+    """The queue that a finding names, or whose file a start is refused for."""
+    if finding.topic is not None and finding.queue_id is not None:
+        return QueueName(finding.topic, finding.queue_id)
+    parts = finding.message.partition(":")[0].split("/")
+    is_file = len(parts) == 4 and parts[0] in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE) and parts[2].isdigit()
+    return QueueName(parts[1], int(parts[2])) if finding.code == "start.refuses" and is_file else None
