@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.formats.message import BLANK_SIZE, MIN_MESSAGE_SIZE
-from rmqtool.salvage.extents import NO_EXTENTS, Extents, ends, joined
+from rmqtool.salvage.extents import NO_EXTENTS, Extents, ends, joined, shifts
 from rmqtool.salvage.ranges import ranges_of, without
 from rmqtool.salvage.sources import Sources
 from rmqtool.scan.inert_records import SMALLEST_INERT
@@ -146,7 +146,7 @@ def _rest(extent: Extents, parts: Extents) -> Extents:
     starts = np.append(extent["physical_offset"], ends(parts))
     sizes = np.append(parts["physical_offset"], ends(extent)) - starts
     rest = np.repeat(extent, len(starts))
-    rest["position"] += starts - rest["physical_offset"]
+    rest["position"] = starts - shifts(extent)
     rest["physical_offset"], rest["size"], rest["records"] = starts, sizes, 1
     lost: Extents = rest[sizes > 0]
     return lost

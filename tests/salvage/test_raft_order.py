@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rmqtool.salvage.extents import EXTENT_DTYPE, NO_TERM
+from rmqtool.salvage.extents import EXTENT_DTYPE, NO_TERM, Extents
 from rmqtool.salvage.raft_order import agreed_terms, by_index, settle_terms
 from tests.building import START_TIME
 from tests.dledger_building import NODE, EntryBuilder, entry_log
@@ -19,7 +19,7 @@ from tests.verify.small_store import FILE_SIZE
 TERM_AT = -48 + 16  # the first byte of a term, before a message
 
 
-def extents_of(terms: list[int], records: list[int], times: list[int] | None = None) -> np.ndarray:
+def extents_of(terms: list[int], records: list[int], times: list[int] | None = None) -> Extents:
     """Extents one behind the other of one file, each with so many records, stored at these times or one by one."""
     extents = np.zeros(len(terms), EXTENT_DTYPE)
     extents["term"], extents["records"], extents["header_size"] = terms, records, 48
@@ -190,8 +190,8 @@ def test_a_leader_with_more_than_one_entry(records: list[int], expected: list[in
     """A header of another source is damaged, rather than all entries of the leader."""
     sources = [extents_of([1, 3], records), extents_of([1], [41])]
     for extents in sources:
-        extents["size"] = 100 * extents["records"]
-        extents["physical_offset"] = np.cumsum(extents["size"]) - extents["size"]
+        sizes = 100 * np.array(extents["records"], np.int64)
+        extents["size"], extents["physical_offset"] = sizes, np.cumsum(sizes) - sizes
     assert [extents["term"].tolist() for extents in agreed_terms(sources, SameRecords())] == [expected, [1]]
 
 
