@@ -290,6 +290,8 @@ def _remaining(
         for code in codes:
             yield f"{code}: {CATALOGUE[code].repair}"
     why = "the log holds nothing from which a rebuild could mend it"
+    if "access" in found:
+        why = "it is mended once the log, all queues and the index can be read: verify again then"
     if diagnosis.snapshot.leaves_queues_out:
         why = "the queues are in RocksDB, which needs the package rocksdict: pip install 'rmqtool[rocksdb]'"
     rebuilt: tuple[tuple[Replaced, bool], ...] = (
