@@ -121,6 +121,19 @@ def test_the_steps_mend_all(
 
 
 @pytest.mark.slow
+def test_a_log_that_no_repair_mends(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """No broker starts on it, and nobody is sent to start one: a new store is made of it."""
+    store = copied(golden_store("4.9.7-killed"), tmp_path / "store")
+    with (store / "commitlog/00000000000000131072").open("ab") as file:
+        file.write(b"x")
+    steps = verified(store)[0]["steps"]
+    assert steps[-1]["command"] == f"rmqtool salvage {store} --output NEW"
+    assert not [step for step in steps if step["text"].startswith("Start the broker")]
+    assert rmqtool("salvage", store, "--output", tmp_path / "new").status == Exit.OK
+    assert not verified(tmp_path / "new")[1]
+
+
+@pytest.mark.slow
 def test_a_queue_that_cannot_be_read(golden_store: GoldenStore, tmp_path: Path) -> None:
     """No repair is printed that would end there: others of the log's queues, and offsets in them, have to wait."""
     store = copied(golden_store("5.3.3-trimmed"), tmp_path / "store")
