@@ -10,10 +10,11 @@ from typing import get_args
 from rmqtool.base.shell import join
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import Finding
+from rmqtool.findings.report import UNREADABLE
 from rmqtool.repair.change import Change
 from rmqtool.repair.config_files import config_changes
 from rmqtool.repair.config_left import unhealed_config
-from rmqtool.repair.kept_queues import WHY, ends_behind_log, kept_findings, resized_files
+from rmqtool.repair.kept_queues import ends_behind_log, kept_findings, reasons_for, resized_files
 from rmqtool.repair.log_files import BEFORE_REBUILDS, log_file_changes
 from rmqtool.repair.log_names import Renamed
 from rmqtool.repair.not_healed import NotHealed, not_healed
@@ -21,7 +22,7 @@ from rmqtool.repair.reach import Replaced, out_of_reach
 from rmqtool.repair.treatments import Treatment, treatment_of
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import CONFIG
+from rmqtool.store.store import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX
 from rmqtool.store.topics import TOPICS
 
 _TOPICS = f"{CONFIG}/{TOPICS}"
@@ -64,6 +65,11 @@ class Diagnosis:
         rebuilt = [each for each in treatable if each not in kept]
         of_queues: dict[Treatment, list[Finding]] = {"queues": rebuilt, "kept": kept}
         return {**found, **{name: each for name, each in of_queues.items() if each}}
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether part of the log, of queues or of the index cannot be read: a rebuild ends there."""
+        return any(map(_keeps_from_rebuilds, self.findings))
 
     def command(self, name: str, *more: str) -> str:
         """A command line on the store that can be pasted."""
@@ -134,6 +140,8 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
     first = (*(each for each in files if each.codes & BEFORE_REBUILDS), *resized_files(snapshot, kept))
     if first:
         return Repairs(first, goes_on=True)
+    is_unread = diagnosis.is_unread
+    is_rebuilt |= is_unread
     is_rebuilt |= snapshot.leaves_queues_out  # which then cannot be rebuilt, and lead to what is damaged
     # Without a log, queues and index are all that shows what is lost.
     is_rebuilt |= any(finding.code == "commitlog.missing" for finding in findings)
@@ -143,7 +151,8 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
     queues = queues and "queues" not in left
     index = ("index" in found and not is_rebuilt) or (queues and _index_must_follow(snapshot, is_damaged=is_damaged))
     index = index and "index" not in left
-    config = config_changes(snapshot, findings, offsets=not (keep_offsets or queues)) if "config" not in left else []
+    offsets = not (keep_offsets or queues or (is_unread and "queues" in found))
+    config = config_changes(snapshot, findings, offsets=offsets) if "config" not in left else []
     if queues and any(change.name == _TOPICS for change in config):
         return Repairs(tuple(config), goes_on=True)  # topics.json says which queues are batch queues
     is_later = queues and any(each.code in _CUTS_QUEUES or _is_held_against_queues(each) for each in findings)
@@ -165,7 +174,7 @@ def notes_on_the_rest(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: b
     changed = {code for change in repairs.changes for code in change.codes}
     kept = {each.code for each in diagnosis.treated(findings).get("kept", ())} - changed
     return [
-        *([NotHealed(frozenset(kept), WHY)] if kept and not repairs.is_of_log else []),
+        *(NotHealed(codes, why) for codes, why in ([] if repairs.is_of_log else reasons_for(kept))),
         *not_healed(diagnosis.snapshot, findings, repairs.changes),
         *(NotHealed(frozenset(codes), why) for why, codes in by_reason.items()),
     ]
@@ -195,6 +204,12 @@ def _is_judged_later(finding: Finding, repairs: Repairs) -> bool:
         treatment = treatment_of(finding)
         return treatment == "config" or _is_done_last(finding) or (treatment == "restore" and repairs.renames)
     return repairs.goes_on and (_is_held_against_queues(finding) or _is_done_last(finding))
+
+
+def _keeps_from_rebuilds(finding: Finding) -> bool:
+    top = (finding.file or "").partition("/")[0]
+    is_read = top in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, INDEX, COMMIT_LOG)
+    return finding.code == "commitlog.unreadable" or (finding.code in UNREADABLE and is_read)
 
 
 def _is_done_last(finding: Finding) -> bool:

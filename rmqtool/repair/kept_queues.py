@@ -16,10 +16,14 @@ from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
 from rmqtool.store.unknown_sizes import common_file_sizes
 
-WHY = (
+_WHY = (
     "the log holds no message of these queues, so that a rebuild leaves them as they are: put their files back from a "
     "backup or a replica. Without one set their groups behind what is damaged, once the broker runs (mqadmin "
     "resetOffsetByTime -g GROUP -t TOPIC -s now)"
+)
+_WHY_AHEAD = (
+    "the log holds no message of these queues, so that a rebuild leaves them as they are; a start cuts the units that "
+    "lead behind the end of the log"
 )
 _AHEAD = "consumequeue.ahead"
 _OF_SIZE = frozenset({"consumequeue.file-size", "start.refuses"})
@@ -34,6 +38,14 @@ def kept_findings(findings: Sequence[Finding], queues_in_log: Set[QueueName]) ->
     rest = [each for each in findings if each not in kept]
     is_explained = any(each.code == _AHEAD for each in kept) and all(each.code in _OF_THE_STORE for each in rest)
     return [*kept, *rest] if is_explained else kept
+
+
+def reasons_for(kept: Set[str]) -> Iterator[tuple[frozenset[str], str]]:
+    """Why no repair mends what is found of queues that a rebuild keeps, for each group of the codes."""
+    ahead = kept & {_AHEAD, *_OF_THE_STORE}
+    for codes, why in ((ahead, _WHY_AHEAD), (kept - ahead, _WHY)):
+        if codes:
+            yield frozenset(codes), why
 
 
 def ends_behind_log(findings: Sequence[Finding], kept: Sequence[Finding]) -> bool:

@@ -92,7 +92,10 @@ def log_file_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Ch
     empty = [*_empty_files(snapshot)] if _EMPTY in codes else []
     if codes & UNREADABLE:
         return [*strays, *empty]
-    sizes = [*empty, *(_resized(snapshot) if _SIZE in codes else ()), *blank_changes(snapshot, findings)]
+    resized = [*_resized(snapshot)] if _SIZE in codes else []
+    names_of_resized = {change.name for change in resized}
+    blanks = (each for each in blank_changes(snapshot, findings) if each.name not in names_of_resized)  # judged anew
+    sizes = [*empty, *resized, *blanks]
     names = [] if sizes else name_changes(snapshot, codes)
     return [*strays, *sizes, *names] or [*timer_changes(snapshot, findings), *checkpoint_changes(snapshot, codes)]
 
@@ -147,7 +150,7 @@ def _empty_files(snapshot: Snapshot) -> Iterator[Change]:
         yield TakenOut(names, frozenset({_EMPTY}), what, missing=missing)
 
 
-def _resized(snapshot: Snapshot) -> Iterator[Change]:
+def _resized(snapshot: Snapshot) -> Iterator[Resized]:
     size = expected_size(snapshot)
     for file in snapshot.log.files if size else ():
         name = name_in_store(snapshot.store, file.path)

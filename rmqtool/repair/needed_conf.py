@@ -10,19 +10,28 @@ from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.unknown_sizes import unknown_sizes
 
 CONF = ("--broker-conf", "BROKER_CONF")
+_NAMES = {"simple": "a queue file", "batch": "a batch queue file", "index": "an index file"}
 
 
 def why_conf(snapshot: Snapshot, findings: Sequence[Finding], *, queues: bool, index: bool) -> str | None:
     """Why broker.conf has to go with a rebuild of `queues` or of the `index`; None where it need not."""
     has_files = snapshot.store.layout != "rocksdb" or snapshot.has_queues_twice
-    wanted = {*(["simple"] if queues and has_files else []), *(["index"] if index else [])}
-    unknown = sorted(wanted & unknown_sizes(snapshot))
+    is_batch = _is_of_batch_queue(snapshot, findings)
+    wanted = {"simple": queues and has_files, "batch": queues and has_files and is_batch, "index": index}
+    unknown = sorted(kind for kind in unknown_sizes(snapshot) if wanted[kind])
     if queues and _lacks_delays(snapshot, findings):
         return "with its broker.conf: the rows of delayed messages follow from messageDelayLevel"
     if not unknown:
         return None
-    names = " and ".join("an index file" if kind == "index" else "a queue file" for kind in unknown)
+    names = " and ".join(_NAMES[kind] for kind in unknown)
     return f"with its broker.conf, because no file shows the size of {names}"
+
+
+def _is_of_batch_queue(snapshot: Snapshot, findings: Sequence[Finding]) -> bool:
+    """Whether a finding is about a batch queue: one that is there, or that its topic is configured to have."""
+    topics = {queue.topic for queue in snapshot.queues if queue.kind == "batch"}
+    topics |= snapshot.topics.with_batch_queues or frozenset()
+    return any(each.topic in topics for each in findings if each.code.startswith("consumequeue."))
 
 
 def _lacks_delays(snapshot: Snapshot, findings: Sequence[Finding]) -> bool:

@@ -84,7 +84,7 @@ def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = Fals
     elif "interrupted" in found:
         steps.append(ending)
     last = len(steps) or None
-    steps += _steps_after(diagnosis, found, repairs)
+    steps += _steps_after(diagnosis, found, repairs, notes)
     return Plan(tuple(steps), last, tuple(_remaining(diagnosis, found, repairs, notes)))
 
 
@@ -97,9 +97,9 @@ def _plan_of_node(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Findi
         text = "Give the node its log anew from the leader of its group; where no other node has it, make an ordinary "
         text = f"{text}store of what is sound in it and in the stores of other nodes, named behind it:"
         steps.append(PlanStep(text, f"{diagnosis.command('salvage')} --output NEW"))
-    elif "queues" in found:
+    elif "queues" in found and not diagnosis.is_unread:
         steps.append(_rebuild_step(diagnosis, "the consume queues", "rebuild-cq"))
-    if "index" in found and not of_log:
+    if "index" in found and not of_log and not diagnosis.is_unread:
         steps.append(_rebuild_step(diagnosis, "the index", "rebuild-index"))
     known = ("queues", "index", "acknowledge")
     rest = {finding.code for name, findings in found.items() if name not in known for finding in findings}
@@ -214,8 +214,15 @@ def _damaged_bodies(findings: Sequence[Finding]) -> Iterator[str]:
         yield f"{counted(count, 'message')} with a damaged body, which consumers get until then"
 
 
+def _is_log_unmended(note: NotHealed) -> bool:
+    return not note.needed and not note.codes & UNREADABLE and any(each.startswith("commitlog.") for each in note.codes)
+
+
 def _steps_after(
-    diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]], repairs: Repairs
+    diagnosis: Diagnosis,
+    found: Mapping[Treatment, Sequence[Finding]],
+    repairs: Repairs,
+    notes: Sequence[NotHealed],
 ) -> Iterator[PlanStep]:
     """What is left once the store is repaired."""
     yield from _settings(found)
@@ -225,6 +232,11 @@ def _steps_after(
         yield PlanStep("Start no broker of the named release: it would destroy the records that it cannot read.")
     elif saving:
         yield PlanStep("Start no broker: it would destroy what is behind the missing file. Save that first:", saving)
+    elif "refused" in found and not repairs.is_of_log and any(map(_is_log_unmended, notes)):
+        text = (
+            "No repair lets a broker start on this log. Make a new store of what is sound in it, and start it on that:"
+        )
+        yield PlanStep(text, f"{diagnosis.command('salvage')} --output NEW")
     elif not _waits_for_people(diagnosis, found) and (repairs or _may_start(found.keys())):
         unhealed = unhealed_config(found.get("config", ()), repairs.changes, offsets=True)
         yield PlanStep(start_text([each for each, _ in unhealed]))
@@ -291,6 +303,8 @@ def _remaining(
         for code in codes:
             yield f"{code}: {CATALOGUE[code].repair}"
     why = "the log holds nothing from which a rebuild could mend it"
+    if "access" in found:
+        why = "it is mended once the log, all queues and the index can be read: verify again then"
     if diagnosis.snapshot.leaves_queues_out:
         why = "the queues are in RocksDB, which needs the package rocksdict: pip install 'rmqtool[rocksdb]'"
     rebuilt: tuple[tuple[Replaced, bool], ...] = (

@@ -106,7 +106,14 @@ def outcome_of(verification: Verification) -> Outcome:
         starts=tuple(verification.starts),
         not_predicted=verification.not_predicted,
         gaps=tuple(gaps),
+        queues_in_log=_queues_in_log(verification, total),
     )
+
+
+def _queues_in_log(verification: Verification, total: PartResult) -> Set[QueueName] | None:
+    if not verification.complete or total.unreadable or total.unread is not None:
+        return None
+    return total.states.keys() | set(total.read_errors.queues) | set(verification.read_errors.queues)
 
 
 @dataclass(frozen=True)
@@ -115,7 +122,8 @@ class Outcome:
 
     `lost` counts by topic the messages that cannot be read, of the topics that were asked for; `starts` are the
     predicted starts, that of the newest release first, and `not_predicted` says why there are none. `ended_by` is what
-    ended it early, other than an interruption; `resumed_by` are the options with which it goes on, where its progress
+    ended it early, other than an interruption; `queues_in_log` are those of which the log holds messages, or may, None
+    where not all of it was read; `resumed_by` are the options with which it goes on, where its progress
     was saved.
     """
 
@@ -135,6 +143,7 @@ class Outcome:
     starts: tuple[Prediction, ...]
     not_predicted: str | None
     gaps: tuple[Gap, ...]
+    queues_in_log: Set[QueueName] | None
 
     @property
     def root(self) -> Path:
@@ -171,12 +180,6 @@ class Outcome:
         codes = {each.code for each in self.findings if each.severity != "info"} - _QUEUES_COUNT_ON
         is_of_queues = any(code.startswith("consumequeue.") for code in codes)
         return bool(self.damaged_bytes) and (is_of_queues or any(gap.why == "unreadable" for gap in self.gaps))
-
-    @property
-    def queues_in_log(self) -> Set[QueueName] | None:
-        """The queues of which the log holds messages; None where not all of it was read."""
-        is_read = self.complete and not self.total.unreadable and self.total.unread is None
-        return self.total.states.keys() if is_read else None
 
     @property
     def checks(self) -> list[dict[str, str | int]]:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.base.errors import Exit
 from rmqtool.formats.file_name import file_name
+from tests.commands.running import rmqtool
 from tests.copies import copied
 from tests.golden import stores
 from tests.real_broker.harness import VERSIONS, Harness
@@ -95,3 +97,21 @@ def test_timers_that_wait_are_delivered_once(harness: Factory, tmp_path: Path) -
     found = {name: lost(before, after) for name, after in zip(roots, surveys, strict=True)}
     again = dict.fromkeys(TIMER_DAMAGES, DELIVERED_BEFORE)
     assert found == {**again, "short wheel": {}}
+
+
+@pytest.mark.parametrize("version", [version for version in VERSIONS if version != "4.4.0"])
+def test_a_short_file_of_a_queue_without_messages(harness: Factory, version: str, tmp_path: Path) -> None:
+    """A start is refused; filled up, the queue goes on behind its last unit, and all others are as before."""
+    sound, damaged, repaired = (stores.unpack(f"{version}-trimmed", tmp_path / name) for name in ("a", "b", "c"))
+    name = "consumequeue/early/0/00000000000000000600"
+    for store in (damaged, repaired):
+        os.truncate(store / name, 50)
+    assert rmqtool("repair", repaired, "--yes", "--keep-offsets").status in (Exit.OK, Exit.FINDINGS)
+    expected, before, after = harness(version).judge([sound, damaged, repaired])
+    assert (expected["refuses"], before["refuses"], after["refuses"]) == (None, "load returns false", None)
+    early = ["simple", "early", 0]
+    (ended,) = (queue for queue in after["queues"] if queue[:3] == early)
+    assert ended[-1] == 32
+    assert [each for each in after["queues"] if each != ended] == [
+        each for each in expected["queues"] if each[:3] != early
+    ]

@@ -18,7 +18,7 @@ from tests.conftest import GoldenStore
 from tests.copies import copied
 
 _MAX_ROUNDS = 4
-_CONF = "maxHashSlotNum=50\nmaxIndexNum=1000\n"
+_CONF = "maxHashSlotNum=50\nmaxIndexNum=1000\nmapperFileSizeBatchConsumeQueue=460\n"
 _WITH_YES = ("repair", "rebuild-cq", "rebuild-index")
 
 
@@ -85,16 +85,29 @@ def link_in_place_of_the_checkpoint(store: Path) -> None:
     (store / "checkpoint").symlink_to(store / "gone")
 
 
+def cut_a_batch_queue(store: Path) -> None:
+    """Its only file: none shows the size any more."""
+    os.truncate(store / "batchconsumequeue/bulk/0/00000000000000000000", 191)
+
+
+def cut_a_log_file_in_its_blank(store: Path) -> None:
+    """The file is filled up, and with it the blank: they are not two changes of one file."""
+    os.truncate(store / "commitlog/00000000000000196608", 65516)
+
+
 DAMAGES: list[tuple[str, Callable[[Path], None]]] = [
     ("4.9.7-trimmed", cut_a_file_of_a_whole_unit),
     ("5.3.3-trimmed", cut_a_file_in_a_unit),
     ("5.3.3-trimmed", lose_a_unit_before_the_log),
     ("more/5.3.3-dledger", lose_the_index),
+    ("5.5.0-shop", cut_a_batch_queue),
+    ("4.9.7-killed", cut_a_log_file_in_its_blank),
     ("5.3.3-shop", pipe_in_place_of_the_index),
     ("5.3.3-shop", link_in_place_of_the_checkpoint),
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "damage"), DAMAGES)
 def test_the_steps_mend_all(
     golden_store: GoldenStore, tmp_path: Path, name: str, damage: Callable[[Path], None]
@@ -105,6 +118,32 @@ def test_the_steps_mend_all(
     damage(store)
     assert verified(store)[1] - sound
     assert follow(store)[1] <= sound
+
+
+@pytest.mark.slow
+def test_a_log_that_no_repair_mends(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """No broker starts on it, and nobody is sent to start one: a new store is made of it."""
+    store = copied(golden_store("4.9.7-killed"), tmp_path / "store")
+    with (store / "commitlog/00000000000000131072").open("ab") as file:
+        file.write(b"x")
+    steps = verified(store)[0]["steps"]
+    assert steps[-1]["command"] == f"rmqtool salvage {store} --output NEW"
+    assert not [step for step in steps if step["text"].startswith("Start the broker")]
+    assert rmqtool("salvage", store, "--output", tmp_path / "new").status == Exit.OK
+    assert not verified(tmp_path / "new")[1]
+
+
+@pytest.mark.slow
+def test_a_queue_that_cannot_be_read(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """No repair is printed that would end there: others of the log's queues, and offsets in them, have to wait."""
+    store = copied(golden_store("5.3.3-trimmed"), tmp_path / "store")
+    overwrite(store / "consumequeue/orders/1/00000000000000001200", 40, bytes(20))
+    file = store / "consumequeue/payments/0/00000000000000001200"
+    file.unlink()
+    file.symlink_to(tmp_path / "a disk that is not mounted")
+    assert "consumequeue.hole" in follow(store)[1]
+    shutil.copyfile(golden_store("5.3.3-trimmed") / file.relative_to(store), tmp_path / "a disk that is not mounted")
+    assert not follow(store)[1]
 
 
 def test_units_of_a_queue_without_messages(golden_store: GoldenStore, tmp_path: Path) -> None:
