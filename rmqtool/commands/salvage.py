@@ -119,12 +119,17 @@ def salvage(style: Style, /, **given: Any) -> Exit:
     from rmqtool.salvage.inputs import require_one_kind
     from rmqtool.salvage.new_store import NewStore, require_free_name
     from rmqtool.show.salvage_result import Salvaged
+    from rmqtool.store.store import conf_for
 
     request = _Request(**given)
     if not (request.sources or request.raw):
         raise UsageError("nothing to salvage from: name a store, or a file with --raw")
     style.store = str((*request.sources, *request.raw)[0])
-    stores = [rmqtool.open(path, broker_conf=request.broker_conf).snapshot.store for path in request.sources]
+    conf = request.broker_conf
+    confs = [conf_for(path, conf) if number else conf for number, path in enumerate(request.sources)]
+    stores = [
+        rmqtool.open(path, broker_conf=conf).snapshot.store for path, conf in zip(request.sources, confs, strict=True)
+    ]
     require_free_name(request.output, [*request.sources, *(path for store in stores for path in store.log_directories)])
     require_one_kind(stores)
     selection = request.selection

@@ -22,6 +22,7 @@ from rmqtool.findings.entry import Entry
 from rmqtool.findings.export import EXPORTS
 from rmqtool.findings.finding import Finding, Severity
 from rmqtool.findings.index_and_checkpoint import DERIVED
+from rmqtool.findings.other_logs import OTHER_LOGS
 from rmqtool.findings.rebuild import REBUILDS
 from rmqtool.findings.rocksdb import ROCKSDB
 from rmqtool.findings.start import STARTS
@@ -34,7 +35,7 @@ __all__ = ["CATALOGUE", "Entry", "close_matches", "finding", "lookup"]
 _FAULT = re.compile(r"[fF]0*(\d{1,2})", re.ASCII)
 
 _TABLES = (
-    *(STARTS, STORE, OWN_RUNS, LOG_FILES, LOG_LOSSES, RECORDS, MESSAGES),
+    *(STARTS, STORE, OTHER_LOGS, OWN_RUNS, LOG_FILES, LOG_LOSSES, RECORDS, MESSAGES),
     *(CONSUME_QUEUE_FILES, CONSUME_QUEUES, DERIVED, TIMER, CONFIG, CONFIG_LOSSES, ROCKSDB, UPGRADES),
     *(CLEANING, REBUILDS, EXPORTS),
 )

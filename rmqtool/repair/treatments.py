@@ -85,6 +85,7 @@ _BY_CODE: Mapping[Treatment, tuple[str, ...]] = {
         "consumequeue.unread-batches",
         *("commitlog.property-crc", "commitlog.sys-flag", "upgrade.changed"),
         *("index.row", "index.row-missing", "store.half-row", "store.pop-row", "store.dledger-index"),
+        "store.compacted-log",
     ),
     "refused": ("start.refuses",),
 }

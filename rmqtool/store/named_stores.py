@@ -11,7 +11,7 @@ from rmqtool.base.errors import UnreadableError, UsageError
 from rmqtool.base.paths import is_remote, path_of
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.store.store import Store, open_store
+from rmqtool.store.store import Store, conf_for, open_store
 
 _DEFAULT_DIRECTORY = "store"  # the last part of storePathRootDir's default
 
@@ -27,10 +27,12 @@ class NamedStore:
 def open_stores(arguments: Sequence[str], conf: BrokerConf, known: Mapping[str, str] | None = None) -> list[NamedStore]:
     """Open stores: directories, ``NAME=DIRECTORY``, and patterns; `known` are names by path from an earlier run.
 
-    Raises UsageError when two stores have one name, and what `open_store` raises.
+    Log paths of broker.conf are of one of several stores. Raises UsageError when two stores have one name, and what
+    `open_store` raises.
     """
     named_paths = [pair for argument in arguments for pair in _expand(argument)]
-    opened = [open_store(path, conf) for _, path in named_paths]
+    is_alone = len(named_paths) == 1
+    opened = [open_store(path, conf if is_alone else conf_for(path, conf)) for _, path in named_paths]
     names = _names([(name, path.resolve()) for name, path in named_paths], known or {})
     return [NamedStore(name, store) for name, store in zip(names, opened, strict=True)]
 

@@ -34,6 +34,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 COMPACTION = "compaction"
 COMPACTION_LOG = "compactionLog"
 COMPACTION_QUEUE = "compactionCq"
+COMPACTION_CHECKPOINT = "position-checkpoint"
 TIMER_LOG = "timerlog"
 TIMER_CHECK = "timercheck"
 
@@ -56,7 +57,7 @@ _FILE_KINDS: dict[str, Kind] = {
     TIMER_CHECK: "timercheck",
     "timermetrics": "config",
     "transactionMetrics": "config",
-    "position-checkpoint": "config",
+    COMPACTION_CHECKPOINT: "config",
     "epochFileCheckpoint": "text",
     "brokerIdentity": "text",
     "brokerIdentity-temp": "text",

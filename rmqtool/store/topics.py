@@ -31,6 +31,11 @@ class Topic:
         """Whether the topic's queues are batch consume queues."""
         return self.attributes.get("queue.type") == _BATCH_QUEUE
 
+    @property
+    def is_compacted(self) -> bool:
+        """Whether only the newest message of each key stays, since 5.1.0 (`CleanupPolicyUtils#getDeletePolicy`)."""
+        return self.attributes.get("cleanup.policy") == "COMPACTION"
+
 
 @dataclass(frozen=True)
 class Topics:
@@ -65,9 +70,9 @@ class Topics:
 
 
 def is_compacted(store: Store, topic: str) -> bool:
-    """Whether a topic is cleaned up by compaction, since 5.1.0 (`CleanupPolicyUtils#getDeletePolicy`)."""
+    """Whether a topic is cleaned up by compaction."""
     config = load_topics(store).by_name.get(topic)
-    return config is not None and config.attributes.get("cleanup.policy") == "COMPACTION"
+    return config is not None and config.is_compacted
 
 
 def load_topics(store: Store) -> Topics:

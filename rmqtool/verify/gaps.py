@@ -15,6 +15,7 @@ from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.report import AROUND, NEEDING_QUEUES, Selection
 from rmqtool.formats.checkpoint import FILE_SIZE
 from rmqtool.store.checkpoint import credible, read_checkpoint
+from rmqtool.store.paths import COMPACTION, COMPACTION_CHECKPOINT
 from rmqtool.store.rocksdb import holds_rows, is_readable
 from rmqtool.store.rocksdb_config import CONFIG_DATABASES
 from rmqtool.store.side_rows import POP_STORE
@@ -43,13 +44,10 @@ _CODES_OF_ROWS = {
     SIDE_STORE: ("index.row", "timer.row", "store.half-row", "store.rocksdb-damaged"),
     POP_STORE: ("store.pop-row", "store.rocksdb-damaged"),
 }
-_COMPACTION = "compaction"
 NODE_IS_NOT_PREDICTED = (
     "a node of a DLedger group recovers by Raft, and its leader may cut or replace the end of its log"
 )
 """Why there is no prediction of a start of a DLedger store."""
-
-_COMPACTION_CHECKPOINT = "position-checkpoint"  # every broker since 5.1.0 writes it, without any compacted log too
 
 
 @dataclass(frozen=True)
@@ -126,10 +124,10 @@ def gaps_of_store(store: Store, *, has_log: bool) -> Iterator[Gap]:
             text = f"topics, groups and offsets in the RocksDB database {name}, which needs the package rocksdict"
             yield Gap(f"configuration in RocksDB ({name})", "not-supported", text, ("config.",))
     compacted = (
-        path for path in files_below(store.root / _COMPACTION) if not path.name.startswith(_COMPACTION_CHECKPOINT)
-    )
+        path for path in files_below(store.root / COMPACTION) if not path.name.startswith(COMPACTION_CHECKPOINT)
+    )  # every broker since 5.1.0 writes the checkpoint, without any compacted log too
     if next(compacted, None) is not None:
-        text = f"compacted logs in {_COMPACTION}/, which are not compared with the commit log"
+        text = f"compacted logs in {COMPACTION}/, which are not compared with the commit log"
         yield Gap("compacted logs", "not-supported", text, ("commitlog.",))
     if any(path.stat().st_size for path in files_below(store.root / CONSUME_QUEUE_EXT)):
         text = f"ext units of consume queues in {CONSUME_QUEUE_EXT}/, which are not compared with the messages"

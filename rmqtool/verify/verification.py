@@ -27,6 +27,7 @@ from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.splits import PART_SIZE, log_parts
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store
+from rmqtool.verify.compaction_checks import check_compacted_logs
 from rmqtool.verify.config_witnesses import check_witnesses
 from rmqtool.verify.disk_and_time_checks import check_environment, check_times, first_records, latest_modification
 from rmqtool.verify.entry_index_check import unread_units
@@ -203,6 +204,7 @@ class Verification:
             check(check_config_databases, snapshot, report)
         if any(map(self.request.selection.wants_any, SIDE_CODES)):
             check(check_side_stores, snapshot, report)
+        check(check_compacted_logs, snapshot, report)
         check(check_index_names, store, [file for file, _ in self._index], report)
 
     def _parts_to_check(self, reader: StoreReader) -> list[AnyPart]:

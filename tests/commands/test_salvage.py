@@ -279,6 +279,22 @@ def test_raw_of_a_store_without_sizes(store: Path, new: Path, tmp_path: Path) ->
     assert found.document["result"]["commit_log"]["min_offset"] == FILE_SIZE
 
 
+def test_a_copy_beside_a_store_whose_log_is_elsewhere(tmp_path: Path, new: Path) -> None:
+    """The log paths of broker.conf are those of the first: the copy's own log fills what it has lost."""
+    first, copy, place = small_store(tmp_path / "store", checked_log(40)), tmp_path / "copy", tmp_path / "disk"
+    copied(first, copy)
+    shutil.move(first / LOG, place)
+    (place / f"{FILE_SIZE:020d}").write_bytes(bytes(FILE_SIZE))
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathCommitLog={place}\nmappedFileSizeCommitLog={FILE_SIZE}\n")
+    with unchanged(place), unchanged(copy):
+        found = rmqtool("salvage", first, copy, "--broker-conf", conf, "--output", new, "--json")
+    assert (found.status, found.document["result"]["commit_log"]["messages"]) == (Exit.OK, 40)
+    stores = f"a={first}", f"b={copy}"
+    exported = rmqtool("export", *stores, "--broker-conf", conf, "--output", tmp_path / "rows", "--json")
+    assert exported.document["result"]["rows"] == 24 + 40
+
+
 @pytest.mark.budget(1)
 def test_a_log_in_several_places(tmp_path: Path, new: Path) -> None:
     """All of them are read, and none of them takes the new store; without the settings it is said what is missing."""

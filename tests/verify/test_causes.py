@@ -57,6 +57,7 @@ ELSEWHERE = {
     "clean.setting": "clean/test_findings.py::test_settings_that_do_not_count",
     "clean.topic-rows-dropped": "clean/test_rocksdb.py::test_topics_that_are_not_configured",
     "commitlog.entry-header": "scenarios/test_dledger.py::test_the_header_of_an_entry",
+    "store.compacted-log": "verify/test_compaction.py::test_a_queue_that_was_compacted",
     "store.dledger-checkpoint": "scenarios/test_dledger.py::test_the_checkpoint_of_a_node",
     "store.dledger-index": "scenarios/test_dledger.py::test_the_index_of_entries",
     "clean.file-size": "clean/test_findings.py::test_file_sizes_of_broker_conf",

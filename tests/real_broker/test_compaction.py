@@ -1,0 +1,38 @@
+"""A real broker on compacted topics whose compacted log is missing."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.commands.running import rmqtool
+from tests.conftest import GoldenStore
+from tests.copies import copied
+from tests.real_broker.harness import Harness
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+SETTINGS = {"compactionMappedFileSize": "4600", "compactionCqMappedFileSize": "920"}
+PULLS = {"pull": [["state", 0, offset, 200, None] for offset in (0, 50)]}
+
+
+@pytest.mark.parametrize("part", ["compactionLog", "compactionCq"])
+@pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])
+def test_a_compacted_log_that_is_missing(
+    harness: Callable[[str], Harness], golden_store: GoldenStore, tmp_path: Path, version: str, part: str
+) -> None:
+    """As verify says: consumers get nothing; without compaction the broker serves the plain queue."""
+    store = copied(golden_store(f"more/{version}-compacted"), tmp_path / "store")
+    statuses = {}
+    for name, setting in (("whole", "true"), ("missing", "true"), ("off", "false")):
+        if name == "missing":
+            shutil.rmtree(store / "compaction" / part)
+            found = rmqtool("verify", store, "--json", "--skip", "timer", "--broker-version", version).document
+            assert [each["code"] for each in found["findings"] if each["severity"] == "error"] == [
+                "store.compacted-log"
+            ]
+        answers = harness(version).ask(store, PULLS, {**SETTINGS, "enableCompaction": setting})["pull"]
+        statuses[name] = [answer["status"] for answer in answers]
+    assert statuses == {"whole": ["FOUND"] * 2, "missing": ["NO_MATCHED_LOGIC_QUEUE"] * 2, "off": ["FOUND"] * 2}
