@@ -143,7 +143,7 @@ clean: ## remove what is built or cached; .venv stays
 	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -path ./$(VENV) -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
-# Each stamp says: .venv holds what pyproject.toml asks for.
+# Each stamp says: .venv holds what pyproject.toml asks for. pip would compile it with one core, tests of libraries too.
 $(VENV)/.demo: pyproject.toml
 	@tests/setup-venv.sh '$(PYTHON)' $(VENV)
 	@echo 'Installing rmqtool into $(VENV) (once) ...'
@@ -153,5 +153,6 @@ $(VENV)/.demo: pyproject.toml
 $(VENV)/.test: pyproject.toml
 	@tests/setup-venv.sh '$(PYTHON)' $(VENV)
 	@echo 'Installing rmqtool and what its tests need into $(VENV) (once) ...'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[test]'
+	@$(BIN)/python -m compileall -q -j 0 -x '/tests?/|/moto/' $(VENV)/lib >/dev/null || true
 	@touch $(VENV)/.demo $@

@@ -207,12 +207,14 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-def message_dicts(frames: RecordRun, file: str, body: BodyChoice = "none") -> Iterator[dict[str, Any]]:
-    """The records of a run, which stand in `file`, as JSON has them."""
-    names = (*MESSAGE_FIELDS, *(() if body == "none" else BODY_COLUMNS))
+def message_dicts(
+    frames: RecordRun, file: str, body: BodyChoice = "none", fields: Sequence[str] = MESSAGE_FIELDS
+) -> Iterator[dict[str, Any]]:
+    """The records of a run, which stand in `file`, as JSON has them: these fields, and the body where one is wanted."""
+    names = (*fields, *(() if body == "none" else BODY_COLUMNS))
     # Times of whole columns need tables, which take longer to make than a few times.
     shape = MessageShape(tuple(name for name in names if name not in _TIMES), body)
     for rows in message_rows(frames, file, shape):
         for message in rows.dicts():
-            message.update({name: rfc3339(message[source]) for name, source in _TIMES.items()})
+            message.update({name: rfc3339(message[source]) for name, source in _TIMES.items() if name in names})
             yield {name: message[name] for name in (KIND, *names) if name in message}

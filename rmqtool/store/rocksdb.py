@@ -30,6 +30,7 @@ _NOT_LINKED = ("LOCK", "rocksdict-config.json")  # which are written, or held by
 _OPTIONS = "OPTIONS-"  # of classes that only the broker has
 _TABLE, _LOG, _MANIFEST = ".sst", ".log", "MANIFEST-"
 _TABLE_NAME = re.compile(r"[0-9]+\.sst")  # others RocksDB passes over
+_MOST_THREADS = 16  # what RocksDB starts at each opening, however few tables there are
 _MAX_MANIFEST = 4 << 20  # bytes
 _MAX_SHOWN = 3
 _ATTEMPTS = 3  # a running broker deletes files between listing and opening
@@ -257,16 +258,19 @@ class RocksDb:
         except ImportError as error:
             raise without_library(self.directory) from error
         shadow = self._make_shadow(names)
+        tables = {name for name in names if _TABLE_NAME.fullmatch(name)}
+        options = Options(raw_mode=True)
+        options.set_max_file_opening_threads(min(max(len(tables), 1), _MOST_THREADS))
         try:
-            self._families = tuple(Rdict.list_cf(shadow, Options(raw_mode=True)))
+            self._families = tuple(Rdict.list_cf(shadow, options))
             families = {name: Options(raw_mode=True) for name in self._families}
-            self._database = Rdict(shadow, Options(raw_mode=True), families, AccessType.read_only())
+            self._database = Rdict(shadow, options, families, AccessType.read_only())
             named = {file["name"].lstrip("/") for file in self._database.live_files()}
         except Exception as error:
             raise self._unreadable(str(error)) from error
         self.has_tables = bool(named)
         self._manifest = max((name for name in names if name.startswith(_MANIFEST)), default="")
-        unnamed = {name for name in names if _TABLE_NAME.fullmatch(name)} - named
+        unnamed = tables - named
         self.left_over = self._not_in_logs(unnamed, names) if unnamed else []
 
     def _make_shadow(self, names: list[str]) -> str:

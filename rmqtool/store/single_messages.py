@@ -13,7 +13,13 @@ from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.snapshot import Snapshot
 
 Message = dict[str, Any]
-"""The message object of the machine interface."""
+"""The message object of the machine interface, of its fields those of FIELDS."""
+
+FIELDS = (
+    "topic", "queue_id", "queue_offset", "physical_offset", "message_size", "message_id", "unique_key", "keys", "tags",
+    "properties", "store_timestamp", "reconsume_times", "transaction",
+)  # fmt: skip
+"""What checks ask about: all fields take twice as long."""
 
 _KEPT = 4096
 
@@ -29,7 +35,7 @@ class SingleMessages:
         """The message that begins at a physical offset."""
         try:
             frames = record_at(self._snapshot.log.files, physical_offset)
-            return None if frames is None else next(iter(message_dicts(frames, "", "none")), None)
+            return None if frames is None else next(message_dicts(frames, "", fields=FIELDS), None)
         except RmqtoolError:
             return None
 

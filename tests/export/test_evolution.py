@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from tests.export.conftest import Table
 from tests.export.exporting import check, export, manifest_of, rows_of
 from tests.export.killing import KilledError, killed_at
 from tests.export.tables import STEPS
+from tests.sampling import one_in
 
 pytestmark = pytest.mark.slow
 
@@ -200,11 +200,14 @@ def test_offsets_that_come_later(delta: Table, builder: LogBuilder, tmp_path: Pa
 def test_a_run_that_is_killed_anywhere(
     table: Table, news: int, builder: LogBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The table has the columns and rows of before or of after; the next run makes the whole of it, each row once."""
+    """The table has the columns and rows of before or of after; the next run makes the whole of it, each row once.
+
+    Of the steps `make test` tries every second.
+    """
     store, output = grown(builder, tmp_path / "shop" / "store"), tmp_path / "out"
     export(store, output, table=table.option, columns=FEW)
     columns: tuple[str, ...] = FEW
-    for step in count():
+    for step in one_in(2, range(100), f"{news} {table.option}"):
         before = len(builder.offsets)
         grown(builder, store, news)
         wanted = (*columns, f"properties.A{step}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from tests.conftest import GoldenStore
 from tests.export.exporting import check, export, rows_of
 from tests.export.killing import KilledError, killed_at
 from tests.export.tables import STEPS
+from tests.sampling import one_in
 
 pytestmark = pytest.mark.slow
 
@@ -78,10 +78,13 @@ def test_rows_are_those_of_the_files(catalog: Any, golden_store: GoldenStore, tm
 def test_a_run_that_is_killed_anywhere(
     catalog: Any, mode: Mode, builder: LogBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The table has a whole snapshot, whose files are there; the next run brings it up to date."""
+    """The table has a whole snapshot, whose files are there; the next run brings it up to date.
+
+    Of the steps `make test` tries every second.
+    """
     store, output = builder.write(tmp_path / "store"), tmp_path / "out"
     export(store, output, split_size=2000, **TABLE)
-    for step in count():
+    for step in one_in(2, range(100), f"{mode} iceberg"):
         before = list(builder.offsets)
         builder.add_all([{"queue_offset": len(builder.offsets)}]).write(store)
         with monkeypatch.context() as patched:

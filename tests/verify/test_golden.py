@@ -55,6 +55,7 @@ def test_killed_stores_are_dirty(name: str, golden_store: GoldenStore) -> None:
     assert codes_of(outcome, info=True) <= listed(name)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", HEALTHY)
 def test_every_unit_and_key_is_looked_at(name: str, golden_store: GoldenStore) -> None:
     """The counts of what was checked are those of the release."""
