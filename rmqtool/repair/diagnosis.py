@@ -14,7 +14,7 @@ from rmqtool.findings.report import UNREADABLE
 from rmqtool.repair.change import Change
 from rmqtool.repair.config_files import config_changes
 from rmqtool.repair.config_left import unhealed_config
-from rmqtool.repair.kept_queues import ends_behind_log, kept_findings, reasons_for, resized_files
+from rmqtool.repair.kept_queues import ends_behind_log, reasons_for, resized_files, split_kept
 from rmqtool.repair.log_files import BEFORE_REBUILDS, log_file_changes
 from rmqtool.repair.log_names import Renamed
 from rmqtool.repair.not_healed import NotHealed, not_healed
@@ -60,11 +60,11 @@ class Diagnosis:
     def treated(self, findings: Iterable[Finding]) -> dict[Treatment, list[Finding]]:
         """Some of the findings, each under its treatment."""
         found = by_treatment(findings)
-        treatable = found.pop("queues", [])
-        kept = [] if self.queues_in_log is None else kept_findings(treatable, self.queues_in_log)
-        rebuilt = [each for each in treatable if each not in kept]
-        of_queues: dict[Treatment, list[Finding]] = {"queues": rebuilt, "kept": kept}
-        return {**found, **{name: each for name, each in of_queues.items() if each}}
+        if self.queues_in_log is not None:
+            kept, rebuilt = split_kept(found.pop("queues", []), self.queues_in_log)
+            found |= {"queues": rebuilt} if rebuilt else {}
+            found |= {"kept": kept} if kept else {}
+        return found
 
     @property
     def is_unread(self) -> bool:

@@ -31,13 +31,14 @@ _OF_THE_STORE = frozenset({"store.abort-missing"})  # reported since units of so
 _MENDED = "consumequeue.row"  # a rebuild that writes the database anew leaves such rows out
 
 
-def kept_findings(findings: Sequence[Finding], queues_in_log: Set[QueueName]) -> list[Finding]:
-    """Those of `findings`, which a rebuild would treat, about queues that it leaves as they are."""
-    of_queues = ((each, _queue_of(each)) for each in findings if each.code != _MENDED)
-    kept = [each for each, name in of_queues if name is not None and name not in queues_in_log]
-    rest = [each for each in findings if each not in kept]
+def split_kept(findings: Sequence[Finding], queues_in_log: Set[QueueName]) -> tuple[list[Finding], list[Finding]]:
+    """Split `findings`, which a rebuild would treat: those about queues that it leaves as they are, and the others."""
+    kept, rest = list[Finding](), list[Finding]()
+    for each in findings:
+        name = None if each.code == _MENDED else _queue_of(each)
+        (rest if name is None or name in queues_in_log else kept).append(each)
     is_explained = any(each.code == _AHEAD for each in kept) and all(each.code in _OF_THE_STORE for each in rest)
-    return [*kept, *rest] if is_explained else kept
+    return ([*kept, *rest], []) if is_explained else (kept, rest)
 
 
 def reasons_for(kept: Set[str]) -> Iterator[tuple[frozenset[str], str]]:
@@ -52,8 +53,8 @@ def ends_behind_log(findings: Sequence[Finding], kept: Sequence[Finding]) -> boo
     """Whether a rebuild cuts units that point behind the log's end, as a start would: not those of `kept` queues."""
     if not any(finding.code == "commitlog.last-file-missing" for finding in findings):
         return False
-    ahead = [each for each in findings if each.code == _AHEAD]
-    return not ahead or any(each not in kept for each in ahead)
+    ahead = {each for each in findings if each.code == _AHEAD}
+    return not ahead or not ahead.issubset(kept)
 
 
 def resized_files(snapshot: Snapshot, kept: Sequence[Finding]) -> Iterator[Resized]:
