@@ -148,6 +148,7 @@ class Undo:
             journal = self._home.journal(kept.id)
             self._prepare(kept.id, journal)
             prepare_state(self._system, self._home.directory(kept.id), "done")
+            self._session.refuse_newcomers()
             with deferred_signals():
                 write_state(self._system, self._home.directory(kept.id), "undoing")
                 try:

@@ -312,6 +312,9 @@ print(lock_holder(Path(sys.argv[1])))
 """
 
 
+MAPPED = "held = mmap.mmap(file.fileno(), 0)"
+
+
 @contextmanager
 def held(path: Path, action: str) -> Iterator[int]:
     """A process that does something with a file of the store; its id."""
@@ -330,7 +333,7 @@ def held(path: Path, action: str) -> Iterator[int]:
     [
         ("lock", "fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, 0)"),
         ("rocksdbstore/LOCK", "fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)"),
-        ("commitlog/00000000000000000000", "held = mmap.mmap(file.fileno(), 0)"),
+        ("commitlog/00000000000000000000", MAPPED),
     ],
 )
 def test_a_running_broker_is_refused(store: Path, file: str, action: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,15 +352,25 @@ def test_a_running_broker_is_refused(store: Path, file: str, action: str, monkey
 def test_a_broker_that_begins_to_recover_meanwhile_is_refused(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has opened what would be replaced, would get the lock behind us, and write to what was moved away."""
     monkeypatch.setattr("rmqtool.transaction.guard._PROC", Path("/proc"))
-    name, before = "commitlog/00000000000000000000", tree(store)
+    log, before = store / "commitlog/00000000000000000000", tree(store)
     with Transaction(store, "test") as transaction:
         transaction.file("checkpoint").write(b"other", 0)
         transaction.put("checkpoint")
-        mapped = held(store / name, "held = mmap.mmap(file.fileno(), 0)")
-        with mapped as pid, pytest.raises(StoreInUseError, match=str(pid)):
+        with held(log, MAPPED) as pid, pytest.raises(StoreInUseError, match=str(pid)):
             transaction.commit()
     assert tree(store) == before
     assert not (store / ".rmqtool").exists()
+    with Transaction(store, "test") as transaction:
+        transaction.file("checkpoint").write(b"other", 0)
+        transaction.put("checkpoint")
+        transaction.commit()
+    changed = tree(store)
+    with Undo(store) as undo, held(log, MAPPED) as pid, pytest.raises(StoreInUseError, match=str(pid)):
+        undo.put_back()
+    assert tree(store) == changed
+    with Undo(store) as undo:
+        undo.put_back()
+    assert tree(store) == before
 
 
 def test_others_see_the_lock_until_the_end(store: Path) -> None:
