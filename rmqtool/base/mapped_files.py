@@ -96,11 +96,17 @@ class MappedFiles:
 
     @property
     def file_size(self) -> int:
-        """The size that most files have, the larger one of two that are as frequent; bytes."""
+        """The size that most files have; of two as frequent that of which more names are multiples, or the larger."""
         if len(self.files) == 1:
             return self.files[0].size
         sizes = Counter(file.size for file in self.files if file.size)
-        return max(sizes, key=lambda size: (sizes[size], size), default=0)
+        if len(sizes) == 1:
+            return next(iter(sizes))
+        return max(sizes, key=lambda size: (sizes[size], self._aligned(size), size), default=0)
+
+    def _aligned(self, size: int) -> int:
+        """How many files have a name that is a multiple of `size`."""
+        return sum(file.start_offset % size == 0 for file in self.files)
 
     @property
     def size(self) -> int:

@@ -113,13 +113,17 @@ def test_strays_do_not_hide_files(tmp_path: Path) -> None:
         ([5], 5),
         ([5, 5, 9], 5),
         ([9, 5, 5], 5),
-        ([5, 9], 9),
-        ([9, 5], 9),
-        ([5, 5, 9, 9, 3], 9),
+        ([7, 9], 9),
+        ([9, 7], 9),
+        ([5, 5, 9, 9, 3], 5),
+        ([7, 7, 9, 9, 3], 9),
+        ([100, 104], 100),
+        ([200, 100], 100),
+        ([100, 90], 100),
     ],
 )
 def test_the_file_size_is_that_of_most_files(tmp_path: Path, sizes: list[int], expected: int) -> None:
-    """Empty files have no vote, and of two sizes as frequent the larger one wins."""
+    """Empty files have no vote; of two sizes as frequent that wins of which names are multiples, or the larger one."""
     assert list_mapped_files(write(tmp_path / "queue", *sizes)).file_size == expected
 
 
