@@ -30,7 +30,7 @@ class EntryChecks:
         self._last: NDArray[np.void] | None = None  # its header
 
     def add(self, frames: RecordRun) -> None:
-        """Check the headers of a run."""
+        """Check the headers of a run. Raises UnreadableError where units cannot be read, and then reads none."""
         if not frames.header_size:
             return
         headers = entry_headers(frames)
@@ -38,9 +38,11 @@ class EntryChecks:
         joined = self._last is not None and frames.begin == self._end
         self._check_places(frames, headers)
         self._check_order(frames, np.concatenate([self._last, headers]) if joined else headers)
-        if self._units is not None and frames.begin < self._units.stop:
-            self._check_units(self._units, frames, headers)
         self._last, self._end = headers[-1:].copy(), frames.begin + frames.header_size + frames.size
+        units, self._units = self._units, None
+        if units is not None and frames.begin < units.stop:
+            self._check_units(units, frames, headers)
+        self._units = units
 
     def _check_places(self, frames: RecordRun, headers: NDArray[np.void]) -> None:
         places = frames.physical_offsets - ENTRY_HEADER_SIZE

@@ -19,6 +19,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, file_at, list_mapped_files
 from rmqtool.base.shell import quote
+from rmqtool.base.tolerant import skip_unreadable
 from rmqtool.findings.report import Report
 from rmqtool.formats.dledger import ENTRY_DTYPE, INDEX_DTYPE, INDEX_UNIT_SIZE, MAGIC_ENTRY, decode_index
 from rmqtool.scan.record_at import record_at
@@ -56,13 +57,14 @@ def unread_units(snapshot: Snapshot) -> UnreadUnits | None:
     node, entries = snapshot.store.dledger_directory, snapshot.current_log.files
     if node is None or snapshot.holder is not None or len(entries) <= _READ_BY_A_START:
         return None
-    index = list_mapped_files(node / DLEDGER_INDEX)
-    if _gaps(index):
-        return None  # no node starts with it
-    for file in reversed(entries[: 1 - _READ_BY_A_START]):
-        header = _header(entries, file.start_offset + file.header_size)
-        if header is not None and _leads_to(index, header):
-            return UnreadUnits(index, file.start_offset, _remedy(node / DLEDGER_INDEX))
+    with skip_unreadable():  # which `check_entry_index` reports
+        index = list_mapped_files(node / DLEDGER_INDEX)
+        if _gaps(index):
+            return None  # no node starts with it
+        for file in reversed(entries[: 1 - _READ_BY_A_START]):
+            header = _header(entries, file.start_offset + file.header_size)
+            if header is not None and _leads_to(index, header):
+                return UnreadUnits(index, file.start_offset, _remedy(node / DLEDGER_INDEX))
     return None
 
 

@@ -169,7 +169,8 @@ class _LogCheck:
     def _frames(self, frames: RecordRun) -> None:
         dispatched = self._dispatcher.dispatch(frames)
         suspects = self._records.add(frames, dispatched)
-        self._entries.add(frames)
+        with self._result.read_errors.scope():  # of their index
+            self._entries.add(frames)
         if self._walker is not None:
             self._walker.feed(frames, suspects)
         self._damage.frames(frames)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import rmqtool as library
-from rmqtool.base.errors import Exit
+from rmqtool.base.errors import Exit, UnreadableError
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.findings.report import Report
 from rmqtool.formats.dledger import ENTRY_DTYPE, ENTRY_HEADER_SIZE, INDEX_DTYPE
@@ -24,6 +24,7 @@ from rmqtool.scan.reader import scan_files
 from rmqtool.store.index_files import list_index_files
 from rmqtool.store.store import open_store
 from rmqtool.verify.entry_checks import EntryChecks
+from rmqtool.verify.entry_index_check import UnreadUnits
 from tests.commands.running import inspect, rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
@@ -245,6 +246,26 @@ def test_the_units_that_no_start_makes_anew(small: Path, field: str) -> None:
     assert result.document["result"]["verdict"] == "corrupt"
     [step] = result.document["result"]["plan"]["steps"]
     assert step["command"] == finding["remedy"] == f"mv {index.parent} {index.parent}.old"
+
+
+@pytest.mark.parametrize("is_link", [True, False])
+def test_an_index_of_entries_that_cannot_be_read(small: Path, is_link: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said once, and the log is verified."""
+    index = small / NODE / "index" / f"{0:020d}"
+    index.write_bytes(entry_log(120).entry_index())
+
+    def broken(*_: object) -> None:
+        raise UnreadableError("cannot read: input/output error", file=index)
+
+    if is_link:
+        index.unlink()
+        index.symlink_to(index)
+    else:
+        monkeypatch.setattr(UnreadUnits, "read", broken)
+    outcome = verify(small)
+    [finding] = [each for each in outcome.findings if each.severity == "error"]
+    assert (finding.code, finding.file) == ("store.unreadable", f"{NODE}/index/{0:020d}")
+    assert outcome.total.totals.messages == 120
 
 
 @pytest.mark.parametrize(
