@@ -126,9 +126,9 @@ def salvage(style: Style, /, **given: Any) -> Exit:
         raise UsageError("nothing to salvage from: name a store, or a file with --raw")
     style.store = str((*request.sources, *request.raw)[0])
     conf = request.broker_conf
-    confs = [conf_for(path, conf) if number else conf for number, path in enumerate(request.sources)]
     stores = [
-        rmqtool.open(path, broker_conf=conf).snapshot.store for path, conf in zip(request.sources, confs, strict=True)
+        rmqtool.open(path, broker_conf=conf_for(path, conf) if number else conf).snapshot.store
+        for number, path in enumerate(request.sources)
     ]
     require_free_name(request.output, [*request.sources, *(path for store in stores for path in store.log_directories)])
     require_one_kind(stores)

@@ -35,5 +35,5 @@ def _index_switched_off(store: Store, options: RebuildOptions) -> str | None:
 
 def _uses_ext_units(store: Store) -> bool:
     directory = store.root / CONSUME_QUEUE_EXT
-    is_on = (store.conf.text("enableConsumeQueueExt") or "false").lower() == "true"
+    is_on = store.conf.is_on("enableConsumeQueueExt")
     return is_on or (directory.is_dir() and any(directory.iterdir()))

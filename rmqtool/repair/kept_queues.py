@@ -1,6 +1,6 @@
 """Queues of which the log holds no message: a rebuild leaves them as they are, but a broker must be able to load them.
 
-Their units lead to messages that are deleted; what they still tell is where the queue goes on.
+Their units point to deleted messages, and only show at which offset the queue continues.
 """
 
 from __future__ import annotations

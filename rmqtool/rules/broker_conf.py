@@ -40,9 +40,10 @@ class BrokerConf:
             raise UsageError(f"broker.conf: {names[0]} must be a whole number from 1 to {_MAX_INT}, found {value!r}")
         return int(value)
 
-    def is_on(self, name: str) -> bool:
-        """Whether a setting that is off by default is on."""
-        return (self.text(name) or "").lower() == "true"
+    def is_on(self, name: str, *, default: bool = False) -> bool:
+        """Whether a setting is on; `default` where it is not set."""
+        value = self.text(name)
+        return value.lower() == "true" if value else default
 
     @property
     def commit_log_paths(self) -> tuple[str, ...]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
-from rmqtool.base.errors import RmqtoolError, UsageError
+from rmqtool.base.errors import UsageError
 from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.base.paths import DirectoryEntry, is_remote, path_of
@@ -47,7 +46,7 @@ def refuse_log_of_other(root: Path, conf: BrokerConf, own: Path, directories: It
 
 def may_be_node(conf: BrokerConf) -> bool:
     """Whether broker.conf does not say that the broker is no node: what is left of one does not count then."""
-    return (conf.text(_NODE_SETTING) or "true").lower() == "true"
+    return conf.is_on(_NODE_SETTING, default=True)
 
 
 def refuse_two_logs(conf: BrokerConf, older: Iterable[Path], entries: Iterable[Path]) -> None:
@@ -71,6 +70,6 @@ def log_directory(root: Path, text: str) -> Path:
 
 def entries_of(directory: Path) -> Sequence[DirectoryEntry]:
     """What is in a directory; nothing where it cannot be listed, which those who read it report."""
-    with suppress(RmqtoolError):
+    with skip_unreadable():
         return list_directory(directory)
     return ()

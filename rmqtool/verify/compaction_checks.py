@@ -24,7 +24,7 @@ def check_compacted_logs(snapshot: Snapshot, report: Report) -> None:
     store = snapshot.store
     if snapshot.holder is not None:  # which moves these files when it compacts
         return
-    if (store.conf.text("enableCompaction") or "true").lower() != "true":
+    if not store.conf.is_on("enableCompaction", default=True):
         return  # the broker reads the plain queues
     compacted = set(_compacted_before(store))
     doubtful = []

@@ -16,7 +16,7 @@ from rmqtool.store.store import CONSUME_QUEUE_EXT, Store
 
 def check_ext_files(store: Store, releases: Releases, report: Report) -> None:
     """Report files of 0 bytes, unless the settings switch ext units off, so that none is loaded."""
-    if (store.conf.text("enableConsumeQueueExt") or "true").lower() != "true":
+    if not store.conf.is_on("enableConsumeQueueExt", default=True):
         return
     with skip_wrong_type():
         for topic in list_directory(store.root / CONSUME_QUEUE_EXT):

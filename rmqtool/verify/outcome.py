@@ -113,7 +113,7 @@ def outcome_of(verification: Verification) -> Outcome:
 def _queues_in_log(verification: Verification, total: PartResult) -> Set[QueueName] | None:
     if not verification.complete or total.unreadable or total.unread is not None:
         return None
-    return total.states.keys() | set(total.read_errors.queues) | set(verification.read_errors.queues)
+    return total.states.keys() | total.read_errors.queues | verification.read_errors.queues
 
 
 @dataclass(frozen=True)
@@ -122,9 +122,8 @@ class Outcome:
 
     `lost` counts by topic the messages that cannot be read, of the topics that were asked for; `starts` are the
     predicted starts, that of the newest release first, and `not_predicted` says why there are none. `ended_by` is what
-    ended it early, other than an interruption; `queues_in_log` are those of which the log holds messages, or may, None
-    where not all of it was read; `resumed_by` are the options with which it goes on, where its progress
-    was saved.
+    ended it early, other than an interruption; `resumed_by` are the options with which it goes on, where its progress
+    was saved; `queues_in_log` are those of which the log holds messages, or may, None where not all of it was read.
     """
 
     snapshot: Snapshot
