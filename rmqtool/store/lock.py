@@ -33,6 +33,11 @@ class Holder:
     pid: int | None
     file: str
 
+    @property
+    def who(self) -> str:
+        """The process, for people."""
+        return f"process {self.pid}" if self.pid else "another process"
+
     def refusal(
         self,
         root: Path,
@@ -41,8 +46,7 @@ class Holder:
         hint: str = "stop the broker, or work on a copy of the store",
     ) -> StoreInUseError:
         """The error of a command that needs the store at `root` for itself."""
-        who = f"process {self.pid}" if self.pid else "another process"
-        return StoreInUseError(f"in use by {who} (seen in {self.file}): {effect}", file=root, hint=hint)
+        return StoreInUseError(f"in use by {self.who} (seen in {self.file}): {effect}", file=root, hint=hint)
 
 
 def lock_holder(root: Path) -> Holder | None:

@@ -1,7 +1,8 @@
 """Writers keep brokers out: refuse a store that somebody runs on, and hold the broker's own lock while writing.
 
 A broker takes `lock` only after its recovery (`DefaultMessageStore#start`). One that still recovers shows in
-``rocksdbstore/LOCK`` (from 5.4.0), by the process id in `abort` (from 5.0.0), or by its maps of the store's files.
+``rocksdbstore/LOCK`` (from 5.4.0), by the process id in `abort` (from 5.0.0), or by its maps of the store's files; one
+that began after us, found the lock taken and has ended, by what it has written (`newcomers`).
 """
 
 from __future__ import annotations
@@ -10,16 +11,21 @@ import errno
 import fcntl
 import os
 import struct
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from rmqtool.base.errors import UnwritableError
+from rmqtool.base.errors import StoreInUseError, UnwritableError
+from rmqtool.base.notices import notice
 from rmqtool.store.lock import HELD_HERE, LOCK_FILE, Holder, lock_holder
 from rmqtool.transaction.attributes import Neighbours, set_attributes
+from rmqtool.transaction.newcomers import Traces, changed, process_with_maps, traces
 from rmqtool.transaction.paths import StorePaths
 from rmqtool.transaction.system import System
 
-_PROC = Path("/proc")
-_COMMIT_LOG = "commitlog"
+_PAUSE = 0.2  # s
+_PATIENCE = 600.0  # s; so long may a broker recover
+_SHOWN = 3
 # struct flock of Linux: type, whence, start, length, process id (0 for a lock of an open file description).
 _BYTE_0 = struct.Struct("@hhqqi4x").pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
 _SET_LOCK = getattr(fcntl, "F_OFD_SETLK", None)
@@ -33,8 +39,11 @@ class StoreGuard:
     opening the file a second time.
     """
 
-    def __init__(self, paths: StorePaths, neighbours: Neighbours, system: System) -> None:
+    def __init__(self, paths: StorePaths, neighbours: Neighbours, system: System, logs: Sequence[Path] = ()) -> None:
+        """`logs` are the directories of the commit log."""
         self._paths = paths
+        self._logs = logs
+        self._seen: Traces = {}
         self._neighbours = neighbours
         self._system = system
         self._descriptor = -1
@@ -66,9 +75,44 @@ class StoreGuard:
     def refuse_holder(self) -> None:
         """Raise StoreInUseError while anybody else runs on the store, or recovers, and asks for the lock only then."""
         root = Path(self._paths.root)
-        holder = lock_holder(root) or _process_with_maps(root)
+        holder = lock_holder(root) or process_with_maps(root)
         if holder:
             raise holder.refusal(root)
+
+    def remember(self) -> None:
+        """Remember the store as it is now, for `refuse_newcomers`."""
+        self._seen = traces(Path(self._paths.root), self._logs)
+
+    def refuse_newcomers(self) -> None:
+        """Raise StoreInUseError when a broker recovers, or has written to the store since `remember`.
+
+        One that recovers has its files open, and would go on with those that are replaced.
+        """
+        self.refuse_holder()
+        root = Path(self._paths.root)
+        names = [os.path.relpath(path, root) for path in changed(self._seen, traces(root, self._logs))]
+        if names:
+            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+            raise StoreInUseError(
+                f"written to by somebody else since this command began ({', '.join(names[:_SHOWN])}{more}): nothing is "
+                "written",
+                file=root,
+                hint="a broker that is started again and again recovers each time before it finds the store in use: "
+                "stop what starts it (systemctl stop), and run this again",
+            )
+
+    def outlast_newcomers(self) -> None:
+        """Keep the lock while a broker recovers that may have opened what was replaced: it ends without the lock."""
+        root, until = Path(self._paths.root), time.monotonic() + _PATIENCE
+        holder = process_with_maps(root)
+        if holder:
+            notice(f"a broker, {holder.who}, began to start meanwhile: the store stays locked until it has ended")
+        while holder:
+            if time.monotonic() > until:
+                effect = "the store is written, and this process may still have open what was replaced"
+                raise holder.refusal(root, effect=effect, hint="end it, and verify the store before a broker starts")
+            time.sleep(_PAUSE)
+            holder = process_with_maps(root)
 
     def _open(self) -> int:
         path = self._paths.path(LOCK_FILE)
@@ -104,42 +148,3 @@ def _lock(descriptor: int, path: str) -> None:
             file=path,
             hint="copy the store to a local file system: without locks a broker can't be kept out",
         ) from error
-
-
-def _process_with_maps(root: Path) -> Holder | None:
-    """A process that maps files of the store: a broker that recovers and holds no lock yet."""
-    files = _files_of(root / _COMMIT_LOG)
-    below = b" " + os.fsencode(root.resolve()) + b"/"
-    own = os.getpid()
-    for entry in _PROC.glob("[0-9]*") if _PROC.is_dir() else ():
-        pid = int(entry.name)
-        if pid != own and _maps(entry / "maps", below, files):
-            return Holder(pid, f"/proc/{pid}/maps")
-    return None
-
-
-def _maps(path: Path, below: bytes, files: set[tuple[bytes, bytes]]) -> bool:
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError:  # it has ended, or belongs to somebody else
-        return False
-    return any(below in line or _file_of(line) in files for line in lines)
-
-
-def _file_of(line: bytes) -> tuple[bytes, bytes]:
-    """Device and inode of a mapped file: a broker in a container has another path for it."""
-    fields = line.split(None, 5)
-    return (fields[3], fields[4]) if len(fields) > 4 else (b"", b"")
-
-
-def _files_of(directory: Path) -> set[tuple[bytes, bytes]]:
-    device_and_inodes = set()
-    try:
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                status = entry.stat()
-                device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
-                device_and_inodes.add((device.encode(), b"%d" % status.st_ino))
-    except OSError:
-        pass  # no such directory, or a file that vanished: the locks were asked already
-    return device_and_inodes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pwd
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -26,7 +27,8 @@ _ROOT = 0
 class Session:
     """Holds the store from `__enter__` to `__exit__`; `recovered` are the interrupted runs that were ended."""
 
-    def __init__(self, root: Path, system: System) -> None:
+    def __init__(self, root: Path, system: System, logs: Sequence[Path] = ()) -> None:
+        """`logs` are the directories of the commit log, where they are not ``commitlog/``."""
         self.system = system
         self.paths = StorePaths(os.path.realpath(root), system)
         self.neighbours = Neighbours(self.paths, system)
@@ -34,31 +36,24 @@ class Session:
         self.assembler = Assembler(self.paths, self.neighbours, system)
         self.settler = Settler(self.home, Mover(self.paths, system), self.assembler, system)
         self.recovered: list[Recovered] = []
-        self._guard = StoreGuard(self.paths, self.neighbours, system)
+        self.guard = StoreGuard(self.paths, self.neighbours, system, logs)
 
     def __enter__(self) -> Session:
         with reported(self.paths.root):
             self._check_rights()
-            self._guard.acquire()
+            self.guard.acquire()
         try:
             self._recover()
+            self.guard.remember()
         except BaseException:
-            self._guard.release()
+            self.guard.release()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._guard.release()
-
-    def refuse_newcomers(self) -> None:
-        """Raise StoreInUseError when a broker has begun to recover since: it would go on with files that are replaced.
-
-        It asks for the lock only at the end, and has all of its files open by then.
-        """
-        with reported(self.paths.root):
-            self._guard.refuse_holder()
+        self.guard.release()
 
     def _check_rights(self) -> None:
         """Whoever writes must be able to give new files the owner of the others."""

@@ -57,7 +57,7 @@ class Transaction:
         self.command = command
         self.options = options
         self._logs = store.commit_log_directories if isinstance(store, Store) else ()
-        self._session = Session(root, system)
+        self._session = Session(root, system, self._logs)
         self._system = system
         self._paths = self._session.paths
         self._home = self._session.home
@@ -169,11 +169,12 @@ class Transaction:
         if journal is None:
             return Committed(None, "done" if self._deleted else "nothing", deleted=tuple(self._deleted))
         name = journal.id
-        self._session.refuse_newcomers()
+        self._session.guard.refuse_newcomers()
         with deferred_signals() as deferred:
             with reported(self._paths.home):
                 self._begin(name)
             self._settle(name, journal, deferred)
+        self._session.guard.outlast_newcomers()
         changes = [change for step in journal.steps for change in step.changes]
         return Committed(
             name,
@@ -231,6 +232,7 @@ class Transaction:
                     self._staging = None
                     self._deleted.append(next(iter(self._deletions)))
                     self._session.settler.delete(self._deletions.pop(self._deleted[-1]))
+                    self._session.guard.remember()
         return None
 
     def _prepare(self) -> Journal | None:

@@ -148,13 +148,15 @@ class Undo:
             journal = self._home.journal(kept.id)
             self._prepare(kept.id, journal)
             prepare_state(self._system, self._home.directory(kept.id), "done")
-            self._session.refuse_newcomers()
+            self._session.guard.refuse_newcomers()
             with deferred_signals():
                 write_state(self._system, self._home.directory(kept.id), "undoing")
                 try:
                     self._session.settler.undo(kept.id, journal, fresh=True)
                 except ForeignError as error:
                     raise ChangedError("somebody else writes to the store", file=self._paths.root) from error
+        self._session.guard.outlast_newcomers()
+        self._session.guard.remember()
         return kept
 
     def discard(self) -> list[Kept]:

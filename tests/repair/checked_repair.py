@@ -73,7 +73,7 @@ def _unsaid(done: Repair) -> Iterator[str]:
         yield f"stuck: {sorted(each['code'] for each in stays)}"
     # What a kill leaves is mended by any start, and may be told only once a start can be foreseen.
     said = {"store.recorded-loss", "store.unclean-stop", "upgrade.setting"}
-    said |= set(_RESTORED if "'Restore " in planned else ())
+    said |= set(_RESTORED if "'Restore " in planned or "'Mount the disk of the log" in planned else ())
     said |= {"config.delay-offset"} if "they may deliver it again" in planned else set()
     said |= {code for code, _, why in (text.partition(": ") for text in result["plan"]["remaining"]) if why in planned}
     new = {each["code"] for each in stays if each["code"] not in planned and each["message"] not in planned} - said
