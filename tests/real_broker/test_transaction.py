@@ -85,6 +85,20 @@ def test_broker_and_transaction_exclude_each_other(
         pass
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_broker_that_came_and_went(harness: Factory, unpacked: GoldenStore, tmp_path: Path, version: str) -> None:
+    """Started again after a kill it recovers, and writes, before it finds the lock taken."""
+    store = tmp_path / "store"
+    copied(unpacked(f"{version}-killed"), store)
+    with Transaction(store, "test") as transaction:
+        transaction.file("checkpoint", size=4096)
+        transaction.put("checkpoint")
+        with pytest.raises(HarnessError, match="Lock failed"):
+            harness(version).recover(store)
+        with pytest.raises(StoreInUseError, match="written to by somebody else"):
+            transaction.commit()
+
+
 @pytest.mark.parametrize("system", ["all", pytest.param("plain", marks=pytest.mark.rare)])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_broker_starts_on_an_undone_store(

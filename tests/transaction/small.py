@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,7 @@ FILES = {
     "checkpoint": b"checkpoint",
     "lock": b"lock",
 }
+ROOT = Path(__file__).parents[2]
 MTIME_NS = 1_700_000_000_000_000_000
 NEW_MTIME_NS = 1_710_000_000_123_000_000
 OURS = (".rmqtool", "lock")  # what does not count when stores are compared
@@ -62,6 +65,13 @@ def _entries(directory: Path, above: str, *, details: bool) -> Iterator[tuple[st
         yield name, (content, *more) if details else (content,)
         if stat.S_ISDIR(status.st_mode):
             yield from _entries(Path(entry.path), f"{name}/", details=details)
+
+
+def seen_by_others(root: Path) -> str:
+    """The holder of the store's lock, as another process sees it."""
+    ask = "import sys, pathlib, rmqtool.store.lock as lock; print(lock.lock_holder(pathlib.Path(sys.argv[1])))"
+    command = [sys.executable, "-c", ask, str(root)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def repair(root: Path, system: System) -> None:

@@ -25,7 +25,19 @@ from rmqtool.transaction.system import SYSTEM, System
 from tests.conftest import GoldenStore
 from tests.rights import needs_root
 from tests.transaction.faults import CHANGES, Faulty
-from tests.transaction.small import FILES, MTIME_NS, NEW_MTIME_NS, SYSTEMS, make_store, put, repair, tree, trim, undo
+from tests.transaction.small import (
+    FILES,
+    MTIME_NS,
+    NEW_MTIME_NS,
+    SYSTEMS,
+    make_store,
+    put,
+    repair,
+    seen_by_others,
+    tree,
+    trim,
+    undo,
+)
 from tests.unchanged import unchanged
 
 ROOT = Path(__file__).parents[2]
@@ -303,14 +315,6 @@ file = open(sys.argv[1], "r+b")
 print("ready", flush=True)
 sys.stdin.read()
 """
-ASK = """
-import sys
-from pathlib import Path
-from types import SimpleNamespace
-from rmqtool.store.lock import lock_holder
-print(lock_holder(Path(sys.argv[1])))
-"""
-
 
 MAPPED = "held = mmap.mmap(file.fileno(), 0)"
 
@@ -375,20 +379,13 @@ def test_a_broker_that_begins_to_recover_meanwhile_is_refused(store: Path, monke
 
 def test_others_see_the_lock_until_the_end(store: Path) -> None:
     """Asking for the lock in this process, or reading the file, does not let go of it."""
-
-    def seen() -> str:
-        run = subprocess.run(
-            [sys.executable, "-c", ASK, str(store)], cwd=ROOT, capture_output=True, text=True, check=True
-        )
-        return run.stdout.strip()
-
     with Transaction(store, "test"):
         assert lock_holder(store) is None
         (store / "lock").read_bytes()
-        assert "Holder" in seen()
+        assert "Holder" in seen_by_others(store)
         with pytest.raises(StoreInUseError), Transaction(store, "another"):
             pass
-    assert seen() == "None"
+    assert seen_by_others(store) == "None"
     assert not HELD_HERE
 
 
