@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError, WrongKindError, reason_of
 from rmqtool.base.limits import exhausted
-from rmqtool.base.paths import DirectoryEntry, Place
+from rmqtool.base.paths import CircularLink, DirectoryEntry, Place
 from rmqtool.base.remote_path import RemoteEntry, RemotePath, unread_there
 from rmqtool.base.zeros import MOST, is_zero, length_without_zeros
 
@@ -253,7 +253,7 @@ def list_directory(path: Place) -> list[DirectoryEntry]:
         return [*_list_remote(path)]
     try:
         with os.scandir(path) as entries:
-            listed: list[DirectoryEntry] = list(entries)
+            listed = [_usable(entry) if entry.is_symlink() else entry for entry in entries]
         return listed if len(listed) < 2 else sorted(listed, key=lambda entry: entry.name)
     except FileNotFoundError:
         return []
@@ -261,6 +261,14 @@ def list_directory(path: Place) -> list[DirectoryEntry]:
         if isinstance(error, NotADirectoryError) and not os.path.lexists(path):
             return []  # below a file there is nothing
         raise unreadable(path, None, error) from error
+
+
+def _usable(link: os.DirEntry[str]) -> DirectoryEntry:
+    try:
+        link.is_file()
+    except OSError as error:
+        return CircularLink(link) if error.errno == errno.ELOOP else link
+    return link
 
 
 def status_now(path: Path) -> os.stat_result | None:

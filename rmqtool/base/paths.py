@@ -12,7 +12,35 @@ from rmqtool.base.remote_path import NO_AUTHORITY, RemoteEntry, RemotePath
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://([^/?]*)(\?[^/]*)?(/.*)?", re.DOTALL)
 
-DirectoryEntry = os.DirEntry[str] | RemoteEntry
+
+class CircularLink:
+    """An entry that is a symbolic link round in a circle: neither file nor directory, as one that leads nowhere.
+
+    The functions of `os.DirEntry` raise an error for it.
+    """
+
+    def __init__(self, entry: os.DirEntry[str]) -> None:
+        self.name = entry.name
+        self.path = entry.path
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002 - the signature of DirEntry
+        """It is none."""
+        return False
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002
+        """It is none."""
+        return False
+
+    def is_symlink(self) -> bool:
+        """It is one."""
+        return True
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        """As that of `os.DirEntry`."""
+        return os.stat(self.path, follow_symlinks=follow_symlinks)
+
+
+DirectoryEntry = os.DirEntry[str] | RemoteEntry | CircularLink
 """An entry of a directory; `entry_path` is its path."""
 
 

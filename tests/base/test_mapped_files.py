@@ -181,9 +181,10 @@ def test_a_link_that_leads_nowhere_is_not_passed_over(tmp_path: Path, target: st
     assert caught.value.file == str(tmp_path / file_name(0))
 
 
-def test_a_stray_link_that_leads_nowhere_is_a_stray(tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", ["nowhere", "old"])
+def test_a_stray_link_that_leads_nowhere_is_a_stray(tmp_path: Path, target: str) -> None:
     """Where the name is none of a mapped file, nothing is missing."""
-    (tmp_path / "old").symlink_to("nowhere")
+    (tmp_path / "old").symlink_to(target)
     assert kinds(list_mapped_files(tmp_path)) == {"old": "name"}
 
 

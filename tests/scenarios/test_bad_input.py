@@ -287,7 +287,7 @@ QUEUE_CASES = {
     "directory for file": Case(directory("consumequeue/orders/0/00000000000000009000"), codes=(QUEUE_STRAY,)),
     "dangling topic": Case(link("consumequeue/x", "nowhere")),
     "dangling queue": Case(link("consumequeue/orders/9", "nowhere")),
-    "looping topic": Case(link("consumequeue/x", "x"), LOSSY, LOSSY, OK, "consumequeue/x", (UNREADABLE,)),
+    "looping topic": Case(link("consumequeue/x", "x")),
     "topic in itself": Case(link("consumequeue/orders/9", ".."), codes=(QUEUE_STRAY,)),
     "dangling file": Case(
         link("consumequeue/orders/0/00000000000000009000", "nowhere"),
@@ -328,9 +328,7 @@ INDEX_CASES = {
     "short name": Case(put("index/1", b"x")),
     "directory": Case(directory("index/20200101000000000")),
     "dangling": Case(link("index/20200101000000000", "nowhere")),
-    "looping": Case(
-        link("index/20200101000000000", "20200101000000000"), LOSSY, LOSSY, OK, "index/20200101000000000", (UNREADABLE,)
-    ),
+    "looping": Case(link("index/20200101000000000", "20200101000000000")),
     "file for directory": Case(file_for_directory("index"), LOSSY, LOSSY, OK, "index", (UNREADABLE,)),
 }
 
