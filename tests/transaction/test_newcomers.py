@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -104,18 +106,19 @@ def test_one_that_begins_during_the_renames(
     """The lock is held until it has ended: it would get it behind us, and write to what was replaced."""
     if job is undo:
         repair_one(store, System())
-    told = []
+    told, holders = list[str](), list[str]()
 
-    def notice(text: str) -> None:
-        told.append((text, seen_by_others(store)))
-        broker.maps.unlink()
+    def end_later(seconds: float) -> None:
+        holders.append(seen_by_others(store))
+        if len(holders) == 2:
+            broker.maps.unlink()
 
-    monkeypatch.setattr("rmqtool.transaction.guard.notice", notice)
+    monkeypatch.setattr("rmqtool.transaction.guard.notice", told.append)
+    monkeypatch.setattr("rmqtool.transaction.guard.time", SimpleNamespace(monotonic=time.monotonic, sleep=end_later))
     before = tree(store)
     job(store, broker)
-    [(text, holder)] = told
-    assert "process 4711, began to start meanwhile: the store stays locked" in text
-    assert "Holder" in holder
+    assert ["process 4711, began to start meanwhile: the store stays locked" in text for text in told] == [True]
+    assert ["Holder" in holder for holder in holders] == [True, True]
     assert tree(store) != before
 
 
