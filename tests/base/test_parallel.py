@@ -117,6 +117,7 @@ def test_what_is_known_when_it_is_stopped(tmp_path: Path, monkeypatch: pytest.Mo
     with ready(WorkerPool[int](1)) as pool:
         pool.begin(make, range(9), make())
         steps = pool.steps()
+        next(steps)  # we have begun a part, however soon the other did
         while not began.exists():
             next(steps)
         found = [(step.part, step.result) for step in pool.stop() if step.result is not None]
