@@ -120,6 +120,8 @@ def main() -> NoReturn:
     if sys.stdout is None:
         write_error(Style(), _NAME, RmqtoolError("standard output is closed"))
         sys.exit(Exit.FAILED)
+    if isinstance(sys.stdout.buffer, io.RawIOBase):  # PYTHONUNBUFFERED: writes that a signal interrupts are cut
+        sys.stdout = os.fdopen(sys.stdout.fileno(), "w", closefd=False)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names on disk are UTF-8 whatever the locale says
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")

@@ -67,12 +67,13 @@ class ChildProcess:
 
     def exchange(self, until: float) -> bool:
         """Write and read what is possible; wait for it until this time of `time.monotonic`, and return False then."""
-        ready: list[Any] = []
-        while not ready and (left := until - time.monotonic()) > 0:
-            ready = self._selector.select(min(left, _WAIT_SECONDS))
-        for key, _ in ready:
-            key.data()
-        return bool(ready)
+        while True:
+            left = until - time.monotonic()
+            ready = self._selector.select(max(0.0, min(left, _WAIT_SECONDS)))  # what is there is read, however late
+            for key, _ in ready:
+                key.data()
+            if ready or left <= 0:
+                return bool(ready)
 
     def status(self, until: float) -> int | None:
         """Its exit status, negative for a signal; None when it does not end until then. For one with closed output."""
@@ -158,8 +159,9 @@ def kill_children(process: int) -> None:
     with suppress(OSError):
         os.kill(process, signal.SIGSTOP)  # lest it start another
         for child in Path(f"/proc/{process}/task/{process}/children").read_text().split():
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(int(child), signal.SIGKILL)
+            for end in (os.killpg, os.kill):  # one that was just started has no group of its own yet
+                with suppress(ProcessLookupError, PermissionError):
+                    end(int(child), signal.SIGKILL)
 
 
 def _unblocked(stream: Any) -> IO[bytes]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import threading
 import time
 from types import FrameType
 
 import pytest
 
-from rmqtool.base.child_process import ChildProcess
+from rmqtool.base.child_process import ChildProcess, kill_children
+from tests.decoding import assert_gone
 
 
 class HeardError(Exception):
@@ -26,14 +28,17 @@ def test_a_signal_that_does_not_interrupt_a_wait_is_heard() -> None:
         time.sleep(0.1)
         signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
 
+    def wait() -> None:
+        sender.start()
+        child.exchange(started + 40)
+
     before = signal.signal(signal.SIGUSR1, hear)
     child, sender = ChildProcess(["sleep", "60"]), threading.Thread(target=send)
     started = time.monotonic()
     try:
-        sender.start()
         with pytest.raises(HeardError):
-            child.exchange(started + 20)
-        assert time.monotonic() - started < 10
+            wait()
+        assert time.monotonic() - started < 20
     finally:
         child.kill()
         sender.join()
@@ -50,3 +55,25 @@ def test_a_wait_ends_at_its_time() -> None:
         assert not child.exchange(started)
     finally:
         child.kill()
+
+
+def test_what_is_there_is_read_behind_its_time() -> None:
+    """As where this process was kept from running for longer: the answer has come in time."""
+    child = ChildProcess(["echo", "text"])
+    try:
+        child._process.wait()
+        assert child.exchange(time.monotonic() - 1)
+        assert child.output == b"text\n"
+    finally:
+        child.kill()
+
+
+def test_children_without_a_group_of_their_own_are_ended() -> None:
+    """As one is for a moment that was just started."""
+    command = ["sh", "-c", "sleep 60 & echo $!; wait"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        kill_children(process.pid)
+        process.kill()
+        assert_gone([child])

@@ -58,7 +58,8 @@ def s3_server() -> Iterator[str]:
 
         place = f"127.0.0.1:{port}"
         system = S3FileSystem(access_key="key", secret_key="secret", endpoint_override=place, scheme="http",
-                              region="us-east-1", allow_bucket_creation=True)  # fmt: skip
+                              region="us-east-1", allow_bucket_creation=True, connect_timeout=60,
+                              request_timeout=60)  # fmt: skip
         system.create_dir(BUCKET)
         yield place
 

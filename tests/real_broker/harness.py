@@ -49,7 +49,7 @@ SHOP_SETTINGS = {
     "mappedFileSizeTimerLog": "5200",  # 100 units
 }
 _WRITTEN_AS = {"compacted": "extras"}  # the same messages under other settings
-_WRITING_AT_MOST_S = 60
+_WRITING_AT_MOST_S = 120
 _POLL_S = 0.05
 _WRITING_S = 0.05  # between the first endless append and the kill
 _SCENARIOS = ("clean", "killed", "trimmed", "empty", "single", "example", "differing")
@@ -243,6 +243,16 @@ class Harness:
             yield jvm.pid
             jvm.finish()
 
+    def append(self, root: Path, count: int, settings: dict[str, str], messages_per_second: int = 300) -> None:
+        """Append at least `count` messages, and stop cleanly."""
+        count += _appended(root)
+        with self.hold(root, messages_per_second, settings):
+            until = time.monotonic() + _WRITING_AT_MOST_S
+            while _appended(root) < count:
+                if time.monotonic() > until:
+                    raise HarnessError(f"{root} has not {count} messages yet")
+                time.sleep(_POLL_S)
+
     def append_and_kill(self, root: Path, size: int, settings: dict[str, str]) -> None:
         """Append messages until the log has `size` bytes, and kill the process."""
         with self._jvm(["hold", str(root), "20000"], settings) as jvm:
@@ -291,6 +301,11 @@ def _free_port() -> int:
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
     raise HarnessError("no port is free")
+
+
+def _appended(root: Path) -> int:
+    """Messages in the log that `hold` has appended (Live.java)."""
+    return sum(file.read_bytes().count(b"KEYS\1live-") for file in (root / "commitlog").glob("*"))
 
 
 def _with_reads(oracle: dict[str, Any]) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from tests.real_broker.shared_classes import archive_of, making, taking
 from tests.real_broker.tools import HarnessError, HarnessUnavailable, cache, tool
 from tests.real_broker.versions import features
 
-TIMEOUT_S = 120
-_WHOLE_TIMEOUT_S = 400  # a whole broker takes one to two minutes, and waits for what its clients do
+TIMEOUT_S = 240
+_WHOLE_TIMEOUT_S = 800  # a whole broker takes one to two minutes, and waits for what its clients do
 _READY = "harness: ready"
 _NO_NETWORK = "a whole broker needs a network namespace of its own (Linux, root)"
 _POLL_S = 0.01

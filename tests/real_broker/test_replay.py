@@ -170,7 +170,7 @@ def _interrupted(broker: Served, tmp_path: Path, interrupt: Callable[[], None]) 
     source = write_source(tmp_path / "source", 600, random.Random(5))
     broker.declare(TOPIC, QUEUES)
     journal = tmp_path / "journal"
-    options = ["--send", "--yes", "--json", "--journal", journal, "--rate", "200/s", "--timeout", "3s"]
+    options = ["--send", "--yes", "--json", "--journal", journal, "--rate", "100/s", "--timeout", "3s"]
     command = broker.command("replay", source, "--nameserver", NAME_SERVER, *options)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,8 +48,7 @@ def test_what_a_start_leaves_out(
     broker, store = harness(version), tmp_path / "store"
     store.mkdir()
     if flushed:
-        with broker.hold(store, 2000, IN_ROCKSDB):
-            time.sleep(0.5)
+        broker.append(store, 500, IN_ROCKSDB, 2000)
     before = len(offsets_of(store)) if flushed else 0
     broker.append_and_kill(store, SIZE, IN_ROCKSDB)
     outcome = verify(store, version=version)
@@ -79,8 +77,7 @@ def test_offsets_by_time(harness: Callable[[str], Harness], tmp_path: Path, vers
     """What the release answers to every moment of a queue, and to those before and behind it."""
     broker, store = harness(version), tmp_path / "store"
     store.mkdir()
-    with broker.hold(store, 300, IN_ROCKSDB):
-        time.sleep(1)
+    broker.append(store, 200, IN_ROCKSDB)
     snapshot = Snapshot(open_store(store))
     queue = snapshot.queue(*QUEUE)
     assert queue is not None

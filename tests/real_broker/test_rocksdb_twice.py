@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -86,8 +85,7 @@ def test_after_a_kill(
     broker, root = harness(version), tmp_path / "store"
     root.mkdir()
     if flushed:
-        with broker.hold(root, 2000, settings):
-            time.sleep(0.5)
+        broker.append(root, 500, settings, 2000)
     before = len(offsets_of(root)) if flushed else 0
     broker.append_and_kill(root, SIZE, settings)
     change = predicted(root, version, settings)
@@ -119,8 +117,7 @@ def test_without_any_file_of_a_queue(
     """They are made anew, as predicted, though there are rows of all messages."""
     broker, root = harness(version), tmp_path / "store"
     root.mkdir()
-    with broker.hold(root, 2000, settings):
-        time.sleep(0.5)
+    broker.append(root, 500, settings, 2000)
     before = in_files(root)
     for path in [path for path in (root / "consumequeue").iterdir() if path.is_dir()]:
         shutil.rmtree(path)
@@ -141,8 +138,7 @@ def test_rows_that_end_elsewhere(
     """The combined store sets their end, and their beginning, to that of the files; before it they stay."""
     broker, root = harness(version), tmp_path / "store"
     root.mkdir()
-    with broker.hold(root, 300, settings):
-        time.sleep(0.5)
+    broker.append(root, 100, settings)
     count = in_files(root)[1]
     with changed(root / "consumequeue") as families:
         if end:

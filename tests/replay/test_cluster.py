@@ -17,7 +17,7 @@ from tests.building import message
 from tests.replay.captured import VERSIONS, answer
 from tests.replay.fake_cluster import BROKER, FakeCluster, Fault, Stored
 
-SECURITY = Security(timeout=2.0)
+SECURITY = Security()
 
 
 def test_a_route() -> None:

@@ -42,7 +42,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def replay(store: Path, fake: FakeCluster, options: SendOptions | None = None, **given: Any) -> tuple[Replay, Path]:
     snapshot = Snapshot(open_store(store))
     source = StoreSource(snapshot, find_source(NamedStore("", snapshot.store)), Filters())
-    target = Cluster([fake.address], Security(timeout=given.pop("timeout", 5.0)))
+    target = Cluster([fake.address], Security(timeout=given.pop("timeout", 60.0)))
     return Replay([Selection(source, Rewriting())], target, options or SendOptions(), **given), store.parent / "journal"
 
 
@@ -101,7 +101,7 @@ def test_a_send_without_an_answer(tmp_path: Path, how: str | bytes, number: int)
         return how if asked.code in SENDS and asked.number == number else None
 
     with FakeCluster(fault=fault) as fake:
-        sent = send(store, fake, SendOptions(looks_up=False), timeout=0.3)
+        sent = send(store, fake, SendOptions(looks_up=False), timeout=2.0 if how == "silence" else 60.0)
         assert sent.error is None
         assert sent.result.sent + sent.result.found == COUNT
         assert (sent.result.found > 0) or how == "cut-before"
@@ -118,7 +118,7 @@ def test_a_bad_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return chance.choice(("cut-before", "cut-after", b"\xff" * 9)) if chance.random() < 0.2 else None
 
     with FakeCluster() as fake:
-        job, path = replay(store, fake, SendOptions(batch=4, patience=30.0, looks_up=False), timeout=1.0)
+        job, path = replay(store, fake, SendOptions(batch=4, patience=30.0, looks_up=False))
         job.plan(Done(), lambda _: None, looks_up=False)
         fake.fault = fault
         with job.cluster, Journal(path, job.header()) as journal:

@@ -198,7 +198,7 @@ def test_what_gives_out_in_another_process_is_said(tmp_path: Path) -> None:
     small += "import dataclasses\nkept_request = verification.VerifyRequest\n"
     small += "verification.VerifyRequest = lambda **given: kept_request(**{**given, 'part_size': 1 << 16})\n"
     wait = "import time, rmqtool.base.parallel as parallel\nkept_do_parts = parallel.do_parts\n"
-    wait += "def slow(*given):\n    for step in kept_do_parts(*given):\n        time.sleep(0.1)\n        yield step\n"
+    wait += "def slow(*given):\n    for step in kept_do_parts(*given):\n        time.sleep(1)\n        yield step\n"
     wait += "parallel.do_parts = slow\n"
     found = run_broken(patch + small + wait, "verify", store, "-j", "2", "--json")
     assert (found.status, found.err) == (Exit.FAILED, "")

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import signal
+import struct
 import subprocess
 import sys
 import termios
@@ -177,6 +178,24 @@ def test_a_reader_that_has_enough(tmp_path: Path) -> None:
     found = finish(process)
     assert line.startswith(b'{"kind":"message"')
     assert (found.status, found.err) == (Exit.OK, "")
+
+
+@pytest.mark.parametrize("options", [["--json"], ["--body-format", "json"]])
+def test_a_signal_while_nobody_reads(store: Path, options: list[str]) -> None:
+    """It interrupts a write, which goes on behind it, also where PYTHONUNBUFFERED has Python write without a buffer."""
+    outputs = []
+    for unbuffered in ("", "1"):
+        process = spawn("inspect", store / "commitlog", *options, env=environment(PYTHONUNBUFFERED=unbuffered))
+        assert process.stdout is not None
+        room, deadline = fcntl.fcntl(process.stdout, fcntl.F_GETPIPE_SZ), time.monotonic() + MAX_SECONDS
+        while struct.unpack("i", fcntl.ioctl(process.stdout, termios.FIONREAD, bytes(4)))[0] < room:
+            assert time.monotonic() < deadline, "the pipe does not become full"
+            time.sleep(0.01)
+        process.send_signal(signal.SIGUSR1)
+        time.sleep(0.1)  # or the write might go on before it is interrupted
+        outputs.append(finish(process).out)
+    assert outputs[0] == outputs[1]
+    assert len(outputs[0]) > 120 * BIG
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,12 @@ def wait_for(pattern: str, output: Path, process: subprocess.Popen[bytes]) -> No
         time.sleep(0.1)
 
 
+def in_splits(builder: LogBuilder) -> list[str]:
+    """Fill a log, and export it so that a dozen files come one after the other, in as many seconds."""
+    builder.add_all({"body": bytes(1 << 19), "queue_offset": number} for number in range(24))
+    return ["--split-size", "1MiB", "--limit-rate", "8MiB"]  # for each of them a block of 4 MiB is read
+
+
 def test_the_output_is_that_of_the_local_engine(golden_store: GoldenStore, tmp_path: Path) -> None:
     """Rows and manifest; nothing but the result is printed, and nothing is left behind."""
     store, output = golden_store(STORE), tmp_path / "spark"
@@ -97,14 +103,16 @@ def test_bodies_are_decoded_as_by_the_local_engine(golden_store: GoldenStore, tm
     assert (status, "the export is what the log says" in out) == (Exit.OK, True)
 
 
-def test_an_executor_that_is_killed_costs_nothing(golden_store: GoldenStore, tmp_path: Path) -> None:
+def test_an_executor_that_is_killed_costs_nothing(tmp_path: Path) -> None:
     """Two executors in processes and directories of their own; one is killed when files are being written."""
-    store, output = golden_store(STORE), tmp_path / "out"
+    builder, output = LogBuilder(1 << 24), tmp_path / "out"
+    options = in_splits(builder)
+    store = builder.write(tmp_path / "store")
     relative = os.path.relpath(store, ROOT), os.path.relpath(output, ROOT)
-    process = spawn("export", relative[0], "--output", relative[1], "--include", "prepared,rolled-back",
+    process = spawn("export", relative[0], "--output", relative[1], *options,
                     "--master", "local-cluster[2,1,1024]", "--conf", "spark.executor.memory=512m",
                     "--conf", f"spark.executor.extraJavaOptions={SMALL_JAVA} {executor_options()}",
-                    "--limit-rate", "96KiB", "-q", env=environment())  # fmt: skip
+                    "-q", env=environment())  # fmt: skip
     wait_for("_temporary/*/*.parquet", output, process)
     started = descendants(process.pid)
     executors = [pid for pid, command in started.items() if EXECUTOR in command]
@@ -112,8 +120,7 @@ def test_an_executor_that_is_killed_costs_nothing(golden_store: GoldenStore, tmp
     status, _, err = finished(process)
     assert_gone(set(started))
     assert (status, err) == (Exit.OK, "")
-    expected = [record["physical_offset"] for record in stores.oracle(STORE)["records"]]
-    assert [row["physical_offset"] for row in rows_of(output)] == expected
+    assert [row["physical_offset"] for row in rows_of(output)] == builder.offsets
     assert check(store, output) == []
 
 
@@ -125,11 +132,13 @@ def test_an_interruption_leaves_nothing_half(
     number: signal.Signals, status: Exit, golden_store: GoldenStore, tmp_path: Path
 ) -> None:
     """What was exported before is as it was; Java is gone, and says nothing."""
-    store, output = golden_store(STORE), tmp_path / "out"
+    builder, output = LogBuilder(1 << 24), tmp_path / "out"
+    options = in_splits(builder)
+    store = builder.write(tmp_path / "store")
     export(golden_store("5.3.3-single"), output)
     before = rows_of(output)
     process = spawn("export", store, "--output", output, "--mode", "overwrite", "--master", "local[2]",
-                    "--limit-rate", "64KiB", env=environment(TMPDIR=str(tmp_path)))  # fmt: skip
+                    *options, env=environment(TMPDIR=str(tmp_path)))  # fmt: skip
     wait_for("_temporary/*/*.parquet", output, process)
     started = set(descendants(process.pid))
     process.send_signal(number)
