@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqtool.base.errors import Exit, UnreadableError, UsageError
+from rmqtool.base.errors import Exit, UsageError
 from rmqtool.commands.completion import columns, complete_from, compressions
 from rmqtool.commands.decoder_options import decoder_option, note_failures
 from rmqtool.commands.export_engines import export_engine, local_processes, patience_for
@@ -314,17 +314,14 @@ def _export_options(options: dict[str, Any], *, with_store: bool) -> ExportOptio
 
 
 def _check(style: Style, given: Sequence[str], path: Path, options: dict[str, Any]) -> Exit:
-    from rmqtool.export.check import Given, check_files, check_split, check_sums, plan_check
+    from rmqtool.export.check import Given, check_files, check_split, check_sums, manifest_to_check, plan_check
     from rmqtool.export.local import EXPORT_NEED, run_local, usable_cores
-    from rmqtool.export.output import read_manifest
     from rmqtool.export.plan import names_in
     from rmqtool.show.export_text import show_check
     from rmqtool.show.progress import byte_progress
     from rmqtool.store.named_stores import open_stores
 
-    manifest = read_manifest(path)
-    if manifest is None:
-        raise UnreadableError("no export is here: it has no _manifest.json", file=path)
+    manifest = manifest_to_check(path)
     limit = options["limit_rate"]
     opened = open_stores(given, options["broker_conf"], names_in(manifest))
     with within_memory(style, options["memory"], options["jobs"] or usable_cores(), EXPORT_NEED) as jobs:

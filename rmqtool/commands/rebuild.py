@@ -24,7 +24,6 @@ from rmqtool.commands.writing import (
     reporting_state,
     require_answer,
     require_release,
-    unwritable,
     write_plan,
 )
 from rmqtool.library.repeated_options import repeated_options
@@ -176,12 +175,12 @@ def _show_only(style: Style, request: RebuildRequest) -> Exit:
 def _write_elsewhere(style: Style, request: RebuildRequest, directory: Path) -> Exit:
     from rmqtool.rebuild.output_tree import write_output
     from rmqtool.rebuild.source import open_source
+    from rmqtool.salvage.new_store import new_tree
 
-    with _progress(style, request, f"writing below {directory}") as progress:
-        try:
-            plan = write_output(open_source(request.store, request.options), directory, progress.update)
-        except OSError as error:
-            raise unwritable(directory, error) from error
+    title = f"writing below {directory}"
+    with new_tree(directory, request.store.root) as new, _progress(style, request, title) as progress:
+        plan = write_output(open_source(request.store, request.options), new.empty_derived(), progress.update)
+        new.adopt_derived(directory)
     status = _show(style, request, _Outcome(plan, "done", verb="written"))
     if not (style.json or style.quiet):
         note(f"written below {directory}; the store is as it was")

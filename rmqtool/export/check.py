@@ -15,11 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from rmqtool.base.decoding import Decoder
-from rmqtool.base.errors import UsageError
+from rmqtool.base.errors import UnreadableError, UsageError
 from rmqtool.base.worker import keep_arrow_to_one_thread
 from rmqtool.export.manifest_options import options_of
 from rmqtool.export.options import ExportOptions
-from rmqtool.export.output import MANIFEST
+from rmqtool.export.output import MANIFEST, read_manifest
+from rmqtool.export.preview import interrupted_manifest
 from rmqtool.export.results import SUMMED_COLUMNS, QueueSums, Summing, Sums, merge_sums
 from rmqtool.export.stored_files import size_and_crc32, stored_names
 from rmqtool.export.stored_rows import OFFSET, count_rows, expected_rows, rows_schema, stored_rows
@@ -83,6 +84,17 @@ class CheckPlan:
     def size(self) -> int:
         """Bytes of log to read."""
         return sum(task.split.size for task in self.tasks)
+
+
+def manifest_to_check(output: Path) -> dict[str, Any]:
+    """The manifest of an output; raises UnreadableError where there is none, or a commit has begun and not ended."""
+    if interrupted_manifest(output) is not None:
+        hint = "run that export again: it first finishes what was begun"
+        raise UnreadableError("an export was interrupted while its files were put in place", file=output, hint=hint)
+    manifest = read_manifest(output)
+    if manifest is None:
+        raise UnreadableError(f"no export is here: it has no {MANIFEST}", file=output)
+    return manifest
 
 
 def plan_check(

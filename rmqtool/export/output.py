@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError, UsageError
+from rmqtool.base.notices import notice
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.export.options import DELTA, ICEBERG, Mode, Target
 from rmqtool.export.sink import DataFile, sync, unwritable
@@ -31,6 +32,7 @@ MANIFEST_SCHEMA = "rmqtool.export-manifest/1"
 _NEEDED = {"rows", "columns", "source", "files", "damaged", "runs"}  # of a manifest, by those who read it
 TEMPORARY = "_temporary"
 JOURNAL = f"{TEMPORARY}/commit.json"
+FINISHED = "the interrupted export is finished now: its messages are in the output"
 
 
 def read_manifest(output: Path) -> dict[str, Any] | None:
@@ -154,6 +156,7 @@ class Output:
             journal = json.loads((self.path / JOURNAL).read_text(encoding="utf-8"))
             if isinstance(journal, dict) and journal.keys() >= {"moves", "removed", "manifest"}:
                 self._apply(journal)
+                notice(FINISHED)
         if self._folder.is_dir():
             shutil.rmtree(self._folder)
 

@@ -39,13 +39,18 @@ def manifest_there(path: Path) -> dict[str, Any] | None:
 
     Raises UnreadableError.
     """
+    return interrupted_manifest(path) or read_manifest(path)
+
+
+def interrupted_manifest(path: Path) -> dict[str, Any] | None:
+    """The manifest of a commit that has begun and not ended; None without one."""
     with suppress(FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, UnreadableError):
         if isinstance(path, RemotePath):
             journal = read_remote(path / remote_output.JOURNAL)
         else:
             journal = (path / output.JOURNAL).read_bytes()
         return parse_manifest(json.dumps(json.loads(journal)["manifest"]).encode(), path)
-    return read_manifest(path)
+    return None
 
 
 def preview_export(

@@ -16,9 +16,10 @@ from types import TracebackType
 from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.notices import notice
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.export.options import Mode, Target
-from rmqtool.export.output import MANIFEST, SUCCESS, Commit, check_mode, follow_table, parse_manifest
+from rmqtool.export.output import FINISHED, MANIFEST, SUCCESS, Commit, check_mode, follow_table, parse_manifest
 from rmqtool.export.remote_files import files_in, read_remote, remove_remote, write_remote
 from rmqtool.export.sink import unwritable
 
@@ -82,6 +83,7 @@ class RemoteOutput:
         if data is not None:
             with suppress(ValueError):
                 self._apply(json.loads(data))
+                notice(FINISHED)
             remove_remote(self._file(JOURNAL))
 
     def _apply(self, journal: dict[str, Any]) -> None:

@@ -7,8 +7,8 @@ from rmqtool.findings.entry import Entry
 _RESET = "(cd {store} && mkdir timer && mv timerwheel timerlog config/timercheck timer)"
 _RESET_TEXT = (
     "With the broker stopped, move timerwheel, timerlog and config/timercheck away together (mv says so of what is not "
-    "there): the next start reads the whole queue again, delivers what waits once, and what was delivered a second "
-    "time."
+    "there): the next start reads the whole queue again, delivers what waits, and what was delivered a second time. A "
+    "message that the timer put off, as one of more than two days, is there for each time, and delivered as often."
 )
 _BEFORE = ("before 5.0", "has no timer wheel.")
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from rmqtool.base.errors import UsageError
 from rmqtool.base.new_files import copy_file
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.rebuild.comparisons import Comparisons
@@ -22,11 +21,11 @@ from rmqtool.store.consume_queues import Kind
 
 
 def write_output(source: RebuildSource, directory: Path, progress: Progress = no_progress) -> RebuildPlan:
-    """Write the tree below `directory`, which must be empty or not exist; the plan shows what differs in the store.
+    """Write the tree below `directory`, which is empty or does not exist; the plan shows what differs in the store.
 
     Raises UsageError, and OSError for what cannot be written.
     """
-    _prepare(source, directory)
+    directory.mkdir(parents=True, exist_ok=True)
     with closing(source):
         while True:
             plan = _write(source, directory, progress)
@@ -86,15 +85,6 @@ def _copy_queues(source: RebuildSource, plan: RebuildPlan, jumps: Iterable[Queue
         for queue in plan.without_messages:
             if queue.kind != "rocksdb":
                 _copy_queue(source, queue.name, queue.kind, directory)
-
-
-def _prepare(source: RebuildSource, directory: Path) -> None:
-    root = source.snapshot.store.root.resolve()
-    if directory.resolve() == root or root in directory.resolve().parents:
-        raise UsageError("--output must not be inside the store, which is only read", file=directory)
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise UsageError("--output must be an empty directory, or one that does not exist yet", file=directory)
-    directory.mkdir(parents=True, exist_ok=True)
 
 
 def _copy_queue(source: RebuildSource, name: QueueName, kind: Kind, directory: Path) -> None:

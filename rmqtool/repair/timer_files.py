@@ -21,9 +21,12 @@ from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG
 
 _LOST, _AGAIN, _LOG, _WHEEL = "timer.lost", "timer.again", "timer.log", "timer.wheel-size"
-_READ_AGAIN = "the next start reads its queue from the beginning and delivers what waits once"
+_READ_AGAIN = "the next start reads its queue from the beginning and delivers what waits"
 _DELIVERED = "which timer messages were delivered: those still in the log are delivered a second time"
-_TWICE = "nothing; but timer messages that were delivered, and are still in the log, are delivered a second time"
+_TWICE = (
+    "nothing; but timer messages that were delivered, and are still in the log, are delivered a second time, and those "
+    "that the timer put off (timerRollWindowSlot, two days) once for each time"
+)
 
 
 def lost_by_rebuilt_queue(snapshot: Snapshot, findings: Sequence[Finding]) -> list[str]:

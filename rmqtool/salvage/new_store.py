@@ -17,7 +17,7 @@ from rmqtool.base.errors import UnwritableError, UsageError
 from rmqtool.transaction.system import SYSTEM, remove_tree, sync_path
 
 _LOCK = "new-store.lock"
-_STORE, _DERIVED = "store", "derived"
+_STORE, _DERIVED, _TREE = "store", "derived", "tree"
 _RESERVE = 64 << 20  # bytes that stay free
 _ELSEWHERE = "name a directory on another file system"
 
@@ -32,6 +32,30 @@ def require_free_name(target: Path, sources: Sequence[Path]) -> None:
         raise UsageError("--output must be an empty directory, or one that does not exist yet", file=target)
     if not where.parent.is_dir():
         raise UsageError("the directory that --output is in does not exist", file=target)
+
+
+@contextmanager
+def new_tree(directory: Path, root: Path) -> Iterator[NewStore]:
+    """Make a tree inside `directory`, which may be a mount, from the store at `root`: it is moved there when whole.
+
+    Raises UsageError unless `directory` is absent or empty and not inside the store, UnwritableError.
+    """
+    where = Path(os.path.realpath(directory))
+    if Path(os.path.realpath(root)) in (where, *where.parents):
+        raise UsageError("--output must not be inside the store, which is only read", file=directory)
+    new = NewStore(where / _TREE)
+    left = partial_directory(where / _TREE)
+    if os.path.lexists(where) and (not where.is_dir() or any(entry != left for entry in where.iterdir())):
+        hint = "an earlier run was killed while it put its files there: remove them" if left.exists() else None
+        raise UsageError(
+            "--output must be an empty directory, or one that does not exist yet", file=directory, hint=hint
+        )
+    try:
+        where.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(directory, error) from error
+    with new.making():
+        yield new
 
 
 def partial_directory(target: Path) -> Path:
@@ -82,19 +106,19 @@ class NewStore:
         remove_tree(SYSTEM, str(self.derived))
         return self.derived
 
-    def adopt_derived(self) -> None:
-        """Move what a rebuild has written into the store."""
+    def adopt_derived(self, directory: Path | None = None) -> None:
+        """Move what a rebuild has written into the store; or, once it is on the disk, to its place in `directory`."""
+        if directory:
+            _sync_all_below(self.derived)
         for entry in SYSTEM.list(str(self.derived)):
-            SYSTEM.rename(entry.path, str(self.directory / entry.name))
+            SYSTEM.rename(entry.path, str((directory or self.directory) / entry.name))
 
     def finish(self, owner: tuple[int, int] | None) -> None:
         """Bring it to the disk and to its place; `owner` is the user and group that it gets."""
         for path in _paths_below(self.directory):
             if owner:
                 os.chown(path, *owner, follow_symlinks=False)
-        if not SYSTEM.sync_all(str(self.directory)):
-            for path in _paths_below(self.directory):
-                sync_path(SYSTEM, str(path))
+        _sync_all_below(self.directory)
         SYSTEM.rename(str(self.directory), str(self._target))
         sync_path(SYSTEM, str(self._target.parent))
 
@@ -133,6 +157,12 @@ def _paths_below(directory: Path) -> Iterator[Path]:
     for above, _, files in os.walk(directory, topdown=False):
         yield from (Path(above, name) for name in files)
         yield Path(above)
+
+
+def _sync_all_below(directory: Path) -> None:
+    if not SYSTEM.sync_all(str(directory)):
+        for path in _paths_below(directory):
+            sync_path(SYSTEM, str(path))
 
 
 def _unwritable(path: Path, error: OSError) -> UnwritableError:

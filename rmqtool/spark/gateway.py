@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from subprocess import Popen
+from subprocess import Popen, TimeoutExpired
 from typing import Any
 
 from rmqtool.spark.java import check_java
 
 _CLOSING_SECONDS = 10
+_ENDING_SECONDS = 0.5
 _POLL_SECONDS = 0.05
 _ENDED = -1
 
@@ -62,6 +64,15 @@ class Launch:
     def ended_without_error(self) -> bool:
         """Whether the JVM has ended as if all were done."""
         return self._process is not None and self._process.returncode == 0
+
+    @property
+    def was_ended(self) -> bool:
+        """Whether a signal has ended the JVM, which may still be on its way: its connections end before it does."""
+        if self._process is None:
+            return False
+        with suppress(TimeoutExpired):
+            self._process.wait(_ENDING_SECONDS)
+        return self._process.returncode in (-signal.SIGKILL, -signal.SIGTERM)
 
     def gateway(self) -> Any:
         """Wait for the JVM; py4j's way to it. Raises JavaError, and what pyspark raises."""

@@ -29,10 +29,11 @@ class Multiset:
 
 
 def compare_multisets(
-    context: Any, paths: tuple[str, str], filters: Filters, conf: str | None, limit: int
+    context: Any, paths: tuple[str, str], filters: Filters, confs: tuple[str | None, str | None], limit: int
 ) -> tuple[Multiset, Multiset]:
     """Compare two stores on the workers of a SparkContext; the first `limit` of each surplus are named.
 
+    `confs` are the paths of the broker.conf that each is read with.
     Damage in a log ends it: raises RmqtoolError, and SparkError.
     """
     from pyspark.errors import PySparkException
@@ -44,8 +45,7 @@ def compare_multisets(
     try:
         register(session)
         session.conf.set("spark.sql.shuffle.partitions", min(_SPLITS_PER_SHUFFLE, 2 * context.defaultParallelism))
-        options = _options(filters, conf)
-        a, b = (_rows(session, path, options, filters) for path in paths)
+        a, b = (_rows(session, path, _options(filters, conf), filters) for path, conf in zip(paths, confs, strict=True))
         counts = [rows.groupBy(_IDENTITY).count() for rows in (a, b)]
         surplus = [_surplus(a, counts[1]).cache(), _surplus(b, counts[0]).cache()]
         return _summed(a, surplus[0], surplus[1], limit), _summed(b, surplus[1], surplus[0], limit)

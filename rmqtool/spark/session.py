@@ -163,10 +163,15 @@ def _running(settings: Mapping[str, str], launch: Launch, log: Path) -> Iterator
         gateway = launch.gateway()
         with _own_interruption():
             context = SparkContext(conf=spark_conf(settings), gateway=gateway)
+        if server := getattr(context, "_accumulatorServer", None):
+            server.handle_error = lambda *_: None  # its connection ends with the JVM, which is reported elsewhere
         if is_submitted() or not is_on_this_machine(context.master) or context.master.startswith("local-cluster"):
             ship(context)
         yield context
-    except (Py4JError, PySparkException) as error:
+    except (Py4JError, PySparkException, ConnectionError) as error:
+        if launch.was_ended:
+            hint = "a process that the system ends has often met its memory limit; --engine local needs no JVM"
+            raise SparkError("Spark's JVM was ended from outside", hint=hint) from error
         if "JAVA_GATEWAY_EXITED" in str(error):
             raise _not_started(launch, log) from error
         raise failure(error) from error
@@ -206,7 +211,6 @@ def _let_go_of_accumulators(context: Any) -> None:
     server = getattr(context, "_accumulatorServer", None)
     if server is not None and isinstance(server.server_address, tuple):
         context._accumulatorServer = None
-        server.handle_error = lambda *_: None  # its connection ends with the JVM, which is no error
         threading.Thread(target=server.shutdown, daemon=True).start()
 
 

@@ -157,10 +157,11 @@ def conf_for(root: Path, conf: BrokerConf) -> BrokerConf:
 def require_plain_log(store: Store, command: str) -> None:
     """Raise UnsupportedError for a DLedger store."""
     if store.dledger_directory:
+        conf = f" --broker-conf {quote(store.conf.path)}" if store.conf.path else ""
         raise UnsupportedError(
             f"a DLedger store ({store.dledger_directory.name}/), which {command} does not take",
             file=store.root,
-            hint=f"rmqtool convert {quote(str(store.root))} --output NEW makes an ordinary store of it",
+            hint=f"rmqtool convert {quote(str(store.root))} --output NEW{conf} makes an ordinary store of it",
         )
 
 

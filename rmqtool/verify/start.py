@@ -50,6 +50,11 @@ class Prediction:
         return code in {each.code for each in self.findings} or (self.log_only and code in _OF_QUEUES)
 
     @property
+    def is_bad(self) -> bool:
+        """Whether a start fails or loses something."""
+        return any(each.severity == "error" for each in self.findings)
+
+    @property
     def sentence(self) -> str:
         """The prediction in words, to follow the label of its releases."""
         if self.start.hangs or self.start.refuses:
@@ -113,11 +118,6 @@ def _different(predictions: Sequence[Prediction]) -> Iterator[Prediction]:
         yield replace(first, versions=versions)
 
 
-def _is_bad(prediction: Prediction) -> bool:
-    """Whether a start fails or loses something."""
-    return any(each.severity == "error" for each in prediction.findings)
-
-
 def report_starts(predictions: Sequence[Prediction], report: Report, *, is_clean: bool) -> None:
     """Report the findings that all releases share, and one where they differ.
 
@@ -132,6 +132,6 @@ def report_starts(predictions: Sequence[Prediction], report: Report, *, is_clean
     if others:
         message = "; ".join(f"{label(each.versions)}: {each.sentence}" for each in predictions)
         severity: Severity | None = "info" if is_clean else None
-        if all(_is_bad(each) for each in predictions):
+        if all(each.is_bad for each in predictions):
             severity = "error"
         report.add_finding(finding(_DEPENDS, message, store=report.root, severity=severity))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from rmqtool.base.errors import Exit
 from rmqtool.formats.message import MAGIC_CODE_V2
 from rmqtool.transaction.system import System
 from tests.building import LogBuilder
-from tests.commands.running import Result, answered, rmqtool
+from tests.commands.running import Result, answered, killed_at_a_call, rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.real_broker.harness import GEOMETRY
@@ -289,6 +290,34 @@ def test_output_must_be_empty_and_elsewhere(one: Path, tmp_path: Path) -> None:
         assert rmqtool("rebuild-cq", one, "--output", tmp_path / "full").status == Exit.USAGE
         assert rmqtool("rebuild-cq", one, "--output", one / "out").status == Exit.USAGE
         assert rmqtool("rebuild-cq", one, "--output", one).status == Exit.USAGE
+
+
+@pytest.mark.slow
+def test_killed_while_it_writes_elsewhere(tmp_path: Path) -> None:
+    """No part of a tree is seen: the next run begins anew, or says that one was killed while it moved the parts."""
+    LogBuilder().add_all([{"queue_id": 0}, {"queue_id": 1}]).write(tmp_path / "store")
+    out = tmp_path / "out"
+    whole: list[str | Path] = ["rebuild-cq", tmp_path / "store", "--output", out]
+    assert rmqtool(*whole).status == Exit.OK
+    expected = contents(out)
+    ends, hints = [], []
+    with killed_at_a_call(*whole) as run_until:
+        for number in range(1000):
+            shutil.rmtree(out)
+            ends.append(run_until(number))
+            if ends[-1] != 9:
+                break
+            seen = [path.name for path in out.glob("[!.]*")] if out.exists() else []
+            again = rmqtool(*whole)
+            assert again.status == (Exit.USAGE if seen else Exit.OK), number
+            if seen:
+                hints.append(again.err.splitlines()[-1].strip())
+            else:
+                assert contents(out) == expected
+                assert not list(out.glob(".*"))
+    assert ends[-1] == Exit.OK
+    assert len(ends) > 10
+    assert set(hints) == {"an earlier run was killed while it put its files there: remove them"}
 
 
 def test_consumers_whose_message_changes(one: Path) -> None:

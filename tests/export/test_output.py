@@ -14,13 +14,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from rmqtool.base.errors import RmqtoolError, UnreadableError, UsageError
+from rmqtool.base.errors import Exit, RmqtoolError, UnreadableError, UsageError
 from rmqtool.export.output import Output
 from rmqtool.export.plan import ExportPlan
 from rmqtool.export.results import SplitResult
 from rmqtool.export.run import check_output
 from rmqtool.export.sink import unwritable
 from tests.building import LogBuilder
+from tests.commands.running import rmqtool
 from tests.copies import copied
 from tests.export.exporting import export, manifest_of, rows_of, run_here
 from tests.sampling import one_in
@@ -104,6 +105,28 @@ def test_a_commit_that_is_interrupted_is_finished_by_the_next_run(
                 export(store, output, mode, split_size=1000)
         export(store, output, "incremental", split_size=1000)
         assert [row["physical_offset"] for row in rows_of(output)] == builder.offsets, step
+
+
+def test_a_commit_that_is_interrupted_is_reported(
+    builder: LogBuilder, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--check does not judge what is half in place, and the run that finishes it says so before it refuses."""
+    output = tmp_path / "out"
+    export(store, output, split_size=1000)
+    builder.add_all([{}] * 60).write(store)
+    with monkeypatch.context() as patch:
+        _kill_at(3, patch)
+        with pytest.raises(KilledError):
+            export(store, output, "incremental", split_size=1000)
+    checked = rmqtool("export", store, "--check", output)
+    assert checked.status == Exit.FAILED
+    assert "an export was interrupted" in checked.err
+    assert "run that export again" in checked.err
+    again = rmqtool("export", store, "--output", output)
+    assert again.status == Exit.USAGE
+    assert "the interrupted export is finished now" in again.err
+    assert len(rows_of(output)) == len(builder.offsets)
+    assert rmqtool("export", store, "--check", output).status == Exit.OK
 
 
 @pytest.mark.parametrize("mode", ["overwrite", "incremental"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.commands.running import rmqtool
+from tests.copies import copied
 from tests.golden import stores
 from tests.golden.rocksdb import ROCKSDB
 from tests.real_broker.harness import Harness
@@ -70,6 +72,30 @@ def test_a_shop(harness: Callable[[str], Harness], version: str, tmp_path: Path)
     assert [each["physical_offset"] for each in of_kind(found, "dead-letter")] == [letter[1] for letter in letters]
     assert survey["committed"]["%RETRY%billing@billing/0"] == survey["queues"]["%RETRY%billing/0"]["max_offset"]
     assert of_kind(found, "retry", "pop") == []
+
+
+@pytest.mark.slow
+@pytest.mark.rare
+def test_timers_that_were_put_off(harness: Callable[[str], Harness], tmp_path: Path) -> None:
+    """A timer of a long delay is stored again and again: the last copy waits, and without the timer log all of them."""
+    root = tmp_path / "store"
+    broker = harness("5.5.0")
+    broker.write_shop(root, {"timerRollWindowSlot": "5"})  # seconds; by default two days
+    last = waiting_timers(broker, root, tmp_path / "last")
+    assert len(last) == len(keys_of(last)) > 0
+    shutil.rmtree(root / "timerlog")
+    assert "two days) once for each time" in rmqtool("verify", root, "--broker-version", "5.5.0").out
+    rmqtool("repair", root, "--yes", "--broker-version", "5.5.0")
+    every = waiting_timers(broker, root, tmp_path / "every")
+    assert len(every) > len(keys_of(every)) >= len(last)
+
+
+def waiting_timers(broker: Harness, root: Path, scratch: Path) -> list[dict[str, Any]]:
+    """The timers that wait, which are those that the broker would deliver."""
+    (survey,) = broker.survey([(copied(root, scratch), [])])
+    timers = of_kind(pending(root, "--broker-version", "5.5.0"), "timer")
+    assert sorted(each["physical_offset"] for each in timers) == survey["timers"]
+    return timers
 
 
 @pytest.mark.slow

@@ -95,6 +95,20 @@ def cut_a_log_file_in_its_blank(store: Path) -> None:
     os.truncate(store / "commitlog/00000000000000196608", 65516)
 
 
+@pytest.mark.slow
+def test_a_start_that_most_releases_refuse_is_not_the_next_step(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Of the releases that fit only one starts on an empty log file: that the broker is that one, nobody knows."""
+    store = copied(golden_store("4.7.1-killed"), tmp_path / "store")
+    os.truncate(max((store / "commitlog").iterdir()), 0)
+    plan, codes = verified(store)
+    assert "start.depends-on-release" in codes
+    assert (plan["start_after"], len(plan["steps"])) == (1, 1)
+    assert plan["steps"][0]["command"] == f"rmqtool verify {store} --broker-version VERSION"
+    for version, step in (("4.9.2", "Start the broker: its start mends this"), ("4.7.1", "Repair the store")):
+        named = rmqtool("verify", store, "--json", "--broker-version", version).document["result"]["plan"]
+        assert named["steps"][0]["text"].startswith(step)
+
+
 DAMAGES: list[tuple[str, Callable[[Path], None]]] = [
     ("4.9.7-trimmed", cut_a_file_of_a_whole_unit),
     ("5.3.3-trimmed", cut_a_file_in_a_unit),

@@ -36,6 +36,22 @@ def test_the_same_answer(tmp_path: Path) -> None:
     assert on_spark == here
 
 
+def test_log_paths_are_those_of_one_store(tmp_path: Path) -> None:
+    """Of a broker.conf with several commit log paths the other store takes none, which has a log of its own."""
+    require_spark()
+    chance = random.Random(8)
+    messages = messages_of(chance, 150)
+    a, b = store_of(tmp_path / "a", messages, chance), store_of(tmp_path / "b", messages[:-1], chance)
+    disks = [tmp_path / "disk1", tmp_path / "disk2"]
+    for number, file in enumerate(sorted((a / "commitlog").iterdir())):
+        disks[number % 2].mkdir(exist_ok=True)
+        file.rename(disks[number % 2] / file.name)
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathRootDir={a}\nstorePathCommitLog={disks[0]},{disks[1]}\n")
+    found = compared(a, b, "--broker-conf", conf, "--engine", "spark", "--master", "local[1]")
+    assert (found["a"]["messages"], found["only_a"]["messages"], found["only_b"]["messages"]) == (150, 1, 0)
+
+
 def compared(*arguments: str | Path) -> dict[str, Any]:
     command = [sys.executable, "-m", "rmqtool", "diff", *map(str, arguments), "--by-message", "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)

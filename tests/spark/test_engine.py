@@ -124,6 +124,23 @@ def test_an_executor_that_is_killed_costs_nothing(tmp_path: Path) -> None:
     assert check(store, output) == []
 
 
+def test_a_jvm_that_is_killed_is_named(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """As by the system when memory is short: one sentence without a trace, and nothing is exported."""
+    output = tmp_path / "out"
+    process = spawn("export", golden_store(STORE), "--output", output, "--master", "local[2]", "--limit-rate", "96KiB",
+                    "-q", env=environment())  # fmt: skip
+    wait_for("_temporary/*/*.parquet", output, process)
+    started = descendants(process.pid)
+    (jvm,) = (pid for pid, command in started.items() if "org.apache.spark.deploy.SparkSubmit" in command)
+    os.kill(jvm, signal.SIGKILL)
+    status, _, err = finished(process)
+    assert_gone(set(started))
+    sentence, hint = err.splitlines()[:2]
+    assert (status, sentence) == (Exit.FAILED, "rmqtool: Spark's JVM was ended from outside")
+    assert "memory limit" in hint
+    assert not output.exists()
+
+
 @pytest.mark.parametrize(
     ("number", "status"),
     [(signal.SIGINT, Exit.INTERRUPTED), pytest.param(signal.SIGTERM, Exit.TERMINATED, marks=pytest.mark.rare)],
