@@ -37,7 +37,6 @@ class Verified:
             findings=to_be_treated(outcome.findings),
             lost=outcome.lost,
             mended=outcome.verdict == "dirty",
-            depends_on_release=any(start.is_bad for start in outcome.starts),
             options=self.options,
             damaged_bytes=outcome.damaged_bytes,
             lost_is_minimum=outcome.lost_is_minimum,

@@ -1,4 +1,4 @@
-"""The start of a broker: clients wait where topics or offsets are lost, and it waits where its release decides."""
+"""The first start of a broker on a store that has lost topics or offsets: clients wait until these are made anew."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from rmqtool.findings.finding import Finding
 from rmqtool.repair.config_source import OFFSETS
-from rmqtool.repair.diagnosis import Diagnosis
-from rmqtool.repair.plan_step import PlanStep
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET
 from rmqtool.store.lost_tables import MISSING, lost_table
 from rmqtool.store.store import CONFIG
@@ -30,11 +28,3 @@ def _is_without_offsets(finding: Finding) -> bool:
     """Whether groups begin anew: committed offsets that cannot be read, or are no longer there."""
     is_missing = finding.code == MISSING and finding.file in {f"{CONFIG}/{name}" for name in OFFSETS}
     return is_missing or finding.code == "config.consumer-offset" or lost_table(finding) == CONSUMER_OFFSET
-
-
-def named_release(diagnosis: Diagnosis) -> PlanStep:
-    """What to do where a start of some of the releases that fit fails or loses something."""
-    text = (
-        "Find out the release of the broker (its lib/ names it), and name it: starts of the releases that fit differ."
-    )
-    return PlanStep(text, f"{diagnosis.command('verify')} --broker-version VERSION")

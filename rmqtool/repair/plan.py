@@ -14,7 +14,7 @@ from rmqtool.findings.report import UNREADABLE
 from rmqtool.repair.by_hand import log_by_hand, steps_by_hand, steps_of_node
 from rmqtool.repair.config_left import unhealed_config
 from rmqtool.repair.diagnosis import NEWER_RECORDS, Diagnosis, Repairs, judged_now, notes_on_the_rest
-from rmqtool.repair.first_start import named_release, start_text
+from rmqtool.repair.first_start import start_text
 from rmqtool.repair.needed_conf import CONF, why_conf
 from rmqtool.repair.not_healed import NotHealed
 from rmqtool.repair.permissions import permission_command
@@ -70,10 +70,8 @@ def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = Fals
         return Plan((ending,), 1)  # what was found may be half old and half new
     if diagnosis.mended:
         first = [ending] if "interrupted" in found else []
-        first += [named_release(diagnosis)] if diagnosis.depends_on_release else []
         steps = [*first, *_settings(found)]
-        others = found.keys() - {"interrupted", "acknowledge", "running", "settings", "ignored"}
-        if others and not diagnosis.depends_on_release:
+        if found.keys() - {"interrupted", "acknowledge", "running", "settings", "ignored"}:
             steps.append(PlanStep("Start the broker: its start mends this, and no message is lost by it."))
         return Plan((*steps, *_ignored(found), *_acknowledgement(diagnosis)), len(first) or None)
     if diagnosis.snapshot.store.dledger_directory:
@@ -137,7 +135,8 @@ def _steps_before(
     yield from steps_by_hand(diagnosis, found)
     yield from _decisions(found.get("decide", ()))[:_MAX_NAMED]
     if "release" in found and not _has_newer_records(found):
-        yield named_release(diagnosis)
+        text = "Find out the release of the broker (its lib/ names it), and name it: starts of the releases that fit "
+        yield PlanStep(f"{text}differ.", f"{diagnosis.command('verify')} --broker-version VERSION")
     if "whole-log" in found:
         messages = counted(sum(finding.count for finding in found["whole-log"]), "message")
         yield PlanStep(f"Put {WHOLE_LOG} into broker.conf before the broker starts: without it the queue entries of "

@@ -134,4 +134,6 @@ def report_starts(predictions: Sequence[Prediction], report: Report, *, is_clean
         severity: Severity | None = "info" if is_clean else None
         if all(each.is_bad for each in predictions):
             severity = "error"
+        elif not is_clean and any(each.is_bad for each in predictions):
+            report.doubt("what a start does", "what a start does: of some releases that fit it loses messages or fails")
         report.add_finding(finding(_DEPENDS, message, store=report.root, severity=severity))

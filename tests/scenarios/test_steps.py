@@ -100,13 +100,17 @@ def test_a_start_that_most_releases_refuse_is_not_the_next_step(golden_store: Go
     """Of the releases that fit only one starts on an empty log file: that the broker is that one, nobody knows."""
     store = copied(golden_store("4.7.1-killed"), tmp_path / "store")
     os.truncate(max((store / "commitlog").iterdir()), 0)
-    plan, codes = verified(store)
-    assert "start.depends-on-release" in codes
-    assert (plan["start_after"], len(plan["steps"])) == (1, 1)
-    assert plan["steps"][0]["command"] == f"rmqtool verify {store} --broker-version VERSION"
+    result = rmqtool("verify", store, "--json").document["result"]
+    assert result["verdict"] == "unproven"
+    assert [step["command"] for step in result["plan"]["steps"]] == [
+        f"rmqtool verify {store} --broker-version VERSION", f"rmqtool repair {store}", None,
+    ]  # fmt: skip
+    assert result["plan"]["start_after"] == 2
     for version, step in (("4.9.2", "Start the broker: its start mends this"), ("4.7.1", "Repair the store")):
         named = rmqtool("verify", store, "--json", "--broker-version", version).document["result"]["plan"]
         assert named["steps"][0]["text"].startswith(step)
+    assert rmqtool("repair", store, "--yes").status == Exit.FINDINGS
+    assert rmqtool("verify", store, "--json").document["result"]["verdict"] == "dirty"
 
 
 DAMAGES: list[tuple[str, Callable[[Path], None]]] = [

@@ -103,10 +103,8 @@ def _surroundings() -> Iterator[Circumstance]:
                  "rocksdbstore", ".rmqtool"):  # fmt: skip
         yield Circumstance("store.wrong-kind", file_in_place_of(name))
     yield Circumstance("store.wrong-kind", lambda s: (s / "index" / "20261121113608184").mkdir())
-    yield Circumstance("store.wrong-kind", lambda s: link_to_itself(s / "index" / "20261121113608184"))
     yield Circumstance("consumequeue.stray", file_in_place_of(QUEUE))
     yield Circumstance("consumequeue.stray", file_in_place_of("consumequeue/orders"))
-    yield Circumstance("consumequeue.stray", lambda s: link_to_itself(s / "consumequeue" / "x"))
 
 
 def _machine() -> Iterator[Circumstance]:
@@ -269,11 +267,6 @@ def file_in_place_of(name: str) -> Apply:
         (store / name).write_text("no directory")
 
     return make
-
-
-def link_to_itself(path: Path) -> None:
-    """A symbolic link whose name is its target."""
-    path.symlink_to(path.name)
 
 
 def interrupted_run(store: Path) -> None:

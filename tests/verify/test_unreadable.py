@@ -176,3 +176,15 @@ def test_others_name_the_file(store: Path, command: str) -> None:
     assert "cannot read: input/output error" in text
     assert str(place.name) in text
     assert "cannot write" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("index/20991121113608184", "store.wrong-kind"), ("consumequeue/x", "consumequeue.stray"), ("index/x", None)],
+)
+def test_a_link_to_itself(store: Path, tmp_path: Path, name: str, code: str | None) -> None:
+    """It is neither file nor directory, as one that leads nowhere; the rest is verified."""
+    root = copied(store, tmp_path / "store")
+    (root / name).symlink_to(Path(name).name)
+    found = [finding for finding in verify(root).findings if finding.file == name]
+    assert [finding.code for finding in found] == [code] * (code is not None)
