@@ -94,6 +94,7 @@ def serve(
         keep_arrow_to_one_thread()
         sender.put(READY)
         job = jobs.recv()()
+        sender.heed_stop()
         size = 0
         for step in do_parts(job, part_numbers, worker):
             size += step.size
@@ -174,6 +175,10 @@ class _Sender:
         self._is_putting = True
         self._put(message)
         self._is_putting = False
+        self.heed_stop()
+
+    def heed_stop(self) -> None:
+        """Stop now where a stop came that had no effect: Python drops what is raised while it imports a module."""
         if self._is_stopped:
             raise _StoppedError
 

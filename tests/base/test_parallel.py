@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -106,6 +107,25 @@ def test_a_process_that_is_ended_from_outside(number: signal.Signals, *, in_orde
         os.kill(pool.workers[0].process.pid, number)
         with pytest.raises(RmqtoolError, match="has died"):
             list(pool.steps_in_order(10) if in_order else pool.steps())
+
+
+def stopped_in_a_callback(ours: int) -> Squares:
+    """Make a job; what the handler of a signal raises meanwhile is dropped, as in a callback of the import system."""
+    held = {1}
+    callback = weakref.ref(held, lambda _: [os.kill(os.getpid(), signal.SIGTERM) for _ in range(2)])
+    del held
+    assert callback() is None
+    return Squares(ours, slow=LONG)
+
+
+def test_a_stop_without_effect_is_heeded() -> None:
+    """Once the job is made."""
+    begin = time.monotonic()
+    with ready(WorkerPool[int](1)) as pool:
+        pool.begin(partial(stopped_in_a_callback, os.getpid()), range(2), None)
+        with pytest.raises(RmqtoolError, match="has died"):
+            list(pool.steps())
+    assert time.monotonic() - begin < LONG
 
 
 def test_what_is_known_when_it_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
