@@ -40,7 +40,7 @@ class StoreGuard:
     """
 
     def __init__(self, paths: StorePaths, neighbours: Neighbours, system: System, logs: Sequence[Path] = ()) -> None:
-        """`logs` are the directories of the commit log."""
+        """`logs` are the directories of the commit log beside ``commitlog/``."""
         self._paths = paths
         self._logs = logs
         self._seen: Traces = {}

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from rmqtool.base.paths import DirectoryEntry, entry_path
 from rmqtool.store.lock import LOCK_FILE, ROCKSDB_LOCK_FILE, Holder
 from rmqtool.store.store import COMMIT_LOG, CONFIG, INDEX
+from rmqtool.store.which_log import entries_of
 
 _PROC = Path("/proc")
 
@@ -37,12 +40,13 @@ def traces(root: Path, logs: Sequence[Path]) -> Traces:
     `logs` are the directories of the commit log.
     """
     config, rocksdb = root / CONFIG, (root / ROCKSDB_LOCK_FILE).parent
-    places = {root, config, *_directories(config), rocksdb, root / INDEX, root / COMMIT_LOG, *logs}
+    databases = (entry_path(entry) for entry in entries_of(config) if entry.is_dir())
+    places = {root, config, *databases, rocksdb, root / INDEX, root / COMMIT_LOG, *logs}
     return {
-        entry.path: (status.st_ino, status.st_size, status.st_mtime_ns)
+        os.fspath(entry.path): (status.st_ino, status.st_size, status.st_mtime_ns)
         for place in places
         for entry, status in _files(place)
-        if entry.path != str(root / LOCK_FILE)
+        if os.fspath(entry.path) != str(root / LOCK_FILE)
     }
 
 
@@ -51,21 +55,13 @@ def changed(before: Traces, after: Traces) -> list[str]:
     return sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
 
 
-def _files(directory: Path) -> Iterator[tuple[os.DirEntry[str], os.stat_result]]:
-    try:
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                if entry.is_file():
-                    yield entry, entry.stat()
-    except OSError:
-        pass  # no such directory, or a file that vanished
-
-
-def _directories(directory: Path) -> list[Path]:
-    try:
-        return [entry for entry in directory.iterdir() if entry.is_dir()]
-    except OSError:
-        return []
+def _files(directory: Path) -> Iterator[tuple[DirectoryEntry, os.stat_result]]:
+    for entry in entries_of(directory):
+        status = None
+        with suppress(OSError):  # of one that has vanished
+            status = entry.stat() if entry.is_file() else None
+        if status is not None:
+            yield entry, status
 
 
 def _maps(path: Path, below: bytes, files: set[tuple[bytes, bytes]]) -> bool:

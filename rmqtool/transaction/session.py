@@ -28,7 +28,7 @@ class Session:
     """Holds the store from `__enter__` to `__exit__`; `recovered` are the interrupted runs that were ended."""
 
     def __init__(self, root: Path, system: System, logs: Sequence[Path] = ()) -> None:
-        """`logs` are the directories of the commit log, where they are not ``commitlog/``."""
+        """`logs` are the directories of the commit log beside ``commitlog/``."""
         self.system = system
         self.paths = StorePaths(os.path.realpath(root), system)
         self.neighbours = Neighbours(self.paths, system)

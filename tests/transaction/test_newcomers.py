@@ -132,3 +132,14 @@ def test_one_that_does_not_end(store: Path, broker: BrokerBegins, monkeypatch: p
     broker.maps.unlink()
     undo(store, System())
     assert tree(store) == before
+
+
+def test_links_to_themselves_hide_nothing(store: Path) -> None:
+    """In whatever order the system lists them."""
+    for number in range(50):
+        (store / "commitlog" / f"x{number}").symlink_to(f"x{number}")
+    with Transaction(store, "test") as transaction:
+        put(transaction, "checkpoint", b"other")
+        (store / "commitlog/00000000000000001024").write_bytes(b"cut")
+        with pytest.raises(StoreInUseError, match="commitlog/00000000000000001024"):
+            transaction.commit()
