@@ -12,11 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from rmqtool.base.signals import WAIT_SECONDS
+
 _PIECE = 64 << 10  # bytes that are written or read at once
 _MAX_SAID = 4 << 10  # bytes of standard error that are kept, the last ones
 _MAX_LINE = 500  # characters of the line that is shown
 _PAUSE = 0.02  # seconds between two looks whether a process has ended that has closed its output
-_WAIT_SECONDS = 0.5  # of waiting at once: Python hears a signal that comes just before only when it has waited
 _END_SECONDS = 1.0  # that a process may take to end once its input has ended
 
 
@@ -69,7 +70,7 @@ class ChildProcess:
         """Write and read what is possible; wait for it until this time of `time.monotonic`, and return False then."""
         while True:
             left = until - time.monotonic()
-            ready = self._selector.select(max(0.0, min(left, _WAIT_SECONDS)))  # what is there is read, however late
+            ready = self._selector.select(max(0.0, min(left, WAIT_SECONDS)))  # what is there is read, however late
             for key, _ in ready:
                 key.data()
             if ready or left <= 0:

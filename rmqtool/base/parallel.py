@@ -20,7 +20,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.limits import cannot_start, processes_at_once
 from rmqtool.base.memory import share_held
 from rmqtool.base.pipe_messages import receive
-from rmqtool.base.signals import deferred_signals
+from rmqtool.base.signals import WAIT_SECONDS, deferred_signals
 from rmqtool.base.worker import (
     DONE,
     ENDING,
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 MAX_PARTS = 4096
 """Parts of a job at most: their numbers must fit into a pipe that no process reads yet."""
 
-_WAIT_SECONDS = 0.5  # of waiting at once: Python hears a signal that comes just before only when it has waited
 _STOP_SECONDS = 1.0  # that processes may take to say what they know when they are stopped
 _PIPE_SIZE = 1 << 20  # bytes; what most systems let anybody have
 
@@ -154,7 +153,7 @@ class WorkerPool(Generic[R]):
             yield self._counted(step)
             yield from self._received(0)
         while self._left:  # processes that are not ready by now are not needed any more
-            yield from self._received(_WAIT_SECONDS)
+            yield from self._received(WAIT_SECONDS)
 
     def steps_in_order(self, ahead: int) -> Iterator[WorkerStep[R]]:
         """The steps part by part; this process may work up to `ahead` bytes before its turn."""
@@ -172,7 +171,7 @@ class WorkerPool(Generic[R]):
                 else:
                     own_step = next(own, None) if size < ahead else None
                     if own_step is None:
-                        self._receive(_WAIT_SECONDS)
+                        self._receive(WAIT_SECONDS)
                     else:
                         waiting.append(own_step)
                         size += own_step.size

@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rmqtool.base.signals import WAIT_SECONDS
+
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
@@ -22,7 +24,6 @@ FIRST_ANSWER = 45
 _ANSWER = 300  # seconds, for each later answer: it may be a long listing
 _NEVER_AGAIN = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError, TimeoutError)
 _DENIED = ("ACCESS_DENIED", "PERMISSION_DENIED", "UNAUTHENTICATED", "AuthenticationFailed", "AuthorizationFailure")
-_WAIT_SECONDS = 0.5  # of waiting at once: Python hears a signal that comes just before only when it has waited
 _PAUSES = (0.2, 1.0, 3.0)  # seconds before a call is made again
 _PATIENCE = 20  # seconds after which it is not: the library has tried for as long itself
 
@@ -53,7 +54,7 @@ def answer_of(operation: Callable[[], T], seconds: float = _ANSWER) -> T:
     from concurrent.futures import wait
 
     future, until = in_background(operation), time.monotonic() + seconds
-    while not wait([future], min(seconds, _WAIT_SECONDS)).done:
+    while not wait([future], min(seconds, WAIT_SECONDS)).done:
         if time.monotonic() > until:
             raise TimeoutError(f"no answer within {seconds:g} s")
     return future.result()

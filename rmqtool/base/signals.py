@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+WAIT_SECONDS = 0.5
+"""Of waiting at once: Python hears a signal that comes just before a wait only when it has waited."""
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
