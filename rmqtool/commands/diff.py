@@ -205,9 +205,9 @@ def _compare_on_spark(style: Style, request: _Request, a: Side, b: Side) -> Mess
         with spark_context(request.master, settings) as context:
             paths = os.path.abspath(request.a), os.path.abspath(request.b)
             # One store's log paths are not for the other, which is opened without them, see `conf_for`.
-            given, (conf_of_a, conf_of_b) = request.broker_conf, [side.snapshot.store.conf for side in (a, b)]
-            confs = given.path if conf_of_a == given else None, given.path if conf_of_b == given else None
-            found = compare_multisets(context, paths, request.filters, confs, request.limit)
+            given = request.broker_conf
+            conf_a, conf_b = (given.path if side.snapshot.store.conf == given else None for side in (a, b))
+            found = compare_multisets(context, paths, request.filters, (conf_a, conf_b), request.limit)
     only: dict[Name, Surplus] = {}
     counts: dict[Name, Counts] = {}
     for side, each in zip((a, b), found, strict=True):

@@ -111,29 +111,19 @@ def salvage(style: Style, /, **given: Any) -> Exit:
     sources is changed. With filters it makes a small store of a large one: a new log of the messages that pass, with
     their queues, index, topics, groups and committed offsets.
     """
-    from rmqtool.commands.salvaging import Making, Stores, require_movable
+    from rmqtool.commands.salvaging import Making, Stores
     from rmqtool.rebuild.options import RebuildOptions
     from rmqtool.salvage.carry_over import find_carried
     from rmqtool.salvage.for_conversion import as_ordinary
     from rmqtool.salvage.for_rebuild import main_store
-    from rmqtool.salvage.inputs import require_one_kind
-    from rmqtool.salvage.new_store import NewStore, require_free_name
+    from rmqtool.salvage.new_store import NewStore
     from rmqtool.show.salvage_result import Salvaged
-    from rmqtool.store.store import conf_for
 
     request = _Request(**given)
     if not (request.sources or request.raw):
         raise UsageError("nothing to salvage from: name a store, or a file with --raw")
     style.store = str((*request.sources, *request.raw)[0])
-    conf = request.broker_conf
-    stores = [
-        rmqtool.open(path, broker_conf=conf_for(path, conf) if number else conf).snapshot.store
-        for number, path in enumerate(request.sources)
-    ]
-    require_free_name(request.output, [*request.sources, *(path for store in stores for path in store.log_directories)])
-    require_one_kind(stores)
-    selection = request.selection
-    require_movable(stores, is_numbered_anew=selection is not None and selection.queue_offsets == "new")
+    stores, selection = _stores(request), request.selection
     main = main_store(stores)
     if main and main.dledger_directory:
         as_ordinary(main)  # raises where its queues cannot be made
@@ -152,6 +142,24 @@ def salvage(style: Style, /, **given: Any) -> Exit:
         found = work.make() if choice is None else work.make_chosen(choice)
         new.finish(owner_of(stores))
     return _show(style, request, found, stores)
+
+
+def _stores(request: _Request) -> list[Store]:
+    """The stores at the sources; raises RmqtoolError where no new one can be made of them at the output."""
+    from rmqtool.commands.salvaging import require_movable
+    from rmqtool.salvage.inputs import require_one_kind
+    from rmqtool.salvage.new_store import require_free_name
+    from rmqtool.store.store import conf_for
+
+    conf, selection = request.broker_conf, request.selection
+    stores = [
+        rmqtool.open(path, broker_conf=conf_for(path, conf) if number else conf).snapshot.store
+        for number, path in enumerate(request.sources)
+    ]
+    require_free_name(request.output, [*request.sources, *(path for store in stores for path in store.log_directories)])
+    require_one_kind(stores)
+    require_movable(stores, is_numbered_anew=selection is not None and selection.queue_offsets == "new")
+    return stores
 
 
 def _plan(style: Style, request: _Request, stores: Sequence[Store]) -> SalvagePlan:
