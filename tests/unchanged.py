@@ -60,7 +60,7 @@ def _entries(path: str, name: str) -> Iterator[tuple[str, Entry]]:
 def _entry_of(path: str, status: os.stat_result) -> Entry:
     content = b""
     if stat.S_ISREG(status.st_mode):
-        content = _digest_of_page(path) if status.st_size <= _PAGE else _digest(path)
+        content = _digest_of_page(path) if status.st_size <= _PAGE else digest(path)
     elif stat.S_ISLNK(status.st_mode):
         content = os.fsencode(os.readlink(path))
     return Entry(
@@ -83,20 +83,20 @@ def _digest_of_page(path: str) -> bytes:
         os.close(descriptor)
 
 
-def _digest(path: str) -> bytes:
+def digest(path: str | Path) -> bytes:
     """A digest of the pages that are not all zeros, and of where they stand; reading may make a page of a hole."""
-    digest = hashlib.blake2b()
+    digested = hashlib.blake2b()
     descriptor = os.open(path, os.O_RDONLY)
     try:
         for start, stop in data_extents(descriptor, os.fstat(descriptor).st_size):
             for position in range(start, stop, _CHUNK):
                 data = os.pread(descriptor, min(_CHUNK, stop - position), position)
                 for at in _pages(data):
-                    digest.update(b"%d:" % (position + at))
-                    digest.update(data[at : at + _PAGE])
+                    digested.update(b"%d:" % (position + at))
+                    digested.update(data[at : at + _PAGE])
     finally:
         os.close(descriptor)
-    return digest.digest()
+    return digested.digest()
 
 
 def _pages(data: bytes) -> Iterator[int]:

@@ -79,9 +79,9 @@ class _Renumbering:
         units, optional, batch = item.units, item.optional_units, item.batch_units
         return replace(
             item,
-            units=units and units._replace(queues=self._table[units.queues]),
-            optional_units=optional and optional._replace(queues=self._table[optional.queues]),
-            batch_units=batch and replace(batch, queues=self._table[batch.queues]),
+            units=units and units._replace(queues=self._table.take(units.queues)),
+            optional_units=optional and optional._replace(queues=self._table.take(optional.queues)),
+            batch_units=batch and replace(batch, queues=self._table.take(batch.queues)),
         )
 
 

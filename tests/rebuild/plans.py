@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rmqtool.rebuild.options import Part, RebuildOptions
@@ -10,6 +11,7 @@ from rmqtool.rebuild.queue_placement import Order
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.store import open_store
+from tests.unchanged import digest
 
 QUEUES: frozenset[Part] = frozenset(["queues"])
 INDEX: frozenset[Part] = frozenset(["index"])
@@ -25,5 +27,13 @@ def plan(name: str, root: Path, parts: frozenset[Part]) -> RebuildPlan:
 
 def files(root: Path, *directories: str) -> dict[str, bytes]:
     """The bytes of every file below some directories of a store, by path."""
-    found = (path for directory in directories for path in (root / directory).rglob("*") if path.is_file())
-    return {str(path.relative_to(root)): path.read_bytes() for path in found}
+    return {str(path.relative_to(root)): path.read_bytes() for path in _found(root, directories)}
+
+
+def contents(root: Path) -> dict[str, tuple[int, bytes]]:
+    """The size and a digest of every file of a store, by path: a new index file is 400 MB of holes."""
+    return {str(path.relative_to(root)): (path.stat().st_size, digest(path)) for path in _found(root, ["."])}
+
+
+def _found(root: Path, directories: Iterable[str]) -> Iterator[Path]:
+    return (path for directory in directories for path in (root / directory).rglob("*") if path.is_file())

@@ -23,7 +23,7 @@ from tests.building import LogBuilder, message
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.golden import stores
-from tests.rebuild.plans import files
+from tests.rebuild.plans import contents
 
 STORES = ("5.3.3-shop", "5.5.0-killed", "4.9.7-trimmed")
 
@@ -48,7 +48,7 @@ def test_every_number_of_processes_writes_the_same(
     two = write(root, tmp_path / "two", jobs=2)
 
     assert len(log_parts(open_store(root).commit_log().files, least=1000)) > 10
-    assert files(tmp_path / "two", ".") == files(tmp_path / "one", ".")
+    assert contents(tmp_path / "two") == contents(tmp_path / "one")
     assert told(two) == told(one)
 
 
@@ -70,7 +70,7 @@ def test_damage_across_parts(
 
     assert told(two) == told(one)
     assert one.lost.count + sum(finding.code == "commitlog.body-crc" for finding in one.findings) >= 1
-    assert files(tmp_path / "3", ".") == files(tmp_path / "1", ".")
+    assert contents(tmp_path / "3") == contents(tmp_path / "1")
 
 
 def test_parts_that_do_not_meet_are_read_again_in_one(
@@ -88,7 +88,7 @@ def test_parts_that_do_not_meet_are_read_again_in_one(
     again = write(root, tmp_path / "again", jobs=2)
 
     assert told(again) == told(one)
-    assert files(tmp_path / "again", ".") == files(tmp_path / "one", ".")
+    assert contents(tmp_path / "again") == contents(tmp_path / "one")
 
 
 def test_a_part_that_begins_with_a_record_inside_a_body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_a_part_that_begins_with_a_record_inside_a_body(tmp_path: Path, monkeypa
 
     assert [queue.units for queue in one.queues] == [40]
     assert told(again) == told(one)
-    assert files(tmp_path / "again", ".") == files(tmp_path / "one", ".")
+    assert contents(tmp_path / "again") == contents(tmp_path / "one")
 
 
 def test_topics_with_batch_queues_are_learnt(
