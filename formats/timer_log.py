@@ -27,6 +27,8 @@ TimerLogBlank = Struct(
 )
 UNIT_DTYPE = dtype_of(TimerLogUnit)
 UNIT_SIZE = UNIT_DTYPE.itemsize  # TimerLog.UNIT_SIZE
+MESSAGE_SIZE_POSITION = UNIT_DTYPE.fields["message_size"][1] if UNIT_DTYPE.fields else 0  # in a unit, bytes
+NO_MESSAGE = bytes(4)  # a message size of 0: a broker passes the unit over
 BLANK_SIZE = dtype_of(TimerLogBlank).itemsize  # TimerLog.BLANK_MAGIC_CODE's record
 
 MAGIC_DEFAULT = 1
@@ -50,3 +52,9 @@ def is_blank(units: NDArray[np.void]) -> NDArray[np.bool_]:
     """Whether the blank that ends a full file begins at a unit, per unit (`TimerLog#append`)."""
     blank: NDArray[np.bool_] = units["magic"] == MAGIC_CODE_BLANK
     return blank
+
+
+def leads_on(units: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Whether a unit leads to a message, per unit: one with a message of no bytes is passed over (`StoreUtil`)."""
+    leads: NDArray[np.bool_] = units["message_size"] > 0
+    return leads

@@ -39,13 +39,14 @@ _BLANK_SLOTS = 60  # TimerMessageStore.TIMER_BLANK_SLOTS
 
 @dataclass(frozen=True)
 class TimerState:
-    """The timer's files of a store; `check` is `timercheck`, None without one."""
+    """The timer's files of a store; `check` is `timercheck`, None without one. `log_end` is that of the commit log."""
 
     store: Store
     log: MappedFiles
     check: Any
     reading: ReadPolicy
     latest: int  # the newest store timestamp in the commit log, epoch ms
+    log_end: int  # physical offset behind its last record
 
     @property
     def precision(self) -> int:
@@ -64,6 +65,11 @@ class TimerState:
     def read_until(self) -> int:
         """The time up to which the wheel has been read, epoch ms."""
         return int(self.check.last_read_timestamp) if self.check else 0
+
+    @property
+    def queue_offset(self) -> int:
+        """The queue offset at which a start goes on whose timer log leads to no message of the queue."""
+        return min(self.check.last_timer_queue_offset, self.check.master_timer_queue_offset) if self.check else 0
 
     @property
     def delivered_until(self) -> int:
@@ -103,10 +109,10 @@ class NextRead:
     slots: NDArray[np.int64]
 
 
-def timer_state(store: Store, reading: ReadPolicy, latest: int) -> TimerState:
+def timer_state(store: Store, reading: ReadPolicy, latest: int, log_end: int) -> TimerState:
     """The timer's files of a store; `latest` is the newest store timestamp in the commit log, epoch ms."""
     log = list_mapped_files(store.root / TIMER_LOG, scope=skip_wrong_type)
-    return TimerState(store, log, _read_check(store), reading, latest)
+    return TimerState(store, log, _read_check(store), reading, latest, log_end)
 
 
 def _read_check(store: Store) -> Any:
@@ -137,11 +143,14 @@ def _are_in_rocksdb(store: Store) -> bool:
 
 
 def read_timer_queue(state: TimerState, log: Sequence[MappedFile], database: QueueDatabase | None) -> TimerQueue | None:
-    """The newest units of the timer's queue; None without one. `database` holds the queues that are in RocksDB."""
+    """The newest units of the timer's queue that lead into the log; None without one.
+
+    `database` holds the queues that are in RocksDB.
+    """
     queue_offsets, physical_offsets, count = [], [], 0
     for numbers, units in _newest_units(state, database) if log else ():
         targets = units["physical_offset"].astype(np.int64)
-        rows = is_written(units) & (targets >= log[0].start_offset) & (targets < log[-1].end_offset)
+        rows = is_written(units) & (targets >= log[0].start_offset) & (targets < state.log_end)
         queue_offsets.append(numbers[rows])
         physical_offsets.append(targets[rows])
         count += len(targets)
@@ -150,6 +159,17 @@ def read_timer_queue(state: TimerState, log: Sequence[MappedFile], database: Que
     if not sum(map(len, queue_offsets)):
         return None
     return TimerQueue(np.concatenate(queue_offsets[::-1]), np.concatenate(physical_offsets[::-1]))
+
+
+def timer_queue_end(state: TimerState, database: QueueDatabase | None) -> int:
+    """The maximum offset of the timer's queue once a start has cut the units that lead behind the end of the log."""
+    first = 0
+    for numbers, units in _newest_units(state, database):
+        kept = numbers[is_written(units) & (units["physical_offset"].astype(np.int64) < state.log_end)]
+        if len(kept):
+            return int(kept[-1]) + 1
+        first = int(numbers[0]) if len(numbers) else first
+    return first
 
 
 def _newest_units(
@@ -179,25 +199,27 @@ def next_timer_read(state: TimerState, queue: TimerQueue) -> NextRead:
     recent = [file for file in state.log.files if file.start_offset >= state.revised_from]
     for mapped in recent:
         newest, is_cut = None, False
-        for _, units, goes_on in _written_units(mapped, state.reading):
+        for _, units, goes_on in written_units(mapped, state.reading):
             is_cut = not goes_on
-            logged.add(units)
-            known = np.union1d(known, _times(units) // state.precision)
-            newest = int(units["physical_offset"][-1]) if len(units) else newest
+            logged.add(units[timer_log.leads_on(units)])
+            known = np.union1d(known, times_of(units) // state.precision)
+            if len(units):
+                newest = int(units["physical_offset"][-1]) if timer_log.leads_on(units)[-1] else -1
         if is_cut:
             break
     for mapped in state.log.files[: -len(recent)]:
-        for start, units, _ in _written_units(mapped, state.reading):
-            times = _times(units)
+        for start, units, _ in written_units(mapped, state.reading):
+            times = times_of(units)
             slots = times // state.precision
             reachable = (times < state.read_until) | np.isin(slots, known)
             rows = np.flatnonzero(~reachable)
             positions = start + timer_log.UNIT_SIZE * rows
             reachable[rows] = slots_lead_to(newest_wheel(state.store), slots[rows], positions, state.reading)
-            logged.add(units[reachable])
+            logged.add(units[reachable & timer_log.leads_on(units)])
     behind = None if newest is None else queue.behind(newest)
     own = state.check.last_timer_queue_offset if state.check else 0
-    begin = min(own if behind is None else behind, state.check.master_timer_queue_offset if state.check else 0)
+    master = state.check.master_timer_queue_offset if state.check else 0
+    begin = state.queue_offset if behind is None else min(behind, master)
     return NextRead(begin, max(own, behind or 0) or int(queue.queue_offsets[-1]) + 1, logged.rows, logged.slots)
 
 
@@ -213,7 +235,7 @@ class _Logged:
 
     def add(self, units: NDArray[np.void]) -> None:
         """Add what units of the timer log name; of several units of a message the latest slot counts."""
-        targets, slots = units["physical_offset"].astype(np.int64), _times(units) // self._precision * self._precision
+        targets, slots = units["physical_offset"].astype(np.int64), times_of(units) // self._precision * self._precision
         first = np.searchsorted(self._sorted, targets, side="left")
         last = np.searchsorted(self._sorted, targets, side="right") - 1  # two units may point to one message
         for places in (first, last):
@@ -224,13 +246,13 @@ class _Logged:
             np.maximum.at(self.slots, rows, slots[named])
 
 
-def _times(units: NDArray[np.void]) -> NDArray[np.int64]:
+def times_of(units: NDArray[np.void]) -> NDArray[np.int64]:
     """When each unit is due, epoch ms."""
     times: NDArray[np.int64] = units["write_timestamp"].astype(np.int64) + units["delay"].astype(np.int64)
     return times
 
 
-def _written_units(mapped: MappedFile, reading: ReadPolicy) -> Iterator[tuple[int, NDArray[np.void], bool]]:
+def written_units(mapped: MappedFile, reading: ReadPolicy) -> Iterator[tuple[int, NDArray[np.void], bool]]:
     """Positions and units of pieces of one timer log file, and whether the log goes on behind each piece."""
     with InputFile(mapped.path, reading) as file:
         for at in range(0, mapped.size, _PIECE):

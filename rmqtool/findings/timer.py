@@ -30,8 +30,8 @@ TIMER = (
         fault="F47",
         severity="warning",
         title="Timer log and timer check do not fit each other",
-        what="The file config/timercheck points behind the timer log or behind the queue rmq_sys_wheel_timer, the "
-        "newest slot of the wheel points at no unit of the timer log, or the log's files do not follow each other.",
+        what="The file config/timercheck points behind the timer log, the newest slot of the wheel points at no unit "
+        "of the timer log, or the log's files do not follow each other.",
         how="Files of different times, a crash, a cut file.",
         effect="the broker goes on in its queue behind the newest unit of the timer log: timer messages may come twice",
         versions=(
@@ -44,6 +44,48 @@ TIMER = (
         ),
         repair="No repair is needed, except for a file of another size: restore it. What is lost or comes twice has "
         "findings of its own: timer.lost and timer.again.",
+    ),
+    Entry(
+        code="timer.unit",
+        fault="F47",
+        severity="error",
+        title="Units of the timer log lead to no timer message",
+        what="A unit of the timer log is not due yet and leads behind the end of the commit log, or to a message that "
+        "is no timer message.",
+        how="The commit log has lost its end, by a power failure, a cut or a switch of the master, or a repair has put "
+        "other records there: nothing cuts the timer log with it.",
+        effect="when such a unit is due and another message begins at its place, the timer tries it again and again, "
+        "and delivers nothing any more",
+        versions=(
+            _BEFORE,
+            (
+                "5.0 and later",
+                "stand still at a message without REAL_QID, unless timerSkipUnknownError is set; where no message is, "
+                "they pass the unit over: `Fail to read msg from commitLog`.",
+            ),
+        ),
+        repair="`rmqtool repair` sets the message size in these units to 0, and a broker passes them over; what the "
+        "timer has delivered is not delivered again. The messages themselves are lost with the end of the log.",
+        remedy="rmqtool repair {store}",
+        not_detected="Units that lead to another timer message than theirs: it comes at the time of both.",
+    ),
+    Entry(
+        code="timer.ahead",
+        fault="F47",
+        severity="error",
+        title="The timer would go on behind the end of its queue",
+        what="By config/timercheck the timer has read more messages than rmq_sys_wheel_timer has, once a start has cut "
+        "the units that lead behind the end of the commit log. A warning where a start corrects it: since 5.3.2, and "
+        "where the newest unit of the timer log leads to a message of the queue.",
+        how="The commit log has lost its end, or timercheck is newer than the log.",
+        effect="timer messages that are sent from now on are never delivered, until the queue has reached that place",
+        versions=(
+            _BEFORE,
+            ("5.0.0 to 5.3.1", "go on where timercheck says, and never read what comes before that."),
+            ("5.3.2 and later", "go on at the end of the queue: `Timer currQueueOffset:... is larger than`."),
+        ),
+        repair="`rmqtool repair` writes the end of the queue into timercheck; nothing is delivered again.",
+        remedy="rmqtool repair {store}",
     ),
     Entry(
         code="timer.lost",

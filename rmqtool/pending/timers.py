@@ -28,6 +28,7 @@ from rmqtool.pending.receivers import RETRY_TOPIC, receivers
 from rmqtool.pending.waiting import Kind, integers, is_true, waiting
 from rmqtool.rules.system_topics import REVIVE_PREFIX, TIMER_TOPIC
 from rmqtool.rules.versions import TIMER_DELETE_KEY_CONFIGURED, TIMER_DELETE_KEY_HAS_TOPIC
+from rmqtool.store.commit_log import LogRange
 from rmqtool.store.side_rows import TimerRows, timer_rows
 
 _PROPERTIES = (REAL_TOPIC, REAL_QUEUE_ID, RETRY_TOPIC, TIMER_DUE, TIMER_DELETES)
@@ -47,8 +48,8 @@ class Timers:
     def state(self) -> TimerState:
         """The timer's files."""
         snapshot = self._view.snapshot
-        latest = snapshot.log_range.last_store_timestamp if snapshot.log.files else None
-        return timer_state(snapshot.store, snapshot.reading, latest or 0)
+        log = snapshot.log_range if snapshot.log.files else LogRange()
+        return timer_state(snapshot.store, snapshot.reading, log.last_store_timestamp or 0, log.max_offset)
 
     @property
     def rows(self) -> TimerRows | None:

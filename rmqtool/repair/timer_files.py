@@ -7,6 +7,7 @@ without the check alone everything twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import list_mapped_files
@@ -14,6 +15,7 @@ from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.findings.finding import Finding
 from rmqtool.formats.timer_wheel import is_wheel_name
 from rmqtool.repair.change import Change
+from rmqtool.repair.mended_timer import IN_PLACE, mended_timer_files
 from rmqtool.repair.places import KEPT, TakenOut, codes_of, names_in_store
 from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
@@ -40,23 +42,42 @@ def lost_by_rebuilt_queue(snapshot: Snapshot, findings: Sequence[Finding]) -> li
 
 
 def timer_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Change]:
-    """The files that are taken out; for a wheel of another size alone only the wheel, which the log fills again."""
-    codes = codes_of(findings) & {_LOST, _AGAIN, _LOG, _WHEEL}
-    if not codes:
-        return []
-    root = snapshot.store.root
-    wheels = [root / entry.name for entry in list_directory(root) if is_wheel_name(entry.name)]
-    strays = [stray.path for stray in list_mapped_files(root / TIMER_LOG, scope=skip_wrong_type).strays]
+    """The files that are taken out, or mended; of a wheel of another size only the wheel, which the log fills again."""
+    codes = codes_of(findings)
+    taken = codes & {_LOST, _AGAIN, _LOG, _WHEEL}
+    if taken & {_LOST, _AGAIN, _LOG} and not _are_strays(snapshot, taken, findings):
+        return _taken_out_together(snapshot, codes & {*taken, *IN_PLACE})
+    return [*_taken_out_alone(snapshot, taken), *mended_timer_files(snapshot, codes)]
+
+
+def _are_strays(snapshot: Snapshot, codes: frozenset[str], findings: Sequence[Finding]) -> bool:
+    """Whether all that is told of the timer log is about entries that are none of its files."""
     told = {finding.file for finding in findings if finding.code == _LOG}
-    if codes == {_LOG} and told <= {snapshot.store.relative(path) for path in strays}:
-        names = names_in_store(snapshot.store, strays)
-        what = f"{len(names)} entries of {TIMER_LOG}/ that are not timer log files: taken out; {KEPT}"
-        return [TakenOut(names, codes, what)] if names else []
-    if codes == {_WHEEL}:
-        names, lost = names_in_store(snapshot.store, wheels), None
+    return codes == {_LOG} and told <= {snapshot.store.relative(path) for path in _strays(snapshot)}
+
+
+def _strays(snapshot: Snapshot) -> list[Path]:
+    return [stray.path for stray in list_mapped_files(snapshot.store.root / TIMER_LOG, scope=skip_wrong_type).strays]
+
+
+def _wheels(root: Path) -> list[Path]:
+    return [root / entry.name for entry in list_directory(root) if is_wheel_name(entry.name)]
+
+
+def _taken_out_together(snapshot: Snapshot, codes: frozenset[str]) -> list[Change]:
+    root = snapshot.store.root
+    others = (path for path in (root / TIMER_LOG, root / CONFIG / TIMER_CHECK) if path.exists())
+    names = names_in_store(snapshot.store, [*_wheels(root), *others])
+    what = f"the timer's files are taken out together: {_READ_AGAIN}; {KEPT}"
+    return [TakenOut(names, codes, what, _TWICE)] if names else []
+
+
+def _taken_out_alone(snapshot: Snapshot, codes: frozenset[str]) -> list[Change]:
+    """The wheel, or what is no file of the timer log: nothing is delivered again."""
+    if _WHEEL in codes:
+        names = names_in_store(snapshot.store, _wheels(snapshot.store.root))
         what = f"the timer wheel is taken out: a start makes a new one and fills it from the timer log; {KEPT}"
     else:
-        others = (root / TIMER_LOG, root / CONFIG / TIMER_CHECK)
-        names, lost = names_in_store(snapshot.store, [*wheels, *(path for path in others if path.exists())]), _TWICE
-        what = f"the timer's files are taken out together: {_READ_AGAIN}; {KEPT}"
-    return [TakenOut(names, codes, what, lost)] if names else []
+        names = names_in_store(snapshot.store, _strays(snapshot) if _LOG in codes else [])
+        what = f"{len(names)} entries of {TIMER_LOG}/ that are not timer log files: taken out; {KEPT}"
+    return [TakenOut(names, codes, what)] if names else []

@@ -43,7 +43,7 @@ _BY_CODE: Mapping[Treatment, tuple[str, ...]] = {
         *("commitlog.file-size", "commitlog.empty-file", "commitlog.stray"),
         *("commitlog.stray-directory", "commitlog.overlap", "commitlog.misaligned-file", "commitlog.duplicate-file"),
         *("consumequeue.stray", "checkpoint.missing", "checkpoint.logics-offset"),
-        *("timer.wheel-size", "timer.log", "timer.lost", "timer.again"),
+        *("timer.wheel-size", "timer.log", "timer.lost", "timer.again", "timer.unit", "timer.ahead"),
     ),
     "neutralise": (
         *("start.data-loss", "start.other-mode-data-loss"),

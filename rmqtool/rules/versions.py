@@ -50,6 +50,7 @@ DISK_RATIO_AS_DF = Version(4, 9, 2)  # UtilAll#getDiskPartitionSpaceUsedPercent:
 SIZE_COMPARED_FIRST = Version(5, 3, 2)  # CommitLog#checkMessageAndReturnSize: with the rest of the file; blanks too
 IPV6_HOSTS = Version(4, 6, 0)  # MessageSysFlag#BORNHOST_V6_FLAG
 TIMER_WHEEL = Version(5, 0, 0)  # TimerMessageStore
+TIMER_OFFSET_IN_RANGE = Version(5, 3, 2)  # TimerMessageStore#recover: from now on no further than its queue goes
 TIMER_DELETE_KEY_HAS_TOPIC = Version(5, 3, 2)  # TimerMessageStore#buildDeleteKey; before, the unique key alone
 TIMER_DELETE_KEY_CONFIGURED = Version(5, 4, 0)  # MessageStoreConfig#appendTopicForTimerDeleteKey
 SEVERAL_LOG_PATHS = Version(4, 9, 2)  # MultiPathMappedFileQueue

@@ -281,7 +281,7 @@ def _unproven(outcome: Outcome) -> Iterator[str]:
     yield from _unproven_start(outcome)
     timer_log = store.root / TIMER_LOG
     if next(files_below(timer_log), None) is not None:
-        yield "units of timer wheel and timer log, except the newest"
+        yield "slots of the timer wheel, except the newest"
     if outcome.total.deleted:
         deleted = ", ".join(store.relative(path_of(path)) for path in outcome.total.deleted)
         yield f"log files that the running broker has deleted meanwhile: {deleted}"

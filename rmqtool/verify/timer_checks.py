@@ -13,10 +13,10 @@ from rmqtool.base.files import InputFile, ReadPolicy, read_all
 from rmqtool.base.mapped_files import MappedFiles, file_at
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.timer_start import timer_state
-from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats import timer_check, timer_log, timer_wheel
 from rmqtool.formats.layout import parse
+from rmqtool.rules.releases import Releases
 from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.store.store import CONFIG, Store
 from rmqtool.store.timer_wheel import WHEEL
@@ -39,17 +39,20 @@ def check_wheel_size(store: Store, report: Report) -> None:
         report.add("timer.wheel-size", f"{size} bytes, expected {timer_wheel.FILE_SIZE}", file=WHEEL)
 
 
-def check_timer(reader: StoreReader, ends: Mapping[QueueName, int], latest: int, report: Report) -> None:
+def check_timer(
+    reader: StoreReader, log_end: int, ends: Mapping[QueueName, int], latest: int, releases: Releases, report: Report
+) -> None:
     """Check the timer's files and messages of a stopped broker.
 
-    `ends` are the queues' maximum offsets, `latest` is the newest store timestamp, epoch ms.
+    `ends` are the maximum offsets that the log gives the queues, up to its end at `log_end`; `latest` is the newest
+    store timestamp, epoch ms.
     """
     store = reader.store
-    state = timer_state(store, reader.reading, latest)
+    state = timer_state(store, reader.reading, latest, log_end)
     log = state.log
-    check_timers(reader, state, report)
+    check_timers(reader, state, ends.get(_QUEUE, 0), releases, report)
     report.check("timer.log", len(log.files))
-    for file, message in (*_files_out_of_line(store, log), *_checkpoint_ahead(store, log, ends)):
+    for file, message in (*_files_out_of_line(store, log), *_checkpoint_ahead(store, log)):
         report.add("timer.log", message, file=file)
     if log.files:
         _check_slots(reader, log, report)
@@ -68,7 +71,7 @@ def _files_out_of_line(store: Store, log: MappedFiles) -> Iterator[tuple[str, st
                                               f"{before.end_offset}"  # fmt: skip
 
 
-def _checkpoint_ahead(store: Store, log: MappedFiles, ends: Mapping[QueueName, int]) -> Iterator[tuple[str, str]]:
+def _checkpoint_ahead(store: Store, log: MappedFiles) -> Iterator[tuple[str, str]]:
     path = store.root / _CHECK
     try:
         data = read_all(path, timer_check.USED_SIZE)
@@ -83,10 +86,6 @@ def _checkpoint_ahead(store: Store, log: MappedFiles, ends: Mapping[QueueName, i
     end = log.files[-1].end_offset if log.files else check.last_timer_log_flush_position
     if check.last_timer_log_flush_position > end:
         yield _CHECK, f"flushed up to {check.last_timer_log_flush_position}, the timer log ends at {end}"
-    units = ends.get(_QUEUE, 0)
-    if check.last_timer_queue_offset > units:
-        has = f"which has {counted(units, 'unit')}"
-        yield _CHECK, f"has read up to {check.last_timer_queue_offset} of {_QUEUE.topic}, {has}"
 
 
 def _check_slots(reader: StoreReader, log: MappedFiles, report: Report) -> None:

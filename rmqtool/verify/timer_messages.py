@@ -1,6 +1,7 @@
 """Timer messages against the timer's files: those that a start would never deliver, or deliver twice.
 
-Messages that the start does not read again from its queue must be in the timer log (`rmqtool.broker.timer_start`).
+Messages that the start does not read again from its queue must be in the timer log (`rmqtool.broker.timer_start`), and
+units of the timer log must lead to timer messages (`rmqtool.broker.stale_timers`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.times import rfc3339
+from rmqtool.broker.stale_timers import stale_units
 from rmqtool.broker.timer_start import (
     TIMER_LAG,
     NextRead,
@@ -21,30 +23,62 @@ from rmqtool.broker.timer_start import (
     is_timer_elsewhere,
     next_timer_read,
     read_timer_queue,
+    timer_queue_end,
 )
 from rmqtool.findings.finding import Severity, counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.properties import TIMER_DUE, decode_properties
+from rmqtool.rules.releases import Releases
 from rmqtool.rules.system_topics import TIMER_TOPIC
+from rmqtool.rules.versions import TIMER_OFFSET_IN_RANGE
 from rmqtool.scan.record_at import record_at
 from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.paths import TIMER_CHECK
+from rmqtool.store.store import CONFIG
 from rmqtool.verify.task import StoreReader
 
 _MAX_READ = 10_000  # newest messages whose time of delivery is read
 
 
-def check_timers(reader: StoreReader, state: TimerState, report: Report) -> None:
-    """Compare each unit of the queue with the timer log."""
+def check_timers(reader: StoreReader, state: TimerState, queue_end: int, releases: Releases, report: Report) -> None:
+    """Compare each unit of the queue with the timer log, and the other way round.
+
+    `queue_end` is the maximum offset that the log gives the queue.
+    """
     if is_timer_elsewhere(reader.store):
         return
     queue = read_timer_queue(state, reader.files, reader.database)
-    if queue is None:
+    next_read = None if queue is None else next_timer_read(state, queue)
+    _report_stale(reader, state, queue, report)
+    begin = state.queue_offset if next_read is None else next_read.begin
+    _report_ahead(state, begin, max(queue_end, timer_queue_end(state, reader.database)), releases, report)
+    if queue is None or next_read is None:
         return
     report.check("timer.lost", len(queue.queue_offsets))
     report.check("timer.again", len(queue.queue_offsets))
-    next_read = next_timer_read(state, queue)
     _report_lost(reader, state, queue, next_read, report)
     _report_repeated(reader, state, queue, next_read, report)
+
+
+def _report_stale(reader: StoreReader, state: TimerState, queue: TimerQueue | None, report: Report) -> None:
+    report.check("timer.unit", len(state.log.files))
+    for file, positions, targets in stale_units(state, queue, reader.files):
+        behind = int(np.count_nonzero(targets >= state.log_end))
+        where = "behind the end of the commit log" if behind == len(targets) else "to no timer message"
+        message = f"{counted(len(positions), 'unit')} not yet due: the first leads to {int(targets[0])}, {where}"
+        report.add("timer.unit", message, count=len(positions), file=reader.store.relative(file.path),
+                   offset=int(positions[0]))  # fmt: skip
+
+
+def _report_ahead(state: TimerState, begin: int, queue_end: int, releases: Releases, report: Report) -> None:
+    """`begin` is where a start goes on, which may be before the offset of timercheck."""
+    report.check("timer.ahead")
+    told = max(begin, state.queue_offset)
+    if told > queue_end:
+        is_corrected = begin <= queue_end or releases.oldest >= TIMER_OFFSET_IN_RANGE
+        message = f"has read up to {told} of {TIMER_TOPIC}, which ends at {queue_end}"
+        report.add("timer.ahead", message, severity="warning" if is_corrected else None,
+                   file=f"{CONFIG}/{TIMER_CHECK}", topic=TIMER_TOPIC, queue_id=0, queue_offset=queue_end)  # fmt: skip
 
 
 def _report_lost(

@@ -279,8 +279,7 @@ class Verification:
         messages = SingleMessages(snapshot)
         witnesses = Witnesses(snapshot, ranges, total.states, total.totals, messages)
         check(check_witnesses, witnesses, report)
-        ends = {name: max(each.max_offset, ends.get(name, 0)) for name, each in ranges.items()}
-        check(check_timer, reader, ends, total.totals.latest, report)
+        check(check_timer, reader, self.log_end, ends, total.totals.latest, snapshot.releases, report)
 
     def _visit_queues(self, reader: StoreReader, total: PartResult) -> QueueVisit:
         """Read each queue on disk, one after the other."""

@@ -15,7 +15,7 @@ from tests.verify.timer_store import TIMERS, due_of, store_with_timers
 
 def test_slots(tmp_path: Path) -> None:
     """Each message that the log names has the time of its slot, also one that two units of the queue point to."""
-    state = timer_state(open_store(store_with_timers(tmp_path)), UNLIMITED, 0)
+    state = timer_state(open_store(store_with_timers(tmp_path)), UNLIMITED, 0, 1 << 40)
     offsets = sorted(_targets(tmp_path))
     twice = np.array([*offsets, offsets[4], 1 << 40], dtype=np.int64)
     found = next_timer_read(state, TimerQueue(np.arange(len(twice)), twice))

@@ -134,7 +134,10 @@ def name_of(call: ast.Call) -> str | None:
         ("F16", ["commitlog.body-crc", "commitlog.property-crc"]),
         (
             "timer",
-            ["timer.wheel-size", "timer.log", "timer.lost", "timer.again", "timer.row", "timer.row-missing"],
+            [
+                *("timer.wheel-size", "timer.log", "timer.unit", "timer.ahead", "timer.lost", "timer.again"),
+                *("timer.row", "timer.row-missing"),
+            ],
         ),
         ("F60", []),
         ("F0", []),

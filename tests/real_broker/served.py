@@ -80,6 +80,10 @@ class Served:
         """Make a topic with a batch consume queue."""
         self._ask("batch-topic", topic)
 
+    def send_timers(self, topic: str, count: int, delay_ms: int) -> None:
+        """Send messages that are due some time from now on (5.x)."""
+        self._ask("timers", topic, str(count), str(delay_ms))
+
     def permit(self, topic: str, permission: int) -> None:
         """Set the permission of a topic (`PermName`): 4 is to read only."""
         self._ask("permission", topic, str(permission))

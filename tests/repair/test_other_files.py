@@ -6,9 +6,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from rmqtool.findings.catalogue import finding
+from rmqtool.formats.timer_log import decode_units, is_written
 from rmqtool.repair.log_files import log_file_changes
 from rmqtool.repair.permissions import permission_command
 from rmqtool.rules.broker_conf import BrokerConf
@@ -25,7 +28,7 @@ from tests.rights import needs_root
 from tests.verify.circumstances import closed_gap
 from tests.verify.damages import log_file, overwrite, remove
 from tests.verify.small_store import RECORDS, small_log, small_store
-from tests.verify.timer_store import READ_UNTIL, store_with_timers, write_check
+from tests.verify.timer_store import READ_UNTIL, TIMERS, cut_log_before, store_with_timers, write_check
 from tests.verify.verifying import codes_of, verify
 
 LAST_TIME = START_TIME + 400 * (RECORDS - 1)
@@ -50,7 +53,6 @@ TIMER_LOSSES: dict[str, tuple[Callable[[Path], object], set[str]]] = {
     "no wheel": (lambda store: (store / "timerwheel").unlink(), ALL - {"timerwheel"}),
     "no check": (lambda store: (store / "config/timercheck").unlink(), ALL - {"config/timercheck"}),
     "an older check": (lambda store: write_check(store, queue_offset=2, read_until=READ_UNTIL - 10_000), ALL),
-    "a check ahead": (lambda store: write_check(store, queue_offset=90), ALL),
     "a short wheel": (lambda store: os.truncate(store / "timerwheel", 64), ALL),
     "a timer log file cut": (lambda store: os.truncate(sorted((store / "timerlog").iterdir())[1], 50), ALL),
     "a stray": (lambda store: (store / "timerlog/x.bak").touch(), {"timerlog/x.bak"}),
@@ -66,6 +68,42 @@ def test_the_timers_files_go_together(timers: Path, loss: str) -> None:
     assert set(change.details) == names
     assert (change.lost is None) == (loss == "a stray")
     assert not {code for code in codes_of(verify(timers)) if code.startswith("timer.")}
+
+
+def test_a_check_ahead_of_the_queue(timers: Path) -> None:
+    """The timer goes on at the end of its queue; nothing is delivered again."""
+    write_check(timers, queue_offset=90)
+    [change] = heal(timers)
+    fields = ("last_timer_queue_offset", "master_timer_queue_offset")
+    assert (change.details, change.lost) == (tuple(f"{field}: 90 becomes {TIMERS}" for field in fields), None)
+    assert not codes_of(verify(timers))
+
+
+def test_units_that_lead_to_no_message(timers: Path) -> None:
+    """The timer passes them over; nothing else is lost by that, and nothing delivered again."""
+    cut_log_before(timers, 4)
+    changes = heal(timers)
+    assert [change.lost for change in changes if change.codes & {"timer.unit", "timer.ahead"}] == [None] * 3
+    assert {code for code in codes_of(verify(timers)) if code.startswith("timer.")} == set()
+
+
+@pytest.mark.slow
+def test_an_inert_record_in_place_of_a_timer_message(timers: Path) -> None:
+    """The timer could not deliver it, and would stand still: it passes the unit over that leads there."""
+    targets = timer_units(timers)["physical_offset"]
+    with log_file(timers, 0).open("r+b") as log:
+        log.seek(int(targets[5]) + 4)
+        log.write(b"\1\2\3\4")  # its magic code
+    rmqtool("repair", timers, "--yes")
+    units = timer_units(timers)
+    assert units["physical_offset"].tolist() == targets.tolist()
+    assert np.flatnonzero(units["message_size"] == 0).tolist() == [5]
+
+
+def timer_units(store: Path) -> NDArray[np.void]:
+    """The units of the timer log."""
+    units = np.concatenate([decode_units(file.read_bytes()) for file in sorted((store / "timerlog").iterdir())])
+    return units[is_written(units)]
 
 
 @pytest.mark.parametrize("kept", [None, *sorted(ALL - {"timerwheel"})])

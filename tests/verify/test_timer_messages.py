@@ -7,18 +7,29 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rmqtool.findings.finding import Finding
+from rmqtool.formats.timer_log import UNIT_DTYPE, UNIT_SIZE
 from rmqtool.rules.broker_conf import BrokerConf
 from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.verify.lost_parts import Loss, both, files_of, without, zero
-from tests.verify.timer_store import LOG_FILE_SIZE, READ_UNTIL, TIMERS, due_of, store_with_timers, write_check
+from tests.verify.timer_store import (
+    LOG_FILE_SIZE,
+    READ_UNTIL,
+    TIMERS,
+    cut_log_before,
+    due_of,
+    store_with_timers,
+    write_check,
+)
 from tests.verify.verifying import codes_of, verify
 
 SHOPS = ("5.1.4-shop", "5.3.3-shop", "5.5.0-shop")  # of three timer messages one is delivered
 CHECK = "config/timercheck"
+UNIT, AHEAD = "timer.unit", "timer.ahead"
 
 
 def log_zeroed(store: Path) -> None:
@@ -135,11 +146,41 @@ def test_timers_that_are_elsewhere(setting: tuple[str, str], tmp_path: Path) -> 
     assert "timer.lost" not in codes_of(verify(store, conf=BrokerConf(dict([setting]))), info=True)
 
 
-def test_the_check_knows_of_a_longer_queue(tmp_path: Path) -> None:
-    """Also where there is no timer log."""
+@pytest.mark.parametrize(("version", "severity"), [("5.1.4", "error"), ("5.3.3", "warning"), (None, "error")])
+def test_a_check_ahead_of_the_queue(version: str | None, severity: str, tmp_path: Path) -> None:
+    """Releases before 5.3.2 never read what comes before its offset (5 of 8 came, seen with 5.1.4)."""
+    store = store_with_timers(tmp_path / "store")
+    write_check(store, queue_offset=TIMERS + 3)
+    assert [each.severity for each in verify(store, version="5.1.4").findings if each.code == AHEAD] == ["warning"]
+    log_zeroed(store)  # whose newest unit led to the last message
+    [ahead] = [each for each in verify(store, version=version).findings if each.code == AHEAD]
+    assert (ahead.severity, ahead.queue_offset) == (severity, TIMERS)
+
+
+@pytest.mark.parametrize("left", [0, 4])
+def test_the_log_has_lost_its_end(left: int, tmp_path: Path) -> None:
+    """No unit that is due leads behind it; the queue counts to the end of the log, as a start cuts it."""
+    store = store_with_timers(tmp_path / "store")
+    cut_log_before(store, left)
+    found = {each.code: each for each in verify(store, version="5.1.4").findings if each.code in (UNIT, AHEAD)}
+    assert (found[UNIT].count, found[UNIT].severity) == (min(3, TIMERS - max(left, 1)), "error")
+    assert found[AHEAD].queue_offset == left
+
+
+def test_a_unit_that_leads_to_another_message(tmp_path: Path) -> None:
+    """The timer would try to deliver it for ever, once it is due (seen with 5.1.4, 5.3.3 and 5.5.0)."""
     store = stores.unpack("5.3.3-shop", tmp_path)
-    without("timerlog", "timerwheel", "consumequeue/rmq_sys_wheel_timer")(store)
-    assert "timer.log" in codes_of(verify(store))
+    [log] = files_of(store, "timerlog")
+    units = np.frombuffer(bytearray(log.read_bytes()), UNIT_DTYPE)
+    waiting = int(np.flatnonzero(units["physical_offset"])[-1])
+    units["physical_offset"][waiting] = 0  # the first order
+    log.write_bytes(units.tobytes())
+    assert [(each.code, each.offset) for each in verify(store).findings if each.code == UNIT] == [
+        (UNIT, waiting * UNIT_SIZE)
+    ]
+    units["message_size"][waiting] = 0  # passed over
+    log.write_bytes(units.tobytes())
+    assert UNIT not in codes_of(verify(store))
 
 
 @pytest.mark.slow

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import numpy as np
+
 from rmqtool.formats import timer_check, timer_log, timer_wheel
+from rmqtool.formats.consume_queue import UNIT_DTYPE
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.layout import build
 from rmqtool.formats.message import MAGIC_CODE_BLANK
@@ -56,7 +60,7 @@ def _write_unit(store: Path, position: int, offset: int, delay: int) -> None:
     base = position // LOG_FILE_SIZE * LOG_FILE_SIZE
     path = store / "timerlog" / file_name(base)
     values = {"size": timer_log.UNIT_SIZE, "previous_position": -1, "magic": 1, "write_timestamp": WRITTEN,
-              "delay": delay, "physical_offset": offset, "message_size": 0, "topic_hash": 0, "reserved": 0}  # fmt: skip
+              "delay": delay, "physical_offset": offset, "message_size": 1, "topic_hash": 0, "reserved": 0}  # fmt: skip
     with path.open("r+b" if path.exists() else "w+b") as file:
         file.truncate(LOG_FILE_SIZE)
         file.seek(position - base)
@@ -72,3 +76,13 @@ def write_check(store: Path, *, queue_offset: int, read_until: int = READ_UNTIL)
               "state_version": 0, "version_timestamp": 0, "version_counter": 0}  # fmt: skip
     data = build(timer_check.TimerCheck, values)
     (store / "config" / "timercheck").write_bytes(data.ljust(timer_check.FILE_SIZE, b"\0"))
+
+
+def cut_log_before(store: Path, number: int) -> None:
+    """The commit log has lost this timer message and all behind it; the other files are newer."""
+    [log] = (store / "commitlog").iterdir()
+    queue = sorted((store / "consumequeue" / "rmq_sys_wheel_timer" / "0").iterdir())
+    units = np.concatenate([np.frombuffer(file.read_bytes(), UNIT_DTYPE) for file in queue])
+    size = log.stat().st_size
+    os.truncate(log, int(units["physical_offset"][number]))
+    os.truncate(log, size)

@@ -14,8 +14,11 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /** A broker that serves clients of other processes, as lines of standard input say, until these end. */
@@ -57,10 +60,29 @@ final class Serve {
             if (isDiskFull) {
                 keepDiskFull();
             }
+        } else if (words[0].equals("timers")) {
+            sendTimers(words[1], Integer.parseInt(words[2]), Long.parseLong(words[3]));
         } else if (words[0].equals("consume")) {
             Files.write(Path.of(words[4]), Json.bytes(consume(words[1], words[2], Integer.parseInt(words[3]))));
         } else {
             throw new IllegalArgumentException(words[0]);
+        }
+    }
+
+    /** Messages of a topic that are due some time from now on (5.x). */
+    private static void sendTimers(String topic, int count, long delayMs) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer("timers");
+        producer.setNamesrvAddr(WholeBroker.NAME_SERVER);
+        producer.start();
+        try {
+            for (int number = 0; number < count; number++) {
+                Message timer = new Message(topic, "timer", "TIMER-" + number, new byte[] {(byte) number});
+                long due = System.currentTimeMillis() + delayMs;
+                MessageAccessor.putProperty(timer, "TIMER_DELIVER_MS", String.valueOf(due));
+                producer.send(timer);
+            }
+        } finally {
+            producer.shutdown();
         }
     }
 
