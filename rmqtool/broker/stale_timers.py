@@ -19,8 +19,9 @@ from rmqtool.broker.timer_start import TimerQueue, TimerState, times_of, written
 from rmqtool.formats import timer_log
 from rmqtool.formats.properties import REAL_QUEUE_ID, decode_properties
 from rmqtool.scan.record_at import record_at
+from rmqtool.store.commit_log import log_start
 
-_MAX_READ = 10_000  # records of one file of the timer log that are read, since no unit of the queue leads to them
+_MAX_READ = 10_000  # records that are read at once, since no unit of the queue leads to them
 
 
 class StaleUnits(NamedTuple):
@@ -33,7 +34,7 @@ class StaleUnits(NamedTuple):
 
 def stale_units(state: TimerState, queue: TimerQueue | None, log: Sequence[MappedFile]) -> Iterator[StaleUnits]:
     """The units that are not due yet and lead behind the end of the log, or to a message that is no timer message."""
-    known = np.empty(0, np.int64) if queue is None else queue.physical_offsets
+    known = np.empty(0, np.int64) if queue is None else np.sort(queue.physical_offsets)
     for mapped in state.log.files:
         positions, targets = [], []
         for start, units, _ in written_units(mapped, state.reading):
@@ -41,12 +42,19 @@ def stale_units(state: TimerState, queue: TimerQueue | None, log: Sequence[Mappe
             rows = np.flatnonzero(waits)
             offsets = units["physical_offset"][rows].astype(np.int64)
             is_stale = offsets >= state.log_end
-            for row in np.flatnonzero(~is_stale & ~np.isin(offsets, known))[:_MAX_READ].tolist():
+            in_log = (offsets >= log_start(log)) & ~is_stale
+            for row in np.flatnonzero(in_log & ~_are_among(known, offsets))[:_MAX_READ].tolist():
                 is_stale[row] = _is_another(log, int(offsets[row]))
             positions.append(start - mapped.start_offset + timer_log.UNIT_SIZE * rows[is_stale])
             targets.append(offsets[is_stale])
         if sum(map(len, positions)):
             yield StaleUnits(mapped, np.concatenate(positions), np.concatenate(targets))
+
+
+def _are_among(known: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether each of `offsets` is one of those `known`, which are sorted."""
+    at: NDArray[np.bool_] = np.searchsorted(known, offsets, "right") > np.searchsorted(known, offsets, "left")
+    return at
 
 
 def _is_another(log: Sequence[MappedFile], physical_offset: int) -> bool:

@@ -48,7 +48,7 @@ class PassedOver:
     def what(self) -> str:
         """One line."""
         units = counted(len(self.positions), "unit")
-        return f"{self.name}: the timer passes over {units} whose messages are gone with the end of the commit log"
+        return f"{self.name}: the timer passes over {units} that lead to no timer message"
 
     def stage(self, transaction: Transaction) -> None:
         """Prepare a copy of the file."""

@@ -45,7 +45,7 @@ def check_timers(reader: StoreReader, state: TimerState, queue_end: int, release
 
     `queue_end` is the maximum offset that the log gives the queue.
     """
-    if is_timer_elsewhere(reader.store):
+    if is_timer_elsewhere(reader.store) or not reader.files:
         return
     queue = read_timer_queue(state, reader.files, reader.database)
     next_read = None if queue is None else next_timer_read(state, queue)
