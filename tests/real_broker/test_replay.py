@@ -331,7 +331,7 @@ def test_tls(harness: Callable[[str], Harness], tmp_path: Path, monkeypatch: pyt
     (tmp_path / "key.pem").write_text(text[:border])
     (tmp_path / "certificate.pem").write_text(text[border:])
     files = f"-Dtls.server.keyPath={tmp_path / 'key.pem'} -Dtls.server.certPath={tmp_path / 'certificate.pem'}"
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Dtls.test.mode.enable=false {files}")
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Dtls.server.mode=permissive -Dtls.test.mode.enable=false {files}")
     source = write_source(tmp_path / "source", 20, random.Random(8))
     with served(version, tmp_path / "target") as broker:
         broker.declare(TOPIC, QUEUES)

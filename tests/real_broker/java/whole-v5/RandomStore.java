@@ -32,7 +32,6 @@ final class RandomStore {
 
     /** `numbers`: the seed, how many messages, and whether more are written until the process is killed. */
     static void run(Path root, Path facts, String... numbers) throws Exception {
-        System.setProperty("tls.server.mode", "disabled");
         BrokerController controller = WholeBroker.controller(root, null);
         if (!controller.initialize()) {
             throw new IllegalStateException("the broker cannot be initialized on " + root);

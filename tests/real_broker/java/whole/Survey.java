@@ -42,7 +42,6 @@ final class Survey {
 
     /** For each line "STORE tab KEYS" of `list`; the lines of KEYS are "TOPIC tab KEY". */
     static Map<String, Object> all(Path list) throws Exception {
-        System.setProperty("tls.server.mode", "disabled"); // or each broker makes a certificate, for seconds
         List<Object> answers = new ArrayList<>();
         for (String line : Files.readAllLines(list)) {
             String[] paths = line.split("\t");

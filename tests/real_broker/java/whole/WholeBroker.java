@@ -144,8 +144,27 @@ final class WholeBroker {
         }
     }
 
+    /** Stop the broker; the name server keeps nothing, and ends with the process. */
     void stop() {
+        Thread waker = new Thread(WholeBroker::wakeNetwork);
+        waker.setDaemon(true);
+        waker.start();
         controller.shutdown();
-        nameServer.shutdown();
+    }
+
+    /** Have threads that wait for events of the network see now that they are to end: each looks every three seconds. */
+    private static void wakeNetwork() {
+        try {
+            while (true) {
+                for (Thread thread : Thread.getAllStackTraces().keySet()) {
+                    if (thread.getName().startsWith("NettyEventExecutor")) {
+                        thread.interrupt();
+                    }
+                }
+                Thread.sleep(50);
+            }
+        } catch (InterruptedException impossible) {
+            throw new IllegalStateException(impossible);
+        }
     }
 }
