@@ -124,11 +124,12 @@ def test_an_executor_that_is_killed_costs_nothing(tmp_path: Path) -> None:
     assert check(store, output) == []
 
 
-def test_a_jvm_that_is_killed_is_named(golden_store: GoldenStore, tmp_path: Path) -> None:
+def test_a_jvm_that_is_killed_is_named(tmp_path: Path) -> None:
     """As by the system when memory is short: one sentence without a trace, and nothing is exported."""
-    output = tmp_path / "out"
-    process = spawn("export", golden_store(STORE), "--output", output, "--master", "local[2]", "--limit-rate", "96KiB",
-                    "-q", env=environment())  # fmt: skip
+    builder, output = LogBuilder(1 << 24), tmp_path / "out"
+    options = in_splits(builder)
+    store = builder.write(tmp_path / "store")
+    process = spawn("export", store, "--output", output, "--master", "local[2]", *options, "-q", env=environment())
     wait_for("_temporary/*/*.parquet", output, process)
     started = descendants(process.pid)
     (jvm,) = (pid for pid, command in started.items() if "org.apache.spark.deploy.SparkSubmit" in command)
