@@ -20,8 +20,8 @@ TOPIC = "orders"
 SENT, KEPT = 6, 3  # timers, and those of them that the log still has
 PLAIN = 8
 NEW = 4
-DUE_MS = 30_000  # for a stop, a repair and a start
-AFTER_MS = 4000
+DUE_MS = 20_000  # for a stop, a repair and a start
+AFTER_MS = 2000
 
 
 @pytest.mark.parametrize("version", ["5.1.4", "5.3.3", "5.5.0"])
