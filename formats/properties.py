@@ -18,6 +18,7 @@ REAL_TOPIC = "REAL_TOPIC"
 REAL_QUEUE_ID = "REAL_QID"
 TIMER_DUE = "TIMER_OUT_MS"  # epoch ms
 TIMER_DELETES = "TIMER_DEL_UNIQKEY"
+TIMER_ROLL_TIMES = "TIMER_ROLL_TIMES"  # how often the timer has put a message off
 PRODUCER_GROUP = "PGROUP"
 HALF_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"  # queue offset of the half message that this one is a copy of
 ENDED_HALF = "TRANS_OFFSET"  # physical offset of the half message that an op message of RocksDB ends

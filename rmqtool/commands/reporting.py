@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ import click
 import rmqtool
 from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.base.files import RateLimit
+from rmqtool.base.own_files import whole_file
 from rmqtool.commands.options import F, global_options, jobs_option, now_option, store_options
 from rmqtool.commands.redact_options import redact_options
 from rmqtool.commands.verifying import progress_bar, scanned_events
@@ -133,20 +133,12 @@ def _life(snapshot: Snapshot, name: str) -> Life:
 
 def put(path: Path, write: Callable[[IO[bytes]], object]) -> int:
     """Write a file, and put it in place as a whole; its size, bytes."""
-    target = path.resolve()
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
-        try:
-            with partial.open("wb") as file:
-                write(file)
-            size = partial.stat().st_size
-            partial.replace(target)
-        finally:
-            with suppress(FileNotFoundError):
-                partial.unlink()
+        with whole_file(path.resolve()) as file:
+            write(file)
+            return file.seek(0, os.SEEK_END)
     except OSError as error:
         raise unwritable(path, OSError(error.errno, error.strerror)) from error
-    return size
 
 
 def counts_json(facts: StoreReport, request: Request, size: int) -> dict[str, Any]:

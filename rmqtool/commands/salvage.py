@@ -211,12 +211,12 @@ def _show(style: Style, request: _Request, found: Salvaged, stores: Sequence[Sto
 
 
 def _why_nothing(request: _Request, found: Salvaged, stores: Sequence[Store]) -> str:
+    from rmqtool.store.missing_log import WHERE_IT_MAY_BE
     from rmqtool.store.snapshot import Snapshot
     from rmqtool.store.why_nothing import NOTHING_FITS, why_nothing
 
     if found.state == "nothing" and not found.plan.inputs.files:
-        where = "where broker.conf says that it is elsewhere, give that with --broker-conf"
-        return f"the sources have no file of a log ({where})"
+        return f"the sources have no file of a log ({WHERE_IT_MAY_BE})"
     if found.state != "nothing" or found.plan.is_empty:
         return "no message proves itself"
     with suppress(RmqtoolError):

@@ -9,6 +9,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.store.commit_log import data_end, log_range, written_end
 from rmqtool.store.dledger_node import Entry, committed_index, entry_of
+from rmqtool.store.missing_log import missing_log
 from rmqtool.store.snapshot import Snapshot
 
 Name = Literal["a", "b"]
@@ -62,14 +63,16 @@ class Side:
 
 def side_of(name: Name, snapshot: Snapshot) -> Side:
     """Measure the log as it is now; of a running broker's only what is whole. Raises UnreadableError."""
+    missing = missing_log(snapshot)
+    unread: list[RmqtoolError] = [missing] if missing else []
     files, reading = snapshot.log.files, snapshot.reading
     start = files[0].start_offset if files else 0
     node = _node_of(snapshot)
     if snapshot.holder is not None:
         end = written_end(files, reading=reading) if files else start
-        return Side(name, snapshot, files, start, end, end, node)
+        return Side(name, snapshot, files, start, end, end, node, unread)
     end = log_range(files, reading=reading).max_offset if files else start
-    return Side(name, snapshot, files, start, end, max(end, data_end(files, reading)), node)
+    return Side(name, snapshot, files, start, end, max(end, data_end(files, reading)), node, unread)
 
 
 def _node_of(snapshot: Snapshot) -> Node | None:

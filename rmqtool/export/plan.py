@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.base.errors import RmqtoolError, UsageError
+from rmqtool.base.notices import notice
 from rmqtool.export.evolution import continued
 from rmqtool.export.options import ExportOptions, Mode, Target
+from rmqtool.export.replicas import replicas
 from rmqtool.export.results import ExportTotals
 from rmqtool.export.write import SplitTask
 from rmqtool.scan.events import Damage
@@ -73,6 +75,9 @@ def plan_export(
     filters = options.query.filters
     starts = [known[store.name]["next_physical_offset"] if store.name in known else filters.start for store in stores]
     sources = find_sources(stores, starts, filters.stop)
+    for one, other in replicas(sources):
+        what = f"{one} and {other} are copies of one log, and messages of both are exported twice"
+        notice(f"{what}: leave one of them out, or go by the column {STORE_COLUMN}")
     plan = ExportPlan([], sources, base, options)
     for store_number, source in enumerate(sources):
         if source.name in known:

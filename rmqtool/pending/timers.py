@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError, UnsupportedError
+from rmqtool.broker.timer_copies import TimerCopies
 from rmqtool.broker.timer_start import (
     TIMER_LAG,
     NextRead,
@@ -22,7 +23,7 @@ from rmqtool.broker.timer_start import (
     timer_state,
 )
 from rmqtool.findings.finding import counted
-from rmqtool.formats.properties import REAL_QUEUE_ID, REAL_TOPIC, TIMER_DELETES, TIMER_DUE
+from rmqtool.formats.properties import REAL_QUEUE_ID, REAL_TOPIC, TIMER_DELETES, TIMER_DUE, TIMER_ROLL_TIMES
 from rmqtool.pending.messages import Part, View, messages_at
 from rmqtool.pending.receivers import RETRY_TOPIC, receivers
 from rmqtool.pending.waiting import Kind, integers, is_true, waiting
@@ -122,9 +123,20 @@ class Timers:
         slots, read_until = self._next_read.slots, self.state.read_until
         is_skipped = self._next_read.logged & (slots >= read_until) & (slots < self.state.first_slot(self._view.now))
         is_unknown = ~self._next_read.logged
-        for messages in self._read((is_skipped | is_unknown) & ~self._is_read_again, _PROPERTIES):
+        for messages in self._read((is_skipped | is_unknown) & ~self._is_read_again, (*_PROPERTIES, TIMER_ROLL_TIMES)):
             due = integers(messages.column(TIMER_DUE))
-            yield messages.filter(pc.greater_equal(due, read_until + TIMER_LAG))
+            waiting_ones = messages.filter(pc.greater_equal(due, read_until + TIMER_LAG))
+            if waiting_ones.num_rows:
+                is_replaced = [self._copies.is_replaced(*copy) for copy in _copies_in(waiting_ones)]
+                waiting_ones = waiting_ones.filter(pc.invert(pa.array(is_replaced)))
+            yield waiting_ones
+
+    @cached_property
+    def _copies(self) -> TimerCopies:
+        copies = TimerCopies()
+        for messages in self._read(np.ones_like(self._is_read_again), (TIMER_DUE, TIMER_ROLL_TIMES)):
+            copies.add(_copies_in(messages.filter(messages.column(TIMER_ROLL_TIMES).is_valid())))
+        return copies
 
     @property
     def _is_read_again(self) -> NDArray[np.bool_]:
@@ -197,6 +209,13 @@ def _rows(view: View, kind: Kind, messages: pa.Table) -> pa.RecordBatch:
         topic=TIMER_TOPIC,
         queue_id=0,
     )
+
+
+def _copies_in(messages: pa.Table) -> Iterator[tuple[str | None, int | None, int]]:
+    """Unique key, time of delivery, and how often it was put off, of each message."""
+    due, put_off = (integers(messages.column(name)) for name in (TIMER_DUE, TIMER_ROLL_TIMES))
+    columns = messages.column("unique_key"), due, put_off.fill_null(0)
+    return zip(*(column.to_pylist() for column in columns), strict=True)
 
 
 def _is_revived(messages: pa.Table) -> pa.ChunkedArray:

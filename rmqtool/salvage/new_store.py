@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rmqtool.base.byte_size import byte_size
 from rmqtool.base.errors import UnwritableError, UsageError
+from rmqtool.base.shell import join
 from rmqtool.transaction.system import SYSTEM, remove_tree, sync_path
 
 _LOCK = "new-store.lock"
@@ -29,9 +30,19 @@ def require_free_name(target: Path, sources: Sequence[Path]) -> None:
         if where == source or source in where.parents:
             raise UsageError("--output must not be inside a source, which is only read", file=target)
     if os.path.lexists(target) and (not target.is_dir() or target.is_symlink() or any(target.iterdir())):
-        raise UsageError("--output must be an empty directory, or one that does not exist yet", file=target)
+        hint = _left_beside(target)
+        raise UsageError("--output must be an empty directory, or one that does not exist yet", file=target, hint=hint)
     if not where.parent.is_dir():
         raise UsageError("the directory that --output is in does not exist", file=target)
+
+
+def _left_beside(target: Path) -> str | None:
+    """What to do about what a run has left that was killed as soon as its store was in place; None without it."""
+    left = partial_directory(target)
+    if not left.is_dir() or os.path.lexists(left / _STORE):
+        return None
+    verify = join(["rmqtool", "verify", str(target)])
+    return f"a run that was killed when its store was in place has left {left}: remove that; next: {verify}"
 
 
 @contextmanager

@@ -24,7 +24,7 @@ def show_messages(comparison: MessageComparison, only: Name | None) -> None:
         surplus = comparison.only[name]
         if surplus.messages:
             lines += ["", *_surplus(name, surplus), *(_listed(surplus) if only in (None, name) else ())]
-    errors = [f"  cannot be read: {error}" for error in comparison.unread]
+    errors = [f"  cannot be read: {error}{f'; {error.hint}' if error.hint else ''}" for error in comparison.unread]
     lines += ["", "Not compared", *errors] if errors else []
     write_text("".join(f"{visible(line)}\n" for line in lines))
 
@@ -34,23 +34,27 @@ def _heads(comparison: MessageComparison) -> Iterator[str]:
         counts = comparison.counts[name]
         damaged = f"; {byte_size(counts.damaged)} hold no message" if counts.damaged else ""
         yield f"{name.upper()}  {side.snapshot.store.root}"
+        if not side.files:
+            yield "   no commit log file"
+            continue
         left_out = "" if counts.left_out is None else f", {counts.left_out} left out"
         yield f"   {counted(counts.messages, 'message')} compared{left_out}{damaged}"
 
 
 def _sentence(comparison: MessageComparison) -> str:
     both = f"{counted(comparison.in_both, 'message')} in both"
+    so_far = ", of what could be read" if comparison.unread else ""
     match comparison.verdict:
         case "same":
             return f"same: {both}, and none in one of them only"
         case "unproven":
-            return f"unproven: {both}, and none in one of them only, of what could be read"
+            return f"unproven: {both}, and none in one of them only{so_far}"
         case "a-has-more":
-            return f"A has more: {both}; B has none that is not in A"
+            return f"A has more: {both}; B has none that is not in A{so_far}"
         case "b-has-more":
-            return f"B has more: {both}; A has none that is not in B"
+            return f"B has more: {both}; A has none that is not in B{so_far}"
         case "differs":
-            return f"differs: {both}"
+            return f"differs: {both}{so_far}"
 
 
 def _surplus(name: Name, surplus: Surplus) -> Iterator[str]:

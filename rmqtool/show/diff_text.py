@@ -285,6 +285,6 @@ def _lag(a: int | str | None, b: int | str | None) -> str:
 
 def _left_out(comparison: StoreComparison) -> Iterator[str]:
     lines = [f"  {text}" for text in comparison.not_compared]
-    lines += [f"  cannot be read: {error}" for error in comparison.unread]
+    lines += [f"  cannot be read: {error}{f'; {error.hint}' if error.hint else ''}" for error in comparison.unread]
     if lines:
         yield from ("", "Not compared", *lines)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import atexit
 import os
-import shutil
-import tempfile
 import zipfile
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rmqtool
+from rmqtool.base.own_files import own_directory
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -24,9 +24,9 @@ def is_on_this_machine(master: str) -> bool:
     return master.startswith("local")
 
 
-def package_zip() -> Path:
-    """A zip of this package, `rmqtool.formats` included wherever it stands, in a temporary directory of its own."""
-    path = Path(tempfile.mkdtemp(prefix="rmqtool-")) / "rmqtool.zip"
+def package_zip(directory: str) -> Path:
+    """A zip of this package in a directory, `rmqtool.formats` included wherever it stands."""
+    path = Path(directory, "rmqtool.zip")
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for folder, _, files in os.walk(_PACKAGE, followlinks=True):
             for name in sorted(files):
@@ -43,9 +43,9 @@ def ship(context: SparkContext) -> None:
 
 @cache
 def _ship(application: str, context: SparkContext) -> None:
-    path = package_zip()
-    atexit.register(shutil.rmtree, path.parent, ignore_errors=True)  # executors that come later fetch it too
-    context.addPyFile(str(path))
+    stack = ExitStack()
+    atexit.register(stack.close)  # executors that come later fetch it too
+    context.addPyFile(str(package_zip(stack.enter_context(own_directory("rmqtool-package-")))))
 
 
 def share_python_path() -> None:

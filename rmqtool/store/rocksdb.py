@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import mkdtemp
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from rmqtool.base.errors import UnreadableError, UnsupportedError, UnwritableError
 from rmqtool.base.files import list_directory, read_all
+from rmqtool.base.own_files import own_directory
 from rmqtool.base.paths import DirectoryEntry, is_remote
 from rmqtool.formats.rocksdb_log import first_damage
 from rmqtool.store.killed_tables import tables_in_logs
@@ -34,6 +33,7 @@ _MOST_THREADS = 16  # what RocksDB starts at each opening, however few tables th
 _MAX_MANIFEST = 4 << 20  # bytes
 _MAX_SHOWN = 3
 _ATTEMPTS = 3  # a running broker deletes files between listing and opening
+_SHADOW = "rmqtool-database-"  # begins the names of our directories of links
 _NO_ACCESS = ("Permission denied", "Input/output error")
 
 
@@ -111,6 +111,9 @@ class RocksDb:
                 self.close()
                 if attempt == _ATTEMPTS - 1 or self._names() == names:
                     raise
+            except BaseException:  # a signal, too
+                self.close()
+                raise
         return self
 
     def __exit__(
@@ -276,8 +279,7 @@ class RocksDb:
     def _make_shadow(self, names: list[str]) -> str:
         """A directory of links to the files, of copies where they are on another machine; it goes with the database."""
         try:
-            self._shadow = shadow = mkdtemp(prefix="rmqtool-rocksdb-")
-            self._stack.callback(shutil.rmtree, shadow, ignore_errors=True)
+            self._shadow = shadow = self._stack.enter_context(own_directory(_SHADOW))
             if is_remote(self.directory):
                 copy_database(self.directory, names, shadow)
         except OSError as error:

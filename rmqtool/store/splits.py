@@ -25,6 +25,7 @@ from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.store.commit_log import data_end, log_range, log_start, written_end
 from rmqtool.store.deleted_files import retry_on_deletion
 from rmqtool.store.lock import lock_holder
+from rmqtool.store.missing_log import require_log
 from rmqtool.store.named_stores import NamedStore
 
 SPLIT_SIZE = 128 << 20
@@ -97,7 +98,8 @@ def find_sources(stores: Sequence[NamedStore], starts: Sequence[int], stop: int 
 
 
 def find_source(named: NamedStore, start: int = 0, stop: int = MAX_OFFSET) -> Source:
-    """The log of one store from `start` to before `stop`, as it is now; raises UnreadableError."""
+    """The log of one store from `start` to before `stop`, as it is now; raises UnreadableError, or where it is gone."""
+    require_log(named.store)
     return retry_on_deletion(lambda: _find_source(named, start, stop))
 
 

@@ -9,6 +9,7 @@ from rmqtool.base.times import rfc3339
 from rmqtool.rules.system_topics import is_system_topic
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.topic_choice import TopicChoice, is_pattern
+from rmqtool.store.missing_log import missing_log
 from rmqtool.store.snapshot import Snapshot
 
 NOTHING_FITS = "no message passes the filters"
@@ -17,6 +18,8 @@ _FEW = 8  # names that are listed
 
 def why_nothing(snapshot: Snapshot, filters: Filters) -> str:
     """A sentence for people; call it when nothing was found, for the log may have what queues and config lack."""
+    if missing := missing_log(snapshot):
+        return f"{missing.message} ({missing.hint})"
     return "; ".join(_reasons(snapshot, filters)) or NOTHING_FITS
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.base.errors import UsageError
+from rmqtool.base.own_files import whole_file
 from rmqtool.base.visible import visible
 from rmqtool.store.lock import lock_holder
 from rmqtool.store.rocksdb import is_readable
@@ -87,18 +88,10 @@ class SavedProgress:
         """Replace the file as a whole; what goes wrong is the `problem`, for the verification can go on."""
         content = zlib.compress(pickle.dumps(merger, pickle.HIGHEST_PROTOCOL), _LEVEL)
         header = {**self._about, "sha256": hashlib.sha256(content).hexdigest()}
-        partial = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
         try:
-            try:
-                with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                    file.write(json.dumps(header, separators=(",", ":")).encode() + b"\n" + content)
-                    file.flush()
-                    os.fsync(file.fileno())
-                partial.replace(self.path)
-                self.problem = None
-            finally:
-                with suppress(FileNotFoundError):
-                    partial.unlink()
+            with whole_file(self.path, 0o600) as file:
+                file.write(json.dumps(header, separators=(",", ":")).encode() + b"\n" + content)
+            self.problem = None
         except OSError as error:
             self.problem = f"cannot be written: {_reason(error)}; the progress of this run is not in it"
 

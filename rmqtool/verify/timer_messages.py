@@ -7,6 +7,7 @@ units of the timer log must lead to timer messages (`rmqtool.broker.stale_timers
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.times import rfc3339
 from rmqtool.broker.stale_timers import stale_units
+from rmqtool.broker.timer_copies import TimerCopies
 from rmqtool.broker.timer_start import (
     TIMER_LAG,
     NextRead,
@@ -27,7 +29,7 @@ from rmqtool.broker.timer_start import (
 )
 from rmqtool.findings.finding import Severity, counted
 from rmqtool.findings.report import Report
-from rmqtool.formats.properties import TIMER_DUE, decode_properties
+from rmqtool.formats.properties import TIMER_DUE, TIMER_ROLL_TIMES, UNIQUE_KEY, decode_properties
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.rules.versions import TIMER_OFFSET_IN_RANGE
@@ -38,6 +40,16 @@ from rmqtool.store.store import CONFIG
 from rmqtool.verify.task import StoreReader
 
 _MAX_READ = 10_000  # newest messages whose time of delivery is read
+_MAX_DIGITS = 19  # as many may be too large for 64 bits
+
+
+class _Timer(NamedTuple):
+    """A message of the timer; `due` is epoch ms, `put_off` how often it was put off before it was stored."""
+
+    queue_offset: int
+    due: int
+    unique_key: str | None
+    put_off: int
 
 
 def check_timers(reader: StoreReader, state: TimerState, queue_end: int, releases: Releases, report: Report) -> None:
@@ -84,13 +96,19 @@ def _report_ahead(state: TimerState, begin: int, queue_end: int, releases: Relea
 def _report_lost(
     reader: StoreReader, state: TimerState, queue: TimerQueue, next_read: NextRead, report: Report
 ) -> None:
-    dues = _dues(queue, (queue.queue_offsets < next_read.begin) & ~next_read.logged, reader.files)
-    waiting = [(queue_offset, due) for queue_offset, due in dues if due >= state.read_until + TIMER_LAG]
+    unlogged = _newest(queue, (queue.queue_offsets < next_read.begin) & ~next_read.logged, reader.files)
+    waiting = [each for each in unlogged if each.due >= state.read_until + TIMER_LAG]
     if waiting:
-        message = f"{counted(len(waiting), 'message')} due from {rfc3339(min(due for _, due in waiting))} on: read " \
-                  "from the queue already, and not in the timer log"  # fmt: skip
+        copies = TimerCopies()
+        later = queue.queue_offsets > min(each.queue_offset for each in waiting)
+        copies.add((each.unique_key, each.due, each.put_off) for each in _newest(queue, later, reader.files))
+        waiting = [each for each in waiting if not copies.is_replaced(each.unique_key, each.due, each.put_off)]
+    if waiting:
+        first = rfc3339(min(each.due for each in waiting))
+        message = f"{counted(len(waiting), 'message')} due from {first} on: read from the queue already, " \
+                  "and not in the timer log"  # fmt: skip
         report.add("timer.lost", message, count=len(waiting), topic=TIMER_TOPIC, queue_id=0,
-                   queue_offset=min(queue_offset for queue_offset, _ in waiting))  # fmt: skip
+                   queue_offset=min(each.queue_offset for each in waiting))  # fmt: skip
 
 
 def _report_repeated(
@@ -99,8 +117,8 @@ def _report_repeated(
     begin, logged = next_read.begin, next_read.logged
     read_again = queue.queue_offsets >= begin
     waiting = int(np.count_nonzero(read_again & logged))
-    dues = _dues(queue, read_again & ~logged & (queue.queue_offsets < next_read.end), reader.files)
-    delivered = sum(due < state.delivered_until for _, due in dues)
+    unlogged = _newest(queue, read_again & ~logged & (queue.queue_offsets < next_read.end), reader.files)
+    delivered = sum(each.due < state.delivered_until for each in unlogged)
     if not waiting and not delivered:
         return
     was_reset = not waiting and state.check is None  # an operator deletes timercheck to have the queue read again
@@ -112,17 +130,17 @@ def _report_repeated(
                queue_offset=max(begin, int(queue.queue_offsets[0])))  # fmt: skip
 
 
-def _dues(queue: TimerQueue, rows: NDArray[np.bool_], log: Sequence[MappedFile]) -> list[tuple[int, int]]:
-    """Queue offset and time of delivery, epoch ms, of the newest messages among `rows`."""
-    dues = []
+def _newest(queue: TimerQueue, rows: NDArray[np.bool_], log: Sequence[MappedFile]) -> list[_Timer]:
+    """The newest messages among `rows`, the newest first."""
+    found = []
     for row in np.flatnonzero(rows)[::-1][:_MAX_READ].tolist():
-        due = _due_at(log, int(queue.physical_offsets[row]))
-        if due is not None:
-            dues.append((int(queue.queue_offsets[row]), due))
-    return dues
+        timer = _timer_at(log, int(queue.physical_offsets[row]), int(queue.queue_offsets[row]))
+        if timer is not None:
+            found.append(timer)
+    return found
 
 
-def _due_at(log: Sequence[MappedFile], physical_offset: int) -> int | None:
+def _timer_at(log: Sequence[MappedFile], physical_offset: int, queue_offset: int) -> _Timer | None:
     try:
         frames = record_at(log, physical_offset)
     except RmqtoolError:
@@ -130,5 +148,11 @@ def _due_at(log: Sequence[MappedFile], physical_offset: int) -> int | None:
     if frames is None:
         return None
     start, size = int(frames.properties_positions[0]), int(frames.properties_sizes[0])
-    value = decode_properties(bytes(frames.block.view[start : start + size])).get(TIMER_DUE, "")
-    return int(value) if value.isdecimal() and len(value) < 19 else None
+    properties = decode_properties(bytes(frames.block.view[start : start + size]))
+    due = _number(properties.get(TIMER_DUE, ""))
+    put_off = _number(properties.get(TIMER_ROLL_TIMES, ""))
+    return None if due is None else _Timer(queue_offset, due, properties.get(UNIQUE_KEY), put_off or 0)
+
+
+def _number(value: str) -> int | None:
+    return int(value) if value.isdecimal() and len(value) < _MAX_DIGITS else None

@@ -172,6 +172,24 @@ def test_begins_anew(store: Path, new: Path) -> None:
 
 
 @pytest.mark.budget(1)
+@pytest.mark.parametrize("left", [(), ("new-store.lock",), ("new-store.lock", "derived")])
+def test_killed_when_it_was_in_place(store: Path, new: Path, left: tuple[str, ...]) -> None:
+    """It is said that the new store is there, and what else is."""
+    assert salvage(store, new).status == Exit.OK
+    expected = tree(new)
+    partial = partial_directory(new)
+    partial.mkdir()
+    for name in left:
+        (partial / name).mkdir() if name == "derived" else (partial / name).touch()
+    again = salvage(store, new)
+    assert again.status == Exit.USAGE
+    assert f"has left {partial}: remove that; next: rmqtool verify {new}" in again.err.replace("\n  ", " ")
+    assert tree(new) == expected
+    shutil.rmtree(partial)
+    assert "has left" not in salvage(store, new).err
+
+
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("way", ["all", "some", "none"])
 def test_copies(store: Path, new: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """The log is the same whether the system copies it, a part of what it is asked for, or nothing."""

@@ -15,6 +15,7 @@ from rmqtool.diff import by_message
 from rmqtool.formats.sys_flag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from tests.building import LOG, START_TIME
 from tests.commands.running import Result, rmqtool
+from tests.copies import copied
 from tests.diff.message_pairs import FILE_SIZE, Message, changed, messages_of, store_of
 from tests.unchanged import unchanged
 from tests.verify.small_store import StoreBuilder, small_store
@@ -128,6 +129,28 @@ def test_text(tmp_path: Path) -> None:
     assert last in rmqtool("diff", a, b, "--by-message", "--only", "a").out.splitlines()[-3]
     redacted = rmqtool("diff", a, b, "--by-message", "--redact", "keys").out
     assert all(each.key not in redacted for each in (messages[0], messages[-1]) if each.key)
+
+
+@pytest.mark.budget(1)
+def test_a_log_that_is_elsewhere(tmp_path: Path) -> None:
+    """Without the broker.conf that names its place nothing is compared, which is not the same as the same."""
+    a = small_store(tmp_path / "a")
+    (a / LOG).rename(tmp_path / "log")
+    b = copied(a, tmp_path / "b")
+    for options, verdict in ((["--by-message"], "unproven"), ([], "unproven")):
+        found = rmqtool("diff", a, b, *options)
+        assert found.status == Exit.LOSSY
+        assert verdict in found.out
+        assert "no log file is in commitlog, but the queue 0 of " in found.out
+        assert "give that with --broker-conf" in found.out
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathRootDir={a}\nstorePathCommitLog={tmp_path / 'log'}\n")
+    full = copied(a, tmp_path / "full")
+    copied(tmp_path / "log", full / LOG)
+    assert rmqtool("diff", a, full, "--by-message", "--broker-conf", conf).status == Exit.OK
+    more = rmqtool("diff", a, full, "--by-message")
+    assert more.status == Exit.FINDINGS
+    assert "A has none that is not in B, of what could be read" in more.out
 
 
 @pytest.mark.budget(1)

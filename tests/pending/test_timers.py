@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.formats.file_name import file_name
 from tests.building import START_TIME
 from tests.pending.waiting_store import WaitingStore, counts, rows_of, work_of
 from tests.verify.lost_parts import files_of, without, zero
-from tests.verify.timer_store import TIMERS, due_of, store_with_timers, write_check
+from tests.verify.timer_store import PUT_OFF, TIMERS, due_of, store_with_timers, store_with_timers_put_off, write_check
 
 WEEK = 7 * 86_400_000
 
@@ -44,6 +45,15 @@ def test_without_the_timer_log(tmp_path: Path, lose: Callable[[Path], object]) -
     work = work_of(store)
     assert counts(work) == {"lost-timer": TIMERS - 1}
     assert work.owed.messages == 0
+
+
+@pytest.mark.parametrize(("lost", "count"), [("*", PUT_OFF), (file_name(0), 0)], ids=["all", "oldest"])
+def test_messages_that_were_put_off(tmp_path: Path, lost: str, count: int) -> None:
+    """Each of their copies is a message of the queue, and only the newest waits: lost, it is so once."""
+    store = store_with_timers_put_off(tmp_path)
+    for path in (store / "timerlog").glob(lost):
+        path.unlink()
+    assert counts(work_of(store)).get("lost-timer", 0) == count
 
 
 def test_without_the_last_file_of_the_timer_log(tmp_path: Path) -> None:

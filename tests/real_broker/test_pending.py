@@ -84,7 +84,10 @@ def test_timers_that_were_put_off(harness: Callable[[str], Harness], tmp_path: P
     last = waiting_timers(broker, root, tmp_path / "last")
     assert len(last) == len(keys_of(last)) > 0
     shutil.rmtree(root / "timerlog")
-    assert "two days) once for each time" in rmqtool("verify", root, "--broker-version", "5.5.0").out
+    verified = rmqtool("verify", root, "--broker-version", "5.5.0")
+    assert "two days) once for each time" in verified.out
+    assert f"{len(last)} messages due from" in verified.out
+    assert keys_of(of_kind(pending(root, "--broker-version", "5.5.0"), "lost-timer")) == keys_of(last)
     rmqtool("repair", root, "--yes", "--broker-version", "5.5.0")
     every = waiting_timers(broker, root, tmp_path / "every")
     assert len(every) > len(keys_of(every)) >= len(last)

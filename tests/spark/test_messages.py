@@ -6,6 +6,7 @@ import pickle
 import sys
 import zipfile
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,15 +91,13 @@ def _summed(results: list[int]) -> list[int]:
     return [sum(results)]
 
 
-def test_the_zip_for_workers_holds_the_package() -> None:
+def test_the_zip_for_workers_holds_the_package(tmp_path: Path) -> None:
     """All of it, the formats too."""
-    path = package_zip()
+    path = package_zip(str(tmp_path))
     with zipfile.ZipFile(path) as archive:
         names = set(archive.namelist())
     modules = modules_under(ROOT).values()
     assert names == {f"{one.name.replace('.', '/')}{'/__init__' if one.is_package else ''}.py" for one in modules}
-    path.unlink()
-    path.parent.rmdir()
 
 
 class EqualTo:

@@ -60,6 +60,20 @@ def test_no_links_are_left(database: Path, tmp_path: Path, monkeypatch: pytest.M
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
+def test_no_links_are_left_by_a_signal(database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes while the library opens the database."""
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
+
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Rdict, "list_cf", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        rows_of(database)
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
 def test_without_a_temporary_directory(database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a container whose file system is only read: the error says what is needed, and where it comes from."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from rmqtool.findings.finding import Finding
+from rmqtool.formats.file_name import file_name
 from rmqtool.formats.timer_log import UNIT_DTYPE, UNIT_SIZE
 from rmqtool.rules.broker_conf import BrokerConf
 from tests.conftest import GoldenStore
@@ -18,11 +19,13 @@ from tests.golden import stores
 from tests.verify.lost_parts import Loss, both, files_of, without, zero
 from tests.verify.timer_store import (
     LOG_FILE_SIZE,
+    PUT_OFF,
     READ_UNTIL,
     TIMERS,
     cut_log_before,
     due_of,
     store_with_timers,
+    store_with_timers_put_off,
     write_check,
 )
 from tests.verify.verifying import codes_of, verify
@@ -66,6 +69,16 @@ def test_what_waits_is_lost(name: str, lose: Loss, tmp_path: Path) -> None:
     (lost,) = of_timers(store)
     assert (lost.code, lost.severity, lost.count, lost.queue_offset) == ("timer.lost", "error", 2, 1)
     assert verify(store).verdict == "corrupt"
+
+
+@pytest.mark.parametrize(("lost", "count"), [("*", PUT_OFF), (file_name(0), 0)], ids=["all", "oldest"])
+def test_messages_that_were_put_off(tmp_path: Path, lost: str, count: int) -> None:
+    """Each copy of one is a message of the queue, and only the newest waits: without the timer log it is lost once."""
+    store = store_with_timers_put_off(tmp_path)
+    for path in (store / "timerlog").glob(lost):
+        path.unlink()
+    expected = [("timer.lost", count, TIMERS - PUT_OFF)] if count else []
+    assert [(each.code, each.count, each.queue_offset) for each in of_timers(store)] == expected
 
 
 @pytest.mark.slow

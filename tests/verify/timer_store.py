@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from tests.building import START_TIME
 from tests.verify.small_store import FILE_SIZE, StoreBuilder, finish, write_topics
 
 TIMERS = 9
+PUT_OFF = 2
 LOG_FILE_SIZE = 4 * timer_log.UNIT_SIZE  # three units and a blank
 WRITTEN = START_TIME + 1000  # by the broker's clock, ms
 READ_UNTIL = START_TIME + 20_000  # the first message was due before
@@ -28,12 +30,24 @@ def due_of(number: int) -> int:
 
 def store_with_timers(store: Path) -> Path:
     """Log, queues and index, and the files of the timer as after a clean stop."""
+    return _store_with([{"TIMER_OUT_MS": str(due_of(number))} for number in range(TIMERS)], store)
+
+
+def store_with_timers_put_off(store: Path) -> Path:
+    """Behind the message that was delivered, `PUT_OFF` messages of the longest delays, each stored again and again."""
+    rounds = (divmod(number, PUT_OFF) for number in range(TIMERS - 1))
+    copies = ({"UNIQ_KEY": f"message-{which}", "TIMER_OUT_MS": str(due_of(TIMERS + which)),
+               **({"TIMER_ROLL_TIMES": str(put_off)} if put_off else {})} for put_off, which in rounds)  # fmt: skip
+    return _store_with([{"TIMER_OUT_MS": str(due_of(0))}, *copies], store)
+
+
+def _store_with(timers: Sequence[dict[str, str]], store: Path) -> Path:
     builder = StoreBuilder(file_size=FILE_SIZE)
-    for number in range(TIMERS):
+    for number, properties in enumerate(timers):
         builder.put(
             "rmq_sys_wheel_timer",
             store_timestamp=START_TIME + number,
-            properties={"REAL_TOPIC": "orders", "REAL_QID": "0", "TIMER_OUT_MS": str(due_of(number))},
+            properties={"REAL_TOPIC": "orders", "REAL_QID": "0", **properties},
         )
     finish(builder.write(store), geometry=None)
     write_topics(store, ("orders", "rmq_sys_wheel_timer"))
