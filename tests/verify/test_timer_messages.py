@@ -16,6 +16,7 @@ from rmqtool.formats.timer_log import UNIT_DTYPE, UNIT_SIZE
 from rmqtool.rules.broker_conf import BrokerConf
 from tests.conftest import GoldenStore
 from tests.golden import stores
+from tests.unreadable import forbidden
 from tests.verify.lost_parts import Loss, both, files_of, without, zero
 from tests.verify.timer_store import (
     LOG_FILE_SIZE,
@@ -178,6 +179,13 @@ def test_the_log_has_lost_its_end(left: int, tmp_path: Path) -> None:
     found = {each.code: each for each in verify(store, version="5.1.4").findings if each.code in (UNIT, AHEAD)}
     assert (found[UNIT].count, found[UNIT].severity) == (min(3, TIMERS - max(left, 1)), "error")
     assert found[AHEAD].queue_offset == left
+
+
+def test_the_end_of_the_log_cannot_be_read(tmp_path: Path) -> None:
+    """Nobody knows then what units of the timer log lead to."""
+    store = store_with_timers(tmp_path / "store")
+    with forbidden(*(store / "commitlog").iterdir()):
+        assert codes_of(verify(store)).isdisjoint({UNIT, AHEAD, "timer.lost"})
 
 
 def test_a_unit_that_leads_to_another_message(tmp_path: Path) -> None:
