@@ -26,8 +26,10 @@ def own_directory(prefix: str) -> Iterator[str]:
     _remove_left(Path(gettempdir()), re.compile(rf"{re.escape(prefix)}\w{{8}}"))
 
     def make() -> tuple[str, int]:
-        path = mkdtemp(prefix=prefix)
-        return path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        while True:
+            path = mkdtemp(prefix=prefix)
+            with suppress(FileNotFoundError):  # another process took it for left
+                return path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     path, descriptor = _locked(make)
     try:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.base import own_files
 from rmqtool.base.own_files import own_directory, whole_file
 from tests.rooms import ROOT
 
@@ -36,6 +37,7 @@ def holder(request: pytest.FixtureRequest, temporary: Path) -> Iterator[subproce
     """Another process that has such a directory or file."""
     program = f"""
 import pathlib, sys
+from rmqtool.base import own_files
 from rmqtool.base.own_files import own_directory, whole_file
 with {_HOLDING[request.param]}:
     print("there", flush=True)
@@ -136,3 +138,20 @@ def test_without_locks(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None
     (temporary / f"{PREFIX}abcdefgh").mkdir()
     _again(temporary)
     assert [each.name for each in temporary.iterdir()] == [f"{PREFIX}abcdefgh"]
+
+
+def test_taken_for_left_before_it_is_opened(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By another process, between its making and its opening: another one is made."""
+    made: list[str] = []
+
+    def make(prefix: str) -> str:
+        made.append(tempfile.mkdtemp(prefix=prefix))
+        if len(made) == 1:
+            os.rmdir(made[0])
+        return made[-1]
+
+    monkeypatch.setattr(own_files, "mkdtemp", make)
+    with own_directory(PREFIX) as directory:
+        assert directory == made[1]
+        assert os.path.isdir(directory)
+    assert list(temporary.iterdir()) == []
