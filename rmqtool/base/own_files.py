@@ -12,10 +12,12 @@ import shutil
 import stat
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
 from typing import IO
+
+from rmqtool.base.signals import deferred_signals
 
 _UNFINISHED = "rmqtool-new"
 
@@ -31,12 +33,12 @@ def own_directory(prefix: str) -> Iterator[str]:
             with suppress(FileNotFoundError):  # another process took it for left
                 return path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
-    path, descriptor = _locked(make)
-    try:
+    with ExitStack() as stack:
+        with deferred_signals():
+            path, descriptor = _locked(make)
+            stack.callback(os.close, descriptor)
+            stack.callback(shutil.rmtree, path, ignore_errors=True)
         yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-        os.close(descriptor)
 
 
 @contextmanager
@@ -48,17 +50,21 @@ def whole_file(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
         name = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.{_UNFINISHED}")
         return str(name), os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
 
-    unfinished, descriptor = _locked(make)
-    try:
-        with open(descriptor, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(unfinished, path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(unfinished)
-        raise
+    with ExitStack() as stack:
+        with deferred_signals():
+            unfinished, descriptor = _locked(make)
+            file = stack.enter_context(open(descriptor, "wb"))
+            stack.callback(_remove, unfinished)
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+        os.replace(unfinished, path)
+
+
+def _remove(path: str) -> None:
+    """Remove a file that did not take its place."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def _locked(make: Callable[[], tuple[str, int]]) -> tuple[str, int]:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import pytest
@@ -126,6 +126,22 @@ def test_taken_for_left_before_it_is_locked(temporary: Path, monkeypatch: pytest
     monkeypatch.setattr(fcntl, "flock", removed_first)
     with own_directory(PREFIX) as path:
         assert [str(each) for each in temporary.iterdir()] == [path]
+
+
+@pytest.mark.parametrize("kind", sorted(_HOLDING))
+def test_a_signal_while_it_is_made(temporary: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """It is raised when what was made can be removed."""
+
+    def interrupted(descriptor: int, operation: int) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(fcntl, "flock", interrupted)
+    made: AbstractContextManager[object] = own_directory(PREFIX)
+    if kind == "file":
+        made = whole_file(temporary / "report.html")
+    with pytest.raises(KeyboardInterrupt), made:
+        raise AssertionError
+    assert [*temporary.iterdir()] == []
 
 
 def test_without_locks(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
