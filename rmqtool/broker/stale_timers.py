@@ -13,12 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.timer_start import TimerQueue, TimerState, times_of, written_units
 from rmqtool.formats import timer_log
-from rmqtool.formats.properties import REAL_QUEUE_ID, decode_properties
-from rmqtool.scan.record_at import record_at
+from rmqtool.formats.properties import REAL_QUEUE_ID
+from rmqtool.scan.record_at import properties_at
 from rmqtool.store.commit_log import log_start
 
 _MAX_READ = 10_000  # records that are read at once, since no unit of the queue leads to them
@@ -59,11 +58,5 @@ def _are_among(known: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[
 
 def _is_another(log: Sequence[MappedFile], physical_offset: int) -> bool:
     """Whether a sound message begins there that the timer cannot deliver."""
-    try:
-        frames = record_at(log, physical_offset)
-    except RmqtoolError:
-        return False  # which the scan reports
-    if frames is None:
-        return False
-    start, size = int(frames.properties_positions[0]), int(frames.properties_sizes[0])
-    return REAL_QUEUE_ID not in decode_properties(bytes(frames.block.view[start : start + size]))
+    properties = properties_at(log, physical_offset)
+    return properties is not None and REAL_QUEUE_ID not in properties

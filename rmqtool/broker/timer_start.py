@@ -25,6 +25,7 @@ from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
 from rmqtool.store.queue_units import find_queue
 from rmqtool.store.rocksdb import RocksDb, holds_rows
 from rmqtool.store.rocksdb_queues import NO_UNIT, QueueDatabase
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, SIDE_STORE, Store, is_rocksdb_directory
 from rmqtool.store.timer_wheel import newest_wheel, slots_lead_to
 from rmqtool.store.unit_files import count_leading, open_units
@@ -113,6 +114,12 @@ def timer_state(store: Store, reading: ReadPolicy, latest: int, log_end: int) ->
     """The timer's files of a store; `latest` is the newest store timestamp in the commit log, epoch ms."""
     log = list_mapped_files(store.root / TIMER_LOG, scope=skip_wrong_type)
     return TimerState(store, log, _read_check(store), reading, latest, log_end)
+
+
+def timer_state_of(snapshot: Snapshot) -> TimerState:
+    """The timer's files of a store, with the end of its log as a look at the last file shows it."""
+    log = snapshot.log_range
+    return timer_state(snapshot.store, snapshot.reading, log.last_store_timestamp or 0, log.max_offset)
 
 
 def _read_check(store: Store) -> Any:

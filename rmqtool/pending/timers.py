@@ -20,7 +20,7 @@ from rmqtool.broker.timer_start import (
     is_timer_elsewhere,
     next_timer_read,
     read_timer_queue,
-    timer_state,
+    timer_state_of,
 )
 from rmqtool.findings.finding import counted
 from rmqtool.formats.properties import REAL_QUEUE_ID, REAL_TOPIC, TIMER_DELETES, TIMER_DUE, TIMER_ROLL_TIMES
@@ -29,7 +29,6 @@ from rmqtool.pending.receivers import RETRY_TOPIC, receivers
 from rmqtool.pending.waiting import Kind, integers, is_true, waiting
 from rmqtool.rules.system_topics import REVIVE_PREFIX, TIMER_TOPIC
 from rmqtool.rules.versions import TIMER_DELETE_KEY_CONFIGURED, TIMER_DELETE_KEY_HAS_TOPIC
-from rmqtool.store.commit_log import LogRange
 from rmqtool.store.side_rows import TimerRows, timer_rows
 
 _PROPERTIES = (REAL_TOPIC, REAL_QUEUE_ID, RETRY_TOPIC, TIMER_DUE, TIMER_DELETES)
@@ -48,9 +47,7 @@ class Timers:
     @cached_property
     def state(self) -> TimerState:
         """The timer's files."""
-        snapshot = self._view.snapshot
-        log = snapshot.log_range if snapshot.log.files else LogRange()
-        return timer_state(snapshot.store, snapshot.reading, log.last_store_timestamp or 0, log.max_offset)
+        return timer_state_of(self._view.snapshot)
 
     @property
     def rows(self) -> TimerRows | None:

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from rmqtool.base.files import read_all
 from rmqtool.broker.stale_timers import stale_units
-from rmqtool.broker.timer_start import TimerState, read_timer_queue, timer_queue_end, timer_state
+from rmqtool.broker.timer_start import TimerState, read_timer_queue, timer_queue_end, timer_state_of
 from rmqtool.findings.finding import counted
 from rmqtool.formats import timer_check, timer_log
 from rmqtool.repair.change import Change, FileChange
 from rmqtool.repair.places import name_in_store
-from rmqtool.store.commit_log import LogRange
 from rmqtool.store.paths import TIMER_CHECK
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG
@@ -63,8 +62,7 @@ def mended_timer_files(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[Ch
     """The changes for findings about units that lead nowhere, and about an offset behind the end of the queue."""
     if not codes & IN_PLACE:
         return
-    log = snapshot.log_range if snapshot.log.files else LogRange()
-    state = timer_state(snapshot.store, snapshot.reading, log.last_store_timestamp or 0, log.max_offset)
+    state = timer_state_of(snapshot)
     if _UNIT in codes:
         yield from _passed_over(snapshot, state)
     if _AHEAD in codes:

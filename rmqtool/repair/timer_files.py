@@ -45,15 +45,15 @@ def timer_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Chang
     """The files that are taken out, or mended; of a wheel of another size only the wheel, which the log fills again."""
     codes = codes_of(findings)
     taken = codes & {_LOST, _AGAIN, _LOG, _WHEEL}
-    if taken & {_LOST, _AGAIN, _LOG} and not _are_strays(snapshot, taken, findings):
+    if taken & {_LOST, _AGAIN, _LOG} and not _only_strays(snapshot, taken, findings):
         return _taken_out_together(snapshot, codes & {*taken, *IN_PLACE})
     return [*_taken_out_alone(snapshot, taken), *mended_timer_files(snapshot, codes)]
 
 
-def _are_strays(snapshot: Snapshot, codes: frozenset[str], findings: Sequence[Finding]) -> bool:
-    """Whether all that is told of the timer log is about entries that are none of its files."""
-    told = {finding.file for finding in findings if finding.code == _LOG}
-    return codes == {_LOG} and told <= {snapshot.store.relative(path) for path in _strays(snapshot)}
+def _only_strays(snapshot: Snapshot, codes: frozenset[str], findings: Sequence[Finding]) -> bool:
+    """Whether the findings are only about entries of timerlog/ that are not timer log files."""
+    files = {finding.file for finding in findings if finding.code == _LOG}
+    return codes == {_LOG} and files <= {snapshot.store.relative(path) for path in _strays(snapshot)}
 
 
 def _strays(snapshot: Snapshot) -> list[Path]:

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, file_at
+from rmqtool.formats.properties import decode_properties
 from rmqtool.scan.block import Block
 from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.probe import Probe
@@ -23,6 +25,18 @@ def record_at(files: Sequence[MappedFile], physical_offset: int) -> RecordRun | 
         return None
     with InputFile(mapped.path) as file:
         return _record(file, mapped, position)
+
+
+def properties_at(files: Sequence[MappedFile], physical_offset: int) -> dict[str, str] | None:
+    """The properties of the sound record at `physical_offset`; None without one, or where it cannot be read."""
+    try:
+        frames = record_at(files, physical_offset)
+    except RmqtoolError:
+        return None  # which the scan reports
+    if frames is None:
+        return None
+    start, size = int(frames.properties_positions[0]), int(frames.properties_sizes[0])
+    return decode_properties(bytes(frames.block.view[start : start + size]))
 
 
 def _record(file: InputFile, mapped: MappedFile, position: int) -> RecordRun | None:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.times import rfc3339
 from rmqtool.broker.stale_timers import stale_units
@@ -29,11 +28,11 @@ from rmqtool.broker.timer_start import (
 )
 from rmqtool.findings.finding import Severity, counted
 from rmqtool.findings.report import Report
-from rmqtool.formats.properties import TIMER_DUE, TIMER_ROLL_TIMES, UNIQUE_KEY, decode_properties
+from rmqtool.formats.properties import TIMER_DUE, TIMER_ROLL_TIMES, UNIQUE_KEY
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.rules.versions import TIMER_OFFSET_IN_RANGE
-from rmqtool.scan.record_at import record_at
+from rmqtool.scan.record_at import properties_at
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.paths import TIMER_CHECK
 from rmqtool.store.store import CONFIG
@@ -85,10 +84,10 @@ def _report_stale(reader: StoreReader, state: TimerState, queue: TimerQueue | No
 def _report_ahead(state: TimerState, begin: int, queue_end: int, releases: Releases, report: Report) -> None:
     """`begin` is where a start goes on, which may be before the offset of timercheck."""
     report.check("timer.ahead")
-    told = max(begin, state.queue_offset)
-    if told > queue_end:
+    next_offset = max(begin, state.queue_offset)
+    if next_offset > queue_end:
         is_corrected = begin <= queue_end or releases.oldest >= TIMER_OFFSET_IN_RANGE
-        message = f"has read up to {told} of {TIMER_TOPIC}, which ends at {queue_end}"
+        message = f"has read up to {next_offset} of {TIMER_TOPIC}, which ends at {queue_end}"
         report.add("timer.ahead", message, severity="warning" if is_corrected else None,
                    file=f"{CONFIG}/{TIMER_CHECK}", topic=TIMER_TOPIC, queue_id=0, queue_offset=queue_end)  # fmt: skip
 
@@ -141,14 +140,9 @@ def _newest(queue: TimerQueue, rows: NDArray[np.bool_], log: Sequence[MappedFile
 
 
 def _timer_at(log: Sequence[MappedFile], physical_offset: int, queue_offset: int) -> _Timer | None:
-    try:
-        frames = record_at(log, physical_offset)
-    except RmqtoolError:
-        return None  # which the scan has reported
-    if frames is None:
+    properties = properties_at(log, physical_offset)
+    if properties is None:
         return None
-    start, size = int(frames.properties_positions[0]), int(frames.properties_sizes[0])
-    properties = decode_properties(bytes(frames.block.view[start : start + size]))
     due = _number(properties.get(TIMER_DUE, ""))
     put_off = _number(properties.get(TIMER_ROLL_TIMES, ""))
     return None if due is None else _Timer(queue_offset, due, properties.get(UNIQUE_KEY), put_off or 0)
