@@ -17,6 +17,7 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import Mode, QueueChange
 from rmqtool.broker.rocksdb_recovery import RocksDbRecovery
+from rmqtool.broker.selected_rows import SETTING, has_rows, selects_rows
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.recovery import RecoveryRules
@@ -107,19 +108,17 @@ class TwiceRecovery:
         yield from (changes[name] for name in sorted(changes))
 
     def _is_left_out(self, queue: QueueName | QueueChange) -> bool:
-        """Whether a broker of 5.5.1 writes no rows of a queue (`rocksdbCQSelectiveDoubleWriteEnable`), or none so far.
+        """Whether a broker of 5.5.1 writes no rows of a queue (`broker.selected_rows`), or none so far.
 
-        Without broker.conf a queue without rows may be one that it leaves out.
+        Without broker.conf a queue without rows may be one that it leaves out; where there are no rows at all, the
+        light queues, which may be nowhere else, are taken for such as it writes.
         """
-        snapshot = self.rows.snapshot
-        given = snapshot.store.conf.text("rocksdbCQSelectiveDoubleWriteEnable")
-        if not self.rows.rules.writes_some_twice or (given or "true").lower() != "true":
-            return False
-        if given:
-            topic = snapshot.topics.by_name.get(queue.topic)
-            return topic is None or topic.attributes.get("message.type") != "LITE"
-        has_rows = (queue.topic, queue.queue_id) in self.rows.database.lasts
-        return not (has_rows or self.rows.dispatched_end <= 0 or snapshot.store.writes_queues_twice)
+        snapshot, rules = self.rows.snapshot, self.rows.rules
+        if snapshot.store.conf.text(SETTING):
+            return selects_rows(snapshot.store.conf, rules.version) and not has_rows(snapshot.topics, queue.topic)
+        is_known = (queue.topic, queue.queue_id) in self.rows.database.lasts
+        is_new = self.rows.dispatched_end <= 0 and queue.topic.startswith(LMQ_PREFIX)
+        return rules.writes_some_twice and not (is_known or is_new or snapshot.store.writes_queues_twice)
 
     def _initialised(self, name: QueueName, in_files: QueueRange, change: QueueChange | None) -> QueueChange | None:
         """A queue that is set to end where the files end, since its rows end elsewhere; None for another.

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from rmqtool.broker.selected_rows import SETTING, selects_rows
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.broker_settings import UNUSED, broker_settings, is_known
 from rmqtool.rules.empty_files import leaves_out_wrong_sizes
@@ -33,7 +34,8 @@ from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, holds_rocksdb
 
-_ROCKSDB = "defaultrocksdb"  # StoreType, in any case
+_FILES, _ROCKSDB = "default", "defaultrocksdb"  # StoreType, in any case
+_DECIDING = ("combineAssignOffsetCQType", "combineCQPreferCQType")
 _OF_PLUG_IN = ("tiered", "readAhead", "commitLogRolling")  # beginnings of settings of the tiered store
 _IGNORED_FILES = "starts with an empty log or empty queues, and overwrites what is there"
 
@@ -63,6 +65,8 @@ def refusals(snapshot: Snapshot, version: Version) -> Iterator[Refusal]:
         yield Refusal(
             "rocksdbCQDoubleWriteEnable=true, and the store has batch queues, which the broker cannot load then"
         )
+    if version >= COMBINED_QUEUES and twice:
+        yield from _wrong_combinations(conf, version)
     if version >= LITE_TOPICS and (in_rocksdb or twice):
         is_separate = _is_on(conf, "useSeparateStorePathForRocksdbCQ")
         other = CONSUME_QUEUE if is_separate else SEPARATE_ROCKSDB_QUEUES
@@ -78,6 +82,24 @@ def refusals(snapshot: Snapshot, version: Version) -> Iterator[Refusal]:
     if modes and version >= CONTROLLER_EXCLUDES_DLEDGER:
         yield Refusal("enableControllerMode and enableDLegerCommitLog are both true")
     yield from _wrong_sizes(snapshot, version)
+
+
+def _wrong_combinations(conf: BrokerConf, version: Version) -> Iterator[Refusal]:
+    """Settings of queues in files and in RocksDB that `CombineConsumeQueueStore` does not take together."""
+    loaded = conf.text("combineCQLoadingCQTypes") or f"{_FILES};{_ROCKSDB}"
+    types = {text.strip() for text in loaded.lower().split(";")} & {_FILES, _ROCKSDB}
+    deciding = {name: (conf.text(name) or _FILES).lower() for name in _DECIDING}
+    for name, value in deciding.items():
+        if value not in types:
+            yield Refusal(f"{name}={value} is none of the queues that combineCQLoadingCQTypes loads")
+    needed = [(SETTING, name) for name in _DECIDING] if selects_rows(conf, version) else []
+    if version >= LITE_TOPICS and conf.is_on("combineCQUseRocksdbForLmq"):
+        needed.append(("combineCQUseRocksdbForLmq", _DECIDING[0]))
+        if _ROCKSDB not in types:
+            yield Refusal("combineCQUseRocksdbForLmq=true, and combineCQLoadingCQTypes loads no queues in RocksDB")
+    for setting, name in needed:
+        if deciding[name] != _FILES:
+            yield Refusal(f"{setting}=true needs {name}=default: the start is aborted")
 
 
 def _wrong_sizes(snapshot: Snapshot, version: Version) -> Iterator[Refusal]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,14 +19,22 @@ from rmqtool.store.rocksdb_queues import LastUnit
 
 @dataclass(frozen=True)
 class RowRules:
-    """Which rows a queue database has: those at or behind the log's minimum, and of light queues since 5.3.2."""
+    """Which rows a queue database has: those at or behind the log's minimum, and of light queues since 5.3.2.
+
+    `selects` is set where a broker writes rows of some topics only: whether those of a topic.
+    """
 
     log_min_offset: int
     has_light_queues: bool
+    selects: Callable[[str], bool] | None = None
 
     def takes(self, name: QueueName) -> bool:
         """Whether a queue has rows."""
-        return self.has_light_queues or not name.topic.startswith(LMQ_PREFIX)
+        return not self.leaves_out(name) and (self.selects is None or self.selects(name.topic))
+
+    def leaves_out(self, name: QueueName) -> bool:
+        """Whether a queue has none because it is a light one."""
+        return not self.has_light_queues and name.topic.startswith(LMQ_PREFIX)
 
 
 class RowDifference(QueueDifference):
@@ -63,7 +71,7 @@ class RowComparison:
     def put(self, queue: QueueName, unit_number: int, units: Units, timestamps: Timestamps) -> None:
         """Compare units of one queue."""
         if not self._rules.takes(queue):
-            self.left_out[queue] += len(units)
+            self.left_out[queue] += len(units) if self._rules.leaves_out(queue) else 0
             return
         rows = rows_of(self._kind, unit_number, units, timestamps, self._rules.log_min_offset)
         if not len(rows.offsets):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from rmqtool.base.files import UNLIMITED
 from rmqtool.base.open_files import OpenFiles
@@ -12,6 +12,7 @@ from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
+from rmqtool.broker.selected_rows import has_rows, selects_rows
 from rmqtool.findings.finding import Finding
 from rmqtool.rebuild.conf_limits import apply_conf
 from rmqtool.rebuild.derive import BatchTopicFoundError, Derivation, Outputs
@@ -70,8 +71,11 @@ class RebuildSource:
     @cached_property
     def row_rules(self) -> RowRules:
         """Which rows the database of the queues has."""
-        is_newer = self.releases.oldest >= ROCKSDB_LIGHT_QUEUES
-        return RowRules(self.snapshot.log_min_offset, has_light_queues=self._has_light_rows or is_newer)
+        snapshot, is_newer = self.snapshot, self.releases.oldest >= ROCKSDB_LIGHT_QUEUES
+        is_twice = self.places.files and self.places.rocksdb
+        is_selected = is_twice and selects_rows(snapshot.store.conf, self.version)
+        selects = partial(has_rows, snapshot.topics) if is_selected else None
+        return RowRules(snapshot.log_min_offset, self._has_light_rows or is_newer, selects)
 
     def keeps(self, name: QueueName) -> bool:
         """Whether a queue stays as it is where the log holds no message of it."""

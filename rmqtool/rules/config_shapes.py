@@ -1,7 +1,7 @@
 """Shapes that the decoders of the config files accept; another shape makes `ConfigManager#load` give up a file.
 
 A file may be JSON and still not be decoded: fastjson casts each value to the type of its Java field, and one that it
-cannot cast ends the whole file. Checked against the decoders of 4.4.0 to 5.5.0
+cannot cast ends the whole file. Checked against the decoders of 4.4.0 to 5.5.1
 (`tests/real_broker/test_config_files.py`).
 """
 

@@ -65,7 +65,7 @@ ROCKSDB_QUEUES = Version(5, 2, 0)  # RocksDBMessageStore
 ROWS_BY_BOUNDARY = Version(5, 3, 0)  # RocksDBConsumeQueueTable#binarySearchInCQByTime, before it the nearest one
 ROWS_LOOK_AT_ENDS = Version(5, 3, 2)  # the same, for moments before and behind a queue
 COMBINED_QUEUES = Version(5, 3, 4)  # CombineConsumeQueueStore: queues in files and in RocksDB, in one store
-SELECTED_TWICE = Version(5, 5, 1)  # MessageStoreConfig#rocksdbCQSelectiveDoubleWriteEnable, as read in the sources
+SELECTED_TWICE = Version(5, 5, 1)  # MessageStoreConfig#rocksdbCQSelectiveDoubleWriteEnable
 ROCKSDB_LIGHT_QUEUES = Version(5, 3, 2)  # RocksDBConsumeQueueStore, which before wrote no rows of them
 ROCKSDB_CONFIG_VERSIONS = Version(5, 3, 1)  # ConfigRocksDBStorage: column families of versions and what is forbidden
 SINGLE_ROCKSDB_CONFIG = Version(5, 3, 4)  # MessageStoreConfig#useSingleRocksDBForAllConfigs
@@ -73,7 +73,7 @@ SECOND_CONFIG = Version(5, 3, 2)  # BrokerConfig#configManagerVersion
 RECOVERED_FILES_LIMITED = Version(5, 4, 0)  # MessageStoreConfig#commitLogRecoverMaxNum
 LITE_TOPICS = Version(5, 5, 0)  # LiteLifecycleManager, which needs light queues in files or all of them in RocksDB
 FASTJSON_2 = Version(5, 4, 0)  # RemotingSerializable: each offset on a line of its own; text and null as lists
-QUEUE_WITHOUT_FILE_IS_RESET = Version(5, 5, 1)  # ConsumeQueue#correctMinOffset, as read in the sources
+QUEUE_WITHOUT_FILE_IS_RESET = Version(5, 5, 1)  # ConsumeQueue#correctMinOffset
 TEXT_SETTINGS_TRIMMED = Version(5, 2, 0)  # MixAll#properties2Object
 
 

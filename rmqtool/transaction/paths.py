@@ -9,7 +9,7 @@ from rmqtool.base.errors import UnsupportedError, UnwritableError
 from rmqtool.transaction.system import System
 
 HOME = ".rmqtool"
-"""Directory in the store that holds everything of ours; every broker from 4.4.0 to 5.5.0 ignores it."""
+"""Directory in the store that holds everything of ours; every broker from 4.4.0 to 5.5.1 ignores it."""
 
 _MAX_NAME = 255  # bytes
 _NOT_OURS = frozenset({HOME, "lock", "rocksdbstore"})  # they keep brokers and transactions apart: never changed

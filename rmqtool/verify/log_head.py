@@ -15,6 +15,7 @@ from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.unit_files import UnitFiles
+from rmqtool.transaction.selections import chosen_until
 from rmqtool.verify.task import StoreReader
 
 _FULL = 0.75  # diskMaxUsedSpaceRatio; cleaning for space leaves a disk about that full
@@ -54,7 +55,8 @@ class LogHead:
             index_file.units > 0 and index_file.file.end_physical_offset < self.start
             for index_file in reader.index.files[:-1]
         )
-        early = None if self.trimmed else _deleted_early(reader)
+        is_left_out = self.start < chosen_until(reader.store.root)
+        early = None if self.trimmed or is_left_out else _deleted_early(reader)
         problems = []
         if self.left or left_index:
             left = f"{counted(self.left, 'queue')} and {counted(left_index, 'index file')}"

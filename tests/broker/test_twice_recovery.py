@@ -197,7 +197,7 @@ def test_topics_that_are_not_written_twice(
     assert rows_after(root, version, settings).keys() == topics
 
 
-@pytest.mark.parametrize("name", [name for name in ROCKSDB if name.endswith("-twice")])
+@pytest.mark.parametrize("name", [name for name, settings in ROCKSDB.items() if TWICE.items() <= settings.items()])
 def test_golden_stores(tmp_path: Path, name: str) -> None:
     """A start changes nothing of what a broker left at a clean stop, in files or in rows."""
     outcome = verify(stores.unpack(name, tmp_path), conf=BrokerConf(ROCKSDB[name]))

@@ -33,7 +33,7 @@ from tests.golden import stores
 from tests.golden.rocksdb import ROCKSDB
 from tests.unchanged import unchanged
 
-OTHER_QUEUES = ("5.1.4-rocksdb", "5.3.3-rocksdb-second-config", "5.5.0-rocksdb-side")
+OTHER_QUEUES = ("5.1.4-rocksdb", "5.3.3-rocksdb-second-config", "5.5.0-rocksdb-side", "5.5.1-rocksdb-selected")
 HALF = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
 TWICE = {"rocksdbCQDoubleWriteEnable": "true"}
 OLD = 3

@@ -13,6 +13,12 @@ ROCKSDB = {
     "more/5.5.0-rocksdb-twice": {**_TWICE, "combineCQUseRocksdbForLmq": "true"},
     "more/5.5.0-rocksdb": _QUEUES_IN_ROCKSDB,
     "more/5.5.0-rocksdb-second-config": {**_QUEUES_IN_ROCKSDB, "configManagerVersion": "v2"},
+    "more/5.5.1-rocksdb": _QUEUES_IN_ROCKSDB,
+    "more/5.5.1-rocksdb-selected": {
+        **_TWICE,
+        "combineCQUseRocksdbForLmq": "true",
+        "rocksdbCQSelectiveDoubleWriteEnable": "true",
+    },
     "more/5.5.0-rocksdb-single": {
         **_QUEUES_IN_ROCKSDB,
         "useSingleRocksDBForAllConfigs": "true",

@@ -19,12 +19,19 @@ _POM = """\
 <project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>rmqtool</groupId><artifactId>harness</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencyManagement><dependencies>{managed}</dependencies></dependencyManagement>
   <dependencies>{dependencies}</dependencies>
 </project>
 """
 _DEPENDENCY = """
     <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>
 """
+
+_GROUP = "org.apache.rocketmq"
+_STAND_INS = {"5.5.1": ("5.5.0", ("auth", "client", "controller", "filter", "namesrv", "srvutil", "tools"))}
+"""Modules of a release that Maven Central does not have, and the release whose modules stand in for them."""
+_JSON = {"5.5.1": "com.alibaba:fastjson:1.2.83"}
+"""The harness's own library of JSON, which earlier releases bring."""
 
 
 def class_path(version: str, whole: bool = False) -> str:
@@ -33,26 +40,33 @@ def class_path(version: str, whole: bool = False) -> str:
     A `whole` broker has a name server and clients beside it.
     """
     folders = ["common", family(version)]
-    jars = [cached(cache() / version / "jars", lambda into: _fetch(version, "rocketmq-broker", into))]
+    jars = [cached(cache() / version / "jars", lambda into: _fetch(version, "broker", into))]
     if whole:
         folders += ["whole", f"whole-{family(version)}"]
         name_server = cache() / version / "jars-name-server"
-        jars.append(cached(name_server, lambda into: _fetch(version, "rocketmq-namesrv", into)))
+        jars.append(cached(name_server, lambda into: _fetch(version, "namesrv", into)))
     all_jars = ":".join(f"{directory}/*" for directory in jars)
     sources = sorted(source for folder in folders for source in (_SOURCES / folder).glob("*.java"))
     harness = cached(cache() / version / f"harness-{_digest(sources)}", lambda into: _compile(sources, all_jars, into))
     return f"{harness}/*:{all_jars}"
 
 
-def _fetch(version: str, artifact: str, into: Path) -> None:
-    fetch_jars([f"org.apache.rocketmq:{artifact}:{version}"], into)
+def _fetch(version: str, module: str, into: Path) -> None:
+    stand_in, missing = _STAND_INS.get(version, (version, ()))
+    managed = [f"{_GROUP}:rocketmq-{name}:{stand_in}" for name in missing]
+    wanted = f"{_GROUP}:rocketmq-{module}:{stand_in if module in missing else version}"
+    libraries = [_JSON[version]] if version in _JSON else []
+    fetch_jars([wanted, *libraries], into, managed=managed)
 
 
-def fetch_jars(artifacts: Sequence[str], into: Path, *options: str) -> None:
-    """Copy GROUP:NAME:VERSION, with all that they need, into a directory; HarnessUnavailable where they are not had."""
+def fetch_jars(artifacts: Sequence[str], into: Path, *options: str, managed: Sequence[str] = ()) -> None:
+    """Copy GROUP:NAME:VERSION, with all that they need, into a directory; HarnessUnavailable where they are not had.
+
+    What they need is taken in the version of `managed`, where it is named there.
+    """
     pom = into.parent / "pom.xml"
-    dependencies = "".join(_DEPENDENCY.format(*artifact.split(":")) for artifact in artifacts)
-    pom.write_text(_POM.format(dependencies=dependencies), encoding="utf-8")
+    written = {"managed": _dependencies(managed), "dependencies": _dependencies(artifacts)}
+    pom.write_text(_POM.format(**written), encoding="utf-8")
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={into}", *options]
     command = [tool("mvn"), "-B", "-q", *_NETWORK, "-f", str(pom), *goal]
     for _ in range(_TRIES - 1):
@@ -63,6 +77,10 @@ def fetch_jars(artifacts: Sequence[str], into: Path, *options: str) -> None:
         _run(command)
     except HarnessError as error:
         raise HarnessUnavailable(f"{', '.join(artifacts)} cannot be fetched: {error}") from error
+
+
+def _dependencies(artifacts: Sequence[str]) -> str:
+    return "".join(_DEPENDENCY.format(*artifact.split(":")) for artifact in artifacts)
 
 
 def _compile(sources: list[Path], jars: str, into: Path) -> None:

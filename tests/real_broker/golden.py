@@ -38,11 +38,12 @@ MORE = {
     "more/5.1.4-rocksdb": "a shop with topics, groups and offsets in RocksDB, each in its own database",
     **{
         f"more/{version}-rocksdb": "a shop with queues, topics, groups and offsets in RocksDB"
-        for version in ("5.2.0", "5.3.3", "5.4.0", "5.5.0")
+        for version in ("5.2.0", "5.3.3", "5.4.0", "5.5.0", "5.5.1")
     },
     "more/5.3.3-rocksdb-twice": "a shop with its queues in files and in RocksDB",
     "more/5.4.0-rocksdb-twice": "a shop with its queues in files and in RocksDB",
     "more/5.5.0-rocksdb-twice": "a shop with its queues in files and in RocksDB, light queues only there",
+    "more/5.5.1-rocksdb-selected": "a shop with its queues in files, and of no topic in RocksDB as well",
     "more/5.3.3-rocksdb-second-config": "a shop with queue files, and `configManagerVersion=v2`",
     "more/5.5.0-rocksdb-second-config": "a shop with queues in RocksDB, and `configManagerVersion=v2`",
     "more/5.5.0-rocksdb-single": "a shop with queues in a directory of their own, and one database for the config",
@@ -59,7 +60,7 @@ _CONVERTED = ("single", "dledger")  # scenarios, one after the other in the same
 _KEPT_OF_INDEX = 16 << 10  # of 160 MiB, bytes
 NAMES = (
     *(f"{version}-{scenario}" for version in VERSIONS for scenario in ("clean", "killed", "trimmed", "shop")),
-    *(f"{version}-crc32-property" for version in ("5.3.3", "5.5.0")),
+    *(f"{version}-crc32-property" for version in ("5.3.3", "5.5.0", "5.5.1")),
     "5.3.3-empty",
     "5.3.3-single",
 )

@@ -34,7 +34,6 @@ _UNPUBLISHED = {
     Version(4, 9, 6): {"common", "store", "remoting"},
     Version(5, 1, 2): {"common", "store", "remoting", "tiered-store"},
     Version(5, 3, 4): {"common", "remoting", "auth", "tiered-store"},
-    Version(5, 5, 1): {"auth", "tiered-store"},
 }
 _MACHINES = (("8", "/home/one"), ("3", "/home/two"))  # processors and home: what differs between them is no default
 _POM = """\
@@ -80,7 +79,7 @@ def _ask(release: Version, processors: str, home: str) -> dict[str, Defaults]:
         subprocess.run(command, check=True, capture_output=True, cwd=scratch, timeout=120)
         for line in answer.read_text("utf-8").splitlines():
             name, jar, key, value = line.split("\t")
-            if jar.endswith(f"-{release}.jar"):
+            if jar.endswith(f"-{release}.jar") or str(release) in VERSIONS:  # these have their own, or a stand-in
                 found.setdefault(name, {})[key] = value
     return found
 

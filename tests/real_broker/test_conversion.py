@@ -62,7 +62,8 @@ def served(survey: dict[str, Any], oracle: dict[str, Any]) -> dict[str, Any]:
     "name",
     ["more/5.1.4-rocksdb", "more/5.2.0-rocksdb", "more/5.3.3-rocksdb", "more/5.3.3-rocksdb-twice",
      "more/5.3.3-rocksdb-second-config", "more/5.4.0-rocksdb", "more/5.4.0-rocksdb-twice", "more/5.5.0-rocksdb",
-     "more/5.5.0-rocksdb-single", "more/5.5.0-rocksdb-second-config", "more/5.5.0-rocksdb-twice"],
+     "more/5.5.0-rocksdb-single", "more/5.5.0-rocksdb-second-config", "more/5.5.0-rocksdb-twice",
+     "more/5.5.1-rocksdb", "more/5.5.1-rocksdb-selected"],
 )  # fmt: skip
 def test_to_files(harness: Factory, golden_store: GoldenStore, tmp_path: Path, name: str) -> None:
     """Every message, every end, topics, groups and offsets; light queues too, and every batch; undone to the byte."""

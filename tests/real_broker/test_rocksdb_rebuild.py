@@ -38,7 +38,8 @@ def rebuild(root: Path, version: str, settings: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "name",
     ["more/5.2.0-rocksdb", "more/5.3.3-rocksdb", "more/5.3.3-rocksdb-twice", "more/5.4.0-rocksdb",
-     "more/5.5.0-rocksdb", "more/5.5.0-rocksdb-single", "more/5.5.0-rocksdb-twice"],
+     "more/5.5.0-rocksdb", "more/5.5.0-rocksdb-single", "more/5.5.0-rocksdb-twice",
+     "more/5.5.1-rocksdb"],
 )  # fmt: skip
 def test_users_have_what_they_had(harness: Factory, golden_store: GoldenStore, tmp_path: Path, name: str) -> None:
     """Every queue with its minimum and maximum, every message, every group: of a database from nothing."""

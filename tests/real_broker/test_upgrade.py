@@ -1,4 +1,4 @@
-"""What stops a broker of 5.5.0 is predicted before an upgrade, and with the setting mended it starts."""
+"""What stops a broker of 5.5 is predicted before an upgrade, and with the setting mended it starts."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import pytest
 
+from rmqtool.broker.selected_rows import SETTING
 from rmqtool.broker.upgrade import refusals, switches
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.versions import Version
+from rmqtool.rules.versions import Version, parse_version
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.golden import stores
@@ -28,6 +29,7 @@ class Upgrade(NamedTuple):
     starts: Mapping[str, str]
     prepare: Callable[[Path], object] = lambda store: None
     as_read: Mapping[str, str] = {}
+    version: str = "5.5.0"
 
 
 def upgrades() -> Iterator[Upgrade]:
@@ -53,6 +55,23 @@ def upgrades() -> Iterator[Upgrade]:
         as_read={"mappedFileSizeConsumeQueue": "6000000"},
     )
 
+    in_rocksdb = "defaultRocksDB"
+    yield from (
+        Upgrade("4.9.7-shop", {**_TWICE, **_FOR_LMQ, **wrong}, {**_TWICE, **_FOR_LMQ})
+        for wrong in (
+            {"combineAssignOffsetCQType": in_rocksdb},
+            {"combineCQLoadingCQTypes": "default"},
+            {"combineCQLoadingCQTypes": in_rocksdb},
+            {"combineCQPreferCQType": "both"},
+        )
+    )
+    yield Upgrade(
+        "4.9.7-shop",
+        {**_TWICE, **_FOR_LMQ, SETTING: "true", "combineCQPreferCQType": in_rocksdb},
+        {**_TWICE, **_FOR_LMQ, "combineCQPreferCQType": in_rocksdb},
+        version="5.5.1",
+    )
+
 
 def test_the_second_configuration_takes_over_nothing(harness: Callable[[str], Harness], tmp_path: Path) -> None:
     """With configManagerVersion=v2 committed offsets and the topics that a broker does not make itself are gone."""
@@ -72,14 +91,14 @@ def database(directory: Path) -> None:
 
 
 @pytest.mark.one_in(6)
-@pytest.mark.parametrize("upgrade", list(upgrades()), ids=lambda each: ",".join(each.stops))
+@pytest.mark.parametrize("upgrade", list(upgrades()), ids=lambda each: f"{each.version}-{','.join(each.stops)}")
 def test_refusals_are_the_broker_s(harness: Callable[[str], Harness], upgrade: Upgrade, tmp_path: Path) -> None:
     """The harness names sizes both ways, so that of a name that is not read is given as the default."""
     for settings, as_read in ((upgrade.stops, upgrade.as_read), (upgrade.starts, {})):
         store = stores.unpack(upgrade.store, tmp_path / ("stops" if as_read or settings is upgrade.stops else "starts"))
         upgrade.prepare(store)
         snapshot = Snapshot(open_store(store, BrokerConf(dict(settings))))
-        predicted = [refusal.message for refusal in refusals(snapshot, Version(5, 5, 0))]
-        [real] = harness("5.5.0").survey([(store, [])], {**settings, **as_read})
+        predicted = [refusal.message for refusal in refusals(snapshot, parse_version(upgrade.version))]
+        [real] = harness(upgrade.version).survey([(store, [])], {**settings, **as_read})
         assert bool(real["refuses"]) == (settings is upgrade.stops)
         assert bool(predicted) == bool(real["refuses"]), predicted

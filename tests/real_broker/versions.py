@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from rmqtool.rules.versions import parse_version
 
-VERSIONS: tuple[str, ...] = ("4.4.0", "4.7.1", "4.9.7", "5.1.4", "5.3.3", "5.5.0")
+VERSIONS: tuple[str, ...] = ("4.4.0", "4.7.1", "4.9.7", "5.1.4", "5.3.3", "5.5.0", "5.5.1")
 
 _COMBINED = parse_version("5.4.0")  # CombineConsumeQueueStore
 # The first release under test that has a feature; what it can store goes into the full scenarios.

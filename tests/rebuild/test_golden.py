@@ -17,7 +17,7 @@ from tests.rebuild.plans import INDEX, QUEUES, files, options, plan
 NAMES = stores.names()
 SOUND = [name for name in NAMES if "-killed" not in name]
 WHOLE = [name for name in SOUND if "-trimmed" not in name and "-shop" not in name]
-BEHIND = {"4.9.7-killed": 1, "5.3.3-killed": 5}
+BEHIND = {"4.9.7-killed": 1, "5.3.3-killed": 5, "5.5.1-killed": 8}
 """Queues that a kill left behind the log, of which a start would derive the last unit again."""
 
 
@@ -73,7 +73,7 @@ def test_killed_stores_lack_what_a_start_adds(golden_store: GoldenStore, name: s
     assert not any(queue.difference.changed for queue in found.queues)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith(("5.5.0", "4.4.0"))])
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith(("5.5", "4.4.0"))])
 def test_oracle_agrees_with_the_ranges(golden_store: GoldenStore, name: str) -> None:
     """Minimum and maximum of each queue are those that the release says after a start."""
     told = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Callable
@@ -53,7 +54,8 @@ from tests.transaction.faults import Fault, points, recover, run_with
 from tests.transaction.small import tree, undo
 
 NAME = "more/5.5.0-rocksdb"
-OTHER_QUEUES = ("5.1.4-rocksdb", "5.3.3-rocksdb-second-config", "5.5.0-rocksdb-side")
+SELECTED = "more/5.5.1-rocksdb-selected"
+OTHER_QUEUES = ("5.1.4-rocksdb", "5.3.3-rocksdb-second-config", "5.5.0-rocksdb-side", SELECTED)
 NAMES = [name for name in ROCKSDB if not name.endswith(OTHER_QUEUES)]
 Damage = Callable[[Path], None]
 
@@ -100,6 +102,18 @@ def test_rows_are_those_of_the_broker(golden_store: GoldenStore, tmp_path: Path,
     assert make_plan(open_source(opened(root, name), options(name))).is_empty
     undo(root, SYSTEM)
     assert tree(root) == without
+
+
+def test_topics_that_a_broker_leaves_out(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """With `rocksdbCQSelectiveDoubleWriteEnable` only topics of LITE messages, and their light queues, have rows."""
+    root = copied(golden_store(SELECTED), tmp_path / "store")
+    plan = make_plan(open_source(opened(root, SELECTED), options(SELECTED)))
+    assert plan.is_empty
+    topics = json.loads((root / "config" / "topics.json").read_text("utf-8"))
+    topics["topicConfigTable"]["orders"]["attributes"] = {"message.type": "LITE"}
+    (root / "config" / "topics.json").write_text(json.dumps(topics), encoding="utf-8")
+    plan = make_plan(open_source(opened(root, SELECTED), options(SELECTED)))
+    assert {queue.name.topic for queue in plan.changed_queues} == {"orders"}
 
 
 def test_elsewhere(golden_store: GoldenStore, tmp_path: Path) -> None:

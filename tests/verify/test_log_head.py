@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
 
 import pytest
 
+from rmqtool.base.errors import Exit
 from rmqtool.rules.broker_conf import BrokerConf
+from tests.commands.running import rmqtool
 from tests.golden import stores
 from tests.verify.lost_parts import files_of
 from tests.verify.verifying import codes_of, verify
@@ -73,3 +76,13 @@ def test_a_disk_that_is_nearly_full(tmp_path: Path) -> None:
     without_first_files(store, 1, 20 * MINUTE)
     with patch("rmqtool.verify.log_head.shutil.disk_usage", return_value=SimpleNamespace(total=100, used=80)):
         assert CODE not in codes_of(verify(store))
+
+
+def test_messages_that_were_left_out(tmp_path: Path) -> None:
+    """A store of chosen messages begins where they begin, however young they are."""
+    source, new = stores.unpack("5.5.0-clean", tmp_path), tmp_path / "new"
+    assert rmqtool("salvage", source, "--from-offset", "100000", "--output", new).status == Exit.OK
+    without_first_files(new, 0, 20 * MINUTE)
+    assert verify(new).verdict == "clean"
+    shutil.rmtree(new / ".rmqtool")
+    assert codes_of(verify(new)) == {CODE}

@@ -25,7 +25,7 @@ from tests.store.other_process import another_process
 from tests.verify.verifying import codes_of, only, verify
 
 SIDE = "more/5.5.0-rocksdb-side"
-CLEAN = [name for name in ROCKSDB if not name.endswith("-twice")]
+CLEAN = [name for name in ROCKSDB if not name.endswith(("-twice", "-selected"))]
 CONFIGS = ("topics", "subscriptionGroups", "consumerOffsets")
 V1 = "more/5.5.0-rocksdb"
 SINGLE, SECOND = "more/5.5.0-rocksdb-single", "more/5.5.0-rocksdb-second-config"
