@@ -85,10 +85,14 @@ class TimerState:
 
 @dataclass(frozen=True)
 class TimerQueue:
-    """The units of the timer's queue whose messages are in the log: queue offsets and physical offsets."""
+    """The units of the timer's queue whose messages are in the log: queue offsets, physical offsets and sizes (bytes).
+
+    Queue offsets ascend.
+    """
 
     queue_offsets: NDArray[np.int64]
     physical_offsets: NDArray[np.int64]
+    message_sizes: NDArray[np.int64]
 
     def behind(self, physical_offset: int) -> int | None:
         """The queue offset behind a message."""
@@ -154,18 +158,19 @@ def read_timer_queue(state: TimerState, log: Sequence[MappedFile], database: Que
 
     `database` holds the queues that are in RocksDB.
     """
-    queue_offsets, physical_offsets, count = [], [], 0
+    queue_offsets, physical_offsets, message_sizes, count = [], [], [], 0
     for numbers, units in _newest_units(state, database) if log else ():
         targets = units["physical_offset"].astype(np.int64)
         rows = is_written(units) & (targets >= log[0].start_offset) & (targets < state.log_end)
         queue_offsets.append(numbers[rows])
         physical_offsets.append(targets[rows])
+        message_sizes.append(units["message_size"][rows].astype(np.int64))
         count += len(targets)
         if count >= _MAX_UNITS:
             break
     if not sum(map(len, queue_offsets)):
         return None
-    return TimerQueue(np.concatenate(queue_offsets[::-1]), np.concatenate(physical_offsets[::-1]))
+    return TimerQueue(*(np.concatenate(parts[::-1]) for parts in (queue_offsets, physical_offsets, message_sizes)))
 
 
 def timer_queue_end(state: TimerState, database: QueueDatabase | None) -> int:

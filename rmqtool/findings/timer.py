@@ -88,6 +88,28 @@ TIMER = (
         remedy="rmqtool repair {store}",
     ),
     Entry(
+        code="timer.too-large",
+        fault="F47",
+        severity="error",
+        title="Timer messages are larger than the timer can read",
+        what="A record of the queue rmq_sys_wheel_timer has more bytes than the timer's buffer, and the broker has not "
+        "read it yet, or has passed over it before it is due. Information where all that it has passed over were due.",
+        how="A body may be as large as maxMessageSize (4 MiB), but the buffer has only 100 bytes more for the rest of "
+        "the record; or maxMessageSize was made smaller while messages waited.",
+        effect="the timer stands still at it, and delivers nothing that was sent after it (before 5.4.0), or never "
+        "delivers it",
+        versions=(
+            _BEFORE,
+            ("5.0.0 to 5.3.4", "stand still: `Unknown exception in enqueuing`, again and again."),
+            ("5.4.0 to 5.5.0", "pass over it: `getMessage error`, three times."),
+            ("5.5.1 and later", "have a buffer of 64 KiB more than maxMessageSize."),
+        ),
+        repair="Before the broker starts, put the maxMessageSize that the finding names into its broker.conf, or take "
+        "5.5.1 or later: it reads on, and delivers at once what is overdue. Then verify again with that "
+        "broker.conf: what was passed over is timer.lost.",
+        not_detected="Timers in RocksDB (timerRocksDBEnable).",
+    ),
+    Entry(
         code="timer.lost",
         fault="F47",
         severity="error",

@@ -17,15 +17,16 @@ def next_steps(snapshot: Snapshot, work: PendingWork) -> list[str]:
 
 def _steps(snapshot: Snapshot, work: PendingWork) -> Iterator[str]:
     store = quote(str(snapshot.store.root))
-    conf = f" --broker-conf {quote(snapshot.store.conf.path)}" if snapshot.store.conf.path else ""
+    given = f" --broker-version {snapshot.releases.newest}" if snapshot.releases.is_named else ""
+    given += f" --broker-conf {quote(snapshot.store.conf.path)}" if snapshot.store.conf.path else ""
     lost = work.total("lost-timer").messages
     if lost:
-        yield f"{counted(lost, 'timer message')} would never be delivered: rmqtool verify {store}{conf}"
+        yield f"{counted(lost, 'timer message')} would never be delivered: rmqtool verify {store}{given}"
     if work.unread or work.notes.unread:
-        yield f"see what is damaged: rmqtool verify {store}{conf}"
+        yield f"see what is damaged: rmqtool verify {store}{given}"
     if work.messages.num_rows:
         offset = work.messages.column("physical_offset")[0].as_py()
-        yield f"see the first of them: rmqtool query {store}{conf} --offset {offset} --trace"
+        yield f"see the first of them: rmqtool query {store}{given} --offset {offset} --trace"
     elif work.owed.messages:
         yield "list them: the same command with --list"
     if work.total("delay", "timer", "pop").overdue:

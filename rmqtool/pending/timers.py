@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError, UnsupportedError
+from rmqtool.broker.timer_buffer import never_read
 from rmqtool.broker.timer_copies import TimerCopies
 from rmqtool.broker.timer_start import (
     TIMER_LAG,
@@ -101,7 +102,7 @@ class Timers:
         read = np.zeros(0, dtype=np.int64)
         if self._next_read is not None and self._queue is not None:
             in_wheel = self._next_read.logged & (self._next_read.slots >= self.state.first_slot(self._view.now))
-            is_reached = in_wheel | self._is_read_again
+            is_reached = (in_wheel | self._is_read_again) & ~self._is_never_read
             read = self._queue.physical_offsets[is_reached]
             yield from self._read(is_reached, properties, bodies=bodies)
         if self.rows is not None:
@@ -120,6 +121,7 @@ class Timers:
         slots, read_until = self._next_read.slots, self.state.read_until
         is_skipped = self._next_read.logged & (slots >= read_until) & (slots < self.state.first_slot(self._view.now))
         is_unknown = ~self._next_read.logged
+        yield from self._read(self._is_never_read, _PROPERTIES)
         for messages in self._read((is_skipped | is_unknown) & ~self._is_read_again, (*_PROPERTIES, TIMER_ROLL_TIMES)):
             due = integers(messages.column(TIMER_DUE))
             waiting_ones = messages.filter(pc.greater_equal(due, read_until + TIMER_LAG))
@@ -142,6 +144,14 @@ class Timers:
         offsets = self._queue.queue_offsets if self._queue else np.zeros(0, dtype=np.int64)
         is_read: NDArray[np.bool_] = offsets >= begin
         return is_read
+
+    @cached_property
+    def _is_never_read(self) -> NDArray[np.bool_]:
+        """Those that a start would read again, were it not for their size."""
+        snapshot = self._view.snapshot
+        if self._queue is None or self._next_read is None:
+            return np.zeros(0, dtype=np.bool_)
+        return never_read(self._queue, self._next_read.begin, snapshot.store.conf, snapshot.release)
 
     def _read(self, rows: NDArray[np.bool_], properties: Sequence[str], *, bodies: bool = False) -> Iterator[pa.Table]:
         queue = self._view.snapshot.queue(TIMER_TOPIC, 0)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.times import rfc3339
 from rmqtool.broker.stale_timers import stale_units
+from rmqtool.broker.timer_buffer import are_too_large, never_read, room_beside_body, timer_buffer
 from rmqtool.broker.timer_copies import TimerCopies
 from rmqtool.broker.timer_start import (
     TIMER_LAG,
@@ -65,9 +66,10 @@ def check_timers(reader: StoreReader, state: TimerState, queue_end: int, release
     _report_ahead(state, begin, max(queue_end, timer_queue_end(state, reader.database)), releases, report)
     if queue is None or next_read is None:
         return
-    report.check("timer.lost", len(queue.queue_offsets))
-    report.check("timer.again", len(queue.queue_offsets))
-    _report_lost(reader, state, queue, next_read, report)
+    for code in ("timer.too-large", "timer.lost", "timer.again"):
+        report.check(code, len(queue.queue_offsets))
+    is_passed_over = _report_too_large(reader, state, queue, next_read, releases, report)
+    _report_lost(reader, state, queue, next_read, ~is_passed_over, report)
     _report_repeated(reader, state, queue, next_read, report)
 
 
@@ -92,10 +94,40 @@ def _report_ahead(state: TimerState, begin: int, queue_end: int, releases: Relea
                    file=f"{CONFIG}/{TIMER_CHECK}", topic=TIMER_TOPIC, queue_id=0, queue_offset=queue_end)  # fmt: skip
 
 
+def _report_too_large(
+    reader: StoreReader, state: TimerState, queue: TimerQueue, next_read: NextRead, releases: Releases, report: Report
+) -> NDArray[np.bool_]:
+    """Report messages that the timer's buffer cannot hold; which of them the timer has passed over."""
+    conf, begin = reader.store.conf, next_read.begin
+    is_passed_over = are_too_large(queue, conf, releases.oldest) & ~next_read.logged & (queue.queue_offsets < begin)
+    is_unread = never_read(queue, begin, conf, releases.newest)
+    found = _newest(queue, is_passed_over | is_unread, reader.files)
+    if not found:
+        return is_passed_over
+    waiting = [each for each in found if each.queue_offset >= begin or each.due >= state.read_until + TIMER_LAG]
+    told = waiting or found
+    is_large = are_too_large(queue, conf, releases.oldest)
+    largest = int(queue.message_sizes[(is_passed_over | is_unread) & is_large].max())
+    needed = largest - room_beside_body(releases.oldest)
+    first = rfc3339(min(each.due for each in told))
+    message = f"{counted(len(told), 'message')} due from {first} on: the timer reads " \
+              f"{timer_buffer(conf, releases.oldest)} bytes at most, and one has {largest}; " \
+              f"{f'maxMessageSize={needed} would do' if waiting else 'it was passed over'}"  # fmt: skip
+    report.add("timer.too-large", message, severity=None if waiting else "info", count=len(told), topic=TIMER_TOPIC,
+               queue_id=0, queue_offset=min(each.queue_offset for each in told))  # fmt: skip
+    return is_passed_over
+
+
 def _report_lost(
-    reader: StoreReader, state: TimerState, queue: TimerQueue, next_read: NextRead, report: Report
+    reader: StoreReader,
+    state: TimerState,
+    queue: TimerQueue,
+    next_read: NextRead,
+    is_asked: NDArray[np.bool_],
+    report: Report,
 ) -> None:
-    unlogged = _newest(queue, (queue.queue_offsets < next_read.begin) & ~next_read.logged, reader.files)
+    rows = is_asked & (queue.queue_offsets < next_read.begin) & ~next_read.logged
+    unlogged = _newest(queue, rows, reader.files)
     waiting = [each for each in unlogged if each.due >= state.read_until + TIMER_LAG]
     if waiting:
         copies = TimerCopies()

@@ -18,7 +18,7 @@ def test_slots(tmp_path: Path) -> None:
     state = timer_state(open_store(store_with_timers(tmp_path)), UNLIMITED, 0, 1 << 40)
     offsets = sorted(_targets(tmp_path))
     twice = np.array([*offsets, offsets[4], 1 << 40], dtype=np.int64)
-    found = next_timer_read(state, TimerQueue(np.arange(len(twice)), twice))
+    found = next_timer_read(state, TimerQueue(np.arange(len(twice)), twice, np.full(len(twice), 300)))
     dues = [due_of(number) // 1000 * 1000 for number in (*range(TIMERS), 4)]
     assert found.slots.tolist() == [*dues, 0]
     assert found.logged.tolist() == [True] * (TIMERS + 1) + [False]

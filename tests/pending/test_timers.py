@@ -12,7 +12,15 @@ from rmqtool.formats.file_name import file_name
 from tests.building import START_TIME
 from tests.pending.waiting_store import WaitingStore, counts, rows_of, work_of
 from tests.verify.lost_parts import files_of, without, zero
-from tests.verify.timer_store import PUT_OFF, TIMERS, due_of, store_with_timers, store_with_timers_put_off, write_check
+from tests.verify.timer_store import (
+    PUT_OFF,
+    TIMERS,
+    due_of,
+    size_of,
+    store_with_timers,
+    store_with_timers_put_off,
+    write_check,
+)
 
 WEEK = 7 * 86_400_000
 
@@ -45,6 +53,17 @@ def test_without_the_timer_log(tmp_path: Path, lose: Callable[[Path], object]) -
     work = work_of(store)
     assert counts(work) == {"lost-timer": TIMERS - 1}
     assert work.owed.messages == 0
+
+
+@pytest.mark.parametrize(("version", "lost"), [("5.3.3", 3), ("5.5.0", 1), ("5.5.1", 0)])
+def test_one_that_the_timer_cannot_read(tmp_path: Path, version: str, lost: int) -> None:
+    """Before 5.4.0 a start does not get beyond it."""
+    store = store_with_timers(tmp_path, large=6)
+    log_zeroed(store)
+    write_check(store, queue_offset=1)
+    work = work_of(store, conf=f"maxMessageSize={size_of(store, 5)}", version=version)
+    left = {"timer": TIMERS - 1 - lost}
+    assert counts(work) == ({**left, "lost-timer": lost} if lost else left)
 
 
 @pytest.mark.parametrize(("lost", "count"), [("*", PUT_OFF), (file_name(0), 0)], ids=["all", "oldest"])

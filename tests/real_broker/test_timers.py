@@ -1,4 +1,4 @@
-"""Timers of a commit log that has lost its end: a real broker delivers what a repair leaves, and what is sent then."""
+"""Timers of a log that has lost its end, and of one too large: a real broker delivers what `verify` says it does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from tests.verify.verifying import codes_of, verify
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-TOPIC = "orders"
+TOPIC, LONG_TOPIC = "orders", "t" * 110
+SMALL_QUEUES = {"mappedFileSizeConsumeQueue": "2000"}
 SENT, KEPT = 6, 3  # timers, and those of them that the log still has
 PLAIN = 8
 NEW = 4
@@ -31,7 +32,7 @@ def test_the_log_has_lost_its_end(version: str, tmp_path: Path) -> None:
     5.1.4 also loses the first timers that are sent then.
     """
     root = tmp_path / "store"
-    with served(version, root, {"mappedFileSizeConsumeQueue": "2000"}) as broker:
+    with served(version, root, SMALL_QUEUES) as broker:
         due = send(broker, SENT, DUE_MS)
         time.sleep(2)  # until the timer has read them
         broker.stop()
@@ -48,14 +49,41 @@ def test_the_log_has_lost_its_end(version: str, tmp_path: Path) -> None:
     assert delivered(root) == KEPT + PLAIN + NEW
 
 
-def send(broker: Served, count: int, delay_ms: int) -> float:
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("version", ["5.1.4", "5.3.3", "5.5.0"])
+def test_a_message_that_is_too_large(version: str, tmp_path: Path) -> None:
+    """5.1.4 and 5.3.3 stand still at it, 5.5.0 passes over it; what is printed brings all of them."""
+    root, conf = tmp_path / "store", tmp_path / "broker.conf"
+    with served(version, root, {**SMALL_QUEUES, "maxMessageSize": "260"}) as broker:
+        send(broker, 1, DUE_MS, LONG_TOPIC)
+        send(broker, KEPT, DUE_MS)
+        time.sleep(2)
+        broker.stop()
+    conf.write_text("maxMessageSize=260\n")
+    options = ("--broker-version", version, "--broker-conf", conf)
+    found = rmqtool("verify", root, "--json", *options).document["findings"]
+    [too_large] = [each for each in found if each["code"] == "timer.too-large"]
+    assert too_large["count"] == (1 if version == "5.5.0" else 1 + KEPT)
+    needed = too_large["message"].rpartition("maxMessageSize=")[2].split()[0]
+    conf.write_text(f"maxMessageSize={needed}\n")
+    found = rmqtool("verify", root, "--json", *options).document["findings"]
+    assert ("timer.lost" in {each["code"] for each in found}) == (version == "5.5.0")
+    rmqtool("repair", root, "--yes", *options)
+
+    with served(version, root, {**SMALL_QUEUES, "maxMessageSize": needed}) as broker:
+        wait_for("timers to be delivered", lambda: delivered(root) >= KEPT and delivered(root, LONG_TOPIC) >= 1)
+        broker.stop()
+    assert (delivered(root), delivered(root, LONG_TOPIC)) == (KEPT, 1)
+
+
+def send(broker: Served, count: int, delay_ms: int, topic: str = TOPIC) -> float:
     """Send timers; when they are due, seconds since the epoch."""
-    broker.declare(TOPIC, 1)
-    broker.send_timers(TOPIC, count, delay_ms)
+    broker.declare(topic, 1)
+    broker.send_timers(topic, count, delay_ms)
     return time.time() + delay_ms / 1000
 
 
-def delivered(root: Path) -> int:
-    """Messages in the queue of the topic."""
-    files = (root / "consumequeue" / TOPIC / "0").iterdir()
+def delivered(root: Path, topic: str = TOPIC) -> int:
+    """Messages in the queue of a topic."""
+    files = (root / "consumequeue" / topic / "0").glob("*")
     return sum(int(np.count_nonzero(is_written(np.frombuffer(file.read_bytes(), UNIT_DTYPE)))) for file in files)

@@ -42,6 +42,7 @@ ELSEWHERE = {
     "index.row-missing": "verify/test_rocksdb_rows.py::test_rows_that_are_missing",
     "timer.unit": "verify/test_timer_messages.py::test_the_log_has_lost_its_end",
     "timer.ahead": "verify/test_timer_messages.py::test_a_check_ahead_of_the_queue",
+    "timer.too-large": "verify/test_timer_messages.py::test_a_message_that_the_timer_cannot_read",
     "timer.row": "verify/test_rocksdb_rows.py::test_rows_that_lead_to_no_message",
     "timer.row-missing": "verify/test_rocksdb_rows.py::test_rows_that_are_missing",
     "start.rows-lost": "broker/test_rocksdb_recovery.py::test_it_is_a_finding_with_its_setting",

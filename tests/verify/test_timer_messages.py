@@ -25,6 +25,7 @@ from tests.verify.timer_store import (
     TIMERS,
     cut_log_before,
     due_of,
+    size_of,
     store_with_timers,
     store_with_timers_put_off,
     write_check,
@@ -33,7 +34,7 @@ from tests.verify.verifying import codes_of, verify
 
 SHOPS = ("5.1.4-shop", "5.3.3-shop", "5.5.0-shop")  # of three timer messages one is delivered
 CHECK = "config/timercheck"
-UNIT, AHEAD = "timer.unit", "timer.ahead"
+UNIT, AHEAD, TOO_LARGE, LOST = "timer.unit", "timer.ahead", "timer.too-large", "timer.lost"
 
 
 def log_zeroed(store: Path) -> None:
@@ -169,6 +170,35 @@ def test_a_check_ahead_of_the_queue(version: str | None, severity: str, tmp_path
     log_zeroed(store)  # whose newest unit led to the last message
     [ahead] = [each for each in verify(store, version=version).findings if each.code == AHEAD]
     assert (ahead.severity, ahead.queue_offset) == (severity, TIMERS)
+
+
+@pytest.mark.parametrize(
+    ("version", "count"), [("5.1.4", 3), ("5.3.3", 3), ("5.4.0", 1), ("5.5.0", 1), ("5.5.1", 0), (None, 0)]
+)
+def test_a_message_that_the_timer_cannot_read(version: str | None, count: int, tmp_path: Path) -> None:
+    """Before 5.4.0 it stands still there, then it passes over it: seen with real brokers. Nobody has read it yet."""
+    store = store_with_timers(tmp_path / "store", large=6)
+    log_zeroed(store)
+    write_check(store, queue_offset=4)
+    conf = BrokerConf({"maxMessageSize": str(size_of(store, 5))})
+    found = [each for each in verify(store, version=version, conf=conf).findings if each.code == TOO_LARGE]
+    assert [(each.severity, each.count, each.queue_offset) for each in found] == [("error", count, 6)] * (count > 0)
+    needed = size_of(store, 6) - 100
+    assert all(f"maxMessageSize={needed} would do" in each.message for each in found)
+    enough = BrokerConf({"maxMessageSize": str(needed)})
+    assert TOO_LARGE not in codes_of(verify(store, version=version, conf=enough))
+
+
+@pytest.mark.parametrize(("large", "severity"), [(6, "error"), (0, "info")])
+def test_a_message_that_was_passed_over(large: int, severity: str, tmp_path: Path) -> None:
+    """Its files are not taken out for it: the next start would pass over it again. What was due is only noted."""
+    store = store_with_timers(tmp_path / "store", large)
+    log_zeroed(store)
+    small = size_of(store, 5)
+    findings = verify(store, version="5.5.0", conf=BrokerConf({"maxMessageSize": str(small)})).findings
+    found = {each.code: (each.severity, each.count) for each in findings if each.code in (TOO_LARGE, LOST)}
+    waiting = TIMERS - 1
+    assert found == {TOO_LARGE: (severity, 1), LOST: ("error", waiting - (large > 0))}
 
 
 @pytest.mark.parametrize("left", [0, 4])

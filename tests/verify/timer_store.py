@@ -28,9 +28,18 @@ def due_of(number: int) -> int:
     return START_TIME + 10_000 + 60_000 * number
 
 
-def store_with_timers(store: Path) -> Path:
-    """Log, queues and index, and the files of the timer as after a clean stop."""
-    return _store_with([{"TIMER_OUT_MS": str(due_of(number))} for number in range(TIMERS)], store)
+def size_of(store: Path, number: int) -> int:
+    """The size of a timer message, bytes."""
+    data = b"".join(path.read_bytes() for path in sorted((store / "consumequeue/rmq_sys_wheel_timer/0").iterdir()))
+    return int.from_bytes(data[20 * number + 8 :][:4], "big")
+
+
+def store_with_timers(store: Path, large: int = TIMERS) -> Path:
+    """Log, queues and index, and the files of the timer as after a clean stop; one message may be a `large` one."""
+    timers = [{"TIMER_OUT_MS": str(due_of(number))} for number in range(TIMERS)]
+    for timer in timers[large : large + 1]:
+        timer["KEYS"] = "k" * 200
+    return _store_with(timers, store)
 
 
 def store_with_timers_put_off(store: Path) -> Path:

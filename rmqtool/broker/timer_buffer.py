@@ -1,0 +1,39 @@
+"""Timer messages that a broker cannot read: it reads each record into one buffer (`TimerMessageStore#bufferLocal`).
+
+A body may be as large as `maxMessageSize`, but before 5.5.1 the buffer has only 100 bytes more for the rest of the
+record. Before 5.4.0 the timer stands still at a record that does not fit, and reads nothing behind it any more; since
+then it passes over it. Real brokers of 5.1.4, 5.3.3, 5.5.0 and 5.5.1 were run on such messages.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.broker.timer_start import TimerQueue
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import TIMER_BUFFER_HOLDS_PROPERTIES, TIMER_PASSES_OVER, Version
+
+_MAX_BODY = 4 << 20  # maxMessageSize, bytes
+
+
+def room_beside_body(version: Version) -> int:
+    """How much larger than `maxMessageSize` the buffer is, bytes."""
+    return 64 << 10 if version >= TIMER_BUFFER_HOLDS_PROPERTIES else 100
+
+
+def timer_buffer(conf: BrokerConf, version: Version) -> int:
+    """The bytes of the largest record that the timer reads."""
+    return (conf.size("maxMessageSize") or _MAX_BODY) + room_beside_body(version)
+
+
+def are_too_large(queue: TimerQueue, conf: BrokerConf, version: Version) -> NDArray[np.bool_]:
+    """Whether each message of the queue is larger than the buffer."""
+    found: NDArray[np.bool_] = queue.message_sizes > timer_buffer(conf, version)
+    return found
+
+
+def never_read(queue: TimerQueue, begin: int, conf: BrokerConf, version: Version) -> NDArray[np.bool_]:
+    """The messages from queue offset `begin` on that a start does not read: such a one, or all from it on."""
+    found = are_too_large(queue, conf, version) & (queue.queue_offsets >= begin)
+    return found if version >= TIMER_PASSES_OVER else np.maximum.accumulate(found)
