@@ -112,6 +112,8 @@ def _parse(cursor: _Cursor, rules: RecoveryRules, *, check_crc: bool) -> Parsed:
     if rules.compares_size_first and rest <= 4:
         return Parsed(-1, False, "the file is full and has no blank")
     size = cursor.integer(4)
+    if size < 0 and rules.knows_negative_sizes:
+        return Parsed(-1, False, "a record of negative size")
     if rules.compares_size_first and rest - 4 < _java_int(size - 4):
         return Parsed(-1, False, "a record whose size leads behind the end of its file")
     magic_code = cursor.integer(4)

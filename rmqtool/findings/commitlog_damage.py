@@ -199,6 +199,7 @@ RECORDS = (
         versions=(
             ("4.4.0 to 5.3.1", "a missing or zeroed blank ends the log; a wrong length is ignored."),
             ("5.3.2 and later", "a blank that is too long ends the log too; one too short is ignored."),
+            ("5.5.1 and later", "one of negative size ends it, too."),
         ),
         repair=_SCAN_REPAIR,
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",

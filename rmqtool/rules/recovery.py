@@ -12,6 +12,7 @@ from rmqtool.rules.versions import (
     IPV6_HOSTS,
     LITE_TOPICS,
     MAGIC_CODE_V2_SINCE,
+    NEGATIVE_SIZES_KNOWN,
     OLDEST,
     RECOVERED_FILES_LIMITED,
     SELECTED_TWICE,
@@ -111,6 +112,11 @@ class RecoveryRules:
     def compares_size_first(self) -> bool:
         """`CommitLog#checkMessageAndReturnSize` first compares the size with the rest of the file."""
         return self.version >= SIZE_COMPARED_FIRST
+
+    @property
+    def knows_negative_sizes(self) -> bool:
+        """The same finds no record, and no blank either, where the size is negative."""
+        return self.version >= NEGATIVE_SIZES_KNOWN
 
     @property
     def queues_remember_ends(self) -> bool:

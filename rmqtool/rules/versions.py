@@ -48,6 +48,7 @@ INDEX_OF_TAGS = Version(5, 4, 0)  # IndexService#buildIndex
 MULTI_DISPATCH_SPARES_DEAD_LETTERS = Version(5, 5, 0)
 DISK_RATIO_AS_DF = Version(4, 9, 2)  # UtilAll#getDiskPartitionSpaceUsedPercent: whole percent, what root keeps counted
 SIZE_COMPARED_FIRST = Version(5, 3, 2)  # CommitLog#checkMessageAndReturnSize: with the rest of the file; blanks too
+NEGATIVE_SIZES_KNOWN = Version(5, 5, 1)  # the same: a blank of negative size ends the log, and is none
 IPV6_HOSTS = Version(4, 6, 0)  # MessageSysFlag#BORNHOST_V6_FLAG
 TIMER_WHEEL = Version(5, 0, 0)  # TimerMessageStore
 TIMER_PASSES_OVER = Version(5, 4, 0)  # StoreUtil#getMessage: what its buffer cannot hold; before, it stands still there

@@ -15,7 +15,7 @@ from rmqtool.formats.dledger import MAGIC_BLANK, MAGIC_ENTRY, DLedgerBlank
 from rmqtool.formats.layout import parse
 from rmqtool.formats.message import BLANK_SIZE, HEADER_DTYPES, MAGIC_CODE_BLANK, MAGIC_CODE_V1, MIN_MESSAGE_SIZE
 from rmqtool.formats.message import Blank as BlankUnit
-from rmqtool.rules.versions import SIZE_COMPARED_FIRST, Version
+from rmqtool.rules.versions import NEGATIVE_SIZES_KNOWN, SIZE_COMPARED_FIRST, Version
 from rmqtool.scan.events import REASON_MEANINGS, Blank, Damage
 from rmqtool.scan.frames import RecordRun
 from rmqtool.store.store import Store
@@ -55,8 +55,8 @@ class DamageChecks:
         size, _ = self._head(blank.physical_offset)
         if size == blank.size:
             return
-        longer = size > blank.size
-        refused = longer and (self._version is None or self._version >= SIZE_COMPARED_FIRST)
+        since = NEGATIVE_SIZES_KNOWN if size < 0 else SIZE_COMPARED_FIRST
+        refused = (size < 0 or size > blank.size) and (self._version is None or self._version >= since)
         message = f"a blank of {size} bytes where {blank.size} are left in its file"
         details = self._named(blank.physical_offset)
         if not refused:

@@ -195,6 +195,7 @@ def _of_log_files() -> Iterator[tuple[str, Damage]]:
     yield "renamed file", Damage("commitlog.misaligned-file", rename_log_file(1, FILE_SIZE + 100), False)
     yield "overlap", Damage("commitlog.overlap", rename_log_file(1, FILE_SIZE - 100), False)
     yield "long blank", Damage("commitlog.blank", patch_log(blank_offset(), _int(1 << 20)))
+    yield "negative blank", Damage("commitlog.blank", patch_log(blank_offset(), _int(-16)))
     yield "no blank", Damage("commitlog.blank", patch_log(blank_offset(), bytes(8)))
 
 
