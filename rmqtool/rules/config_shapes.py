@@ -12,13 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rmqtool.rules.versions import FASTJSON_2, OLDEST, Version
+from rmqtool.rules.versions import FASTJSON_2, OLDEST, PULL_OFFSETS_KEPT, Version
 
 _Check = Callable[[object, Version], "str | None"]
 
 _FIVE = Version(5, 0, 0)
 _GROUPS_WITH_VERSION = Version(5, 3, 0)  # SubscriptionGroupManager#decode takes the data version over
-_PULL_OFFSETS = Version(5, 5, 0)  # ConsumerOffsetManager#getPullOffsetTable became public
 _INTS_CHECKED = Version(4, 7, 0)  # fastjson cut a number to 32 bits before
 _MAX_LONG = (1 << 63) - 1
 _MAX_INT = (1 << 31) - 1
@@ -170,7 +169,7 @@ _OBJECTS = _map(_map(_anything))
 _OFFSETS = _map(_map(_long, whole_keys=True))
 _OF_CONSUMERS = (
     _Table("offsetTable", _OFFSETS, nullable=True),
-    _Table("pullOffsetTable", _OFFSETS, since=_PULL_OFFSETS, nullable=True),
+    _Table("pullOffsetTable", _OFFSETS, since=PULL_OFFSETS_KEPT, nullable=True),
     _Table("groupTopicMap", _group_topics, since=_FIVE),
     _Table("dataVersion", _VERSION, since=_FIVE, nullable=True),
 )

@@ -56,14 +56,24 @@ class Releases:
         """The newest release that fits."""
         return self.fitting[-1]
 
-    def narrow(self, evidence: str, *, since: Version | None = None, before: Version | None = None) -> Releases:
-        """Only the releases from `since` on and older than `before`; evidence that no release fits changes nothing."""
+    def narrow(
+        self,
+        evidence: str,
+        *,
+        since: Version | None = None,
+        before: Version | None = None,
+        other_than: Version | None = None,
+    ) -> Releases:
+        """Only the releases from `since` on, older than `before` and `other_than` one.
+
+        Evidence that no release fits changes nothing.
+        """
         if self.is_named:
             return self
         kept = tuple(
             release
             for release in self.fitting
-            if (since is None or release >= since) and (before is None or release < before)
+            if (since is None or release >= since) and (before is None or release < before) and release != other_than
         )
         if not kept or kept == self.fitting:
             return self
@@ -74,8 +84,11 @@ class Releases:
         return tuple(filter(rule, self.fitting))
 
     def __str__(self) -> str:
-        """``5.3.3``, or ``4.9.3 to 5.3.4``."""
-        return str(self.oldest) if len(self.fitting) == 1 else f"{self.oldest} to {self.newest}"
+        """``5.3.3``, ``4.9.3 to 5.3.4``, or ``5.4.0 or 5.5.1``."""
+        if len(self.fitting) == 1:
+            return str(self.oldest)
+        are_apart = len(self.fitting) == 2 and release_before(self.newest) != self.oldest
+        return f"{self.oldest} {'or' if are_apart else 'to'} {self.newest}"
 
 
 ANY_RELEASE = Releases()

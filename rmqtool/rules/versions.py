@@ -62,6 +62,8 @@ DISK_LEVELS_CONFIGURED = Version(5, 0, 0)  # MessageStoreConfig; before, only pr
 DISK_LEVEL_DECIDES_AT_ONCE = Version(5, 0, 0)  # CleanCommitLogService#isSpaceToDelete returns above 85 and 90 percent
 BATCH_MAX_CONFIGURED = Version(5, 0, 0)  # MessageStoreConfig#deleteFileBatchMax; before, DELETE_FILES_BATCH_MAX
 OFFSETS_HAVE_DATA_VERSION = Version(5, 0, 0)  # ConsumerOffsetManager
+PULL_OFFSETS_KEPT = Version(5, 5, 0)  # ConsumerOffsetManager#getPullOffsetTable became public
+PULL_OFFSETS_KEPT_NO_MORE = Version(5, 5, 1)  # the field became transient: it is read, and not written
 LIGHT_QUEUES_EXPIRE = Version(5, 5, 0)  # LiteLifecycleManager; cleanUnusedTopic spares light queues before, too
 CONTROLLER_EXCLUDES_DLEDGER = Version(5, 1, 1)  # BrokerStartup
 ROCKSDB_QUEUES = Version(5, 2, 0)  # RocksDBMessageStore
@@ -112,7 +114,7 @@ SIGNS = {
         Sign("rocksdbstore", Version(5, 4, 0)),
         Sign("index-of-tags", INDEX_OF_TAGS),
         Sign("checkpoint-logics-offset", CHECKPOINT_HAS_LOGICS_OFFSET),
-        Sign("pull-offset-table", Version(5, 5, 0)),
+        Sign("pull-offset-table", PULL_OFFSETS_KEPT),
         Sign("separate-rocksdb-queues", Version(5, 5, 0)),
     )
 }

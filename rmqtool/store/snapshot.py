@@ -300,7 +300,7 @@ class Snapshot:
     @cached_property
     def releases_by_evidence(self) -> Releases:
         """The releases that the store's files show, whatever release is named; what cannot be read shows nothing."""
-        signs, traces = set[str](), [*offset_traces(self.committed.file.path)]
+        signs, traces = set[str](), [*offset_traces(self.committed.file)]
         with skip_unreadable():
             signs |= self.file_signs
         with skip_unreadable():

@@ -24,6 +24,8 @@ from rmqtool.rules.versions import (
     INDEX_COUNTS_SLOTS,
     INDEX_OF_TAGS,
     OFFSETS_HAVE_DATA_VERSION,
+    PULL_OFFSETS_KEPT,
+    PULL_OFFSETS_KEPT_NO_MORE,
     Version,
     sorted_signs,
 )
@@ -68,16 +70,19 @@ _BY_CHECKPOINT = {
 }
 
 
+PULL_OFFSETS = "pullOffsetTable"
+
 _FASTJSON_1 = re.compile(r'"[^"@]+@[^"]+":\{-?\d+:-?\d+(,-?\d+:-?\d+)*\n\t\t\}')
 _FASTJSON_2 = re.compile(r'"[^"@]+@[^"]+":\{\n\t\t\t-?\d+:-?\d+')
 
 
 class Trace(NamedTuple):
-    """Something in a store by which the last broker on it was one since a release, or one before a release."""
+    """Something in a store by which the last broker on it was one since a release, before one, or `other_than` one."""
 
     name: str
     since: Version | None = None
     before: Version | None = None
+    other_than: Version | None = None
 
 
 def releases_of(signs: Iterable[str], traces: Iterable[Trace]) -> Releases:
@@ -86,19 +91,23 @@ def releases_of(signs: Iterable[str], traces: Iterable[Trace]) -> Releases:
     for sign in sorted_signs(signs):
         releases = releases.narrow(sign.name, since=sign.since)
     for trace in traces:
-        releases = releases.narrow(trace.name, since=trace.since, before=trace.before)
+        releases = releases.narrow(trace.name, **dict(zip(trace._fields[1:], trace[1:], strict=True)))
     return releases
 
 
-def offset_traces(path: Path | None) -> Iterator[Trace]:
+def offset_traces(file: ConfigFile) -> Iterator[Trace]:
     """A running broker writes its offsets every few seconds, so they are as the last one wrote them."""
-    if path is None:
+    if file.path is None:
         return
     text = ""
     with skip_unreadable():
-        text = decode_text(read_all(path, _MAX_OFFSETS_READ))
+        text = decode_text(read_all(file.path, _MAX_OFFSETS_READ))
     if _FASTJSON_2.search(text):
         yield Trace("offsets-by-fastjson-2", since=FASTJSON_2)
+        if PULL_OFFSETS in file.content:
+            yield Trace("pull-offsets", since=PULL_OFFSETS_KEPT, before=PULL_OFFSETS_KEPT_NO_MORE)
+        else:
+            yield Trace("no-pull-offsets", other_than=PULL_OFFSETS_KEPT)
     elif _FASTJSON_1.search(text):
         yield Trace("offsets-by-fastjson-1", before=FASTJSON_2)
         if '"dataVersion"' not in text:
@@ -147,7 +156,7 @@ def _config_signs(config: Path, offsets: ConfigFile) -> Iterator[str]:
         version = content.get("dataVersion")
         if isinstance(version, dict) and "stateVersion" in version:
             yield "state-version"
-        if "pullOffsetTable" in content:
+        if PULL_OFFSETS in content:
             yield "pull-offset-table"
 
 

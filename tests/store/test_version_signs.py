@@ -190,3 +190,12 @@ def test_golden_stores_show_a_lower_bound(name: str, golden_store: GoldenStore) 
     signs = overview_of(open_store(golden_store(name))).signs
     assert (str(signs[-1].since) if signs else None) == expected
     assert all(sign.since <= parse_version(version) for sign in signs)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("5.5.0-clean", "5.5.0"), ("5.5.1-clean", "5.5.1"), ("5.5.0-shop", "5.5.0"), ("5.5.1-shop", "5.5.1")],
+)
+def test_the_newest_releases_are_told_apart(name: str, shown: str, golden_store: GoldenStore) -> None:
+    """Only 5.5.0 keeps offsets of pulls in the file."""
+    assert str(Snapshot(open_store(golden_store(name))).releases) == shown
