@@ -8,7 +8,7 @@ import pytest
 
 from rmqtool.broker.upgrade import refusals, switches
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.versions import Version
+from rmqtool.rules.versions import Version, parse_version
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.golden import stores
@@ -64,6 +64,25 @@ def test_the_second_configuration_takes_over_nothing(harness: Callable[[str], Ha
         assert real["refuses"] is None
         found.append((len(predicted), "orders" in real["topics"], bool(real["committed"])))
     assert found == [(0, True, True), (1, False, False)]
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
+def test_light_queues_switched_off_and_on(harness: Callable[[str], Harness], version: str, tmp_path: Path) -> None:
+    """Committed offsets are in one file or the other, those of all groups; and a blank behind true is false."""
+    store = stores.unpack("4.9.7-shop", tmp_path / "light")
+    (path,) = (store / "config").glob("lmqConsumerOffset.json")
+    plain = stores.unpack("4.9.7-shop", tmp_path / "plain")
+    for other in (plain / "config").glob("*onsumerOffset.json*"):
+        other.unlink()
+    (plain / "config" / "consumerOffset.json").write_bytes(path.read_bytes())
+    for root, file, setting in ((store, "true", "true"), (store, "true", "false"), (store, "true", "true "),
+                                (plain, "false", "false"), (plain, "false", "true")):  # fmt: skip
+        settings = {"enableLmq": setting}
+        predicted = list(switches(Snapshot(open_store(root, BrokerConf(settings))), parse_version(version)))
+        [real] = harness(version).survey([(root, [])], settings)
+        assert real["refuses"] is None
+        assert bool(real["committed"]) == (file == setting)
+        assert bool(predicted) == (file != setting)
 
 
 def database(directory: Path) -> None:
