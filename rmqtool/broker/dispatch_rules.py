@@ -54,12 +54,11 @@ class DispatchRules:
 
         Unless broker.conf sets them, multi-dispatch and LMQ are on where %LMQ% queues exist (`has_light_queues`).
         """
-        multi_dispatch, lmq = conf.text("enableMultiDispatch"), conf.text("enableLmq")
         return cls(
             version,
             levels,
-            has_light_queues if multi_dispatch is None else multi_dispatch.lower() == "true",
-            has_light_queues if lmq is None else lmq.lower() == "true",
+            conf.is_on("enableMultiDispatch", default=has_light_queues),
+            conf.is_on("enableLmq", default=has_light_queues),
             may_be_older=may_be_older,
         )
 

@@ -137,8 +137,8 @@ def _read_check(store: Store) -> Any:
 
 def is_timer_elsewhere(store: Store) -> bool:
     """Whether the wheel is not in use: it is turned off, or timers are in RocksDB."""
-    settings = (store.conf.text("timerWheelEnable") or "true").lower(), store.conf.text("timerRocksDBEnable") or ""
-    return settings[0] == "false" or settings[1].lower() == "true" or _are_in_rocksdb(store)
+    is_off = not store.conf.is_on("timerWheelEnable", default=True)
+    return is_off or store.conf.is_on("timerRocksDBEnable") or _are_in_rocksdb(store)
 
 
 def _are_in_rocksdb(store: Store) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from rmqtool.broker.selected_rows import SETTING, selects_rows
@@ -22,6 +23,7 @@ from rmqtool.rules.versions import (
     DISK_RATIO_AS_DF,
     INDEX_OF_TAGS,
     LITE_TOPICS,
+    MULTI_DISPATCH,
     MULTI_DISPATCH_SPARES_DEAD_LETTERS,
     MULTI_DISPATCH_SPARES_SYSTEM_TOPICS,
     RECOVERED_FILES_LIMITED,
@@ -29,10 +31,12 @@ from rmqtool.rules.versions import (
     SECOND_CONFIG,
     Version,
 )
+from rmqtool.store.config_json import load_config
 from rmqtool.store.consume_queues import list_queues
+from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, load_offsets_of
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import CONFIG, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, holds_rocksdb
+from rmqtool.store.store import CONFIG, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store, holds_rocksdb
 
 _FILES, _ROCKSDB = "default", "defaultrocksdb"  # StoreType, in any case
 _DECIDING = ("combineAssignOffsetCQType", "combineCQPreferCQType")
@@ -58,8 +62,8 @@ def refusals(snapshot: Snapshot, version: Version) -> Iterator[Refusal]:
     """Why a broker of `version` would not start on the store with its broker.conf."""
     store, conf = snapshot.store, snapshot.store.conf
     in_rocksdb = _keeps_queues_in_rocksdb(conf)
-    twice = _is_on(conf, "rocksdbCQDoubleWriteEnable") and not in_rocksdb
-    if version >= LITE_TOPICS and twice and not _is_on(conf, "combineCQUseRocksdbForLmq"):
+    twice = conf.is_on("rocksdbCQDoubleWriteEnable") and not in_rocksdb
+    if version >= LITE_TOPICS and twice and not conf.is_on("combineCQUseRocksdbForLmq"):
         yield Refusal("rocksdbCQDoubleWriteEnable=true needs combineCQUseRocksdbForLmq=true: the start is aborted")
     if version >= COMBINED_QUEUES and twice and any(queue.kind == "batch" for queue in list_queues(store)):
         yield Refusal(
@@ -68,17 +72,17 @@ def refusals(snapshot: Snapshot, version: Version) -> Iterator[Refusal]:
     if version >= COMBINED_QUEUES and twice:
         yield from _wrong_combinations(conf, version)
     if version >= LITE_TOPICS and (in_rocksdb or twice):
-        is_separate = _is_on(conf, "useSeparateStorePathForRocksdbCQ")
+        is_separate = conf.is_on("useSeparateStorePathForRocksdbCQ")
         other = CONSUME_QUEUE if is_separate else SEPARATE_ROCKSDB_QUEUES
         if holds_rocksdb(store.root / other):
             given = "true" if is_separate else "false"
             yield Refusal(f"useSeparateStorePathForRocksdbCQ={given}, but {other}/ holds queues in RocksDB")
-    if version >= LITE_TOPICS and _is_on(conf, "enableAcceleratedRecovery") and (store.root / ABORT_FILE).exists():
+    if version >= LITE_TOPICS and conf.is_on("enableAcceleratedRecovery") and (store.root / ABORT_FILE).exists():
         checkpoint = snapshot.checkpoint or {}
         if checkpoint.get("physic_message_timestamp", 0) > 0 >= checkpoint.get("logics_physical_offset", 0):
             yield Refusal("enableAcceleratedRecovery=true needs an offset in the checkpoint, which only a broker of "
                           f"{LITE_TOPICS} or later writes, and the last broker was killed")  # fmt: skip
-    modes = _is_on(conf, "enableControllerMode") and _is_on(conf, "enableDLegerCommitLog")
+    modes = conf.is_on("enableControllerMode") and conf.is_on("enableDLegerCommitLog")
     if modes and version >= CONTROLLER_EXCLUDES_DLEDGER:
         yield Refusal("enableControllerMode and enableDLegerCommitLog are both true")
     yield from _wrong_sizes(snapshot, version)
@@ -157,6 +161,30 @@ def switches(snapshot: Snapshot, version: Version) -> Iterator[str]:
             "configManagerVersion=v2 keeps topics, groups and committed offsets in a database of its own, and takes "
             "over nothing: the broker starts without those of the store"
         )
+    if version >= MULTI_DISPATCH and not (is_second or _keeps_queues_in_rocksdb(conf)):
+        yield from _moved_offsets(store)
+
+
+def _moved_offsets(store: Store) -> Iterator[str]:
+    """Committed offsets in the file that the broker does not read (`BrokerController`, `LmqConsumerOffsetManager`)."""
+    conf = store.conf
+    if conf.path is None and "enableLmq" not in conf.settings:
+        return  # nothing says what the broker has
+    names = (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET)
+    given, (left, read) = ("enableLmq=true", names) if conf.is_on("enableLmq") else ("enableLmq=false", names[::-1])
+    found = [load_config(store.root / CONFIG / name) for name in (left, read)]
+    there, used = (_time_of(each.path) for each in found)
+    if there > used and load_offsets_of(store.root / CONFIG / left):
+        why = "which is older" if used else "which is not there"
+        yield (
+            f"{given} reads the committed offsets of all groups from {read}, {why}, and nothing from {left}: the "
+            "broker starts without those. A copy of the file under the other name gives it those of ordinary groups"
+        )
+
+
+def _time_of(path: Path | None) -> int:
+    """Time of modification, ns; 0 without a file."""
+    return path.stat().st_mtime_ns if path else 0
 
 
 def changed_defaults(conf: BrokerConf, before: Version, version: Version) -> Iterator[ReleaseChange]:
@@ -173,8 +201,3 @@ def changed_defaults(conf: BrokerConf, before: Version, version: Version) -> Ite
 
 def _keeps_queues_in_rocksdb(conf: BrokerConf) -> bool:
     return (conf.text("storeType") or "").lower() == _ROCKSDB
-
-
-def _is_on(conf: BrokerConf, name: str) -> bool:
-    """Whether a setting that is off by default is on (`Boolean#parseBoolean`)."""
-    return conf.settings.get(name, "").lower() == "true"

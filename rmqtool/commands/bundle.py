@@ -103,7 +103,8 @@ def _members(
     status = Exit.LOSSY if overview.unread else Exit.OK
     yield document("inspect", overview_json(overview), overview.findings, status)
     yield file_list(outcome.snapshot.store)
-    found = config_files(outcome.snapshot.store, hosts=not hidden.hides_hosts)
+    quotes = request.redaction is None or not request.redaction.what & {"keys", "properties"}
+    found = config_files(outcome.snapshot.store, hosts=not hidden.hides_hosts, expressions=quotes)
     if request.redaction is None:
         found = chain(found, damaged_bytes(outcome.snapshot, outcome, max_damaged))
     elif outcome.total.extents:

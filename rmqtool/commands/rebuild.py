@@ -191,7 +191,7 @@ def _write(style: Style, request: RebuildRequest) -> Exit:
     from rmqtool.rebuild.file_sizes import require_known_sizes
     from rmqtool.rebuild.saved_plan import SavedPlan
     from rmqtool.show.rebuild_json import plan_json
-    from rmqtool.transaction import Transaction
+    from rmqtool.transaction import Transaction, conversion_command
 
     require_answer(yes=request.yes)
     saved = SavedPlan(request.plan, request.command) if request.plan else None
@@ -211,6 +211,8 @@ def _write(style: Style, request: RebuildRequest) -> Exit:
         if not request.yes:
             _show_for_confirmation(style, plan)
             confirm("Write this?", yes=request.yes, has_changed=bool(transaction.recovered))
+        if plan.conversion and not plan.conversion.is_in_place:
+            transaction.command = conversion_command(plan.conversion.target)
         committed = _apply(style, request, plan, transaction)
     plan = replace(plan, backup_bytes=committed.backup_bytes)
     outcome = _Outcome(plan, "done", transaction=committed.id, is_shown=not request.yes, recovered=recovered)

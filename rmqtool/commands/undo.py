@@ -155,6 +155,9 @@ def _show(
     else:
         write_text(f"put back: {visible(_sum(kept))}\n")
         if not style.quiet:
+            for one in kept:
+                if one.is_conversion:
+                    note(f"before you start the broker, put what {one.command} asked for in broker.conf back, too")
             note(f"next: {join(['rmqtool', 'verify', str(path), *kept[-1].options])}")
 
 

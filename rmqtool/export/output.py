@@ -32,7 +32,7 @@ MANIFEST_SCHEMA = "rmqtool.export-manifest/1"
 _NEEDED = {"rows", "columns", "source", "files", "damaged", "runs"}  # of a manifest, by those who read it
 TEMPORARY = "_temporary"
 JOURNAL = f"{TEMPORARY}/commit.json"
-FINISHED = "the interrupted export is finished now: its messages are in the output"
+FINISHED = "the interrupted export is finished now: its messages are in the output, and it need not be run again"
 
 
 def read_manifest(output: Path) -> dict[str, Any] | None:

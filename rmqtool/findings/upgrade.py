@@ -45,6 +45,11 @@ UPGRADES = (
         effect="starts, and does as said",
         versions=(
             ("4.9.2 and later", "the disk is measured as df does, with what is kept for root."),
+            (
+                "4.9.3 and later",
+                "enableLmq=true moves all committed offsets, not only those of light queues, from consumerOffset.json "
+                "to lmqConsumerOffset.json; neither file is read for the other, there or back.",
+            ),
             ("5.0.0 and later", "light queues get no entries of retry and schedule topics."),
             ("5.2.0 and later", "storeType=defaultRocksDB keeps queues in RocksDB; 5.1.4 only configuration."),
             (
@@ -73,7 +78,11 @@ UPGRADES = (
                 "5.3.3 and later",
                 "aclEnable has no effect: authenticationEnabled and authorizationEnabled decide.",
             ),
-            ("all", "names are compared letter by letter, upper and lower case too."),
+            (
+                "all",
+                "names are compared letter by letter, upper and lower case too; with a blank behind it a number is not "
+                "read, and true counts as false.",
+            ),
         ),
         repair="Where the finding gives the name that the release reads, write that name. Otherwise the setting may "
         "stay: a start does not depend on it.",

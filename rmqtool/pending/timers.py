@@ -59,8 +59,7 @@ class Timers:
     def _in_rocksdb(self) -> tuple[TimerRows | None, str | None]:
         """The rows, and why timer messages cannot be looked at."""
         store, rows = self._view.snapshot.store, None
-        settings = store.conf.text("timerWheelEnable"), store.conf.text("timerRocksDBEnable")
-        if "false" not in [(setting or "").lower() for setting in settings]:
+        if all(store.conf.is_on(name, default=True) for name in ("timerWheelEnable", "timerRocksDBEnable")):
             try:
                 rows = timer_rows(store)
             except UnsupportedError:

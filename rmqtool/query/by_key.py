@@ -129,7 +129,7 @@ def _indexed_offsets(snapshot: Snapshot, query: KeyQuery, notes: Notes) -> list[
 
 def needs_rocksdb(snapshot: Snapshot) -> bool:
     """Whether keys are likely to be in RocksDB: broker.conf says so, or no index file knows any."""
-    is_on = snapshot.store.conf.text("indexRocksDBEnable") == "true"
+    is_on = snapshot.store.conf.is_on("indexRocksDBEnable")
     return is_on or not any(file.keys for file in snapshot.index.files)
 
 

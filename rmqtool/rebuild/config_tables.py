@@ -71,7 +71,7 @@ def wanted_form(store: Store, target: Target, live: Form) -> Form:
         return "second"
     if target == "files":
         return "json"
-    is_single = (store.conf.text("useSingleRocksDBForAllConfigs") or "").lower() == "true"
+    is_single = store.conf.is_on("useSingleRocksDBForAllConfigs")
     return "single" if is_single or live == "single" else "separate"
 
 
@@ -113,9 +113,8 @@ def _as(store: Store, form: Form) -> Store:
 def _offsets_file(store: Store) -> ConfigFile:
     """The file of offsets that counts: with `enableLmq` one of its own (`LmqConsumerOffsetManager`)."""
     light, plain = (load_config(store.root / CONFIG / name) for name in (LMQ_CONSUMER_OFFSET, CONSUMER_OFFSET))
-    is_light = store.conf.text("enableLmq")
-    if is_light is not None or store.conf.path:
-        return light if (is_light or "").lower() == "true" else plain
+    if "enableLmq" in store.conf.settings or store.conf.path:
+        return light if store.conf.is_on("enableLmq") else plain
     if light.path and plain.path and _time_of(plain.path) > _time_of(light.path):
         message = f"{CONSUMER_OFFSET} is newer than {LMQ_CONSUMER_OFFSET}, which a broker with enableLmq=true reads"
         raise UsageError(message, hint="say with --broker-conf FILE which of them counts")

@@ -20,7 +20,6 @@ from rmqtool.rebuild.config_forms import Families, databases, json_files
 from rmqtool.rebuild.config_tables import JSON_FILES, LABELS, ConfigTable, Form, live_form, read_tables, wanted_form
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.options import Target
-from rmqtool.rebuild.queue_places import is_set
 from rmqtool.rebuild.source import RebuildSource
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import (
@@ -189,9 +188,8 @@ def _named(names: Sequence[str]) -> str:
 def _is_light(source: RebuildSource, tables: Sequence[ConfigTable]) -> bool:
     """Whether the broker has `enableLmq`, by which it reads another file of offsets."""
     conf = source.snapshot.store.conf
-    given = conf.text("enableLmq")
-    if given is not None or conf.path:
-        return (given or "").lower() == "true"
+    if "enableLmq" in conf.settings or conf.path:
+        return conf.is_on("enableLmq")
     groups = (entry.partition("@")[2] for table in tables if table.file == CONSUMER_OFFSET for entry in table.entries)
     return source.snapshot.has_light_queues or any(group.startswith(LMQ_PREFIX) for group in groups)
 
@@ -239,7 +237,7 @@ def _last_in_files(source: RebuildSource, queue: Queue | None) -> LastUnit:
 
 def _settings(source: RebuildSource, form: Form, live: Form, *, light: bool) -> dict[str, str]:
     """The settings with which a broker uses what is written."""
-    is_twice_on = is_set(source.snapshot.store.conf, "rocksdbCQDoubleWriteEnable")
+    is_twice_on = source.snapshot.store.conf.is_on("rocksdbCQDoubleWriteEnable")
     if source.options.target == "files":
         settings = {"storeType": "default"}
         if is_twice_on:

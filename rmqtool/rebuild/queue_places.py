@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import ROCKSDB_QUEUES, Version
 from rmqtool.store.rocksdb_queues import queue_database
 from rmqtool.store.snapshot import Snapshot
@@ -48,12 +47,7 @@ def queue_places(snapshot: Snapshot, release: Version) -> QueuePlaces:
     return QueuePlaces(both or (has_files and not in_rocksdb), rocksdb=True, database=path)
 
 
-def is_set(conf: BrokerConf, name: str) -> bool:
-    """Whether a setting is true in broker.conf."""
-    return (conf.text(name) or "").lower() == "true"
-
-
 def _database_path(store: Store) -> Path:
-    separate = is_set(store.conf, "useSeparateStorePathForRocksdbCQ")
+    separate = store.conf.is_on("useSeparateStorePathForRocksdbCQ")
     names = (SEPARATE_ROCKSDB_QUEUES, CONSUME_QUEUE) if separate else (CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES)
     return queue_database(store) or store.root / names[0]

@@ -19,7 +19,7 @@ from rmqtool.rebuild.derive import BatchTopicFoundError, Derivation, Outputs
 from rmqtool.rebuild.existing import ExistingQueues
 from rmqtool.rebuild.file_sizes import FileSizes, file_sizes
 from rmqtool.rebuild.options import Progress, RebuildOptions
-from rmqtool.rebuild.queue_places import QueuePlaces, is_set, queue_places
+from rmqtool.rebuild.queue_places import QueuePlaces, queue_places
 from rmqtool.rebuild.row_diff import RowRules
 from rmqtool.rebuild.rows import ExistingRows, StoredRows, grid_of
 from rmqtool.rebuild.run_result import RunTask
@@ -94,7 +94,7 @@ class RebuildSource:
         if not self.places.rocksdb:
             return False
         is_seen = self._has_light_rows and not any(queue.topic.startswith(LMQ_PREFIX) for queue in self.file_queues)
-        return is_seen or is_set(self.snapshot.store.conf, "combineCQUseRocksdbForLmq")
+        return is_seen or self.snapshot.store.conf.is_on("combineCQUseRocksdbForLmq")
 
     def close(self) -> None:
         """Close the files that were read."""

@@ -18,6 +18,7 @@ from rmqtool.store.store import CHECKPOINT, CONFIG, Store
 from rmqtool.verify.bad_extents import UNREAD
 from rmqtool.verify.outcome import Outcome
 
+_FILTERS = "consumerFilter.json"
 _MAX_CONFIG = 16 << 20
 _SECRET = re.compile(
     r"secret|passw|credential|token|access_?key|private_?key|signature|authori[sz]ation|authenticationUser|header",
@@ -50,10 +51,10 @@ class LeftOut(NamedTuple):
     why: str
 
 
-def config_files(store: Store, *, hosts: bool = True) -> Iterator[Member | LeftOut]:
+def config_files(store: Store, *, hosts: bool = True, expressions: bool = True) -> Iterator[Member | LeftOut]:
     """The known files of `config/` with their ``.bak``, the checkpoint, and the settings without secrets.
 
-    Without `hosts` settings that name hosts are hidden, too.
+    Without `hosts` settings that name hosts are hidden, too; without `expressions` the SQL filters of consumers.
     """
     try:
         entries = list_directory(store.root / CONFIG)
@@ -61,8 +62,10 @@ def config_files(store: Store, *, hosts: bool = True) -> Iterator[Member | LeftO
         yield LeftOut(f"{CONFIG}/", visible(str(error)))
         entries = []
     for entry in entries:
-        path = Path(entry.path)
-        if entry.name.removesuffix(".bak") in _WITHOUT_SECRETS and entry.is_file(follow_symlinks=False):
+        path, name = Path(entry.path), entry.name.removesuffix(".bak")
+        if name == _FILTERS and not expressions:
+            yield LeftOut(store.relative(path), "its expressions may quote what is redacted")
+        elif name in _WITHOUT_SECRETS and entry.is_file(follow_symlinks=False):
             yield _config_file(store, path)
         else:
             yield LeftOut(visible(store.relative(path)), "no file that every broker writes")

@@ -41,9 +41,13 @@ class BrokerConf:
         return int(value)
 
     def is_on(self, name: str, *, default: bool = False) -> bool:
-        """Whether a setting is on; `default` where it is not set."""
-        value = self.text(name)
-        return value.lower() == "true" if value else default
+        """Whether a setting is on; `default` where it is not set.
+
+        As the broker takes it (`MixAll#properties2Object`, `Boolean#parseBoolean`): only ``true`` is, in any case.
+        Blanks behind it, which `Properties` keeps, make it false, as an empty value does.
+        """
+        value = self.settings.get(name)
+        return default if value is None else value.lower() == "true"
 
     @property
     def commit_log_paths(self) -> tuple[str, ...]:

@@ -67,10 +67,10 @@ class RecoveryRules:
     @classmethod
     def of(cls, version: Version, conf: BrokerConf) -> RecoveryRules:
         """The rules of a broker of `version` with the settings that are known."""
-        safe = _is_on(conf, "messageIndexSafe", default=False) and _is_on(conf, "messageIndexEnable", default=True)
+        safe = conf.is_on("messageIndexSafe") and conf.is_on("messageIndexEnable", default=True)
         return cls(
             version,
-            check_crc=_is_on(conf, "checkCRCOnRecover", default=True),
+            check_crc=conf.is_on("checkCRCOnRecover", default=True),
             index_safe=safe,
             recovered_files=conf.size("commitLogRecoverMaxNum") or _DEFAULT_RECOVERED_FILES,
             log_file_size=conf.size(*LOG_FILE_SIZE),
@@ -197,10 +197,5 @@ def loaded_configs(version: Version, conf: BrokerConf) -> list[str]:
 
 def not_modelled(conf: BrokerConf) -> list[str]:
     """The settings of a broker that the prediction does not follow."""
-    names = [name for name in _NOT_MODELLED if _is_on(conf, name, default=False)]
+    names = [name for name in _NOT_MODELLED if conf.is_on(name)]
     return names + [name for name, usual in _CHOSEN_QUEUES.items() if (conf.text(name) or usual).lower() != usual]
-
-
-def _is_on(conf: BrokerConf, name: str, *, default: bool) -> bool:
-    value = conf.text(name)
-    return default if value is None else value.lower() == "true"

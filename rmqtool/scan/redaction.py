@@ -40,13 +40,18 @@ _FIELDS: Mapping[str, frozenset[str]] = {
 """Fields, and with what each is redacted; those of properties are beside."""
 
 _PROPERTIES: Mapping[str, frozenset[str]] = {
-    KEYS: _KEY, UNIQUE_KEY: _ID, TIMER_DELETES: _ID, "ORIGIN_MESSAGE_ID": _ID, "__transactionId__": _ID,
-    "EXTEND_UNIQ_INFO": _ID, "REPLY_TO_CLIENT": _PROPERTY | _HOST, "__BORNHOST": _PROPERTY | _HOST,
+    KEYS: _KEY, "__SHARDINGKEY": _KEY, "CORRELATION_ID": _KEY, UNIQUE_KEY: _ID, TIMER_DELETES: _ID,
+    "ORIGIN_MESSAGE_ID": _ID, "__transactionId__": _ID, "EXTEND_UNIQ_INFO": _ID,
+    "REPLY_TO_CLIENT": _PROPERTY | _HOST, "__BORNHOST": _PROPERTY | _HOST,
 }  # fmt: skip
 """Properties that hold a key, an id or a host (`MessageConst`); all others are redacted with ``properties``."""
 
-_ID_FORM = r"^(?:[0-9A-F]{32}|[0-9A-F]{56})$"  # of unique keys and message ids: IPv4, IPv6 (`UtilAll#bytes2string`)
-_HOST_FORM = r"^/?\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?$"
+_GROUP = "[0-9a-fA-F]{1,4}"
+_GROUPS = f"{_GROUP}(?::{_GROUP}){{0,6}}"
+_V4, _V6 = r"\d{1,3}(?:\.\d{1,3}){3}", f"(?:{_GROUP}:){{7}}{_GROUP}|{_GROUPS}::(?:{_GROUPS})?|::{_GROUPS}"
+_ID_FORM = "[0-9A-F]{32}|[0-9A-F]{56}"  # of unique keys and message ids: IPv4, IPv6 (`UtilAll#bytes2string`)
+_HOST_FORM = f"{_V4}|{_V6}"
+_LOST_SEPARATOR = r"\x01"  # the property before has swallowed one whose beginning is damaged
 _NO_FORM = r"[^\s\S]"
 
 
@@ -83,13 +88,15 @@ class Redaction:
 
     @property
     def _forms(self) -> str:
-        """What values are hidden for their form, whatever property holds them: damage changes names, too."""
-        ids, hosts = [_ID_FORM] * bool(self.what & _ID), [_HOST_FORM] * ("hosts" in self.what)
-        return "|".join([*ids, *hosts]) or _NO_FORM
+        """What values are hidden for what they hold, whatever the property: damage changes names, too."""
+        if not self.what & _ID:
+            return _NO_FORM
+        words = f"{_ID_FORM}|{_HOST_FORM}" if "hosts" in self.what else _ID_FORM
+        return f"(?:^|[^0-9A-Za-z])(?:{words})(?:[^0-9A-Za-z]|$)|{_LOST_SEPARATOR}"
 
     def property_value(self, name: str, value: str) -> str:
         """A property's value as it is shown; each of several keys has a hash of its own."""
-        if not self.hides_property(name) and not re.match(self._forms, value):
+        if not self.hides_property(name) and not re.search(self._forms, value):
             return value
         if name == KEYS and self.how == "hash":
             return KEY_SEPARATOR.join(piece and self.text(piece) for piece in value.split(KEY_SEPARATOR))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -137,8 +138,16 @@ def write_bytes(data: bytes | memoryview) -> None:
 
 
 def flush() -> None:
-    """Flush standard output."""
+    """Flush standard output; raise BrokenPipeError when nobody reads it any more, which a later write would show."""
     sys.stdout.flush()
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError):  # a stream in memory
+        return
+    waiting = select.poll()
+    waiting.register(descriptor, 0)
+    if any(event & select.POLLERR for _, event in waiting.poll(0)):
+        raise BrokenPipeError
 
 
 def error_json(error: RmqtoolError) -> dict[str, Any]:

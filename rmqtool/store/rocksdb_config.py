@@ -124,7 +124,7 @@ def _gone_database(store: Store, own: Path) -> Path | None:
     if (version or "").lower() == "v2":
         return config / SECOND
     if conf.path or version or kind:
-        is_single = (conf.text("useSingleRocksDBForAllConfigs") or "").lower() == "true"
+        is_single = conf.is_on("useSingleRocksDBForAllConfigs")
         return None if (kind or "").lower() != "defaultrocksdb" else config / SINGLE if is_single else own
     left = next((each for each in (config / SECOND, config / SINGLE) if has_directory(each)), None)
     return left or (own if has_directory(own) or _has_only_rows(store) else None)

@@ -101,7 +101,7 @@ class Store:
 
         `RocksDBMessageStore` does not look at the setting: its queues have rows only.
         """
-        return (self.conf.text("rocksdbCQDoubleWriteEnable") or "").lower() == "true" and not self._is_of_rocksdb_type
+        return self.conf.is_on("rocksdbCQDoubleWriteEnable") and not self._is_of_rocksdb_type
 
     @property
     def _is_of_rocksdb_type(self) -> bool:

@@ -31,7 +31,7 @@ from rmqtool.transaction.home import Recovered, has_leftovers, interrupted
 from rmqtool.transaction.losses import Loss, RecordedLoss, acknowledge, keep_losses, recorded_losses
 from rmqtool.transaction.staging import StagedFile
 from rmqtool.transaction.transaction import Committed, Transaction
-from rmqtool.transaction.undo import CONTINUED, Kept, Undo, kept_transactions, last_run, was_killed
+from rmqtool.transaction.undo import CONTINUED, Kept, Undo, conversion_command, kept_transactions, last_run, was_killed
 
 __all__ = [
     "CONTINUED",
@@ -44,6 +44,7 @@ __all__ = [
     "Transaction",
     "Undo",
     "acknowledge",
+    "conversion_command",
     "has_leftovers",
     "interrupted",
     "keep_losses",

@@ -35,6 +35,13 @@ from rmqtool.transaction.system import SYSTEM, System, is_directory, remove_tree
 CONTINUED = ", continued"
 """Ends the command of a transaction that undo takes back together with the one before."""
 
+_CONVERSION = "rebuild-cq --to "
+
+
+def conversion_command(target: str) -> str:
+    """The command of a transaction that brings a store to the other `storeType`."""
+    return f"{_CONVERSION}{target}"
+
 
 @dataclass(frozen=True)
 class Kept:
@@ -50,6 +57,11 @@ class Kept:
     def backup_bytes(self) -> int:
         """Sizes of the replaced files together."""
         return sum(size_of(change.before) for change in self.changes)
+
+    @property
+    def is_conversion(self) -> bool:
+        """Whether it brought the store to the other `storeType`, so that the broker had to get other settings."""
+        return self.command.startswith(_CONVERSION)
 
 
 def last_run(kept: Sequence[Kept]) -> list[Kept]:
@@ -181,7 +193,7 @@ class Undo:
                 raise self._changed(live, "has changed since")
             old = os.path.join(self._home.directory(name), OLD, change.path)
             if manifest_of(self._system, old) != change.before:
-                raise self._changed(old, "is no longer what was replaced")
+                raise self._spoilt(name, old)
         if not step.whole:
             self._check_alone(step, newer | above_newer)
 
@@ -206,6 +218,14 @@ class Undo:
             file=path,
             hint="a broker has run on the store since, or somebody wrote to it: the repair can no longer be taken "
             f"back. What it replaced only takes space; to free that: {discard}",
+        )
+
+    def _spoilt(self, name: str, old: str) -> ChangedError:
+        return ChangedError(
+            "is no longer what was replaced: nothing is put back",
+            file=old,
+            hint=f"the disk, or somebody, changed what was kept. The rest of what was replaced is still in "
+            f"{HOME}/{name}/{OLD}: docs/undo.md says how to put files back by hand. Do not use --discard before",
         )
 
     def _prepare(self, name: str, journal: Journal) -> None:

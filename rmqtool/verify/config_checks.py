@@ -108,7 +108,7 @@ def _check_side_store(store: Store, report: Report) -> None:
     if not is_rocksdb_directory(store.root / SIDE_STORE):
         return
     report.check("store.rocksdb-side-store")
-    used = [name for name in _SIDE_SETTINGS if (store.conf.text(name) or "").lower() == "true"]
+    used = [name for name in _SIDE_SETTINGS if store.conf.is_on(name)]
     tables = [entry for entry in list_directory(store.root / SIDE_STORE) if entry.name.endswith(".sst")]
     if used:
         message = f"{', '.join(used)}: the broker keeps that in it"

@@ -187,7 +187,7 @@ def _side_store(store: Store) -> Iterator[Gap]:
     directory = store.root / SIDE_STORE
     if is_readable() or not is_rocksdb_directory(directory):
         return
-    used = [what for name, what in _IN_SIDE_STORE.items() if (store.conf.text(name) or "").lower() == "true"]
+    used = [what for name, what in _IN_SIDE_STORE.items() if store.conf.is_on(name)]
     kept = [entry.name for entry in list_directory(directory) if holds_rows(entry)]
     if used or kept:
         what = " and ".join(used) or "index, timers or transactions"

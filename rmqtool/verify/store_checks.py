@@ -143,7 +143,7 @@ def check_checkpoint(log: ScannedLog, report: Report, *, is_end_read: bool) -> N
     report.check("checkpoint.logics-offset")
     begins = not offset or offset < log.reader.log_start or log.reader.lookups.begins_at(offset) is not False
     if offset and (offset > log.end or not begins):
-        is_used = (log.store.conf.text("enableAcceleratedRecovery") or "").lower() == "true"
+        is_used = log.store.conf.is_on("enableAcceleratedRecovery")
         report.add("checkpoint.logics-offset", f"no record begins at {offset}", file=CHECKPOINT,
                    offset=position_of(CHECKPOINT_DTYPE, "logics_physical_offset"),
                    severity="error" if is_used else None)  # fmt: skip

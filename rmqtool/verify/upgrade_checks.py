@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from rmqtool.broker.upgrade import changed_defaults, changes, refusals, switches
 from rmqtool.findings.report import Report
 from rmqtool.rules.broker_conf import BrokerConf
@@ -50,7 +52,7 @@ def _unread(conf: BrokerConf, name: str, version: Version) -> str | None:
     setting = broker_settings().get(name)
     if is_known(name, version):
         if setting is None or setting.default(version) != UNUSED:
-            return None
+            return _with_blank(conf, name, setting.default(version) if setting else None)
         return f"{name} has no effect since {setting.changed(version)}"
     if setting is None:
         why = f"{name} is read by no release"
@@ -62,3 +64,14 @@ def _unread(conf: BrokerConf, name: str, version: Version) -> str | None:
     if meant and conf.settings.get(meant) == conf.settings[name]:
         return None
     return f"{why}; {version} reads {meant}" if meant else why
+
+
+def _with_blank(conf: BrokerConf, name: str, default: str | None) -> str | None:
+    """What a broker makes of a blank behind a number or ``true`` (`MixAll#properties2Object`); None without one."""
+    value = conf.settings[name]
+    if value == value.strip() or default is None or not value.strip():
+        return None
+    if default in ("true", "false"):
+        return f"{name} is {value!r}: with the blank behind it, it counts as false" if not conf.is_on(name) else None
+    is_number = re.fullmatch(r"-?\d+(\.\d+)?", default)
+    return f"{name} is {value!r}: with the blank behind it, it is no number, and not read" if is_number else None

@@ -169,6 +169,43 @@ def test_what_settings_move_elsewhere(
     assert len(list(switches(Snapshot(open_store(store, BrokerConf(settings))), parse_version(version)))) == count
 
 
+LIGHT, PLAIN = "lmqConsumerOffset.json", "consumerOffset.json"
+COMMITTED = '{"offsetTable":{"orders@billing":{0:7}}}'
+
+
+@pytest.mark.parametrize(("files", "setting", "said"), [
+    ({PLAIN: COMMITTED}, "true", f"from {LIGHT}, which is not there, and nothing from {PLAIN}"),
+    ({PLAIN + ".bak": COMMITTED}, "true", f"from {LIGHT}, which is not there, and nothing from {PLAIN}"),
+    ({LIGHT: COMMITTED}, "false", f"from {PLAIN}, which is not there, and nothing from {LIGHT}"),
+    ({LIGHT: COMMITTED}, "true ", f"from {PLAIN}, which is not there, and nothing from {LIGHT}"),
+    ({LIGHT: '{"lmqOffsetTable":{"%LMQ%a@%LMQ%a":4}}'}, "false", f"nothing from {LIGHT}"),
+    ({LIGHT: COMMITTED, PLAIN: COMMITTED}, "true", f"from {LIGHT}, which is older, and nothing from {PLAIN}"),
+    ({PLAIN: COMMITTED, LIGHT: COMMITTED}, "true", None),
+    ({PLAIN: COMMITTED}, "false", None), ({LIGHT: COMMITTED}, "true", None), ({LIGHT: COMMITTED}, None, None),
+    ({PLAIN: '{"offsetTable":{}}'}, "true", None),
+])  # fmt: skip
+def test_enable_lmq_moves_all_committed_offsets(
+    files: dict[str, str], setting: str | None, said: str | None, tmp_path: Path
+) -> None:
+    """Without a word of broker.conf nothing is known; files are given from the older to the newer."""
+    store = small_store(tmp_path / "store")
+    for file in (PLAIN, LIGHT):
+        (store / "config" / file).unlink(missing_ok=True)
+    for number, (name, text) in enumerate(files.items()):
+        path = store / "config" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        os.utime(path, (1_700_000_000 + number,) * 2)
+    conf = BrokerConf({} if setting is None else {"enableLmq": setting})
+    with unchanged(store):
+        found = list(switches(Snapshot(open_store(store, conf)), V55))
+        assert not list(switches(Snapshot(open_store(store, conf)), Version(4, 9, 2)))
+        elsewhere = BrokerConf({**conf.settings, "storeType": "defaultRocksDB", "configManagerVersion": "v2"})
+        assert not [each for each in switches(Snapshot(open_store(store, elsewhere)), V55) if LIGHT in each]
+    assert len(found) == bool(said)
+    assert all(str(said) in each for each in found)
+
+
 def test_an_empty_store_has_no_queues_to_lose(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     assert [change.since for change in changes(Snapshot(open_store(tmp_path)), V55)] == [Version(4, 9, 2)]

@@ -133,6 +133,17 @@ def test_what_is_redacted_is_in_no_file(golden_store: GoldenStore, tmp_path: Pat
     assert shown == []
 
 
+@pytest.mark.budget(2)
+@pytest.mark.parametrize(("what", "is_in"), [("keys", False), ("properties", False), ("hosts,bodies", True)])
+def test_expressions_of_consumers_name_values(what: str, is_in: bool, store: Path, tmp_path: Path) -> None:
+    """Of properties, and so of keys; what has been left out is said."""
+    (store / "config" / "consumerFilter.json").write_text('{"expression":"customer = 4711"}')
+    done, files = bundled(store, tmp_path / "case.tar.gz", "--redact", what)
+    assert ("config/consumerFilter.json" in files) == is_in
+    assert ("not in it: config/consumerFilter.json: its expressions may" in done.out) == (not is_in)
+    assert any(b"customer = 4711" in data for data in files.values()) == is_in
+
+
 def test_where_it_may_not_be_written(store: Path, tmp_path: Path) -> None:
     """Not into the store; nothing half written is left anywhere."""
     inside = rmqtool("bundle", store, "-o", store / "commitlog" / "case.tar.gz")

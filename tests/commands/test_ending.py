@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from rmqtool.base.errors import Exit
+from tests.building import LogBuilder
+from tests.commands.running import MAX_SECONDS, spawn
 
 _END = f"""
 import sys, threading
@@ -41,3 +44,17 @@ def test_nobody_reads_the_output() -> None:
     done = ended("", writing)
     os.close(writing)
     assert (done.returncode, done.stderr) == (Exit.LOSSY, b"")
+
+
+@pytest.mark.budget(2)
+def test_a_follower_that_nobody_reads_ends(tmp_path: Path) -> None:
+    """Not only with the next message, which may never come: the shell waits for it behind `| head -1`."""
+    store = LogBuilder().add_all([{}]).write(tmp_path)
+    with spawn("inspect", store / "commitlog", "--follow", "--from-offset", "0", "--json") as process:
+        assert process.stdout
+        assert process.stdout.readline().startswith(b'{"kind":"message"')
+        process.stdout.close()
+        try:
+            assert process.wait(MAX_SECONDS) == Exit.OK
+        finally:
+            process.kill()

@@ -210,7 +210,9 @@ def test_a_replaced_file_that_rotted_is_not_put_back(store: Path) -> None:
     with unchanged(store):
         found = rmqtool("undo", store, "--yes")
     assert found.status == Exit.FAILED
-    assert "no longer what was replaced" in found.err
+    assert "no longer what was replaced: nothing is put back" in found.err
+    assert f"The rest of what was replaced is still in {old.parent.relative_to(store)}" in found.err
+    assert "only takes space" not in found.err
 
 
 def test_nobody_to_ask_changes_nothing(store: Path) -> None:

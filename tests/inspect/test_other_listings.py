@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqtool.base.errors import WrongKindError
+from rmqtool.base.errors import ChangedError, UnreadableError, WrongKindError
 from rmqtool.formats import dledger
 from rmqtool.formats.file_name import file_name
 from rmqtool.inspect.commit_log import list_log
@@ -375,6 +375,71 @@ def test_following_a_log_across_files(tmp_path: Path, monkeypatch: pytest.Monkey
     ]
     rows = [row for part in every for row in part.dicts() if row["kind"] == "message"]
     assert [row["physical_offset"] for row in rows] == builder.offsets[3:5]
+
+
+def _gone(store: Path, builder: LogBuilder) -> None:
+    shutil.rmtree(store / "commitlog")
+
+
+def _shorter(store: Path, builder: LogBuilder) -> None:
+    """As a start behind a crash leaves it, before another message comes."""
+    builder.files[-1] = builder.files[-1][: builder.offsets[-1] % builder.file_size]
+    builder.write(store)
+
+
+def _other(store: Path, builder: LogBuilder) -> None:
+    """As long as before, or longer, when it is looked at again."""
+    LogBuilder(file_size=600).add_all([{"body": b"other"}] * 9).write(store)
+
+
+def _other_files(store: Path, builder: LogBuilder) -> None:
+    """Its last files are gone, as where a start cuts the log in the file before."""
+    for path in sorted((store / "commitlog").iterdir())[1:]:
+        path.unlink()
+
+
+@pytest.mark.parametrize(("change", "error", "text"), [
+    (_gone, UnreadableError, "the log has gone"), (_shorter, ChangedError, "cut before offset"),
+    (_other, ChangedError, "cut before offset"), (_other_files, ChangedError, "cut before offset"),
+])  # fmt: skip
+@pytest.mark.parametrize("from_end", [True, False])
+def test_a_log_that_is_cut_while_it_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Any, error: type[Exception], text: str, from_end: bool
+) -> None:
+    """What comes in the place of what was shown would be missed without a word; so ends it where nothing comes."""
+    builder = LogBuilder(file_size=600).add_all([{"body": b"b" * 40}] * 7)
+    builder.write(tmp_path)
+
+    def steps() -> Iterator[None]:
+        yield
+        change(tmp_path, builder)
+        while True:
+            yield
+
+    monkeypatch.setattr("rmqtool.inspect.follow.time", SimpleNamespace(sleep=Growing(tmp_path, steps()).sleep))
+    with pytest.raises(error, match=text):
+        list(islice(follow_log(location_of(tmp_path / "commitlog"), ListingOptions(), from_end=from_end), 50))
+
+
+def test_the_end_of_a_record_that_comes_late_is_no_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker may wait for a page of the file for longer than a reader."""
+    builder = LogBuilder().add_all([{"properties": {"KEYS": "k" * 40}}] * 2)
+    ((start, image),) = builder.images().items()
+    stop = len(builder.files[0])
+    write_log(tmp_path, {start: image[: stop - 20] + bytes(20) + image[stop:]})
+
+    def steps() -> Iterator[None]:
+        yield
+        builder.write(tmp_path)
+        yield
+        builder.add(body=b"last")
+        builder.write(tmp_path)
+        while True:
+            yield
+
+    monkeypatch.setattr("rmqtool.inspect.follow.time", SimpleNamespace(sleep=Growing(tmp_path, steps()).sleep))
+    found = islice(follow_log(location_of(tmp_path / "commitlog"), ListingOptions(), from_end=True), 12)
+    assert [row["body"] for rows in found if isinstance(rows, Rows) for row in rows.dicts()] == ["last"]
 
 
 @pytest.mark.parametrize("follow", [True, False])

@@ -85,6 +85,25 @@ def test_the_second_configuration_takes_over_nothing(harness: Callable[[str], Ha
     assert found == [(0, True, True), (1, False, False)]
 
 
+@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
+def test_light_queues_switched_off_and_on(harness: Callable[[str], Harness], version: str, tmp_path: Path) -> None:
+    """Committed offsets are in one file or the other, those of all groups; and a blank behind true is false."""
+    store = stores.unpack("4.9.7-shop", tmp_path / "light")
+    (path,) = (store / "config").glob("lmqConsumerOffset.json")
+    plain = stores.unpack("4.9.7-shop", tmp_path / "plain")
+    for other in (plain / "config").glob("*onsumerOffset.json*"):
+        other.unlink()
+    (plain / "config" / "consumerOffset.json").write_bytes(path.read_bytes())
+    for root, file, setting in ((store, "true", "true"), (store, "true", "false"), (store, "true", "true "),
+                                (plain, "false", "false"), (plain, "false", "true")):  # fmt: skip
+        settings = {"enableLmq": setting}
+        predicted = list(switches(Snapshot(open_store(root, BrokerConf(settings))), parse_version(version)))
+        [real] = harness(version).survey([(root, [])], settings)
+        assert real["refuses"] is None
+        assert bool(real["committed"]) == (file == setting)
+        assert bool(predicted) == (file != setting)
+
+
 def database(directory: Path) -> None:
     directory.mkdir()
     (directory / "CURRENT").write_text("MANIFEST-000004\n")

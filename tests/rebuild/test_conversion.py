@@ -406,6 +406,20 @@ def test_already_there(
     assert tree(root) == before
 
 
+def test_undo_names_the_settings(copy_of: Callable[[str], Path], tmp_path: Path) -> None:
+    """With those of the conversion a broker would begin with empty queues."""
+    root, conf = copy_of(TWICE), tmp_path / "broker.conf"
+    for target, settings in (("files", ROCKSDB[TWICE]), ("rocksdb", {})):
+        given = {**SHOP_SETTINGS, **GEOMETRY, **settings}
+        conf.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
+        words = ("--broker-version", "5.5.0", "--broker-conf", conf)
+        assert rmqtool("rebuild-cq", root, "--to", target, "--yes", *words).status == Exit.OK
+    for target in ("rocksdb", "files"):
+        undone = rmqtool("undo", root, "--yes")
+        assert f"(rebuild-cq --to {target}) replaced" in undone.out
+        assert f"put what rebuild-cq --to {target} asked for in broker.conf back, too\n" in undone.err
+
+
 def test_already_there_and_damaged(copy_of: Callable[[str], Path], tmp_path: Path) -> None:
     """Then the database is made anew, as without the option."""
     root, conf = copy_of(IN_ROCKSDB), tmp_path / "broker.conf"
@@ -416,6 +430,7 @@ def test_already_there_and_damaged(copy_of: Callable[[str], Path], tmp_path: Pat
     done = rmqtool("rebuild-cq", root, "--to", "rocksdb", "--yes", *given)
     assert done.status == Exit.OK, done.err
     assert rmqtool("verify", root, *given).status == Exit.OK
+    assert "broker.conf back" not in rmqtool("undo", root, "--yes").err
 
 
 def test_tables_that_stay(copy_of: Callable[[str], Path]) -> None:

@@ -154,6 +154,16 @@ def test_bad_sizes(value: str) -> None:
     assert repr(value) in caught.value.message
 
 
+@pytest.mark.parametrize(("value", "expected"), [
+    ("true", True), ("TRUE", True), ("false", False), ("true ", False), ("true\t", False), ("", False), ("1", False),
+    (None, True),
+])  # fmt: skip
+def test_what_is_on(value: str | None, expected: bool) -> None:
+    """Run with MixAll of 4.4.0, 4.9.7 and 5.5.0: a blank behind true, and an empty value, are false."""
+    conf = BrokerConf({} if value is None else {"enableLmq": value})
+    assert conf.is_on("enableLmq", default=True) == expected
+
+
 def test_a_missing_size() -> None:
     """A setting that is not given has no size."""
     assert BrokerConf({"size": ""}).size("size") is None

@@ -191,6 +191,28 @@ def test_ids_and_hosts_below_other_names(what: str, left: set[str], tmp_path: Pa
         assert {name: line["properties"][name] for name in others} == others
 
 
+@pytest.mark.parametrize(("value", "what"), [
+    ("2001:db8:0:0:0:0:0:17", "hosts"), ("/2001:db8:0:0:0:0:0:17:43210", "hosts"), ("[2001:db8::17]:43210", "hosts"),
+    ("::17", "hosts"), ("fe80::%eth0", "hosts"), ("192.0.2.7@4711#1", "hosts"), ("a 192.0.2.7,192.0.2.8", "hosts"),
+    (f"orders_{ID}", "keys"), (f"{ID}:3", "hosts"), ("bar?KEYS\x01order-4711", "keys"),
+])  # fmt: skip
+def test_values_that_hold_an_id_or_a_host(value: str, what: str, tmp_path: Path) -> None:
+    """Not only those that are one; times, versions and names in code have another form."""
+    others = {"time": "05:12:33", "date": "2026-11-28T05:12:33+08:00", "code": "std::string", "version": "v1.2.3.4"}
+    store = LogBuilder().add_all([{"properties": {"other": value, **others}}]).write(tmp_path / "store")
+    (plain,), (line,) = lines(store), lines(store, "--redact", what)
+    assert plain["properties"] == {"other": value, **others}
+    assert line["properties"] == {"other": "***", **others}
+    assert value not in rmqtool("inspect", store / "commitlog", "--redact", what).out
+
+
+def test_properties_with_keys_of_another_name(tmp_path: Path) -> None:
+    """The key by which a producer chooses the queue, and that of a request, are keys."""
+    properties = {"__SHARDINGKEY": KEY, "CORRELATION_ID": "request-4711"}
+    (line,) = lines(LogBuilder().add_all([{"properties": properties}]).write(tmp_path / "store"), "--redact", "keys")
+    assert line["properties"] == dict.fromkeys(properties, "***")
+
+
 @pytest.mark.parametrize("how", ["hide", "hash"])
 def test_what_a_trace_contradicts(how: str, tmp_path: Path) -> None:
     """Its sentences name keys that the index lacks, and tags codes that are not those of the tag."""

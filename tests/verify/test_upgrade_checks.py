@@ -106,3 +106,17 @@ def test_evidence_that_cannot_be_read(store: Path) -> None:
     (store / "config" / "consumerOffset.json").write_bytes(b"\xff\x00{")
     (store / "checkpoint").write_bytes(b"")
     assert "upgrade.refused" in codes_of(verify(store, version="5.5.0", conf=DOUBLE))
+
+
+@pytest.mark.parametrize(("name", "value", "end"), [
+    ("enableLmq", "true ", "with the blank behind it, it counts as false"), ("enableLmq", "true", None),
+    ("mappedFileSizeCommitLog", "1073741824\t", "with the blank behind it, it is no number, and not read"),
+    ("diskMaxUsedSpaceRatio", "75 ", "with the blank behind it, it is no number, and not read"),
+    ("messageDelayLevel", "1s ", None), ("flushDiskType", "SYNC_FLUSH ", None), ("enableLmq", "", None),
+])  # fmt: skip
+def test_blanks_behind_a_value(name: str, value: str, end: str | None, tmp_path: Path) -> None:
+    """`Properties` keeps them; `Integer#parseInt` and `Boolean#parseBoolean` do not know them."""
+    store = small_store(tmp_path / "store")
+    outcome = verify(store, version="5.5.0", conf=BrokerConf({name: value}), selection=only("upgrade.setting"))
+    found = messages(outcome, "upgrade.setting")
+    assert found == ([f"{name} is {value!r}: {end}"] if end else [])
