@@ -163,6 +163,12 @@ def switches(snapshot: Snapshot, version: Version) -> Iterator[str]:
         )
     if version >= MULTI_DISPATCH and not (is_second or _keeps_queues_in_rocksdb(conf)):
         yield from _moved_offsets(store)
+    lights = all(map(conf.is_on, ("enableLmq", "combineCQUseRocksdbForLmq")))
+    if store.writes_queues_twice and lights and selects_rows(conf, version):
+        yield (
+            f"{SETTING}=true puts messages of topics without message.type=LITE into no light queue, since "
+            "combineCQUseRocksdbForLmq=true keeps these in RocksDB alone: their consumers do not get them"
+        )
 
 
 def _moved_offsets(store: Store) -> Iterator[str]:

@@ -15,6 +15,7 @@ from rmqtool.rules.versions import Version, parse_version
 from rmqtool.store.checkpoint import checkpoint_file
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
+from tests.golden.rocksdb import ROCKSDB
 from tests.unchanged import unchanged
 from tests.verify.small_store import small_store
 
@@ -147,6 +148,10 @@ def test_changes_that_concern_the_store(tmp_path: Path) -> None:
     assert len(list(changes(Snapshot(open_store(store, enough)), V55))) == len(found) - 1
 
 
+SELECTED = {"enableLmq": "true", **ROCKSDB["more/5.5.1-rocksdb-selected"]}
+"""With these a real broker puts messages of its shop's light queues into none."""
+
+
 @pytest.mark.parametrize(
     ("settings", "version", "prepare", "count"),
     [
@@ -158,6 +163,9 @@ def test_changes_that_concern_the_store(tmp_path: Path) -> None:
         ({"configManagerVersion": "v2"}, "5.3.1", None, 0),
         ({"configManagerVersion": "v2"}, "5.5.0", database("config/rdb"), 0),
         ({"configManagerVersion": "v1"}, "5.5.0", None, 0),
+        (SELECTED, "5.5.1", None, 1),
+        (SELECTED, "5.5.0", None, 0),
+        ({**SELECTED, "enableLmq": "false"}, "5.5.1", None, 0),
     ],
 )
 def test_what_settings_move_elsewhere(
