@@ -188,3 +188,9 @@ def test_golden_stores_show_a_lower_bound(name: str, golden_store: GoldenStore) 
     signs = overview_of(open_store(golden_store(name))).signs
     assert (str(signs[-1].since) if signs else None) == expected
     assert all(sign.since <= parse_version(version) for sign in signs)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("5.5.0-clean", True), ("4.9.7-trimmed", False)])
+def test_whether_the_index_holds_tags(golden_store: GoldenStore, name: str, expected: bool) -> None:
+    """By the newest units of messages that have tags."""
+    assert Snapshot(open_store(golden_store(name))).index_holds_tags is expected
