@@ -9,8 +9,9 @@ import numpy as np
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, file_at
+from rmqtool.formats.java import decode_text
 from rmqtool.formats.properties import decode_properties
-from rmqtool.scan.block import Block
+from rmqtool.scan.block import Block, Positions
 from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.probe import Probe
 
@@ -33,10 +34,22 @@ def properties_at(files: Sequence[MappedFile], physical_offset: int) -> dict[str
         frames = record_at(files, physical_offset)
     except RmqtoolError:
         return None  # which the scan reports
-    if frames is None:
-        return None
-    start, size = int(frames.properties_positions[0]), int(frames.properties_sizes[0])
-    return decode_properties(bytes(frames.block.view[start : start + size]))
+    return None if frames is None else properties_of(frames)
+
+
+def properties_of(record: RecordRun) -> dict[str, str]:
+    """The properties of the first record of a run: of one record, a tenth of the time that columns take."""
+    return decode_properties(_first(record, record.properties_positions, record.properties_sizes))
+
+
+def topic_of(record: RecordRun) -> str:
+    """The topic of the first record of a run."""
+    return decode_text(_first(record, record.topic_positions, record.topic_sizes))
+
+
+def _first(record: RecordRun, positions: Positions, sizes: Positions) -> bytes:
+    start, size = int(positions[0]), int(sizes[0])
+    return bytes(record.block.view[start : start + size])
 
 
 def _record(file: InputFile, mapped: MappedFile, position: int) -> RecordRun | None:

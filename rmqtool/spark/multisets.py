@@ -46,9 +46,7 @@ def compare_multisets(
         register(session)
         session.conf.set("spark.sql.shuffle.partitions", min(_SPLITS_PER_SHUFFLE, 2 * context.defaultParallelism))
         a, b = (_rows(session, path, _options(filters, conf), filters) for path, conf in zip(paths, confs, strict=True))
-        counts = [rows.groupBy(_IDENTITY).count() for rows in (a, b)]
-        surplus = [_surplus(a, counts[1]).cache(), _surplus(b, counts[0]).cache()]
-        return _summed(a, surplus[0], surplus[1], limit), _summed(b, surplus[1], surplus[0], limit)
+        return _compared(_with_side(a, 0).unionByName(_with_side(b, 1)), limit)
     except RmqtoolError:
         raise
     except PySparkException as error:
@@ -79,27 +77,48 @@ def _rows(session: Any, path: str, options: Mapping[str, str], filters: Filters)
     return rows.filter(is_compared).fillna("", ["unique_key"])
 
 
-def _surplus(rows: Any, others: Any) -> Any:
-    """The rows that the other side does not have as often, the first in the log aside; `count` is how often it has."""
+def _with_side(rows: Any, side: int) -> Any:
+    from pyspark.sql import functions as f
+
+    return rows.withColumn("side", f.lit(side))
+
+
+def _surplus(rows: Any) -> Any:
+    """The rows that the other side does not have as often, the first in the log aside; `others` is how often it has."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    nth = f.row_number().over(Window.partitionBy(_IDENTITY).orderBy("physical_offset"))
-    numbered = rows.withColumn("nth", nth)
-    joined = numbered.join(others, _IDENTITY, "left").fillna(0, ["count"])
-    return joined.filter(f.col("nth") > f.col("count")).drop("nth")
+    equal, is_b = Window.partitionBy(_IDENTITY), f.col("side") == 1
+    counted = rows.select(
+        "*",
+        f.row_number().over(equal.orderBy("side", "physical_offset")).alias("nth"),  # those of `a` come first
+        f.count(f.when(~is_b, 1)).over(equal).alias("in_a"),
+        f.count(f.when(is_b, 1)).over(equal).alias("in_b"),
+    )
+    nth = f.when(is_b, f.col("nth") - f.col("in_a")).otherwise(f.col("nth"))
+    others = f.when(is_b, f.col("in_a")).otherwise(f.col("in_b"))
+    return counted.filter(nth > others).select("side", "topic", "unique_key", "physical_offset", others.alias("others"))
 
 
-def _summed(rows: Any, surplus: Any, others: Any, limit: int) -> Multiset:
+def _compared(rows: Any, limit: int) -> tuple[Multiset, Multiset]:
+    """Both stores are read twice: to find what differs, of which the rest is made, and to count."""
     from pyspark.sql import functions as f
 
-    found = Multiset(rows.count())
-    for row in surplus.groupBy("topic").count().collect():
-        found.topics[row["topic"]] = row["count"]
-    if found.topics:
-        key = ["topic", "unique_key"]
-        found.repeated = surplus.filter(f.col("count") > 0).count()
-        found.other_body = surplus.join(others.select(key).distinct(), key).count()
-        first = surplus.select("physical_offset").orderBy("physical_offset").limit(limit)
-        found.first = [row[0] for row in first.collect()]
+    surplus = _surplus(rows).cache()
+    found = Multiset(0), Multiset(0)
+    for row in rows.groupBy("side").count().collect():
+        found[row["side"]].messages = row["count"]
+    for row in surplus.groupBy("side", "topic").agg(f.count("*"), f.count_if(f.col("others") > 0)).collect():
+        side, topic, count, repeated = row
+        found[side].topics[topic] = count
+        found[side].repeated += repeated
+    if found[0].topics and found[1].topics:
+        sides = (f.count_if(f.col("side") == side).alias(f"in_{side}") for side in (0, 1))
+        in_both = surplus.groupBy("topic", "unique_key").agg(*sides).filter((f.col("in_0") > 0) & (f.col("in_1") > 0))
+        [counts] = in_both.agg(f.sum("in_0"), f.sum("in_1")).collect()
+        found[0].other_body, found[1].other_body = (count or 0 for count in counts)
+    for side, multiset in enumerate(found):
+        if multiset.topics:
+            first = surplus.filter(f.col("side") == side).orderBy("physical_offset").limit(limit)
+            multiset.first = [row["physical_offset"] for row in first.select("physical_offset").collect()]
     return found

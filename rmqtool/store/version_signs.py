@@ -17,6 +17,7 @@ from rmqtool.formats.crc import CRC32_PROPERTY, CRC32_PROPERTY_SIZE
 from rmqtool.formats.index_file import UNIT_SIZE, decode_units, key_hash, unit_position
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V2
+from rmqtool.formats.properties import KEYS, TAGS, UNIQUE_KEY, split_keys
 from rmqtool.formats.sys_flag import COMPRESSED, COMPRESSION_TYPE_MASK, INNER_BATCH
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import (
@@ -29,10 +30,9 @@ from rmqtool.rules.versions import (
     Version,
     sorted_signs,
 )
-from rmqtool.scan.columns import record_batches
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
-from rmqtool.scan.record_at import record_at
+from rmqtool.scan.record_at import properties_of, record_at, topic_of
 from rmqtool.store.checkpoint import credible
 from rmqtool.store.config_json import ConfigFile, load_config
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, CommittedOffsets
@@ -228,12 +228,13 @@ def _has_tags_among(hashes: set[int], physical_offset: int, files: Sequence[Mapp
     frame = record_at(files, physical_offset)
     if frame is None:
         return None
-    (row,) = next(record_batches(frame, ("topic", "tags"))).to_pylist()
-    of_tags = key_hash(row["topic"], _TAG_KEY_PREFIX + (row["tags"] or ""))
-    if not row["tags"]:
+    properties = properties_of(frame)
+    tags = properties.get(TAGS)
+    if not tags:  # the broker has no key of empty ones
         return None
+    topic = topic_of(frame)
+    of_tags = key_hash(topic, _TAG_KEY_PREFIX + tags)
     if of_tags not in hashes:
         return False
-    (keyed,) = next(record_batches(frame, ("keys", "unique_key"))).to_pylist()
-    keys = [*keyed["keys"], *([keyed["unique_key"]] if keyed["unique_key"] else [])]
-    return of_tags not in {key_hash(row["topic"], key) for key in keys} or None
+    keys = [*split_keys(properties.get(KEYS)), *filter(None, [properties.get(UNIQUE_KEY)])]
+    return of_tags not in {key_hash(topic, key) for key in keys} or None

@@ -210,14 +210,13 @@ def test_a_checkpoint_that_a_node_does_not_start_with(
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])
+@pytest.mark.parametrize(("version", "name"), STORES[:2])
 def test_an_index_unit_that_leads_elsewhere_holds_a_new_node_back(
-    harness: Factory, tmp_path: Path, version: str
+    harness: Factory, golden_store: GoldenStore, tmp_path: Path, version: str, name: str
 ) -> None:
     """As verify says: it gets no entry from there on, until what verify names is done."""
-    root, new, again = (tmp_path / name for name in ("store", "new", "again"))
-    for _ in range(3):
-        harness(version).write(root, "dledger")
+    root, new, again = node(golden_store(name), tmp_path), tmp_path / "new", tmp_path / "again"
+    harness(version).write(root, "dledger")  # a start reads the last three data files, and mends their index
     files = sorted((root / NODE / "data").iterdir())
     _, (place, header), *_ = _entries(files[1].read_bytes())
     unit = int(header["index"][0]) * INDEX_UNIT_SIZE

@@ -199,3 +199,9 @@ def test_golden_stores_show_a_lower_bound(name: str, golden_store: GoldenStore) 
 def test_the_newest_releases_are_told_apart(name: str, shown: str, golden_store: GoldenStore) -> None:
     """Only 5.5.0 keeps offsets of pulls in the file."""
     assert str(Snapshot(open_store(golden_store(name))).releases) == shown
+
+
+@pytest.mark.parametrize(("name", "expected"), [("5.5.0-clean", True), ("4.9.7-trimmed", False)])
+def test_whether_the_index_holds_tags(golden_store: GoldenStore, name: str, expected: bool) -> None:
+    """By the newest units of messages that have tags."""
+    assert Snapshot(open_store(golden_store(name))).index_holds_tags is expected
