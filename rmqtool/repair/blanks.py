@@ -1,6 +1,7 @@
-"""Blanks that claim more bytes than their commit log file has left (`CommitLog#checkMessageAndReturnSize`).
+"""Blanks that claim more bytes than their commit log file has left, or less than none.
 
-A broker since 5.3.2 takes such a blank for the end of the log. Only its size is wrong, and the right one loses nothing.
+A broker since 5.3.2 takes the former for the end of the log, since 5.5.1 the latter, too
+(`CommitLog#checkMessageAndReturnSize`). Only their size is wrong, and the right one loses nothing.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ def blank_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> Iterator[R
 
 
 def _is_too_long(file: MappedFile, position: int) -> bool:
-    """Whether a blank stands there that claims more than the rest of the file, in which no record follows."""
+    """Whether a blank stands there that claims more than the rest of the file or less than none; no record follows."""
     with InputFile(file.path) as opened:
         blank = Probe(opened, file.start_offset, position)
-        is_longer = blank.kind == "blank" and blank.size > file.size - position
-        return is_longer and find_next(opened, file.start_offset, position + BLANK_SIZE) == file.size
+        is_wrong = blank.kind == "blank" and not 0 <= blank.size <= file.size - position
+        return is_wrong and find_next(opened, file.start_offset, position + BLANK_SIZE) == file.size

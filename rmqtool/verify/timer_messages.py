@@ -101,20 +101,21 @@ def _report_too_large(
     conf, begin = reader.store.conf, next_read.begin
     is_passed_over = are_too_large(queue, conf, releases.oldest) & ~next_read.logged & (queue.queue_offsets < begin)
     is_unread = never_read(queue, begin, conf, releases.newest)
-    found = _newest(queue, is_passed_over | is_unread, reader.files)
-    if not found:
+    passed_over, unread = (_newest(queue, rows, reader.files) for rows in (is_passed_over, is_unread))
+    waiting = [each for each in passed_over if each.due >= state.read_until + TIMER_LAG]
+    told = waiting + unread or passed_over
+    if not told:
         return is_passed_over
-    waiting = [each for each in found if each.queue_offset >= begin or each.due >= state.read_until + TIMER_LAG]
-    told = waiting or found
+    rows = np.flatnonzero(is_passed_over | is_unread)
     is_large = are_too_large(queue, conf, releases.oldest)
-    largest = int(queue.message_sizes[(is_passed_over | is_unread) & is_large].max())
+    largest = int(queue.message_sizes[rows][is_large[rows]].max())
     needed = largest - room_beside_body(releases.oldest)
-    first = rfc3339(min(each.due for each in told))
-    message = f"{counted(len(told), 'message')} due from {first} on: the timer reads " \
+    count = len(told) - len(unread) + int(np.count_nonzero(is_unread))
+    message = f"{counted(count, 'message')} due from {rfc3339(min(each.due for each in told))} on: the timer reads " \
               f"{timer_buffer(conf, releases.oldest)} bytes at most, and one has {largest}; " \
-              f"{f'maxMessageSize={needed} would do' if waiting else 'it was passed over'}"  # fmt: skip
-    report.add("timer.too-large", message, severity=None if waiting else "info", count=len(told), topic=TIMER_TOPIC,
-               queue_id=0, queue_offset=min(each.queue_offset for each in told))  # fmt: skip
+              f"{f'maxMessageSize={needed} would do' if waiting or unread else 'it was passed over'}"  # fmt: skip
+    report.add("timer.too-large", message, severity=None if waiting or unread else "info", count=count,
+               topic=TIMER_TOPIC, queue_id=0, queue_offset=int(queue.queue_offsets[rows[0]]))  # fmt: skip
     return is_passed_over
 
 

@@ -88,8 +88,13 @@ def rows() -> list[Row]:
 
 
 def conf_of(row: Row, path: Path) -> Path:
-    """The broker.conf of a row's broker: the settings that it knows, spelled in one way, and an hour to delete at."""
+    """The broker.conf of a row's broker: the settings that it knows, spelled in one way, and an hour to delete at.
+
+    Stores that were not written by whole brokers have their offsets where one without `enableLmq` has them.
+    """
     all_settings = {**SETTINGS, "deleteWhen": "04", **row.settings}
+    if "enableLmq" not in row.settings:
+        del all_settings["enableLmq"]
     unknown = ("maped", "mapper") if row.version.startswith("4") else "maped"
     lines = [f"{name}={value}\n" for name, value in all_settings.items() if not name.startswith(unknown)]
     path.write_text("".join(lines), encoding="utf-8")

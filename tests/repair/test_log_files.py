@@ -192,11 +192,12 @@ def test_all_files_of_a_log_that_goes_on_are_empty(store: Path) -> None:
     assert not [change for change in plan(store) if "commitlog.empty-file" in change.codes]
 
 
-def test_a_blank_that_is_too_long_gets_its_size(store: Path) -> None:
+@pytest.mark.parametrize("size", [1 << 20, -16])
+def test_a_blank_of_a_wrong_size_gets_its_own(store: Path, size: int) -> None:
     """The rest of the file stays as it is: a broker may leave any bytes behind a blank."""
     path = log_file(store, 0)
     before = path.read_bytes()
-    patch_log(blank_offset(), (1 << 20).to_bytes(4, "big"))(store)
+    patch_log(blank_offset(), size.to_bytes(4, "big", signed=True))(store)
     [change] = heal(store)
     assert change.codes == {"commitlog.blank"}
     assert path.read_bytes() == before
