@@ -146,10 +146,10 @@ class Timers:
 
     @cached_property
     def _is_never_read(self) -> NDArray[np.bool_]:
-        """Those that a start would read again, were it not for their size."""
+        """Those that a start would read again, were it not for their size; with timers in RocksDB it reads any."""
         snapshot = self._view.snapshot
-        if self._queue is None or self._next_read is None:
-            return np.zeros(0, dtype=np.bool_)
+        if self._queue is None or self._next_read is None or self.rows is not None:
+            return np.zeros_like(self._is_read_again)
         return never_read(self._queue, self._next_read.begin, snapshot.store.conf, snapshot.release)
 
     def _read(self, rows: NDArray[np.bool_], properties: Sequence[str], *, bodies: bool = False) -> Iterator[pa.Table]:

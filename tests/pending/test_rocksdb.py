@@ -106,6 +106,15 @@ def test_without_a_time_line(tmp_path: Path) -> None:
     assert work.owed.messages == 2
 
 
+def test_of_any_size(tmp_path: Path) -> None:
+    """The buffer grows, other than that of the wheel, also for a message that is no row yet."""
+    builder = TimerStore()
+    builder.named("row", NOW + SECOND)
+    builder.named("unread", NOW + 2 * SECOND, is_row=False)
+    work = work_of(builder.with_rows(tmp_path, NOW, 1), NOW, version="5.5.0", conf="maxMessageSize=10")
+    assert waiting_timers(work) == [("timer", "row"), ("timer", "unread")]
+
+
 def test_rows_lead_to_the_log(tmp_path: Path) -> None:
     """Not by the queue, of which only the last message is left; where nothing begins is said."""
     builder = TimerStore()
