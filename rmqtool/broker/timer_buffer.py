@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.broker.timer_start import TimerQueue
+from rmqtool.broker.timer_start import NextRead, TimerQueue
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import TIMER_BUFFER_HOLDS_PROPERTIES, TIMER_PASSES_OVER, Version
 
@@ -27,13 +27,18 @@ def timer_buffer(conf: BrokerConf, version: Version) -> int:
     return (conf.size("maxMessageSize") or _MAX_BODY) + room_beside_body(version)
 
 
-def are_too_large(queue: TimerQueue, conf: BrokerConf, version: Version) -> NDArray[np.bool_]:
-    """Whether each message of the queue is larger than the buffer."""
+def passed_over(queue: TimerQueue, next_read: NextRead, conf: BrokerConf, version: Version) -> NDArray[np.bool_]:
+    """The messages that the timer has passed over: a start does not read them again, nor are they in the timer log."""
+    is_read = queue.queue_offsets < next_read.begin
+    return _are_too_large(queue, conf, version) & is_read & ~next_read.logged
+
+
+def never_read(queue: TimerQueue, next_read: NextRead, conf: BrokerConf, version: Version) -> NDArray[np.bool_]:
+    """The messages that a start does not read: those that are too large, or all from the first of these on."""
+    found = _are_too_large(queue, conf, version) & (queue.queue_offsets >= next_read.begin)
+    return found if version >= TIMER_PASSES_OVER else np.maximum.accumulate(found)
+
+
+def _are_too_large(queue: TimerQueue, conf: BrokerConf, version: Version) -> NDArray[np.bool_]:
     found: NDArray[np.bool_] = queue.message_sizes > timer_buffer(conf, version)
     return found
-
-
-def never_read(queue: TimerQueue, begin: int, conf: BrokerConf, version: Version) -> NDArray[np.bool_]:
-    """The messages from queue offset `begin` on that a start does not read: such a one, or all from it on."""
-    found = are_too_large(queue, conf, version) & (queue.queue_offsets >= begin)
-    return found if version >= TIMER_PASSES_OVER else np.maximum.accumulate(found)

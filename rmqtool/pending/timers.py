@@ -150,7 +150,7 @@ class Timers:
         snapshot = self._view.snapshot
         if self._queue is None or self._next_read is None or self.rows is not None:
             return np.zeros_like(self._is_read_again)
-        return never_read(self._queue, self._next_read.begin, snapshot.store.conf, snapshot.release)
+        return never_read(self._queue, self._next_read, snapshot.store.conf, snapshot.release)
 
     def _read(self, rows: NDArray[np.bool_], properties: Sequence[str], *, bodies: bool = False) -> Iterator[pa.Table]:
         queue = self._view.snapshot.queue(TIMER_TOPIC, 0)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.times import rfc3339
 from rmqtool.broker.stale_timers import stale_units
-from rmqtool.broker.timer_buffer import are_too_large, never_read, room_beside_body, timer_buffer
+from rmqtool.broker.timer_buffer import never_read, passed_over, room_beside_body, timer_buffer
 from rmqtool.broker.timer_copies import TimerCopies
 from rmqtool.broker.timer_start import (
     TIMER_LAG,
@@ -68,7 +68,10 @@ def check_timers(reader: StoreReader, state: TimerState, queue_end: int, release
         return
     for code in ("timer.too-large", "timer.lost", "timer.again"):
         report.check(code, len(queue.queue_offsets))
-    is_passed_over = _report_too_large(reader, state, queue, next_read, releases, report)
+    conf = reader.store.conf
+    is_passed_over = passed_over(queue, next_read, conf, releases.oldest)
+    is_never_read = never_read(queue, next_read, conf, releases.newest)
+    _report_too_large(reader, state, queue, is_passed_over, is_never_read, releases, report)
     _report_lost(reader, state, queue, next_read, ~is_passed_over, report)
     _report_repeated(reader, state, queue, next_read, report)
 
@@ -95,28 +98,31 @@ def _report_ahead(state: TimerState, begin: int, queue_end: int, releases: Relea
 
 
 def _report_too_large(
-    reader: StoreReader, state: TimerState, queue: TimerQueue, next_read: NextRead, releases: Releases, report: Report
-) -> NDArray[np.bool_]:
-    """Report messages that the timer's buffer cannot hold; which of them the timer has passed over."""
-    conf, begin = reader.store.conf, next_read.begin
-    is_passed_over = are_too_large(queue, conf, releases.oldest) & ~next_read.logged & (queue.queue_offsets < begin)
-    is_unread = never_read(queue, begin, conf, releases.newest)
-    passed_over, unread = (_newest(queue, rows, reader.files) for rows in (is_passed_over, is_unread))
-    waiting = [each for each in passed_over if each.due >= state.read_until + TIMER_LAG]
-    told = waiting + unread or passed_over
-    if not told:
-        return is_passed_over
-    rows = np.flatnonzero(is_passed_over | is_unread)
-    is_large = are_too_large(queue, conf, releases.oldest)
-    largest = int(queue.message_sizes[rows][is_large[rows]].max())
-    needed = largest - room_beside_body(releases.oldest)
-    count = len(told) - len(unread) + int(np.count_nonzero(is_unread))
-    message = f"{counted(count, 'message')} due from {rfc3339(min(each.due for each in told))} on: the timer reads " \
-              f"{timer_buffer(conf, releases.oldest)} bytes at most, and one has {largest}; " \
-              f"{f'maxMessageSize={needed} would do' if waiting or unread else 'it was passed over'}"  # fmt: skip
-    report.add("timer.too-large", message, severity=None if waiting or unread else "info", count=count,
-               topic=TIMER_TOPIC, queue_id=0, queue_offset=int(queue.queue_offsets[rows[0]]))  # fmt: skip
-    return is_passed_over
+    reader: StoreReader,
+    state: TimerState,
+    queue: TimerQueue,
+    is_passed_over: NDArray[np.bool_],
+    is_never_read: NDArray[np.bool_],
+    releases: Releases,
+    report: Report,
+) -> None:
+    """Report messages that do not fit into the timer's buffer; those that were due when it passed over are noted."""
+    passed, unread = (_newest(queue, rows, reader.files) for rows in (is_passed_over, is_never_read))
+    waiting = [each for each in passed if each.due >= state.read_until + TIMER_LAG]
+    can_come = bool(waiting or unread)
+    messages = [*waiting, *unread] if can_come else passed
+    if not messages:
+        return
+    rows = np.flatnonzero(is_passed_over | is_never_read)
+    largest, oldest = int(queue.message_sizes[rows].max()), releases.oldest
+    count = int(np.count_nonzero(is_never_read)) + len(waiting if can_come else passed)
+    first_due = rfc3339(min(each.due for each in messages))
+    needed = f"maxMessageSize={largest - room_beside_body(oldest)} would do" if can_come else "it was passed over"
+    buffer = timer_buffer(reader.store.conf, oldest)
+    message = f"{counted(count, 'message')}, the first due at {first_due}: the timer's buffer holds {buffer} bytes, " \
+              f"and the largest message has {largest}; {needed}"  # fmt: skip
+    report.add("timer.too-large", message, severity=None if can_come else "info", count=count, topic=TIMER_TOPIC,
+               queue_id=0, queue_offset=int(queue.queue_offsets[rows[0]]))  # fmt: skip
 
 
 def _report_lost(
