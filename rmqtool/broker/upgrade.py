@@ -16,7 +16,7 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.broker_settings import UNUSED, broker_settings, is_known
 from rmqtool.rules.empty_files import leaves_out_wrong_sizes
 from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE, DEFAULT_QUEUE_FILE_SIZE, LOG_FILE_SIZE, QUEUE_FILE_SIZE
-from rmqtool.rules.recovery import RecoveryRules
+from rmqtool.rules.recovery import RecoveryRules, chosen_queues
 from rmqtool.rules.versions import (
     COMBINED_QUEUES,
     CONTROLLER_EXCLUDES_DLEDGER,
@@ -61,8 +61,7 @@ class ReleaseChange(NamedTuple):
 def refusals(snapshot: Snapshot, version: Version) -> Iterator[Refusal]:
     """Why a broker of `version` would not start on the store with its broker.conf."""
     store, conf = snapshot.store, snapshot.store.conf
-    in_rocksdb = _keeps_queues_in_rocksdb(conf)
-    twice = conf.is_on("rocksdbCQDoubleWriteEnable") and not in_rocksdb
+    twice = store.writes_queues_twice
     if version >= LITE_TOPICS and twice and not conf.is_on("combineCQUseRocksdbForLmq"):
         yield Refusal("rocksdbCQDoubleWriteEnable=true needs combineCQUseRocksdbForLmq=true: the start is aborted")
     if version >= COMBINED_QUEUES and twice and any(queue.kind == "batch" for queue in list_queues(store)):
@@ -71,7 +70,7 @@ def refusals(snapshot: Snapshot, version: Version) -> Iterator[Refusal]:
         )
     if version >= COMBINED_QUEUES and twice:
         yield from _wrong_combinations(conf, version)
-    if version >= LITE_TOPICS and (in_rocksdb or twice):
+    if version >= LITE_TOPICS and (store.is_of_rocksdb_type or twice):
         is_separate = conf.is_on("useSeparateStorePathForRocksdbCQ")
         other = CONSUME_QUEUE if is_separate else SEPARATE_ROCKSDB_QUEUES
         if holds_rocksdb(store.root / other):
@@ -90,19 +89,18 @@ def refusals(snapshot: Snapshot, version: Version) -> Iterator[Refusal]:
 
 def _wrong_combinations(conf: BrokerConf, version: Version) -> Iterator[Refusal]:
     """Settings of queues in files and in RocksDB that `CombineConsumeQueueStore` does not take together."""
-    loaded = conf.text("combineCQLoadingCQTypes") or f"{_FILES};{_ROCKSDB}"
-    types = {text.strip() for text in loaded.lower().split(";")} & {_FILES, _ROCKSDB}
-    deciding = {name: (conf.text(name) or _FILES).lower() for name in _DECIDING}
-    for name, value in deciding.items():
-        if value not in types:
-            yield Refusal(f"{name}={value} is none of the queues that combineCQLoadingCQTypes loads")
+    chosen = chosen_queues(conf)
+    types = {text.strip() for text in chosen["combineCQLoadingCQTypes"].split(";")} & {_FILES, _ROCKSDB}
+    for name in _DECIDING:
+        if chosen[name] not in types:
+            yield Refusal(f"{name}={chosen[name]} is none of the queues that combineCQLoadingCQTypes loads")
     needed = [(SETTING, name) for name in _DECIDING] if selects_rows(conf, version) else []
     if version >= LITE_TOPICS and conf.is_on("combineCQUseRocksdbForLmq"):
         needed.append(("combineCQUseRocksdbForLmq", _DECIDING[0]))
         if _ROCKSDB not in types:
             yield Refusal("combineCQUseRocksdbForLmq=true, and combineCQLoadingCQTypes loads no queues in RocksDB")
     for setting, name in needed:
-        if deciding[name] != _FILES:
+        if chosen[name] != _FILES:
             yield Refusal(f"{setting}=true needs {name}=default: the start is aborted")
 
 
@@ -153,7 +151,7 @@ def changes(snapshot: Snapshot, version: Version) -> Iterator[ReleaseChange]:
 def switches(snapshot: Snapshot, version: Version) -> Iterator[str]:
     """What settings move to another place in a release, so that it does not read what the store has."""
     store, conf = snapshot.store, snapshot.store.conf
-    if version >= ROCKSDB_QUEUES and _keeps_queues_in_rocksdb(conf) and store.layout != "rocksdb" and snapshot.queues:
+    if version >= ROCKSDB_QUEUES and store.is_of_rocksdb_type and store.layout != "rocksdb" and snapshot.queues:
         yield "storeType=defaultRocksDB keeps the consume queues in RocksDB: the queue files are not read"
     is_second = (conf.text("configManagerVersion") or "").lower() == "v2"
     if version >= SECOND_CONFIG and is_second and not holds_rocksdb(store.root / CONFIG / "rdb"):
@@ -161,7 +159,7 @@ def switches(snapshot: Snapshot, version: Version) -> Iterator[str]:
             "configManagerVersion=v2 keeps topics, groups and committed offsets in a database of its own, and takes "
             "over nothing: the broker starts without those of the store"
         )
-    if version >= MULTI_DISPATCH and not (is_second or _keeps_queues_in_rocksdb(conf)):
+    if version >= MULTI_DISPATCH and not (is_second or store.is_of_rocksdb_type):
         yield from _moved_offsets(store)
     lights = all(map(conf.is_on, ("enableLmq", "combineCQUseRocksdbForLmq")))
     if store.writes_queues_twice and lights and selects_rows(conf, version):
@@ -174,8 +172,8 @@ def switches(snapshot: Snapshot, version: Version) -> Iterator[str]:
 def _moved_offsets(store: Store) -> Iterator[str]:
     """Committed offsets in the file that the broker does not read (`BrokerController`, `LmqConsumerOffsetManager`)."""
     conf = store.conf
-    if conf.path is None and "enableLmq" not in conf.settings:
-        return  # nothing says what the broker has
+    if not conf.decides("enableLmq"):
+        return
     names = (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET)
     given, (left, read) = ("enableLmq=true", names) if conf.is_on("enableLmq") else ("enableLmq=false", names[::-1])
     found = [load_config(store.root / CONFIG / name) for name in (left, read)]
@@ -203,7 +201,3 @@ def changed_defaults(conf: BrokerConf, before: Version, version: Version) -> Ite
         if has_plug_in or not setting.name.startswith(_OF_PLUG_IN):
             shown = f"{setting.name} {setting.shown_default(before)} -> {setting.shown_default(version)}"
             yield ReleaseChange(setting.changed(version), shown)
-
-
-def _keeps_queues_in_rocksdb(conf: BrokerConf) -> bool:
-    return (conf.text("storeType") or "").lower() == _ROCKSDB

@@ -113,7 +113,7 @@ def _as(store: Store, form: Form) -> Store:
 def _offsets_file(store: Store) -> ConfigFile:
     """The file of offsets that counts: with `enableLmq` one of its own (`LmqConsumerOffsetManager`)."""
     light, plain = (load_config(store.root / CONFIG / name) for name in (LMQ_CONSUMER_OFFSET, CONSUMER_OFFSET))
-    if "enableLmq" in store.conf.settings or store.conf.path:
+    if store.conf.decides("enableLmq"):
         return light if store.conf.is_on("enableLmq") else plain
     if light.path and plain.path and _time_of(plain.path) > _time_of(light.path):
         message = f"{CONSUMER_OFFSET} is newer than {LMQ_CONSUMER_OFFSET}, which a broker with enableLmq=true reads"

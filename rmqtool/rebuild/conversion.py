@@ -188,7 +188,7 @@ def _named(names: Sequence[str]) -> str:
 def _is_light(source: RebuildSource, tables: Sequence[ConfigTable]) -> bool:
     """Whether the broker has `enableLmq`, by which it reads another file of offsets."""
     conf = source.snapshot.store.conf
-    if "enableLmq" in conf.settings or conf.path:
+    if conf.decides("enableLmq"):
         return conf.is_on("enableLmq")
     groups = (entry.partition("@")[2] for table in tables if table.file == CONSUMER_OFFSET for entry in table.entries)
     return source.snapshot.has_light_queues or any(group.startswith(LMQ_PREFIX) for group in groups)

@@ -39,12 +39,11 @@ def queue_places(snapshot: Snapshot, release: Version) -> QueuePlaces:
     store = snapshot.store
     has_files = any(queue.database is None for queue in snapshot.queues)
     path = _database_path(store)
-    in_rocksdb = (store.conf.text("storeType") or "").lower() == "defaultrocksdb"
     both = store.writes_queues_twice
-    lost = in_rocksdb and not has_files and release >= ROCKSDB_QUEUES
+    lost = store.is_of_rocksdb_type and not has_files and release >= ROCKSDB_QUEUES
     if not (is_rocksdb_directory(path) or both or lost):
         return QueuePlaces(files=True, rocksdb=False, database=path)
-    return QueuePlaces(both or (has_files and not in_rocksdb), rocksdb=True, database=path)
+    return QueuePlaces(both or (has_files and not store.is_of_rocksdb_type), rocksdb=True, database=path)
 
 
 def _database_path(store: Store) -> Path:

@@ -71,7 +71,8 @@ class RowComparison:
     def put(self, queue: QueueName, unit_number: int, units: Units, timestamps: Timestamps) -> None:
         """Compare units of one queue."""
         if not self._rules.takes(queue):
-            self.left_out[queue] += len(units) if self._rules.leaves_out(queue) else 0
+            if self._rules.leaves_out(queue):
+                self.left_out[queue] += len(units)
             return
         rows = rows_of(self._kind, unit_number, units, timestamps, self._rules.log_min_offset)
         if not len(rows.offsets):

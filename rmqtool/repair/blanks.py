@@ -57,11 +57,11 @@ def blank_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> Iterator[R
             continue
         file = file_at(snapshot.log.files, finding.offset)
         name = file and name_in_store(snapshot.store, file.path)
-        if file and name and _is_too_long(file, finding.offset - file.start_offset):
+        if file and name and _has_wrong_size(file, finding.offset - file.start_offset):
             yield RightBlank(name, file, finding.offset - file.start_offset)
 
 
-def _is_too_long(file: MappedFile, position: int) -> bool:
+def _has_wrong_size(file: MappedFile, position: int) -> bool:
     """Whether a blank stands there that claims more than the rest of the file or less than none; no record follows."""
     with InputFile(file.path) as opened:
         blank = Probe(opened, file.start_offset, position)

@@ -49,6 +49,10 @@ class BrokerConf:
         value = self.settings.get(name)
         return default if value is None else value.lower() == "true"
 
+    def decides(self, name: str) -> bool:
+        """Whether a setting is known: it is given, or there is a broker.conf, which leaves it at its default."""
+        return name in self.settings or self.path is not None
+
     @property
     def commit_log_paths(self) -> tuple[str, ...]:
         """`storePathCommitLog` and `readOnlyCommitLogStorePaths`, which counts only when the former has several."""

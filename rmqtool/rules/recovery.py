@@ -198,4 +198,9 @@ def loaded_configs(version: Version, conf: BrokerConf) -> list[str]:
 def not_modelled(conf: BrokerConf) -> list[str]:
     """The settings of a broker that the prediction does not follow."""
     names = [name for name in _NOT_MODELLED if conf.is_on(name)]
-    return names + [name for name, usual in _CHOSEN_QUEUES.items() if (conf.text(name) or usual).lower() != usual]
+    return names + [name for name, value in chosen_queues(conf).items() if value != _CHOSEN_QUEUES[name]]
+
+
+def chosen_queues(conf: BrokerConf) -> dict[str, str]:
+    """Which queues a broker with queues in files and in RocksDB loads, reads and asks for offsets, in small letters."""
+    return {name: (conf.text(name) or usual).lower() for name, usual in _CHOSEN_QUEUES.items()}

@@ -93,7 +93,7 @@ class Store:
     @property
     def reads_only_rocksdb(self) -> bool:
         """Whether the broker's queues are in RocksDB, and files of queues, if there are any, left from before."""
-        return self.layout == "rocksdb" and self._is_of_rocksdb_type
+        return self.layout == "rocksdb" and self.is_of_rocksdb_type
 
     @property
     def writes_queues_twice(self) -> bool:
@@ -101,10 +101,11 @@ class Store:
 
         `RocksDBMessageStore` does not look at the setting: its queues have rows only.
         """
-        return self.conf.is_on("rocksdbCQDoubleWriteEnable") and not self._is_of_rocksdb_type
+        return self.conf.is_on("rocksdbCQDoubleWriteEnable") and not self.is_of_rocksdb_type
 
     @property
-    def _is_of_rocksdb_type(self) -> bool:
+    def is_of_rocksdb_type(self) -> bool:
+        """Whether broker.conf has a broker keep its queues in RocksDB (`storeType`), whatever the store has."""
         return (self.conf.text("storeType") or "").lower() == "defaultrocksdb"
 
     @property

@@ -91,7 +91,7 @@ def releases_of(signs: Iterable[str], traces: Iterable[Trace]) -> Releases:
     for sign in sorted_signs(signs):
         releases = releases.narrow(sign.name, since=sign.since)
     for trace in traces:
-        releases = releases.narrow(trace.name, **dict(zip(trace._fields[1:], trace[1:], strict=True)))
+        releases = releases.narrow(trace.name, since=trace.since, before=trace.before, other_than=trace.other_than)
     return releases
 
 
