@@ -2,7 +2,9 @@
 
 A body may be as large as `maxMessageSize`, but before 5.5.1 the buffer has only 100 bytes more for the rest of the
 record. Before 5.4.0 the timer stands still at a record that does not fit, and reads nothing behind it any more; since
-then it passes over it. Real brokers of 5.1.4, 5.3.3, 5.5.0 and 5.5.1 were run on such messages.
+then it passes over it. It does so where it reads its queue, and again where a message is due, which counts for those
+that are in the timer log when `maxMessageSize` is made smaller. Real brokers of 5.1.4, 5.3.3, 5.5.0 and 5.5.1 were run
+on such messages.
 """
 
 from __future__ import annotations
@@ -37,6 +39,20 @@ def never_read(queue: TimerQueue, next_read: NextRead, conf: BrokerConf, version
     """The messages that a start does not read: those that are too large, or all from the first of these on."""
     found = _are_too_large(queue, conf, version) & (queue.queue_offsets >= next_read.begin)
     return found if version >= TIMER_PASSES_OVER else np.maximum.accumulate(found)
+
+
+def never_dequeued(
+    queue: TimerQueue, next_read: NextRead, read_until: int, conf: BrokerConf, version: Version
+) -> NDArray[np.bool_]:
+    """The messages of the timer log that a start does not deliver: those that are too large, or all from their slot on.
+
+    `read_until` is the time up to which the wheel has been read, epoch ms.
+    """
+    is_waiting = next_read.logged & (next_read.slots >= read_until)
+    found = _are_too_large(queue, conf, version) & is_waiting
+    if version < TIMER_PASSES_OVER and found.any():
+        found = is_waiting & (next_read.slots >= next_read.slots[found].min())
+    return found
 
 
 def _are_too_large(queue: TimerQueue, conf: BrokerConf, version: Version) -> NDArray[np.bool_]:

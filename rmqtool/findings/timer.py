@@ -93,14 +93,19 @@ TIMER = (
         severity="error",
         title="Timer messages are larger than the timer can read",
         what="A record of the queue rmq_sys_wheel_timer has more bytes than the timer's buffer, and the broker has not "
-        "read it yet, or has passed over it before it is due. Information where all that it has passed over were due.",
+        "read it yet, or waits to deliver it, or has passed over it before it is due. Information where all that it "
+        "has passed over were due.",
         how="A body may be as large as maxMessageSize (4 MiB), but the buffer has only 100 bytes more for the rest of "
         "the record; or maxMessageSize was made smaller while messages waited.",
-        effect="the timer stands still at it, and delivers nothing that was sent after it (before 5.4.0), or never "
-        "delivers it",
+        effect="the timer stands still at it, and delivers nothing that was sent or is due after it (before 5.4.0), or "
+        "never delivers it",
         versions=(
             _BEFORE,
-            ("5.0.0 to 5.3.4", "stand still: `Unknown exception in enqueuing`, again and again."),
+            (
+                "5.0.0 to 5.3.4",
+                "stand still: `Unknown exception in enqueuing`, again and again; when one of the timer log is due, "
+                "`Unknown exception`.",
+            ),
             ("5.4.0 to 5.5.0", "pass over it: `getMessage error`, three times."),
             ("5.5.1 and later", "have a buffer of 64 KiB more than maxMessageSize."),
         ),

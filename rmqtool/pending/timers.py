@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError, UnsupportedError
-from rmqtool.broker.timer_buffer import never_read
+from rmqtool.broker.timer_buffer import never_dequeued, never_read
 from rmqtool.broker.timer_copies import TimerCopies
 from rmqtool.broker.timer_start import (
     TIMER_LAG,
@@ -101,7 +101,7 @@ class Timers:
         read = np.zeros(0, dtype=np.int64)
         if self._next_read is not None and self._queue is not None:
             in_wheel = self._next_read.logged & (self._next_read.slots >= self.state.first_slot(self._view.now))
-            is_reached = (in_wheel | self._is_read_again) & ~self._is_never_read
+            is_reached = (in_wheel | self._is_read_again) & ~self._is_stuck
             read = self._queue.physical_offsets[is_reached]
             yield from self._read(is_reached, properties, bodies=bodies)
         if self.rows is not None:
@@ -120,8 +120,9 @@ class Timers:
         slots, read_until = self._next_read.slots, self.state.read_until
         is_skipped = self._next_read.logged & (slots >= read_until) & (slots < self.state.first_slot(self._view.now))
         is_unknown = ~self._next_read.logged
-        yield from self._read(self._is_never_read, _PROPERTIES)
-        for messages in self._read((is_skipped | is_unknown) & ~self._is_read_again, (*_PROPERTIES, TIMER_ROLL_TIMES)):
+        yield from self._read(self._is_stuck, _PROPERTIES)
+        is_missed = (is_skipped | is_unknown) & ~self._is_read_again & ~self._is_stuck
+        for messages in self._read(is_missed, (*_PROPERTIES, TIMER_ROLL_TIMES)):
             due = integers(messages.column(TIMER_DUE))
             waiting_ones = messages.filter(pc.greater_equal(due, read_until + TIMER_LAG))
             if waiting_ones.num_rows:
@@ -145,12 +146,14 @@ class Timers:
         return is_read
 
     @cached_property
-    def _is_never_read(self) -> NDArray[np.bool_]:
-        """Those that a start would read again, were it not for their size; with timers in RocksDB it reads any."""
-        snapshot = self._view.snapshot
+    def _is_stuck(self) -> NDArray[np.bool_]:
+        """Those that a start would deliver, were it not for the size of one; with timers in RocksDB it reads any."""
+        snapshot, read_until = self._view.snapshot, self.state.read_until
         if self._queue is None or self._next_read is None or self.rows is not None:
             return np.zeros_like(self._is_read_again)
-        return never_read(self._queue, self._next_read, snapshot.store.conf, snapshot.release)
+        conf, release = snapshot.store.conf, snapshot.release
+        is_stuck = never_read(self._queue, self._next_read, conf, release)
+        return is_stuck | never_dequeued(self._queue, self._next_read, read_until, conf, release)
 
     def _read(self, rows: NDArray[np.bool_], properties: Sequence[str], *, bodies: bool = False) -> Iterator[pa.Table]:
         queue = self._view.snapshot.queue(TIMER_TOPIC, 0)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.times import rfc3339
 from rmqtool.broker.stale_timers import stale_units
-from rmqtool.broker.timer_buffer import never_read, passed_over, room_beside_body, timer_buffer
+from rmqtool.broker.timer_buffer import never_dequeued, never_read, passed_over, room_beside_body, timer_buffer
 from rmqtool.broker.timer_copies import TimerCopies
 from rmqtool.broker.timer_start import (
     TIMER_LAG,
@@ -68,10 +68,11 @@ def check_timers(reader: StoreReader, state: TimerState, queue_end: int, release
         return
     for code in ("timer.too-large", "timer.lost", "timer.again"):
         report.check(code, len(queue.queue_offsets))
-    conf = reader.store.conf
+    conf, release = reader.store.conf, releases.newest
     is_passed_over = passed_over(queue, next_read, conf, releases.oldest)
-    is_never_read = never_read(queue, next_read, conf, releases.newest)
-    _report_too_large(reader, state, queue, is_passed_over, is_never_read, releases, report)
+    is_stuck = never_read(queue, next_read, conf, release)
+    is_stuck |= never_dequeued(queue, next_read, state.read_until, conf, release)
+    _report_too_large(reader, state, queue, is_passed_over, is_stuck, releases, report)
     _report_lost(reader, state, queue, next_read, ~is_passed_over, report)
     _report_repeated(reader, state, queue, next_read, report)
 
@@ -102,20 +103,20 @@ def _report_too_large(
     state: TimerState,
     queue: TimerQueue,
     is_passed_over: NDArray[np.bool_],
-    is_never_read: NDArray[np.bool_],
+    is_stuck: NDArray[np.bool_],
     releases: Releases,
     report: Report,
 ) -> None:
     """Report messages that do not fit into the timer's buffer; those that were due when it passed over are noted."""
-    passed, unread = (_newest(queue, rows, reader.files) for rows in (is_passed_over, is_never_read))
+    passed, stuck = (_newest(queue, rows, reader.files) for rows in (is_passed_over, is_stuck))
     waiting = [each for each in passed if each.due >= state.read_until + TIMER_LAG]
-    can_come = bool(waiting or unread)
-    messages = [*waiting, *unread] if can_come else passed
+    can_come = bool(waiting or stuck)
+    messages = [*waiting, *stuck] if can_come else passed
     if not messages:
         return
-    rows = np.flatnonzero(is_passed_over | is_never_read)
+    rows = np.flatnonzero(is_passed_over | is_stuck)
     largest, oldest = int(queue.message_sizes[rows].max()), releases.oldest
-    count = int(np.count_nonzero(is_never_read)) + len(waiting if can_come else passed)
+    count = int(np.count_nonzero(is_stuck)) + len(waiting if can_come else passed)
     first_due = rfc3339(min(each.due for each in messages))
     needed = f"maxMessageSize={largest - room_beside_body(oldest)} would do" if can_come else "it was passed over"
     buffer = timer_buffer(reader.store.conf, oldest)

@@ -66,6 +66,15 @@ def test_one_that_the_timer_cannot_read(tmp_path: Path, version: str, lost: int)
     assert counts(work) == ({**left, "lost-timer": lost} if lost else left)
 
 
+@pytest.mark.parametrize(("version", "lost"), [("5.3.3", 3), ("5.5.0", 1), ("5.5.1", 0)])
+def test_one_of_the_timer_log_that_is_too_large(tmp_path: Path, version: str, lost: int) -> None:
+    """As when maxMessageSize is made smaller: the timer reads it again when it is due."""
+    store = store_with_timers(tmp_path, large=6)
+    work = work_of(store, conf=f"maxMessageSize={size_of(store, 5)}", version=version)
+    left = {"timer": TIMERS - 1 - lost}
+    assert counts(work) == ({**left, "lost-timer": lost} if lost else left)
+
+
 @pytest.mark.parametrize(("lost", "count"), [("*", PUT_OFF), (file_name(0), 0)], ids=["all", "oldest"])
 def test_messages_that_were_put_off(tmp_path: Path, lost: str, count: int) -> None:
     """Each of their copies is a message of the queue, and only the newest waits: lost, it is so once."""

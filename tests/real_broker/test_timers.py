@@ -76,6 +76,34 @@ def test_a_message_that_is_too_large(version: str, tmp_path: Path) -> None:
     assert (delivered(root), delivered(root, LONG_TOPIC)) == (KEPT, 1)
 
 
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("version", ["5.1.4", "5.3.3", "5.5.0"])
+def test_a_smaller_max_message_size(version: str, tmp_path: Path) -> None:
+    """One of the timer log does not fit: 5.1.4 and 5.3.3 deliver none until it does, 5.5.0 all others, it never."""
+    root, conf = tmp_path / "store", tmp_path / "broker.conf"
+    with served(version, root, SMALL_QUEUES) as broker:
+        send(broker, 1, DUE_MS, LONG_TOPIC)
+        due = send(broker, KEPT, DUE_MS)
+        time.sleep(2)
+        broker.stop()
+    conf.write_text("maxMessageSize=260\n")
+    found = rmqtool("verify", root, "--json", "--broker-version", version, "--broker-conf", conf).document["findings"]
+    [too_large] = [each for each in found if each["code"] == "timer.too-large"]
+    lost = too_large["count"]
+    assert lost == (1 if version == "5.5.0" else 1 + KEPT)
+    with served(version, root, {**SMALL_QUEUES, "maxMessageSize": "260"}) as broker:
+        time.sleep(max(0.0, due - time.time()) + 4)
+        broker.stop()
+    assert (delivered(root), delivered(root, LONG_TOPIC)) == (1 + KEPT - lost, 0)
+
+    needed = too_large["message"].rpartition("maxMessageSize=")[2].split()[0]
+    with served(version, root, {**SMALL_QUEUES, "maxMessageSize": needed}) as broker:
+        wait_for("timers to be delivered", lambda: delivered(root) >= KEPT)
+        time.sleep(1)
+        broker.stop()
+    assert (delivered(root), delivered(root, LONG_TOPIC)) == (KEPT, int(lost > 1))
+
+
 def send(broker: Served, count: int, delay_ms: int, topic: str = TOPIC) -> float:
     """Send timers; when they are due, seconds since the epoch."""
     broker.declare(topic, 1)

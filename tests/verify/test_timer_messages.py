@@ -189,6 +189,19 @@ def test_a_message_that_the_timer_cannot_read(version: str | None, count: int, t
     assert TOO_LARGE not in codes_of(verify(store, version=version, conf=enough))
 
 
+@pytest.mark.parametrize(
+    ("version", "large", "count"),
+    [("5.1.4", 6, 3), ("5.3.3", 6, 3), ("5.5.0", 6, 1), ("5.5.1", 6, 0), ("5.3.3", 0, 0), ("5.5.0", 0, 0)],
+)
+def test_a_message_of_the_timer_log_that_is_too_large(version: str, large: int, count: int, tmp_path: Path) -> None:
+    """As when maxMessageSize is made smaller while it waits: the timer reads it again when it is due."""
+    store = store_with_timers(tmp_path / "store", large)  # the first one was delivered
+    conf = BrokerConf({"maxMessageSize": str(size_of(store, 5))})
+    found = [each for each in verify(store, version=version, conf=conf).findings if each.code == TOO_LARGE]
+    assert [(each.severity, each.count, each.queue_offset) for each in found] == [("error", count, 6)] * (count > 0)
+    assert all(f"maxMessageSize={size_of(store, 6) - 100} would do" in each.message for each in found)
+
+
 @pytest.mark.parametrize(("large", "severity"), [(6, "error"), (0, "info")])
 def test_a_message_that_was_passed_over(large: int, severity: str, tmp_path: Path) -> None:
     """Its files are not taken out for it: the next start would pass over it again. What was due is only noted."""
