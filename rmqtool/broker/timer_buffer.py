@@ -17,16 +17,24 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import TIMER_BUFFER_HOLDS_PROPERTIES, TIMER_PASSES_OVER, Version
 
 _MAX_BODY = 4 << 20  # maxMessageSize, bytes
+_MOST_BESIDE_BODY = 64 << 10  # bytes of a record
 
 
 def room_beside_body(version: Version) -> int:
     """How much larger than `maxMessageSize` the buffer is, bytes."""
-    return 64 << 10 if version >= TIMER_BUFFER_HOLDS_PROPERTIES else 100
+    return _MOST_BESIDE_BODY if version >= TIMER_BUFFER_HOLDS_PROPERTIES else 100
 
 
-def timer_buffer(conf: BrokerConf, version: Version) -> int:
-    """The bytes of the largest record that the timer reads."""
-    return (conf.size("maxMessageSize") or _MAX_BODY) + room_beside_body(version)
+def timer_buffer(queue: TimerQueue, conf: BrokerConf, version: Version) -> int:
+    """The bytes of the largest record that the timer reads.
+
+    Where no broker.conf gives `maxMessageSize`, a record that the default would not have let in shows that it is more:
+    then the largest is taken for one that fits.
+    """
+    largest = int(queue.message_sizes.max())
+    if conf.decides("maxMessageSize") or largest <= _MAX_BODY + _MOST_BESIDE_BODY:
+        return (conf.size("maxMessageSize") or _MAX_BODY) + room_beside_body(version)
+    return largest
 
 
 def passed_over(queue: TimerQueue, next_read: NextRead, conf: BrokerConf, version: Version) -> NDArray[np.bool_]:
@@ -56,5 +64,5 @@ def never_dequeued(
 
 
 def _are_too_large(queue: TimerQueue, conf: BrokerConf, version: Version) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = queue.message_sizes > timer_buffer(conf, version)
+    found: NDArray[np.bool_] = queue.message_sizes > timer_buffer(queue, conf, version)
     return found

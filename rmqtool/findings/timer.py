@@ -112,7 +112,8 @@ TIMER = (
         repair="Before the broker starts, put the maxMessageSize that the finding names into its broker.conf, or take "
         "5.5.1 or later: it reads on, and delivers at once what is overdue. Then verify again with that "
         "broker.conf: what was passed over is timer.lost.",
-        not_detected="Timers in RocksDB (timerRocksDBEnable).",
+        not_detected="Timers in RocksDB (timerRocksDBEnable). Without --broker-conf the default maxMessageSize is "
+        "assumed, unless a message shows that it was more.",
     ),
     Entry(
         code="timer.lost",

@@ -119,8 +119,10 @@ def _report_too_large(
     count = int(np.count_nonzero(is_stuck)) + len(waiting if can_come else passed)
     first_due = rfc3339(min(each.due for each in messages))
     needed = f"maxMessageSize={largest - room_beside_body(oldest)} would do" if can_come else "it was passed over"
-    buffer = timer_buffer(reader.store.conf, oldest)
-    message = f"{counted(count, 'message')}, the first due at {first_due}: the timer's buffer holds {buffer} bytes, " \
+    buffer = f"{timer_buffer(queue, reader.store.conf, oldest)} bytes"
+    if not reader.store.conf.decides("maxMessageSize"):
+        buffer += " by default"
+    message = f"{counted(count, 'message')}, the first due at {first_due}: the timer's buffer holds {buffer}, " \
               f"and the largest message has {largest}; {needed}"  # fmt: skip
     report.add("timer.too-large", message, severity=None if can_come else "info", count=count, topic=TIMER_TOPIC,
                queue_id=0, queue_offset=int(queue.queue_offsets[rows[0]]))  # fmt: skip
