@@ -58,3 +58,9 @@ def leads_on(units: NDArray[np.void]) -> NDArray[np.bool_]:
     """Whether a unit leads to a message, per unit: one with a message of no bytes is passed over (`StoreUtil`)."""
     leads: NDArray[np.bool_] = units["message_size"] > 0
     return leads
+
+
+def dues(units: NDArray[np.void]) -> NDArray[np.int64]:
+    """When each unit is due, epoch ms; one that is put off, when the timer looks at it again."""
+    times: NDArray[np.int64] = units["write_timestamp"].astype(np.int64) + units["delay"].astype(np.int64)
+    return times

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.broker.timer_start import TimerQueue, TimerState, times_of, written_units
+from rmqtool.broker.timer_start import TimerQueue, TimerState, written_units
 from rmqtool.formats import timer_log
 from rmqtool.formats.properties import REAL_QUEUE_ID
 from rmqtool.scan.record_at import properties_at
@@ -37,7 +37,7 @@ def stale_units(state: TimerState, queue: TimerQueue | None, log: Sequence[Mappe
     for mapped in state.log.files:
         positions, targets = [], []
         for start, units, _ in written_units(mapped, state.reading):
-            waits = timer_log.leads_on(units) & (times_of(units) >= state.read_until)
+            waits = timer_log.leads_on(units) & (timer_log.dues(units) >= state.read_until)
             rows = np.flatnonzero(waits)
             offsets = units["physical_offset"][rows].astype(np.int64)
             is_stale = offsets >= state.log_end

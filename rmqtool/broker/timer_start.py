@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from rmqtool.store.rocksdb import RocksDb, holds_rows
 from rmqtool.store.rocksdb_queues import NO_UNIT, QueueDatabase
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, SIDE_STORE, Store, is_rocksdb_directory
-from rmqtool.store.timer_wheel import newest_wheel, slots_lead_to
+from rmqtool.store.timer_wheel import newest_wheel, precision_of, slots_lead_to
 from rmqtool.store.unit_files import count_leading, open_units
 
 _FAMILY = "timer"
@@ -49,10 +50,10 @@ class TimerState:
     latest: int  # the newest store timestamp in the commit log, epoch ms
     log_end: int  # physical offset behind its last record
 
-    @property
+    @cached_property
     def precision(self) -> int:
         """How long a slot of the wheel is, ms."""
-        return self.store.conf.size("timerPrecisionMs") or timer_wheel.DEFAULT_PRECISION_MS
+        return precision_of(newest_wheel(self.store), self.log, self.store.conf, self.reading)
 
     @property
     def revised_from(self) -> int:
@@ -214,14 +215,14 @@ def next_timer_read(state: TimerState, queue: TimerQueue) -> NextRead:
         for _, units, goes_on in written_units(mapped, state.reading):
             is_cut = not goes_on
             logged.add(units[timer_log.leads_on(units)])
-            known = np.union1d(known, times_of(units) // state.precision)
+            known = np.union1d(known, timer_log.dues(units) // state.precision)
             if len(units):
                 newest = int(units["physical_offset"][-1]) if timer_log.leads_on(units)[-1] else -1
         if is_cut:
             break
     for mapped in state.log.files[: -len(recent)]:
         for start, units, _ in written_units(mapped, state.reading):
-            times = times_of(units)
+            times = timer_log.dues(units)
             slots = times // state.precision
             reachable = (times < state.read_until) | np.isin(slots, known)
             rows = np.flatnonzero(~reachable)
@@ -247,7 +248,10 @@ class _Logged:
 
     def add(self, units: NDArray[np.void]) -> None:
         """Add what units of the timer log name; of several units of a message the latest slot counts."""
-        targets, slots = units["physical_offset"].astype(np.int64), times_of(units) // self._precision * self._precision
+        targets, slots = (
+            units["physical_offset"].astype(np.int64),
+            timer_log.dues(units) // self._precision * self._precision,
+        )
         first = np.searchsorted(self._sorted, targets, side="left")
         last = np.searchsorted(self._sorted, targets, side="right") - 1  # two units may point to one message
         for places in (first, last):
@@ -256,12 +260,6 @@ class _Logged:
             rows = self._order[at[named]]
             self.rows[rows] = True
             np.maximum.at(self.slots, rows, slots[named])
-
-
-def times_of(units: NDArray[np.void]) -> NDArray[np.int64]:
-    """When each unit is due, epoch ms."""
-    times: NDArray[np.int64] = units["write_timestamp"].astype(np.int64) + units["delay"].astype(np.int64)
-    return times
 
 
 def written_units(mapped: MappedFile, reading: ReadPolicy) -> Iterator[tuple[int, NDArray[np.void], bool]]:

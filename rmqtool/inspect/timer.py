@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.formats import timer_log, timer_wheel
 from rmqtool.formats.java import string_hash
 from rmqtool.inspect.file_kind import require_kind
@@ -18,6 +19,8 @@ from rmqtool.inspect.unit_blocks import all_of, hex_of, read_units
 from rmqtool.scan.filters import Mask
 from rmqtool.scan.rows import Rows, make_rows, names_taken, times_of
 from rmqtool.scan.text import constant_strings
+from rmqtool.store.paths import TIMER_LOG
+from rmqtool.store.timer_wheel import precision_of
 
 _KINDS = ("bad_unit", "timer_unit", "timer_blank")
 _UNIT, _BLANK = 1, 2
@@ -26,9 +29,10 @@ _LARGEST = (1 << 63) - 1
 
 def list_wheel(location: Location, options: ListingOptions) -> Iterator[Rows]:
     """The slots that have a time; `in_place` when the time belongs in this slot. Slots are never cleared."""
-    precision = options.conf.size("timerPrecisionMs") or timer_wheel.DEFAULT_PRECISION_MS
+    log = list_mapped_files(location.root / TIMER_LOG)
     for mapped in location.files:
         require_kind(mapped.path, "timerwheel")
+        precision = precision_of(mapped.path, log, options.conf, options.reading)
         for block in read_units(mapped, timer_wheel.SLOT_DTYPE, options.reading, reverse=options.reverse):
             used = block.units["time"] != 0
             slots, slot_indexes = block.units[used], block.indices[used]
@@ -57,7 +61,7 @@ def list_timer_log(location: Location, options: ListingOptions) -> Iterator[Rows
             units = block.units
             codes = np.where(timer_log.is_written(units), _UNIT, 0)
             codes[timer_log.is_blank(units)] = _BLANK
-            due = units["write_timestamp"].astype(np.int64) + units["delay"]
+            due = timer_log.dues(units)
             columns: dict[str, Any] = {
                 "file": constant_strings(location.relative(mapped.path), len(units)),
                 "position": mapped.start_offset + block.indices * timer_log.UNIT_SIZE,

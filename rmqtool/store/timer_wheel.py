@@ -8,11 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.files import InputFile, ReadPolicy, list_directory
+from rmqtool.base.mapped_files import MappedFiles, file_at
 from rmqtool.base.tolerant import skip_unreadable
-from rmqtool.formats import timer_wheel
+from rmqtool.formats import timer_log, timer_wheel
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.store import Store
 
 WHEEL = "timerwheel"
+_PIECE = 1 << 22  # bytes, whole slots
+_LONGEST_SLOT = 60_000  # ms; a longer one is damage
 
 
 def newest_wheel(store: Store) -> Path:
@@ -34,3 +38,50 @@ def slots_lead_to(
     own = slots[times % timer_wheel.WHEEL_SLOTS]
     leads: NDArray[np.bool_] = (own["time"] == times) & (own["last_position"] >= positions)
     return leads
+
+
+def newest_slot(path: Path, reading: ReadPolicy) -> np.void | None:
+    """The slot of a wheel whose newest unit is the last in the timer log, None when no slot is used.
+
+    Slots are never cleared. Holes of the file are not read.
+    """
+    newest = None
+    with InputFile(path, reading) as wheel:
+        at = 0
+        while (at := wheel.next_data(at, wheel.size)) < wheel.size:
+            at -= at % timer_wheel.SLOT_SIZE
+            slots = timer_wheel.decode_slots(wheel.read(at, _PIECE))
+            if not len(slots):
+                break
+            used = slots[(slots["time"] != 0) & (slots["last_position"] >= 0)]
+            if len(used):
+                last: np.void = used[np.argmax(used["last_position"])]
+                newest = last if newest is None or last["last_position"] > newest["last_position"] else newest
+            at += len(slots) * timer_wheel.SLOT_SIZE
+    return newest
+
+
+def precision_of(path: Path, log: MappedFiles, conf: BrokerConf, reading: ReadPolicy) -> int:
+    """How long a slot of a wheel is, ms (`timerPrecisionMs`).
+
+    Where no broker.conf says so, the newest slot does, and the unit of the timer log that it leads to.
+    """
+    shown = None
+    if not conf.decides("timerPrecisionMs"):
+        with skip_unreadable():  # which has its own finding
+            shown = _shown_precision(path, log, reading)
+    return conf.size("timerPrecisionMs") or shown or timer_wheel.DEFAULT_PRECISION_MS
+
+
+def _shown_precision(path: Path, log: MappedFiles, reading: ReadPolicy) -> int | None:
+    slot = newest_slot(path, reading)
+    file = None if slot is None else file_at(log.files, int(slot["last_position"]))
+    if slot is None or file is None or slot["time"] < 0:
+        return None
+    with InputFile(file.path, reading) as opened:
+        position = int(slot["last_position"]) - file.start_offset
+        units = timer_log.decode_units(opened.read(position, timer_log.UNIT_SIZE))
+    if not timer_log.is_written(units).any():
+        return None
+    precision = int(timer_log.dues(units)[0]) // int(slot["time"])
+    return precision if 0 < precision <= _LONGEST_SLOT else None

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from pathlib import Path
-
-import numpy as np
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import InputFile, ReadPolicy, read_all
+from rmqtool.base.files import InputFile, read_all
 from rmqtool.base.mapped_files import MappedFiles, file_at
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.timer_start import timer_state
@@ -19,13 +16,12 @@ from rmqtool.formats.layout import parse
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.store.store import CONFIG, Store
-from rmqtool.store.timer_wheel import WHEEL
+from rmqtool.store.timer_wheel import WHEEL, newest_slot
 from rmqtool.verify.task import StoreReader
 from rmqtool.verify.timer_messages import check_timers
 
 _CHECK = f"{CONFIG}/timercheck"
 _QUEUE = QueueName(TIMER_TOPIC, 0)
-_PIECE = 1 << 22  # bytes, whole slots
 
 
 def check_wheel_size(store: Store, report: Report) -> None:
@@ -93,9 +89,10 @@ def _check_slots(reader: StoreReader, log: MappedFiles, report: Report) -> None:
     path = reader.store.root / WHEEL
     if not path.is_file():
         return
-    newest = _newest_position(path, reader.reading)
-    if newest is None:
+    slot = newest_slot(path, reader.reading)
+    if slot is None:
         return
+    newest = int(slot["last_position"])
     file = file_at(log.files, newest)
     if file is None and newest < log.files[0].start_offset:
         return  # its message is delivered, and its timer log file deleted
@@ -107,19 +104,3 @@ def _check_slots(reader: StoreReader, log: MappedFiles, report: Report) -> None:
         units = timer_log.decode_units(opened.read(newest - file.start_offset, timer_log.UNIT_SIZE))
     if not len(units) or not timer_log.is_written(units)[0]:
         report.add("timer.log", f"a slot points at {newest}, where no unit of the timer log is", file=WHEEL)
-
-
-def _newest_position(path: Path, reading: ReadPolicy) -> int | None:
-    """The largest timer log position in a wheel, None when no slot is used; holes are not read."""
-    newest = -1
-    with InputFile(path, reading) as wheel:
-        at = 0
-        while (at := wheel.next_data(at, wheel.size)) < wheel.size:
-            at -= at % timer_wheel.SLOT_SIZE
-            slots = timer_wheel.decode_slots(wheel.read(at, _PIECE))
-            if not len(slots):
-                break
-            used = slots[slots["time"] != 0]
-            newest = max(newest, int(np.max(used["last_position"], initial=-1)))
-            at += len(slots) * timer_wheel.SLOT_SIZE
-    return newest if newest >= 0 else None

@@ -29,6 +29,7 @@ from tests.building import LogBuilder, message, write_log
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.inspect.listings import location_of, objects
+from tests.verify.timer_store import TIMERS, due_of, store_with_timers, write_wheel
 
 MESSAGES = 60
 EXTRAS = "more/5.5.0-extras"
@@ -74,6 +75,14 @@ def test_timer_log_and_wheel(extras: Path) -> None:
     assert objects(extras / "timerlog", reverse=True) == objects(extras / "timerlog")[::-1]
     records = {found["physical_offset"]: found for found in objects(extras / "commitlog")}
     assert all(records[unit["physical_offset"]]["message_size"] == unit["message_size"] for unit in units)
+
+
+@pytest.mark.parametrize("precision", [100, 1000])
+def test_slots_of_any_length(precision: int, tmp_path: Path) -> None:
+    """What a slot leads to shows how long slots are, where no broker.conf gives timerPrecisionMs."""
+    store = store_with_timers(tmp_path)
+    write_wheel(store, precision=precision)
+    assert {slot["due_timestamp"] for slot in objects(store / "timerwheel")} == set(map(due_of, range(TIMERS)))
 
 
 def test_timer_check_and_checkpoint(extras: Path) -> None:

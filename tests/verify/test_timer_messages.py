@@ -29,6 +29,7 @@ from tests.verify.timer_store import (
     store_with_timers,
     store_with_timers_put_off,
     write_check,
+    write_wheel,
 )
 from tests.verify.verifying import codes_of, verify
 
@@ -134,6 +135,18 @@ def test_a_wheel_without_its_older_messages(tmp_path: Path) -> None:
     without("timerwheel")(store)
     (lost,) = of_timers(store)
     assert (lost.code, lost.count, lost.queue_offset) == ("timer.lost", 2, 1)
+
+
+@pytest.mark.parametrize("precision", [100, 200, 700])
+def test_slots_of_another_length(precision: int, tmp_path: Path) -> None:
+    """A broker with another timerPrecisionMs has them: the wheel and the timer log show it, and so does broker.conf."""
+    store = store_with_timers(tmp_path / "store")
+    write_wheel(store, precision=precision)
+    assert of_timers(store) == []
+    given = BrokerConf({"timerPrecisionMs": str(precision)})
+    assert "timer.lost" not in codes_of(verify(store, conf=given))
+    default = BrokerConf(path="broker.conf")
+    assert "timer.lost" in codes_of(verify(store, conf=default))
 
 
 def test_an_older_check(tmp_path: Path) -> None:

@@ -67,16 +67,26 @@ def _store_with(timers: Sequence[dict[str, str]], store: Path) -> Path:
 def write_timer(store: Path, offsets: list[int]) -> None:
     """The timer's files for messages at these physical offsets."""
     (store / "timerlog").mkdir()
+    for number, offset in enumerate(offsets):
+        _write_unit(store, _position_of(number), offset, due_of(number) - WRITTEN)
+    write_wheel(store, len(offsets))
+    write_check(store, queue_offset=len(offsets))
+
+
+def write_wheel(store: Path, count: int = TIMERS, precision: int = timer_wheel.DEFAULT_PRECISION_MS) -> None:
+    """The wheel of so many messages, with slots of `precision` ms."""
     with (store / "timerwheel").open("wb") as wheel:
         wheel.truncate(timer_wheel.FILE_SIZE)
-        for number, offset in enumerate(offsets):
-            position = number // 3 * LOG_FILE_SIZE + number % 3 * timer_log.UNIT_SIZE
-            _write_unit(store, position, offset, due_of(number) - WRITTEN)
-            slot = due_of(number) // 1000
+        for number in range(count):
+            slot, position = due_of(number) // precision, _position_of(number)
             wheel.seek(slot % timer_wheel.WHEEL_SLOTS * timer_wheel.SLOT_SIZE)
             values = {"time": slot, "first_position": position, "last_position": position, "count": 1, "magic": 0}
             wheel.write(build(timer_wheel.TimerSlot, values))
-    write_check(store, queue_offset=len(offsets))
+
+
+def _position_of(number: int) -> int:
+    """The timer log position of a unit."""
+    return number // 3 * LOG_FILE_SIZE + number % 3 * timer_log.UNIT_SIZE
 
 
 def _write_unit(store: Path, position: int, offset: int, delay: int) -> None:
