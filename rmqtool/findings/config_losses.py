@@ -22,9 +22,9 @@ CONFIG_LOSSES = (
             ("5.3.4 and later", "also delete a main file that cannot be decoded, so that it is missing afterwards."),
         ),
         repair="Before any start put the file back: from a backup, or from a slave of this broker, which copies "
-        "topics, groups, offsets and delay offsets every ten seconds. Without one, `rmqtool repair` writes topics and "
-        "groups as the store shows them, with default settings, and delayOffset.json with what the log shows to be "
-        "delivered. Committed offsets nothing shows: start the broker while clients are stopped, and set the groups to "
+        "topics, groups, offsets and delay offsets every ten seconds (4.x) or once a minute (5.x). Without one, "
+        "`rmqtool repair` writes topics and groups as the store shows them, with default settings, and "
+        "delayOffset.json with what the log shows to be delivered. Committed offsets nothing shows: start the broker while clients are stopped, and set the groups to "
         "where they were with mqadmin resetOffsetByTime. In RocksDB nothing is repaired: put the directory of a "
         "database that is gone back from a backup. Do not move away one that has lost a table: other tables are in it, "
         "and a broker starts on it; make topics anew with mqadmin updateTopic while clients are stopped.",
@@ -40,7 +40,9 @@ CONFIG_LOSSES = (
         what="topics.json does not name a topic, and the store proves that nobody deleted it: a message of it was "
         "stored after topics.json was changed last, or groups still have offsets in it. Information for a retry "
         "topic, which the broker makes again.",
-        how="topics.json is older than the store, or was edited by hand.",
+        how="topics.json is older than the store, or was edited by hand. The store is that of a slave, which takes "
+        "topics over every ten seconds (4.x) or once a minute (5.x): with its broker.conf (brokerRole=SLAVE) this is "
+        "information.",
         effect="clients are refused, or the topic is made anew with default queues, and what lies in others is not "
         "consumed",
         versions=(

@@ -294,7 +294,9 @@ CONFIG = (
         title="A delay level's offset is not where its deliveries ended",
         what="delayOffset.json is ahead of the end of SCHEDULE_TOPIC_XXXX, or of messages that have no copy in their "
         "topic, or, as a warning, behind messages that have one.",
-        how="The queue was cut or rebuilt, files of different times, an older copy of the file.",
+        how="The queue was cut or rebuilt, files of different times, an older copy of the file. The store is that of "
+        "a slave, which takes the file over every ten seconds (4.x) or once a minute (5.x): what it would deliver "
+        "again, made master, is information with its broker.conf (brokerRole=SLAVE).",
         effect="up to 4.9.1 delayed messages of this level wait until the queue has grown that far",
         versions=(
             ("4.4.0 to 4.9.1", "ahead of the end: the level is stuck."),

@@ -12,7 +12,9 @@ from rmqtool.store.lost_tables import is_database_left, lost_place, lost_table
 from rmqtool.store.store import CONFIG
 from rmqtool.store.topics import TOPICS
 
-_FROM_BACKUP = "put back a backup of it, or the file of a slave, which copies it every ten seconds"
+_FROM_BACKUP = (
+    "put back a backup of it, or the file of a slave, which copies it every ten seconds (4.x) or once a minute (5.x)"
+)
 _SET_GROUPS = (
     "start the broker while clients are stopped, and set each group to where it was (mqadmin resetOffsetByTime -g "
     "GROUP -t TOPIC -s TIME); without that it begins where its consumeFromWhere says, and gets messages again or skips "

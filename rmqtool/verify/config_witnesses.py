@@ -8,7 +8,7 @@ from typing import Any
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.paths import modified_ms
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.findings.finding import counted
+from rmqtool.findings.finding import Severity, counted
 from rmqtool.findings.report import Report
 from rmqtool.rules.config_shapes import main_table
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
@@ -52,8 +52,9 @@ def _check_delays(witnesses: Witnesses, report: Report) -> None:
         shown = f"and {counted(repeated, 'message')} of {counted(len(levels), 'delay level')} were delivered"
         report_loss(DELAYS, lost, shown, report)
         return
+    repeating: Severity = "info" if witnesses.is_slaves else "warning"
     for level in levels:
-        _report_level(level, report)
+        _report_level(level, repeating, report)
     reported = {level.level for level in levels if level.repeated or level.skipped}
     for level_number, earlier in _in_backup(file).items():
         offset = offsets.get(level_number, 0)
@@ -61,7 +62,7 @@ def _check_delays(witnesses: Witnesses, report: Report) -> None:
         end = min(earlier, queue.max_offset) if queue else earlier  # behind the queue's end there is nothing to deliver
         if level_number not in reported and offset < end:
             message = f"level {level_number}: delivered up to {offset}, its .bak, written earlier, has {earlier}"
-            report.add("config.delay-offset", message, file=f"{CONFIG}/{DELAYS}", severity="warning",
+            report.add("config.delay-offset", message, file=f"{CONFIG}/{DELAYS}", severity=repeating,
                        effect="the broker delivers them again", topic=SCHEDULE_TOPIC, queue_id=level_number - 1,
                        queue_offset=offset)  # fmt: skip
 
@@ -82,12 +83,12 @@ def _offsets_of(table: Mapping[str, Any] | None) -> dict[int, int]:
             if level.isdecimal() and type(offset) is int}  # fmt: skip
 
 
-def _report_level(level: Level, report: Report) -> None:
+def _report_level(level: Level, repeating: Severity, report: Report) -> None:
     details: dict[str, Any] = {"topic": SCHEDULE_TOPIC, "queue_id": level.level - 1, "queue_offset": level.offset}
     start = f"level {level.level}: delivered up to {level.offset}"
     if level.repeated:
         message = f"{start}, and the log shows {counted(level.repeated, 'message')} behind it that were delivered"
-        report.add("config.delay-offset", message, file=f"{CONFIG}/{DELAYS}", severity="warning",
+        report.add("config.delay-offset", message, file=f"{CONFIG}/{DELAYS}", severity=repeating,
                    effect="the broker delivers them again", **details)  # fmt: skip
     if level.skipped:
         message = f"{start}, and the log shows that {counted(level.skipped, 'message')} before it never were"

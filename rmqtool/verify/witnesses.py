@@ -71,6 +71,11 @@ class Witnesses:
         """Whether the last broker was killed or crashed."""
         return was_killed(self.store.root)
 
+    @property
+    def is_slaves(self) -> bool:
+        """Whether it is a slave's store, which lags: it takes topics and delay offsets over now and then."""
+        return self.store.conf.text("brokerRole") == "SLAVE"
+
     @cached_property
     def topics_with_units(self) -> set[str]:
         """Topics whose queues hold units: a broker that deletes a topic deletes its queues."""

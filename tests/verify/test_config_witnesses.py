@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.config_json import read_config_file
 from tests.golden import stores
 from tests.verify.circumstances import committed
@@ -43,6 +44,27 @@ def test_what_is_lost_is_found(release: str, name: str, tmp_path: Path) -> None:
     if loss.code == "start.refuses":
         assert outcome.start is not None
         assert "config/" in str(outcome.start.refuses)
+
+
+@pytest.mark.parametrize("name", ["delays, 0", "delays, older", "topics, older", "topic and queue", "retry topic"])
+def test_a_slave_lags(name: str, tmp_path: Path) -> None:
+    """It takes topics and delay offsets over every ten seconds (4.x) or once a minute (5.x)."""
+    store = stores.unpack("5.3.3-shop", tmp_path)
+    LOSSES[name].apply(store)
+    assert verify(store, version="5.3.3", conf=BrokerConf({"brokerRole": "ASYNC_MASTER"})).verdict == "corrupt"
+    outcome = verify(store, version="5.3.3", conf=BrokerConf({"brokerRole": "SLAVE"}))
+    assert outcome.verdict == "clean"
+    assert [each.severity for each in outcome.findings if each.code == LOSSES[name].code]
+
+
+def test_a_slave_that_skips_messages(tmp_path: Path) -> None:
+    """No lag puts a delay offset before deliveries that never were, or leaves a slave without its files."""
+    for number, name in enumerate(("delays, ends", "delays", "topics")):
+        store = stores.unpack("5.3.3-shop", tmp_path / str(number))
+        LOSSES[name].apply(store)
+        outcome = verify(store, version="5.3.3", conf=BrokerConf({"brokerRole": "SLAVE"}))
+        assert outcome.verdict == "corrupt"
+        assert LOSSES[name].code in {each.code for each in outcome.findings if each.severity == "error"}
 
 
 @pytest.mark.parametrize("name", HEALTHY)
