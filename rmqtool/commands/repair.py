@@ -19,6 +19,7 @@ from rmqtool.commands.store_path import StorePath
 from rmqtool.commands.verifying import progress_bar, recorded_options
 from rmqtool.commands.writing import (
     confirm,
+    confirm_deletion,
     dry_run_option,
     older_release_option,
     print_recovered,
@@ -110,6 +111,7 @@ def _carry_out(style: Style, request: RepairRequest) -> Exit:
     on = join(["rmqtool", "repair", str(root), *request.words])
     done = f"is written; undo takes it back, to go on: {on}"
     done_so_far = _Done()
+    confirm_deletion(root, yes=request.yes)
     with reporting_state(style, root, done):
         found = _repair(style, request, done_so_far)
     return _show_done(style, request, found, done_so_far)

@@ -137,6 +137,15 @@ def require_answer(*, yes: bool) -> None:
         )
 
 
+def confirm_deletion(root: Path, *, yes: bool) -> None:
+    """Ask before an interrupted deletion goes on, as it does when a transaction begins: it is for good."""
+    from rmqtool.transaction import unfinished_deletion
+
+    left = unfinished_deletion(root)
+    if left:
+        confirm(f"The interrupted {left.text}: that is done first ({left.to_keep_them}). Go on?", yes=yes)
+
+
 def print_recovered(recovered: Iterable[Recovered]) -> None:
     """Print a note on each interrupted run that was ended, also with ``--quiet``."""
     for run in recovered:
