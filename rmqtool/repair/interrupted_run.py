@@ -21,10 +21,8 @@ def ending_step(diagnosis: Diagnosis, found: Sequence[Finding]) -> PlanStep:
     broken = next((each.file for each in found if each.file and Path(each.file).name in (JOURNAL, STATE)), None)
     if broken is not None:
         run = root / Path(broken).parent
-        text = (
-            f"Nothing shows how far {run.name} was: move it out of the store, and verify again. Files in its old/ are "
-        )
-        text = f"{text}what it had replaced:"
+        text = f"Nothing shows how far {run.name} was, whose old/ has what it had replaced. Move it out of the store, "
+        text = f"{text}and verify again:"
         return PlanStep(text, join(["mv", str(run), f"{root}-{run.name}"]))
     deletion = unfinished_deletion(root) if found else None
     about = f". {deletion.text}; {deletion.to_keep_them}" if deletion else " (rmqtool undo takes it back)"
