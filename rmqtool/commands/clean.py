@@ -27,6 +27,7 @@ from rmqtool.commands.writing import (
     print_recovered,
     recovered_json,
     saved_plan_options,
+    told_anyway,
     write_plan,
     yes_option,
 )
@@ -208,7 +209,8 @@ def _delete(
         if saved:
             saved.require_same(plan)
         committed = delete(plan, transaction)
-    shown.done(committed.state, committed.id, ())
+    with told_anyway(style, "deleted for good"):
+        shown.done(committed.state, committed.id, ())
 
 
 def _require_release(shown: _PlanOutput) -> None:
