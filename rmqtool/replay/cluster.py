@@ -269,11 +269,16 @@ def _query(sought: Sought) -> Request:
         "topic": sought.stored_in,
         "key": sought.unique_key,
         "maxNum": str(_MOST),
-        "beginTimestamp": str(max(0, sought.since - _EARLIER)),
+        "beginTimestamp": str(_begin(sought.since)),
         "endTimestamp": str(_MAX_TIME),
         UNIQUE_KEY_QUERY: "true",
     }
     return Request(codes.QUERY_MESSAGE, fields)
+
+
+def _begin(since: int) -> int:
+    """From when on the target is asked, epoch ms; from the beginning where the source's clock was ahead of ours."""
+    return max(0, since - _EARLIER) if since <= time.time_ns() // 1_000_000 else 0
 
 
 def _copies(broker: str, address: str, sought: Sought, response: Response) -> Iterator[Copy]:

@@ -168,7 +168,7 @@ def look_up(cluster: Cluster, ready: Sequence[Ready]) -> list[list[Copy]]:
     sought, numbers = [], []
     for number, one in enumerate(ready):
         message = one.message
-        key, since = message.properties[UNIQUE_KEY], message.origin.store_timestamp
+        key, since = message.properties[UNIQUE_KEY], min(message.origin.store_timestamp, message.born_timestamp)
         for waits_in in (None, *(DELAYED_TOPICS if message.origin.topic in DELAYED_TOPICS else ())):
             sought.append(Sought(message.topic, one.broker, key, since, waits_in))
             numbers.append(number)

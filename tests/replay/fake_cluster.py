@@ -7,6 +7,7 @@ import socket
 import ssl
 import struct
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -151,6 +152,7 @@ class FakeCluster:
         found = [
             each for each in self.stored
             if each.topic == fields["topic"] and each.properties.get("UNIQ_KEY") == fields["key"]
+            and int(fields["beginTimestamp"]) < time.time() * 1000  # all were stored a moment ago
         ]  # fmt: skip
         if not found:
             return 22, "can not find message, maybe time range not correct"

@@ -139,6 +139,22 @@ def test_what_waits_on_the_target_is_found(tmp_path: Path, settings: dict[str, s
         assert (again.result.sent, again.result.found, len(fake.stored)) == (0, 5, 5)
 
 
+@pytest.mark.parametrize("born", [None, 1_700_000_000_000])
+def test_a_source_whose_clock_was_ahead(tmp_path: Path, born: int | None) -> None:
+    """Its store times are no reason to look for copies in the future only."""
+    later = time.time_ns() // 1_000_000 + 10 * 86_400_000
+    log = LogBuilder(file_size=1 << 16)
+    for number in range(5):
+        log.add(queue_offset=number, store_timestamp=later, born_timestamp=born or later,
+                properties={"UNIQ_KEY": f"{number:032X}"})  # fmt: skip
+    store = log.write(tmp_path / "store")
+    with FakeCluster() as fake:
+        assert send(store, fake).result.sent == 5
+        (tmp_path / "journal").unlink()
+        again = send(store, fake)
+        assert (again.result.sent, again.result.found, len(fake.stored)) == (0, 5, 5)
+
+
 def test_a_bad_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fifth of all requests fail, one way or the other; the pauses between two tries are short."""
     monkeypatch.setattr(sending, "_MAX_PAUSE_S", sending._FIRST_PAUSE_S)
