@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from rmqtool.base.paths import is_remote
 from rmqtool.base.shell import join
 from rmqtool.findings.finding import Finding
 from rmqtool.repair.diagnosis import Diagnosis
@@ -21,9 +22,10 @@ def ending_step(diagnosis: Diagnosis, found: Sequence[Finding]) -> PlanStep:
     broken = next((each.file for each in found if each.file and Path(each.file).name in (JOURNAL, STATE)), None)
     if broken is not None:
         run = root / Path(broken).parent
+        command = None if is_remote(root) else join(["mv", str(run), f"{root.absolute()}-{run.name}"])
         text = f"Nothing shows how far {run.name} was, whose old/ has what it had replaced. Move it out of the store, "
         text = f"{text}and verify again:"
-        return PlanStep(text, join(["mv", str(run), f"{root}-{run.name}"]))
+        return PlanStep(text, command)
     deletion = unfinished_deletion(root) if found else None
     about = f". {deletion.text}; {deletion.to_keep_them}" if deletion else " (rmqtool undo takes it back)"
     return PlanStep(f"{_END}{about}:", diagnosis.command("repair"))

@@ -293,7 +293,7 @@ def test_a_journal_that_is_not_ours_is_an_error(store: Path, name: str, text: st
 
 
 @pytest.mark.parametrize("name", ["journal.json", "state"])
-def test_a_run_of_which_a_part_was_removed(store: Path, name: str) -> None:
+def test_a_run_of_which_a_part_was_removed(store: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Undo refuses and says how to go on; the plan of verify has the command, and behind it nothing is in the way."""
     repair(store)
     repair(store, name="again", data=b"newer")
@@ -304,8 +304,10 @@ def test_a_run_of_which_a_part_was_removed(store: Path, name: str) -> None:
         assert (found["file"], found["message"].partition(":")[0]) == (str(run / name), "is missing")
         assert f"move {run} out of the store" in found["hint"]
     if name == "state":
-        (step,) = rmqtool("verify", store, "--json").document["result"]["plan"]["steps"]
+        monkeypatch.chdir(store)  # out of the store leads another path than one beside "."
+        (step,) = rmqtool("verify", ".", "--json").document["result"]["plan"]["steps"]
         subprocess.run(step["command"], shell=True, check=True)
+        assert (store.parent / f"{store.name}-{run.name}").is_dir()
     else:
         run.rename(store.parent / run.name)
     assert rmqtool("undo", store, "--yes").status == Exit.OK
