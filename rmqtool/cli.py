@@ -172,7 +172,8 @@ def _checked(style: Style, arguments: Sequence[str]) -> int:
         return Exit.INTERRUPTED
     except OSError as error:
         _drop_output()
-        write_error(Style(color=style.color), _NAME, RmqtoolError(f"cannot write the output: {_reason(error)}"))
+        message = f"standard output cannot be written: {_reason(error)}"
+        write_error(Style(color=style.color), _NAME, RmqtoolError(message))
         return Exit.FAILED
 
 

@@ -27,6 +27,7 @@ from rmqtool.commands.writing import (
     print_recovered,
     recovered_json,
     saved_plan_options,
+    told_anyway,
     write_plan,
     yes_option,
 )
@@ -208,7 +209,8 @@ def _delete(
         if saved:
             saved.require_same(plan)
         committed = delete(plan, transaction)
-    shown.done(committed.state, committed.id, ())
+    with told_anyway(style, "deleted for good"):
+        shown.done(committed.state, committed.id, ())
 
 
 def _require_release(shown: _PlanOutput) -> None:
@@ -221,12 +223,16 @@ def _require_release(shown: _PlanOutput) -> None:
 def _ask(shown: _PlanOutput, count: int, unfinished: str | None, consent: _Consent) -> None:
     """Return when the user agrees; where unread messages go, --yes or a "y" is not enough."""
     from rmqtool.show.clean_tables import losses_text
+    from rmqtool.transaction import unfinished_deletion
 
     first = f"End the interrupted run {unfinished} first, and look again. " if unfinished else ""
     measured = ", by the time or disk that you gave and not this machine's" if consent.as_if else ""
     if consent.yes and consent.as_if:
         note("this deletes by the time or disk that you gave, not by this machine's")
     question = f"{first}Delete {'this file' if count == 1 else f'these {count} files'} for good{measured}?"
+    left = unfinished_deletion(shown.plan.snapshot.store.root)
+    if left:
+        question = f"The interrupted {left.text}: that is done, and nothing else ({left.to_keep_them}). Go on?"
     if consent.allow_unread or not shown.losses.may_lose_unread:
         confirm(question, yes=consent.yes)
         return

@@ -18,7 +18,7 @@ from rmqtool.commands.memory_option import memory_option, within_memory
 from rmqtool.commands.options import global_options, jobs_option, size_of_at_least, spark_options, store_options
 from rmqtool.commands.redact_options import redact_options
 from rmqtool.commands.store_path import StorePath
-from rmqtool.commands.writing import dry_run_option
+from rmqtool.commands.writing import dry_run_option, told_anyway
 from rmqtool.show.output import Style, note, write_document
 
 if TYPE_CHECKING:
@@ -238,12 +238,14 @@ def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, A
             exported = run_export(stores, output, mode, settings, engine)
     is_empty = not exported.manifest["rows"] and settings.query.filters != Filters()
     status = Exit.LOSSY if exported.totals.is_lossy else Exit.FINDINGS if is_empty else Exit.OK
-    if style.json:
-        write_document(style, "export", style.store, summary(exported.manifest), status=status)
-    else:
-        show_export(exported, path, style)
-        if exported.manifest["rows"] and _has_encoded_bodies(exported.manifest, given=options["body_format"]):
-            note("bodies are base64; --body-format text writes those that are text as they are")
+    with told_anyway(style, f"exported: {path} is whole"):
+        if style.json:
+            write_document(style, "export", style.store, summary(exported.manifest), status=status)
+        else:
+            show_export(exported, path, style)
+    rows = exported.manifest["rows"]
+    if rows and not style.json and _has_encoded_bodies(exported.manifest, given=options["body_format"]):
+        note("bodies are base64; --body-format text writes those that are text as they are")
     note_failures(style, exported.totals.decode_failures)
     for named in () if style.quiet else stores:
         snapshot, filters = Snapshot(named.store), settings.query.filters

@@ -19,6 +19,7 @@ from rmqtool.commands.rebuild_request import RebuildRequest, append_order_option
 from rmqtool.commands.verifying import recorded_options
 from rmqtool.commands.writing import (
     confirm,
+    confirm_deletion,
     print_recovered,
     recovered_json,
     reporting_state,
@@ -196,6 +197,7 @@ def _write(style: Style, request: RebuildRequest) -> Exit:
     require_answer(yes=request.yes)
     saved = SavedPlan(request.plan, request.command) if request.plan else None
     options = recorded_options(request.store.conf.path, request.options.version)
+    confirm_deletion(request.store.root, yes=request.yes)
     with Transaction(request.store, request.command, options=options) as transaction:
         print_recovered(transaction.recovered)
         recovered = recovered_json(transaction.recovered)

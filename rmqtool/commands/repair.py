@@ -19,6 +19,7 @@ from rmqtool.commands.store_path import StorePath
 from rmqtool.commands.verifying import progress_bar, recorded_options
 from rmqtool.commands.writing import (
     confirm,
+    confirm_deletion,
     dry_run_option,
     older_release_option,
     print_recovered,
@@ -110,6 +111,7 @@ def _carry_out(style: Style, request: RepairRequest) -> Exit:
     on = join(["rmqtool", "repair", str(root), *request.words])
     done = f"is written; undo takes it back, to go on: {on}"
     done_so_far = _Done()
+    confirm_deletion(root, yes=request.yes)
     with reporting_state(style, root, done):
         found = _repair(style, request, done_so_far)
     return _show_done(style, request, found, done_so_far)
@@ -216,8 +218,13 @@ def _show_only(style: Style, request: RepairRequest) -> Exit:
     show_found(found.outcome, found.plan, found.repairs, found.rebuild, style)
     if not style.quiet:
         is_done = found.is_empty and not interrupted(request.store.root)
-        note(_NOTHING if is_done else f"nothing is written yet; next: {_following(request, found.rebuild)}")
+        note(_nothing(found) if is_done else f"nothing is written yet; next: {_following(request, found.rebuild)}")
     return Exit.OK
+
+
+def _nothing(found: _Found) -> str:
+    """That there is nothing to write; the plan may have steps all the same."""
+    return f"{_NOTHING}: the steps above are done by hand" if found.plan.steps else _NOTHING
 
 
 def _following(request: RepairRequest, rebuild: RebuildPlan | None) -> str:
@@ -251,7 +258,7 @@ def _show_done(style: Style, request: RepairRequest, found: _Found, done: _Done)
     finally:
         if not style.quiet:
             back = f"to take it back, before a broker starts: rmqtool undo {quote(str(request.store.root))}"
-            note(f"done: {', '.join(done.ids)}; {back}" if done.ids else _NOTHING)
+            note(f"done: {', '.join(done.ids)}; {back}" if done.ids else _nothing(found))
     return found.outcome.status if done.ids else Exit.OK
 
 

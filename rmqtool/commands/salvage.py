@@ -19,7 +19,7 @@ from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.new_stores import owner_of
 from rmqtool.commands.options import global_options, jobs_option, store_options
 from rmqtool.commands.store_path import StorePath
-from rmqtool.commands.writing import dry_run_option
+from rmqtool.commands.writing import dry_run_option, told_anyway
 from rmqtool.library.repeated_options import repeated_options
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
@@ -141,7 +141,8 @@ def salvage(style: Style, /, **given: Any) -> Exit:
         work = Making(style, plan, Stores(stores, main, carried), new, request.broker_conf, options)
         found = work.make() if choice is None else work.make_chosen(choice)
         new.finish(owner_of(stores))
-    return _show(style, request, found, stores)
+    with told_anyway(style, f"done: {request.output} is whole"):
+        return _show(style, request, found, stores)
 
 
 def _stores(request: _Request) -> list[Store]:

@@ -29,7 +29,7 @@ from rmqtool.show.output import Style, note, write_document, write_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rmqtool.transaction import Kept, Recovered
+    from rmqtool.transaction import Kept, Recovered, UnfinishedDeletion
 
 _EPILOG = examples_and_statuses(
     (
@@ -67,7 +67,14 @@ def undo(
     has run on the store a repair can seldom be taken back: then --discard frees the space, and does nothing else. A
     repair or an undo that was interrupted is brought to its end first.
     """
-    from rmqtool.transaction import Undo, has_leftovers, interrupted, kept_transactions, last_run
+    from rmqtool.transaction import (
+        Undo,
+        has_leftovers,
+        interrupted,
+        kept_transactions,
+        last_run,
+        unfinished_deletion,
+    )
 
     style.store = str(path)
     root = rmqtool.open(path, broker_conf=broker_conf).path
@@ -82,7 +89,7 @@ def undo(
     if dry_run:
         if not discard and not unfinished:
             Undo(root).check_run(chosen)
-        _plan(style, path, chosen, unfinished, discard=discard)
+        _plan(style, path, chosen, unfinished, unfinished_deletion(root), discard=discard)
         return Exit.OK
     what_is_left = f"what is left: rmqtool undo {quote(str(path))} --dry-run"
     done = f"{'is removed for good' if discard else 'is put back'}; {what_is_left}"
@@ -90,7 +97,7 @@ def undo(
         if not (discard or unfinished):
             with Undo(root) as session:  # what stands in the way is said before the question
                 session.check_run(chosen)
-        confirm(_question(chosen, unfinished, discard=discard), yes=yes)
+        confirm(_question(chosen, unfinished, unfinished_deletion(root), discard=discard), yes=yes)
         _undo(style, path, root, chosen, discard=discard)
     return Exit.OK
 
@@ -111,11 +118,21 @@ def _undo(style: Style, path: Path, root: Path, chosen: Sequence[Kept], *, disca
         _show(style, path, back, "rolled_back", session.recovered)
 
 
-def _question(kept: Sequence[Kept], unfinished: str | None, *, discard: bool) -> str:
+def _question(
+    kept: Sequence[Kept], unfinished: str | None, deletion: UnfinishedDeletion | None, *, discard: bool
+) -> str:
+    kept = _with_changes(kept)
     first = f"End the interrupted run {unfinished} first. " if unfinished else ""
-    if discard:
+    if deletion:
+        first = f"The interrupted {deletion.text}: that is done first ({deletion.to_keep_them}). "
+    if discard and kept:
         return f"{first}Remove {_sum(kept)} for good?"
     return f"{first}Put back {_sum(kept)}?" if kept else f"{first}Go on?"
+
+
+def _with_changes(kept: Sequence[Kept]) -> list[Kept]:
+    """Those that have replaced something; a deletion has not."""
+    return [one for one in kept if one.changes]
 
 
 def _sum(kept: Sequence[Kept]) -> str:
@@ -128,13 +145,23 @@ def _count(paths: int) -> str:
     return "1 path" if paths == 1 else f"{paths} paths"
 
 
-def _plan(style: Style, path: Path, kept: Sequence[Kept], unfinished: str | None, *, discard: bool) -> None:
+def _plan(
+    style: Style,
+    path: Path,
+    kept: Sequence[Kept],
+    unfinished: str | None,
+    deletion: UnfinishedDeletion | None,
+    *,
+    discard: bool,
+) -> None:
     if style.json:
         _write(style, path, kept, "planned")
         return
     if unfinished:
         write_text(f"the interrupted run {visible(unfinished)} is ended first\n")
-    for one in kept:
+    if deletion:
+        write_text(f"{deletion.text}, for which there is no undo; {deletion.to_keep_them}\n")
+    for one in _with_changes(kept):
         write_text(f"{'remove' if discard else 'put back'}: {visible(_sum([one]))}\n")
         if style.verbosity > 0 or not discard:
             for change in one.changes:

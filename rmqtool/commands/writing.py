@@ -137,6 +137,15 @@ def require_answer(*, yes: bool) -> None:
         )
 
 
+def confirm_deletion(root: Path, *, yes: bool) -> None:
+    """Ask before an interrupted deletion goes on, as it does when a transaction begins: it is for good."""
+    from rmqtool.transaction import unfinished_deletion
+
+    left = unfinished_deletion(root)
+    if left:
+        confirm(f"The interrupted {left.text}: that is done first ({left.to_keep_them}). Go on?", yes=yes)
+
+
 def print_recovered(recovered: Iterable[Recovered]) -> None:
     """Print a note on each interrupted run that was ended, also with ``--quiet``."""
     for run in recovered:
@@ -160,7 +169,8 @@ def reporting_state(style: Style, root: Path, done: str) -> Iterator[None]:
     before, unfinished = set(transactions(root).values()), interrupted(root)
     try:
         yield
-    except (RmqtoolError, click.Abort, KeyboardInterrupt, SystemExit, BrokenPipeError) as end:
+        sys.stdout.flush()  # what nobody takes is noticed here
+    except (RmqtoolError, click.Abort, KeyboardInterrupt, SystemExit, OSError) as end:
         changed = sorted((before ^ set(transactions(root).values())) - {unfinished, interrupted(root)})
         cause = _cause(end)
         if cause and interrupted(root):
@@ -169,6 +179,17 @@ def reporting_state(style: Style, root: Path, done: str) -> Iterator[None]:
             _tell(style, f"{cause}{', '.join(changed)} {done}")
         elif cause and not interrupted(root):
             _tell(style, f"{cause}{'nothing else was changed' if unfinished else 'the store is as it was'}")
+        raise
+
+
+@contextmanager
+def told_anyway(style: Style, done: str) -> Iterator[None]:
+    """Say what is done also where standard output cannot be written, which the block does."""
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError:
+        _tell(style, done)
         raise
 
 

@@ -157,7 +157,9 @@ OWN_RUNS = (
         effect="none: each state in between is one that it can start on",
         versions=(("all", "does not look at .rmqtool."),),
         repair="The next command that writes ends the run first: `rmqtool repair`, or `rmqtool undo`, which "
-        "also takes a repair back.",
+        "also takes a repair back. What `clean` deletes is not taken back: the message says how much it would still "
+        "delete, and to keep that, move the run's directory out of the store first. The same is to be done where a "
+        "part of that directory is missing.",
         remedy="rmqtool undo {store} --dry-run",
     ),
     Entry(

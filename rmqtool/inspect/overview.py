@@ -141,6 +141,7 @@ def _with_range(snapshot: Snapshot, scope: ReadScope) -> Iterator[tuple[Queue, Q
 def _findings(overview: Overview, unread: ReadErrors) -> Iterator[Finding]:
     snapshot = overview.snapshot
     store, is_live = snapshot.store, snapshot.holder is not None
+    geometries = snapshot.index_geometries  # first: what of the index cannot be read is among the errors then
     with unread.scope():
         yield from interrupted_findings(store.root)
     yield from (unread_finding(store, error) for error in unread.errors)
@@ -153,7 +154,7 @@ def _findings(overview: Overview, unread: ReadErrors) -> Iterator[Finding]:
     if not is_live:  # a file that a broker has just created gets its size a moment later
         yield from one_of_each(each for queue, _ in overview.queues for each in queue_findings(store, queue, releases))
     unread_files = {error.file for error in unread.errors}
-    for file, geometry in snapshot.index_geometries:
+    for file, geometry in geometries:
         if geometry is None and file.keys and str(file.path) not in unread_files:
             yield index_finding(store, file)
     yield from _version_findings(overview)

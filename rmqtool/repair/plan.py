@@ -15,6 +15,7 @@ from rmqtool.repair.by_hand import log_by_hand, steps_by_hand, steps_of_node
 from rmqtool.repair.config_left import unhealed_config
 from rmqtool.repair.diagnosis import NEWER_RECORDS, Diagnosis, Repairs, judged_now, notes_on_the_rest
 from rmqtool.repair.first_start import start_text
+from rmqtool.repair.interrupted_run import ending_step
 from rmqtool.repair.needed_conf import CONF, why_conf
 from rmqtool.repair.not_healed import NotHealed
 from rmqtool.repair.permissions import permission_command
@@ -64,8 +65,7 @@ def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = Fals
     if diagnosis.snapshot.holder is not None or "stop" in found:
         return Plan((PlanStep("Stop the broker that runs on the store, and verify it again:",
                           diagnosis.command("verify")),))  # fmt: skip
-    ending = PlanStep("End the run of rmqtool that was interrupted, and verify again (rmqtool undo takes it back):",
-                  diagnosis.command("repair"))  # fmt: skip
+    ending = ending_step(diagnosis, found.get("interrupted", ()))
     if any(each.file != _STAGED for each in found.get("interrupted", ())):
         return Plan((ending,), 1)  # what was found may be half old and half new
     if diagnosis.mended:

@@ -58,13 +58,20 @@ class BrokerFacts:
 class Sought:
     """A message that is looked for in a topic of the target; before `since`, epoch ms, it was not there.
 
-    It was sent to this broker, if it was sent.
+    It was sent to this broker, if it was sent. `waits_in` is the broker's own topic of messages that wait for their
+    delivery, when it is looked for there.
     """
 
     topic: str
     broker: str
     unique_key: str
     since: int
+    waits_in: str | None = None
+
+    @property
+    def stored_in(self) -> str:
+        """The topic that is asked for it."""
+        return self.waits_in or self.topic
 
 
 @dataclass(frozen=True)
@@ -259,21 +266,26 @@ def _timer_max(settings: Mapping[str, str]) -> int | None:
 
 def _query(sought: Sought) -> Request:
     fields = {
-        "topic": sought.topic,
+        "topic": sought.stored_in,
         "key": sought.unique_key,
         "maxNum": str(_MOST),
-        "beginTimestamp": str(max(0, sought.since - _EARLIER)),
+        "beginTimestamp": str(_begin(sought.since)),
         "endTimestamp": str(_MAX_TIME),
         UNIQUE_KEY_QUERY: "true",
     }
     return Request(codes.QUERY_MESSAGE, fields)
 
 
+def _begin(since: int) -> int:
+    """From when on the target is asked, epoch ms; from the beginning where the source's clock was ahead of ours."""
+    return max(0, since - _EARLIER) if since <= time.time_ns() // 1_000_000 else 0
+
+
 def _copies(broker: str, address: str, sought: Sought, response: Response) -> Iterator[Copy]:
     if response.code == codes.QUERY_NOT_FOUND:
         return
     if response.code != codes.SUCCESS:
-        raise look_up_refusal(response, f"{broker}: a look-up in {sought.topic}")
+        raise look_up_refusal(response, f"{broker}: a look-up in {sought.stored_in}")
     data = response.body
     while data:
         size = int.from_bytes(data[:_SIZE_WIDTH], "big")
@@ -287,5 +299,5 @@ def _copies(broker: str, address: str, sought: Sought, response: Response) -> It
             raise PeerError(f"{address}: what it gives as messages is none: {error}") from error
         data = data[size:]
         properties = decode_properties(bytes(record.properties))
-        if properties.get(UNIQUE_KEY) == sought.unique_key and bytes(record.topic) == sought.topic.encode():
+        if properties.get(UNIQUE_KEY) == sought.unique_key and bytes(record.topic) == sought.stored_in.encode():
             yield Copy(broker, record.queue_id, record.queue_offset, message_id, properties.get(REPLAY_OF))

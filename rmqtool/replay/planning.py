@@ -11,7 +11,7 @@ from rmqtool.replay.cluster import REPLAY_OF, BrokerFacts, Cluster, Copy, Sought
 from rmqtool.replay.journal import Done
 from rmqtool.replay.outgoing import EXPECTED, LeftOut, Outgoing, Ready, Reason
 from rmqtool.replay.requests import fit
-from rmqtool.replay.rewriting import Rewriting
+from rmqtool.replay.rewriting import DELAYED_TOPICS, Rewriting
 from rmqtool.replay.routes import Route, TargetQueue
 from rmqtool.replay.sources import MessageSource, Reading, Row
 from rmqtool.replay.targets import Targets
@@ -161,12 +161,21 @@ class Preparation:
 
 
 def look_up(cluster: Cluster, ready: Sequence[Ready]) -> list[list[Copy]]:
-    """For each message the copies that are on the target, by its unique key. Raises PeerError."""
-    sought = (
-        Sought(one.message.topic, one.broker, one.message.properties[UNIQUE_KEY], one.message.origin.store_timestamp)
-        for one in ready
-    )
-    return cluster.find([*sought])
+    """For each message the copies that are on the target, by its unique key. Raises PeerError.
+
+    What waited in the source may wait on the target as well, even when it is due by now: delay levels are rounded up.
+    """
+    sought, numbers = [], []
+    for number, one in enumerate(ready):
+        message = one.message
+        key, since = message.properties[UNIQUE_KEY], min(message.origin.store_timestamp, message.born_timestamp)
+        for waits_in in (None, *(DELAYED_TOPICS if message.origin.topic in DELAYED_TOPICS else ())):
+            sought.append(Sought(message.topic, one.broker, key, since, waits_in))
+            numbers.append(number)
+    copies: list[list[Copy]] = [[] for _ in ready]
+    for number, found in zip(numbers, cluster.find(sought), strict=True):
+        copies[number] += found
+    return copies
 
 
 def own_copy(one: Ready, copies: Iterable[Copy]) -> Copy | None:

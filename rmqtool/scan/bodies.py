@@ -24,6 +24,8 @@ _LEAST_SHARE = 8
 _FAST_ERROR = cast("type[Exception]", isal_zlib.error)
 _MAX_WINDOW = 7  # as a stream's first byte has it: 32 KiB
 _PIECE_SIZE = 1 << 20  # of a body that is read, bytes
+_NO_MEMORY = ("Error -4 ", "ERROR_allocation_failed", "Allocation error")
+"""How zlib, LZ4 and zstd say that they got no memory, in errors that are those of damage otherwise."""
 
 
 class BodyError(ValueError):
@@ -31,7 +33,10 @@ class BodyError(ValueError):
 
 
 def decompress(body: bytes, sys_flag: int) -> bytes:
-    """The body as the producer gave it; raise BodyError when it is not what the sys flag says, or too large."""
+    """The body as the producer gave it; raise BodyError when it is not what the sys flag says, or too large.
+
+    MemoryError where there is too little memory: that says nothing about the body.
+    """
     kind = compression(sys_flag)
     if kind == "none":
         return body
@@ -40,6 +45,8 @@ def decompress(body: bytes, sys_flag: int) -> bytes:
     try:
         plain = _inflate(body) if kind == "zlib" else _read_stream(body, kind)
     except (zlib.error, OSError) as error:
+        if any(sign in str(error) for sign in _NO_MEMORY):
+            raise MemoryError(str(error)) from error
         raise BodyError(str(error)) from error
     if len(plain) > MAX_BODY_SIZE:
         raise BodyError(f"more than {MAX_BODY_SIZE} bytes when decompressed")

@@ -62,9 +62,8 @@ def show_check(comparison: dict[str, Any], findings: Sequence[Finding], style: S
         show_line(console, "unproven", sentence)
     for finding in findings:
         show_finding(console, finding)
-    show_line(
-        console, "result", counted(len(findings), "difference") if findings else "the export is what the log says"
-    )
+    what = "what was compared" if comparison["unproven"] else "the export"
+    show_line(console, "result", counted(len(findings), "difference") if findings else f"{what} is what the log says")
 
 
 def _show_losses(console: Console, exported: Exported) -> None:

@@ -31,6 +31,7 @@ Columns = list[tuple[str, Literal["left", "right"]]]
 """Names of a table's columns and how they are justified."""
 
 _SEVERITY_STYLES = {"info": "cyan", "warning": "yellow", "error": "bold red"}
+_NARROWEST = 20  # columns; a terminal that is narrower breaks the lines by itself
 _UNFOLDED = 1 << 16  # columns where no terminal reads: each row of a table stays one line
 
 
@@ -129,7 +130,7 @@ def write_text(text: str) -> None:
 
 def terminal_width() -> int | None:
     """Columns of the terminal that reads standard output; None where none does."""
-    return get_terminal_size().columns if sys.stdout.isatty() else None
+    return max(_NARROWEST, get_terminal_size().columns) if sys.stdout.isatty() else None
 
 
 def write_bytes(data: bytes | memoryview) -> None:
@@ -186,7 +187,8 @@ def folded(text: str, indent: str = "") -> str:
     columns = os.get_terminal_size(sys.stderr.fileno()).columns if sys.stderr and sys.stderr.isatty() else 0
     if not columns:  # a terminal without a size, too
         return indent + text
-    return "\n".join("\n".join(wrapped(line, columns, indent, commands=True)) for line in text.split("\n"))
+    width = max(_NARROWEST, columns)
+    return "\n".join("\n".join(wrapped(line, width, indent, commands=True)) for line in text.split("\n"))
 
 
 def table(title: str, columns: Columns, rows: Iterable[Sequence[object]]) -> Table:

@@ -32,6 +32,7 @@ from rmqtool.transaction.losses import Loss, RecordedLoss, acknowledge, keep_los
 from rmqtool.transaction.staging import StagedFile
 from rmqtool.transaction.transaction import Committed, Transaction
 from rmqtool.transaction.undo import CONTINUED, Kept, Undo, conversion_command, kept_transactions, last_run, was_killed
+from rmqtool.transaction.unfinished import UnfinishedDeletion, unfinished_deletion
 
 __all__ = [
     "CONTINUED",
@@ -43,6 +44,7 @@ __all__ = [
     "StagedFile",
     "Transaction",
     "Undo",
+    "UnfinishedDeletion",
     "acknowledge",
     "conversion_command",
     "has_leftovers",
@@ -51,5 +53,6 @@ __all__ = [
     "kept_transactions",
     "last_run",
     "recorded_losses",
+    "unfinished_deletion",
     "was_killed",
 ]

@@ -8,12 +8,21 @@ from pathlib import Path
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.transaction.home import interrupted
+from rmqtool.transaction.journal import UnknownRunError
 from rmqtool.transaction.paths import HOME
+from rmqtool.transaction.unfinished import unfinished_deletion
 
 
 def interrupted_findings(root: Path) -> Iterator[Finding]:
     """The finding for a run that was interrupted; the next run that writes brings it to its end."""
-    name = interrupted(root)
+    message = "a run of rmqtool that writes was interrupted"
+    try:
+        name, deletion = interrupted(root), unfinished_deletion(root)
+    except UnknownRunError as error:
+        message = f"{message}, or its files were removed in part, and nothing shows how far it was"
+        name, file = Path(str(error.file)).parts[-2:]
+        yield finding("store.interrupted-run", message, file=f"{HOME}/{name}/{file}", store=root)
+        return
     if name:
-        message = "a run of rmqtool that writes was interrupted"
+        message = f"{message}: {deletion.text}" if deletion else message
         yield finding("store.interrupted-run", message, file=f"{HOME}/{name}", store=root)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -37,6 +38,10 @@ _MAX_SIZE = 1 << 30  # bytes; 100,000 queues take about 40 MB
 _MAX_STATE_SIZE = 64
 _ID = re.compile(r"(\d{4,})-[0-9a-f]{12}", re.ASCII)
 _DIGEST_CHARACTERS = 12
+
+
+class UnknownRunError(UnreadableError):
+    """What shows what a transaction is, or how far, is missing or damaged."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +131,8 @@ def number_of(name: str) -> int | None:
 
 
 def read_journal(directory: Path, paths: StorePaths) -> Journal:
-    """The journal in a transaction's directory; raise UnreadableError when it is not as this program writes it."""
-    path = directory / JOURNAL
+    """The journal in a transaction's directory; raise UnknownRunError when it is not as this program writes it."""
+    path = _present(directory / JOURNAL)
     try:
         with InputFile(path) as file:
             journal = _parse(json.loads(file.read(0, min(file.size, _MAX_SIZE))))
@@ -148,8 +153,8 @@ def read_journal(directory: Path, paths: StorePaths) -> Journal:
 
 
 def read_state(directory: Path) -> State:
-    """How far a transaction is."""
-    path = directory / STATE
+    """How far a transaction is; raise UnknownRunError when its file does not say so."""
+    path = _present(directory / STATE)
     text = read_all(path, _MAX_STATE_SIZE).decode("ascii", "replace").strip()
     for state in STATES:
         if text == state:
@@ -191,11 +196,20 @@ def _parse(content: dict[str, Any]) -> Journal:
     )
 
 
-def _unknown(path: Path) -> UnreadableError:
-    return UnreadableError(
-        "not written by this version of rmqtool, or damaged",
+def _present(path: Path) -> Path:
+    """The path, unless nothing is there: somebody has removed a part of the transaction."""
+    with suppress(OSError):  # whoever opens it says why that fails
+        if not path.exists():
+            raise _unknown(path, "is missing: somebody has removed a part of what this run had left")
+    return path
+
+
+def _unknown(path: Path, what: str = "not written by this version of rmqtool, or damaged") -> UnknownRunError:
+    return UnknownRunError(
+        what,
         file=path,
-        hint="see docs/undo.md, which says what each file in .rmqtool is and how to put files back by hand",
+        hint=f"docs/undo.md says what each file in .rmqtool is and how to put files back by hand; to go on without, "
+        f"move {path.parent} out of the store, and verify it",
     )
 
 

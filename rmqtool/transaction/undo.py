@@ -221,6 +221,13 @@ class Undo:
         )
 
     def _spoilt(self, name: str, old: str) -> ChangedError:
+        if not self._system.lstat(os.path.join(self._home.directory(name), OLD)):
+            return ChangedError(
+                "is gone, with all that was replaced: nothing is put back",
+                file=old,
+                hint=f"somebody removed {HOME}/{name}/{OLD}: bring it back, or let go of this repair: "
+                f"rmqtool undo {quote(self._paths.root)} --discard",
+            )
         return ChangedError(
             "is no longer what was replaced: nothing is put back",
             file=old,

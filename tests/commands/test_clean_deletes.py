@@ -17,7 +17,7 @@ from rmqtool.base.errors import Exit
 from tests.building import LogBuilder
 from tests.clean.planning import FOUR, HOUR, set_mtime
 from tests.commands.cleaning import OPTIONS, files, planned
-from tests.commands.running import KILLED_AT_A_DELETION, ROOT, Result, rmqtool
+from tests.commands.running import KILLED_AT_A_DELETION, ROOT, Result, answered, rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.unchanged import unchanged
@@ -196,19 +196,7 @@ def test_a_store_in_use(store: Path) -> None:
 def test_a_kill_is_finished_by_the_next_run(store: Path, deletions: int) -> None:
     """Whatever had gone, the next run deletes the rest of the same files; before, the log has no hole."""
     doomed, before = planned(store), files(store)
-    command = [
-        sys.executable,
-        "-c",
-        KILLED_AT_A_DELETION,
-        str(deletions),
-        "clean",
-        str(store),
-        *OPTIONS,
-        "--yes",
-        "--allow-unread",
-    ]
-    killed = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
-    assert killed.returncode == 9
+    kill(store, deletions)
     left = files(store)
     assert len(before - left) == deletions
     assert before - left <= doomed
@@ -221,6 +209,40 @@ def test_a_kill_is_finished_by_the_next_run(store: Path, deletions: int) -> None
     assert [found["outcome"] for found in document["result"]["recovered"]] == ["finished"]
     assert files(store) == before - doomed
     assert not (store / ".rmqtool").exists()
+
+
+@pytest.mark.slow
+def test_nobody_finishes_a_deletion_unasked(store: Path) -> None:
+    """Each command says before what would still be deleted, that nothing takes it back, and how to keep it."""
+    doomed = planned(store)
+    kill(store, 5)
+    (run,) = (path.name for path in (store / ".rmqtool").iterdir())
+    left = f"clean {run} still has {len(doomed) - 5} files of "
+    with unchanged(store):
+        for command in ("repair", "rebuild-cq", "rebuild-index", "undo", "clean"):
+            found = answered(b"n\n", command, store, *(("--allow-unread",) if command == "clean" else ()))
+            question = " ".join(found.err.split())
+            assert f"The interrupted {left}" in question, command
+            assert f"to keep them, move .rmqtool/{run} out of the store first" in question
+            assert question.endswith("nothing was changed")
+        dry = rmqtool("undo", store, "--dry-run").out
+        assert left in dry
+        assert "put back" not in dry
+        (step,) = rmqtool("verify", store, "--json").document["result"]["plan"]["steps"]
+        assert left in step["text"]
+        assert "takes it back" not in step["text"]
+    shutil.move(store / ".rmqtool" / run, store.parent / run)
+    kept = {path for path in files(store) if ".rmqtool" not in str(path)}
+    assert rmqtool("undo", store, "--yes").status == Exit.OK
+    assert files(store) == kept
+
+
+def kill(store: Path, deletions: int) -> None:
+    """Kill a run that deletes behind so many of its deletions."""
+    words = ("clean", str(store), *OPTIONS, "--yes", "--allow-unread")
+    command = [sys.executable, "-c", KILLED_AT_A_DELETION, str(deletions), *words]
+    killed = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+    assert killed.returncode == 9
 
 
 def test_several_log_paths(store: Path, tmp_path: Path) -> None:

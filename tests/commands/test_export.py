@@ -484,3 +484,15 @@ def test_half_a_manifest(store: Path, output: Path) -> None:
     for more in ((), ("--dry-run",)):
         done = export(store, output, "--mode", "incremental", *more)
         assert (done.status, "not a manifest" in done.err) == (Exit.FAILED, True)
+
+
+def test_a_check_that_cannot_compare_rows_does_not_vouch_for_them(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Hashes of values say nothing without the salt: the result speaks of what was compared."""
+    store, hashed = golden_store("5.3.3-clean"), ("--redact", "keys", "--redact-as", "hash", "--redact-salt", "salt")
+    assert rmqtool("export", store, "--output", tmp_path / "out", "--engine", "local", *hashed).status == Exit.OK
+    for options, result in (
+        ((), "what was compared is what the log says"),
+        (hashed, "the export is what the log says"),
+    ):
+        checked = rmqtool("export", store, "--check", tmp_path / "out", *options)
+        assert (checked.status, result in checked.out) == (Exit.OK, True), checked.out

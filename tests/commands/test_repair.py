@@ -108,6 +108,20 @@ def test_a_sound_store_needs_none(golden_store: GoldenStore) -> None:
     assert (found.status, found.err) == (Exit.OK, "nothing to repair\n")
 
 
+@pytest.mark.parametrize("options", [("--dry-run",), ("--yes",)])
+def test_what_only_people_can_mend_is_not_called_nothing(
+    golden_store: GoldenStore, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """A file of the log that cannot be read: there is a plan, of which a repair can do no step."""
+    root = copied(golden_store(f"{VERSION}-clean"), tmp_path / "store")
+    file = min((root / "commitlog").iterdir())
+    file.unlink()
+    file.symlink_to(root / "nowhere")
+    found = rmqtool("repair", root, *options)
+    assert "What to do" in found.out
+    assert found.err.endswith("nothing to repair: the steps above are done by hand\n")
+
+
 @pytest.mark.slow
 def test_a_saved_plan_is_for_the_store_that_it_was_made_from(store: Path, tmp_path: Path) -> None:
     """Carried out as it was shown, and refused when a file has changed since."""

@@ -209,3 +209,15 @@ def test_counting_tells_how_far_it_is(store: Path) -> None:
     assert '"progress":"listing"' in done.stderr.replace(" ", "")
     done = subprocess.run(command, cwd=store.parent, capture_output=True, text=True, check=False)
     assert "listing" not in done.stderr
+
+
+@pytest.mark.parametrize("columns", ["1", "2", "7"])
+def test_a_terminal_that_is_hardly_one(golden_store: GoldenStore, columns: str) -> None:
+    """However narrow it is said to be, there is an answer."""
+    shop, other = golden_store("5.3.3-shop"), golden_store("5.3.3-clean")
+    for words, status in (
+        (["query", str(shop), "--key", "ORD-4", "--topic", "orders"], Exit.OK),
+        (["query", str(shop), "--offset", "1060", "--trace"], Exit.OK),
+        (["diff", str(shop), str(other)], Exit.FINDINGS),
+    ):
+        assert "ORD-4" in on_terminal(*words, cwd=shop, status=status, COLUMNS=columns) or words[0] == "diff"

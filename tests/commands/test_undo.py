@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -288,6 +290,39 @@ def test_a_journal_that_is_not_ours_is_an_error(store: Path, name: str, text: st
     assert found.status == Exit.FAILED
     assert found.document["error"]["file"].endswith(name)
     assert "docs/undo.md" in found.document["error"]["hint"]
+
+
+@pytest.mark.parametrize("name", ["journal.json", "state"])
+def test_a_run_of_which_a_part_was_removed(store: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undo refuses and says how to go on; the plan of verify has the command, and behind it nothing is in the way."""
+    repair(store)
+    repair(store, name="again", data=b"newer")
+    run = next((store / ".rmqtool").glob("0001-*"))
+    (run / name).unlink()
+    with unchanged(store):
+        found = rmqtool("undo", store, "--yes", "--json").document["error"]
+        assert (found["file"], found["message"].partition(":")[0]) == (str(run / name), "is missing")
+        assert f"move {run} out of the store" in found["hint"]
+    if name == "state":
+        monkeypatch.chdir(store)  # out of the store leads another path than one beside "."
+        (step,) = rmqtool("verify", ".", "--json").document["result"]["plan"]["steps"]
+        subprocess.run(step["command"], shell=True, check=True)
+        assert (store.parent / f"{store.name}-{run.name}").is_dir()
+    else:
+        run.rename(store.parent / run.name)
+    assert rmqtool("undo", store, "--yes").status == Exit.OK
+    assert not (store / ".rmqtool").exists()
+
+
+def test_replaced_files_that_are_all_gone(store: Path) -> None:
+    """Nothing is said to be left of them, and the repair can be let go of."""
+    repair(store)
+    shutil.rmtree(next((store / ".rmqtool").glob("*/old")))
+    with unchanged(store):
+        found = rmqtool("undo", store, "--yes")
+    assert (found.status, "is gone, with all that was replaced" in found.err) == (Exit.FAILED, True)
+    assert found.err.rstrip().endswith(f"rmqtool undo {store} --discard")
+    assert rmqtool("undo", store, "--discard", "--yes").status == Exit.OK
 
 
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from rmqtool.base.mapped_files import MappedFiles
 from rmqtool.findings.finding import Finding
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
+from rmqtool.formats.index_file import HEADER_SIZE
 from rmqtool.inspect.overview import Overview, overview_of
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version, parse_version
@@ -28,6 +29,7 @@ from tests.building import GIB, LOG, START_TIME, LogBuilder, message, write_larg
 from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.unchanged import unchanged
+from tests.unreadable import bad_sectors
 
 
 @pytest.fixture
@@ -465,3 +467,14 @@ def test_a_queue_of_nothing_but_an_empty_file(store: Path) -> None:
     (queue / file_name(600)).touch()
     finding = the_finding(store)
     assert (finding.code, finding.topic) == ("consumequeue.empty-file", "empty")
+
+
+def test_bad_sectors_in_an_index_file_are_no_wrong_geometry(golden_store: GoldenStore) -> None:
+    """What cannot be read says nothing about hash slots."""
+    store = golden_store("5.3.3-clean")
+    file = min((store / "index").iterdir())
+    with bad_sectors(file, HEADER_SIZE):
+        found = seen(store).findings
+    assert [(each.code, each.file) for each in found if each.file and each.file.startswith("index/")] == [
+        ("store.unreadable", f"index/{file.name}")
+    ]

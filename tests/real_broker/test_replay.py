@@ -19,6 +19,7 @@ import rmqtool
 from rmqtool.formats.sys_flag import COMPRESSED
 from tests.building import LogBuilder
 from tests.conftest import GoldenStore
+from tests.deriving import derive
 from tests.real_broker.harness import Harness
 from tests.real_broker.replays import QUEUES, TOPIC, VERSIONS, killed_replay, write_source
 from tests.real_broker.served import NAME_SERVER, Served, served, wait_for
@@ -141,6 +142,25 @@ def test_messages_that_wait(broker: Served, tmp_path: Path, golden_store: Golden
     assert result["sent"]["messages"] == len(rmqtool.open(store).messages(topic="reminders").to_arrow()) + waiting
     keys = [each["properties"]["KEYS"] for each in broker.consume("reminders", result["sent"]["messages"])]
     assert sum(key.startswith("LATER") for key in keys) == 5  # they have been due since the store was written
+
+
+def test_what_waits_there_is_not_sent_again(broker: Served, tmp_path: Path) -> None:
+    """Neither behind a run that was killed before it had its receipts, nor without the journal."""
+    log, now = LogBuilder(file_size=1 << 20), time.time_ns() // 1_000_000
+    for number in range(5):
+        log.add(topic="SCHEDULE_TOPIC_XXXX", queue_id=17, queue_offset=number, store_timestamp=now, body=b"later",
+                properties={"UNIQ_KEY": f"{number:032X}", "REAL_TOPIC": TOPIC, "REAL_QID": "0",
+                            "DELAY": "18"})  # fmt: skip
+    source, journal = log.write(tmp_path / "source"), tmp_path / "journal"
+    derive(source)
+    broker.declare(TOPIC, 1)
+    options = ("--delays", "keep", "--topic", TOPIC, "--journal", journal)
+    assert send(broker, source, *options)["sent"]["messages"] == 5
+    lines = journal.read_text().splitlines(keepends=True)
+    for kept in (("replay", "sending"), ()):
+        journal.write_text("".join(line for line in lines if json.loads(line)["kind"] in kept))
+        sent = send(broker, source, *options)["sent"]
+        assert (sent["messages"], sent["found"]) == (0, 5)
 
 
 def test_a_broker_that_is_killed_meanwhile(broker: Served, tmp_path: Path) -> None:

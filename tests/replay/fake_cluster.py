@@ -7,6 +7,7 @@ import socket
 import ssl
 import struct
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -17,6 +18,8 @@ from rmqtool.replay.batches import unpack
 from tests.building import message
 
 BROKER = "fake"
+WAITING = {"DELAY": "SCHEDULE_TOPIC_XXXX", "TIMER_DELIVER_MS": "rmq_sys_wheel_timer"}
+"""Where messages with a property wait for their delivery."""
 Fault = Callable[["Asked"], str | bytes | tuple[int, str] | None]
 """What goes wrong with a request: ``cut-before`` or ``cut-after`` it is carried out, ``silence``, bytes that are no
 answer, or a code and a remark; None where all goes well."""
@@ -149,6 +152,7 @@ class FakeCluster:
         found = [
             each for each in self.stored
             if each.topic == fields["topic"] and each.properties.get("UNIQ_KEY") == fields["key"]
+            and int(fields["beginTimestamp"]) < time.time() * 1000  # all were stored a moment ago
         ]  # fmt: skip
         if not found:
             return 22, "can not find message, maybe time range not correct"
@@ -171,7 +175,8 @@ class FakeCluster:
         ids = []
         for number, (properties, body) in enumerate(parts):
             offset = sum(len(each.body) + len(encode_properties(each.properties)) + 91 for each in self.stored)
-            self.stored.append(Stored(topic, queue_id, first + number, offset, dict(properties), body, fields))
+            waits = next((topic for name, topic in WAITING.items() if name in properties), topic)
+            self.stored.append(Stored(waits, queue_id, first + number, offset, dict(properties), body, fields))
             ids.append(f"{offset:032X}")
         return 0, "", {"msgId": ",".join(ids), "queueId": str(queue_id), "queueOffset": str(first)}
 

@@ -25,6 +25,7 @@ from rmqtool.store.named_stores import NamedStore
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.splits import find_source
 from rmqtool.store.store import open_store
+from tests.building import LogBuilder
 from tests.replay.fake_cluster import Asked, FakeCluster, Fault
 from tests.replay.rows import COUNT, write_store
 
@@ -43,7 +44,8 @@ def replay(store: Path, fake: FakeCluster, options: SendOptions | None = None, *
     snapshot = Snapshot(open_store(store))
     source = StoreSource(snapshot, find_source(NamedStore("", snapshot.store)), Filters())
     target = Cluster([fake.address], Security(timeout=given.pop("timeout", 60.0)))
-    return Replay([Selection(source, Rewriting())], target, options or SendOptions(), **given), store.parent / "journal"
+    selection = Selection(source, given.pop("rewriting", Rewriting()))
+    return Replay([selection], target, options or SendOptions(), **given), store.parent / "journal"
 
 
 def send(store: Path, fake: FakeCluster, options: SendOptions | None = None, **given: Any) -> Sent:
@@ -106,6 +108,51 @@ def test_a_send_without_an_answer(tmp_path: Path, how: str | bytes, number: int)
         assert sent.result.sent + sent.result.found == COUNT
         assert (sent.result.found > 0) or how == "cut-before"
         require_each_once(fake, tmp_path / "journal")
+
+
+TIMER = {"maxMessageSize": "4194304", "timerWheelEnable": "true", "timerMaxDelaySec": "259200"}
+
+
+@pytest.mark.parametrize("is_due", [False, True])
+@pytest.mark.parametrize("how", ["killed", "without its journal"])
+@pytest.mark.parametrize("settings", [{}, TIMER])
+def test_what_waits_on_the_target_is_found(tmp_path: Path, settings: dict[str, str], how: str, is_due: bool) -> None:
+    """Messages that wait for their delivery are no messages of their topic yet; also when they are due meanwhile."""
+    log = LogBuilder(file_size=1 << 16)
+    for number in range(5):
+        properties = {"UNIQ_KEY": f"{number:032X}", "REAL_TOPIC": "orders", "REAL_QID": "0", "DELAY": "18"}
+        log.add(topic="SCHEDULE_TOPIC_XXXX", queue_id=17, queue_offset=number, properties=properties)
+    store, now = log.write(tmp_path / "store"), time.time_ns() // 1_000_000
+
+    def run(due: int) -> Sent:
+        return send(store, fake, rewriting=Rewriting(due=dict.fromkeys(log.offsets, due)))
+
+    with FakeCluster(settings=settings, release="V5_3_3") as fake:
+        assert run(now + 1_800_000).result.sent == 5
+        assert {each.topic for each in fake.stored} == {"rmq_sys_wheel_timer" if settings else "SCHEDULE_TOPIC_XXXX"}
+        journal = tmp_path / "journal"
+        lines = journal.read_text().splitlines(keepends=True)
+        journal.write_text("".join(line for line in lines if json.loads(line)["kind"] in ("replay", "sending")))
+        if how != "killed":
+            journal.unlink()
+        again = run(now - 1 if is_due else now + 1_800_000)
+        assert (again.result.sent, again.result.found, len(fake.stored)) == (0, 5, 5)
+
+
+@pytest.mark.parametrize("born", [None, 1_700_000_000_000])
+def test_a_source_whose_clock_was_ahead(tmp_path: Path, born: int | None) -> None:
+    """Its store times are no reason to look for copies in the future only."""
+    later = time.time_ns() // 1_000_000 + 10 * 86_400_000
+    log = LogBuilder(file_size=1 << 16)
+    for number in range(5):
+        log.add(queue_offset=number, store_timestamp=later, born_timestamp=born or later,
+                properties={"UNIQ_KEY": f"{number:032X}"})  # fmt: skip
+    store = log.write(tmp_path / "store")
+    with FakeCluster() as fake:
+        assert send(store, fake).result.sent == 5
+        (tmp_path / "journal").unlink()
+        again = send(store, fake)
+        assert (again.result.sent, again.result.found, len(fake.stored)) == (0, 5, 5)
 
 
 def test_a_bad_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

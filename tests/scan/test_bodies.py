@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import mmap
 import random
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable
 from functools import partial
@@ -18,6 +20,7 @@ from rmqtool.scan.columns import record_batches
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from tests.building import LogBuilder
+from tests.commands.running import ROOT, environment
 from tests.scan.reading import agree, fast, files_of, messages
 
 PLAIN = b"a plain text that is long enough to be compressed " * 20
@@ -34,6 +37,27 @@ def compressed(plain: bytes, flag: int) -> bytes:
     found: bytes = sink.getvalue().to_pybytes()
     return found
 
+
+_IN_LITTLE_MEMORY = """
+import resource
+from rmqtool.scan.bodies import decompress
+from tests.scan.test_bodies import LZ4, PLAIN, ZLIB, ZSTD, compressed
+
+unlimited = resource.RLIM_INFINITY
+for flag in (ZLIB, LZ4, ZSTD):
+    body, found = compressed(PLAIN * 100, flag), set()
+    decompress(body, flag)
+    for spare in range(0, 8 << 20, 16 << 10):
+        now = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (now + spare, unlimited))
+        try:
+            decompress(body, flag)
+            found.add("whole")
+        except Exception as error:
+            found.add("memory" if isinstance(error, MemoryError) else repr(error))
+        resource.setrlimit(resource.RLIMIT_AS, (unlimited, unlimited))
+    print(flag, *sorted(found))
+"""
 
 every_type = pytest.mark.parametrize("flag", [0x001, ZLIB, LZ4, ZSTD])
 
@@ -114,6 +138,16 @@ def _by_zlib(body: bytes) -> bytes:
     if not inflater.eof:
         raise BodyError("truncated zlib stream")
     return plain
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit of the address space is Linux's")
+def test_too_little_memory_is_no_damage() -> None:
+    """However little there is: a sound body is read, or it is said that there was no memory."""
+    small = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1", "MALLOC_TOP_PAD_": "0",
+             "MALLOC_MMAP_THRESHOLD_": "4096", "MALLOC_TRIM_THRESHOLD_": "0"}  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", _IN_LITTLE_MEMORY], check=False, cwd=ROOT, env=environment(**small),
+                          capture_output=True, text=True)  # fmt: skip
+    assert (done.stdout.splitlines(), done.stderr) == ([f"{flag} memory whole" for flag in (ZLIB, LZ4, ZSTD)], "")
 
 
 def is_error(body: bytes, flag: int) -> bool:

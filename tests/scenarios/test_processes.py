@@ -220,7 +220,28 @@ def test_a_full_disk(store: Path, line: str) -> None:
     with Path("/dev/full").open("wb") as full:
         found = finish(spawn(*line.format(store).split(), stdout=full, env=environment(RMQTOOL_QUIET="1")))
     assert found.status == Exit.FAILED
-    assert found.err == "rmqtool: cannot write the output: no space left on device\n"
+    assert found.err == "rmqtool: standard output cannot be written: no space left on device\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_what_is_done_is_said_where_output_cannot_be_written(
+    store: Path, tmp_path: Path, form: tuple[str, ...]
+) -> None:
+    """A repair, an undo, an export and a salvage have done their work; each names it."""
+    root = copied(store, tmp_path / "copy")
+    conf = tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeConsumeQueue=6000000\nmaxHashSlotNum=50\nmaxIndexNum=1000\n")
+    commands: tuple[tuple[list[str | Path], str], ...] = (
+        (["rebuild-cq", root, "--yes", "--broker-conf", conf], "is written: the store is as planned"),
+        (["undo", root, "--yes"], "is put back"),
+        (["export", root, "-o", tmp_path / "out", "--engine", "local"], "out is whole"),
+        (["salvage", root, "-o", tmp_path / "new", "--broker-conf", conf], "new is whole"),
+    )
+    for words, done in commands:
+        with Path("/dev/full").open("wb") as full:
+            found = finish(spawn(*words, *form, stdout=full, env=environment()))
+        assert (found.status, done in found.err) == (Exit.FAILED, True), (words, found.err)
 
 
 def test_a_closed_output(store: Path) -> None:
