@@ -24,10 +24,11 @@ CONFIG_LOSSES = (
         repair="Before any start put the file back: from a backup, or from a slave of this broker, which copies "
         "topics, groups, offsets and delay offsets every ten seconds (4.x) or once a minute (5.x). Without one, "
         "`rmqtool repair` writes topics and groups as the store shows them, with default settings, and "
-        "delayOffset.json with what the log shows to be delivered. Committed offsets nothing shows: start the broker while clients are stopped, and set the groups to "
-        "where they were with mqadmin resetOffsetByTime. In RocksDB nothing is repaired: put the directory of a "
-        "database that is gone back from a backup. Do not move away one that has lost a table: other tables are in it, "
-        "and a broker starts on it; make topics anew with mqadmin updateTopic while clients are stopped.",
+        "delayOffset.json with what the log shows to be delivered. Committed offsets nothing shows: start the broker "
+        "while clients are stopped, and set the groups to where they were with mqadmin resetOffsetByTime. In RocksDB "
+        "nothing is repaired: put the directory of a database that is gone back from a backup. Do not move away one "
+        "that has lost a table: other tables are in it, and a broker starts on it; make topics anew with mqadmin "
+        "updateTopic while clients are stopped.",
         not_detected="Groups that never had a retry, when config/ is gone as a whole, or when the table of offsets is "
         "there and empty: a broker on which nobody has consumed yet leaves it so. Which database it was, where none is "
         "left and broker.conf is not given: config/topics and the others of that kind are named then.",
