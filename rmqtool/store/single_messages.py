@@ -7,13 +7,12 @@ from functools import lru_cache
 from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.formats.layout import integer_at, position_of, struct_of
-from rmqtool.formats.message import HEADER_DTYPES, HOST_BITS, MAX_HEADER_SIZE, PREFIX_DTYPE
+from rmqtool.formats.layout import struct_of
+from rmqtool.formats.message import HEADER_DTYPES
 from rmqtool.formats.message_id import format_message_id
 from rmqtool.formats.properties import KEYS, TAGS, UNIQUE_KEY, split_keys
 from rmqtool.formats.sys_flag import transaction
-from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.record_at import properties_of, record_at, topic_of
+from rmqtool.scan.single_record import SingleRecord, single_record_at
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.snapshot import Snapshot
 
@@ -23,7 +22,7 @@ Message = dict[str, Any]
 _NUMBERS = (
     "message_size", "queue_id", "queue_offset", "physical_offset", "sys_flag", "store_timestamp", "reconsume_times",
 )  # fmt: skip
-_HEADERS = {bits: (struct_of(header, *_NUMBERS), header) for bits, header in HEADER_DTYPES.items()}
+_STRUCTS = {layout: struct_of(layout, *_NUMBERS) for layout in HEADER_DTYPES.values()}
 _KEPT = 4096
 
 
@@ -37,7 +36,7 @@ class SingleMessages:
     def _at(self, physical_offset: int) -> Message | None:
         """The message that begins at a physical offset."""
         try:
-            record = record_at(self._snapshot.log.files, physical_offset)
+            record = single_record_at(self._snapshot.log.files, physical_offset)
             return None if record is None else message_of(record)
         except RmqtoolError:
             return None
@@ -82,17 +81,13 @@ class SingleMessages:
             yield self.in_queue(queue, queue_offset)
 
 
-def message_of(record: RecordRun) -> Message:
-    """The first message of a run; columns, which are for many, take twenty times as long for one."""
-    start = int(record.positions[0])
-    head = bytes(record.block.view[start : start + MAX_HEADER_SIZE])
-    numbers, header = _HEADERS[integer_at(PREFIX_DTYPE, "sys_flag", head) & HOST_BITS]
-    message: Message = dict(zip(_NUMBERS, numbers.unpack_from(head), strict=True))
-    host = position_of(header, "store_host")
-    properties = properties_of(record)
+def message_of(record: SingleRecord) -> Message:
+    """A record as a message."""
+    message: Message = dict(zip(_NUMBERS, _STRUCTS[record.layout].unpack_from(record.header), strict=True))
+    properties = record.properties
     return message | {
-        "topic": topic_of(record),
-        "message_id": format_message_id(head[host : host + header["store_host"].itemsize], message["physical_offset"]),
+        "topic": record.topic,
+        "message_id": format_message_id(record.store_host, message["physical_offset"]),
         "unique_key": properties.get(UNIQUE_KEY),
         "keys": split_keys(properties.get(KEYS)),
         "tags": properties.get(TAGS),

@@ -13,7 +13,7 @@ from rmqtool.formats.sys_flag import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_CO
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import message_dicts
 from rmqtool.scan.reader import scan_files
-from rmqtool.scan.record_at import record_at
+from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.single_messages import message_of
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
@@ -27,7 +27,7 @@ def _compare(files: Sequence[MappedFile], every: int) -> int:
     count = 0
     for event in scan_files(files):
         for row in islice(message_dicts(event, ""), 0, None, every) if isinstance(event, RecordRun) else ():
-            record = record_at(files, row["physical_offset"])
+            record = single_record_at(files, row["physical_offset"])
             assert record is not None
             message = message_of(record)
             assert message == {name: row[name] for name in message}
@@ -35,7 +35,7 @@ def _compare(files: Sequence[MappedFile], every: int) -> int:
     return count
 
 
-@pytest.mark.parametrize("name", stores.samples())
+@pytest.mark.parametrize("name", [*stores.samples(), "more/4.9.7-dledger", "more/5.3.3-converted"])
 def test_golden_stores(name: str, golden_store: GoldenStore) -> None:
     assert _compare(Snapshot(open_store(golden_store(name))).log.files, 20) > 0 or name.endswith("-empty")
 
