@@ -14,6 +14,7 @@ from rmqtool.formats.host import format_host
 from rmqtool.rules.releases import release_before
 from rmqtool.rules.versions import VALUES_MAY_HOLD_SEPARATOR
 from rmqtool.scan.record_at import record_at
+from rmqtool.scan.single_record import single_record_at
 
 _OLDER = release_before(VALUES_MAY_HOLD_SEPARATOR)
 
@@ -82,22 +83,19 @@ class Lookups:
     def begins_at(self, physical_offset: int) -> bool | None:
         """Whether a record begins at an offset; None where the file cannot be read."""
         try:
-            return record_at(self._files, physical_offset) is not None
+            return single_record_at(self._files, physical_offset) is not None
         except UnreadableError:
             return None
 
     def store_timestamp_at(self, physical_offset: int) -> int | None:
         """When the record at an offset was stored, epoch ms; None when none can be read there."""
         try:
-            frames = record_at(self._files, physical_offset)
+            record = single_record_at(self._files, physical_offset)
         except UnreadableError:
             return None
-        return None if frames is None else int(frames.headers.field("store_timestamp")[0])
+        return None if record is None else record.number("store_timestamp")
 
     def time_and_host_at(self, physical_offset: int) -> tuple[int, str] | None:
         """When the record at an offset was stored, epoch ms, and by which host; None when none begins there."""
-        frames = record_at(self._files, physical_offset)
-        if frames is None:
-            return None
-        ((_, hosts),) = frames.headers.hosts("store_host")
-        return int(frames.headers.field("store_timestamp")[0]), format_host(hosts[0].tobytes())
+        record = single_record_at(self._files, physical_offset)
+        return None if record is None else (record.number("store_timestamp"), format_host(record.store_host))

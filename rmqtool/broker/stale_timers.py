@@ -17,7 +17,7 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.timer_start import TimerQueue, TimerState, written_units
 from rmqtool.formats import timer_log
 from rmqtool.formats.properties import REAL_QUEUE_ID
-from rmqtool.scan.record_at import properties_at
+from rmqtool.scan.single_record import properties_at
 from rmqtool.store.commit_log import log_start
 
 _MAX_READ = 10_000  # records that are read at once, since no unit of the queue leads to them

@@ -14,7 +14,7 @@ from rmqtool.broker.log_deletion import LogFile, stat_log_file
 from rmqtool.broker.queue_deletion import QueueAfterRun, first_state
 from rmqtool.broker.trigger import Disks
 from rmqtool.rules.versions import SEVERAL_LOG_PATHS, Version
-from rmqtool.scan.record_at import record_at
+from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.commit_log import LogRange, log_range
 from rmqtool.store.index_files import IndexFile
 from rmqtool.store.snapshot import Snapshot
@@ -76,8 +76,8 @@ def _first_timestamp(file: MappedFile, reading: ReadPolicy) -> int | None:
     """Store timestamp of a file's first message, with which each file begins."""
     if reading.rate_limit:
         reading.rate_limit.spend(os.sysconf("SC_PAGESIZE"))
-    record = record_at([file], file.start_offset + file.header_size)
-    return int(record.headers.field("store_timestamp")[0]) if record is not None else None
+    record = single_record_at([file], file.start_offset + file.header_size)
+    return record.number("store_timestamp") if record is not None else None
 
 
 def _major_size(log: MappedFiles, states: Sequence[QueueAfterRun], index_files: Sequence[IndexFile]) -> int:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -24,8 +24,7 @@ from rmqtool.rules.system_topics import (
     TIMER_TOPIC,
     TRANSACTION_GROUP,
 )
-from rmqtool.scan.columns import record_batches
-from rmqtool.scan.record_at import record_at
+from rmqtool.scan.single_record import SingleRecord, single_record_at
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.delay_offsets import load_delay_offsets
 from rmqtool.store.side_rows import HalfRows, half_rows
@@ -107,7 +106,7 @@ def _timed(lost: _Lost, log: Sequence[MappedFile], now: int) -> Undelivered | No
     newest = next(
         (_record(log, unit) for _, units in written_units(lost.queue, lost.stop - 1, lost.stop) for unit in units), None
     )
-    if newest and newest["store_timestamp"] + _TIMER_MAX_DELAY_MS < now:
+    if newest and newest.number("store_timestamp") + _TIMER_MAX_DELAY_MS < now:
         return None
     count = lost.stop - lost.start
     first = max(lost.start, lost.stop - _MAX_RECORDS)
@@ -126,8 +125,8 @@ def _timed(lost: _Lost, log: Sequence[MappedFile], now: int) -> Undelivered | No
     )
 
 
-def _due(record: dict[str, Any]) -> int | None:
-    text = dict(record["properties"]).get(TIMER_DUE, "")
+def _due(record: SingleRecord) -> int | None:
+    text = record.properties.get(TIMER_DUE, "")
     return int(text) if _DIGITS.fullmatch(text.encode()) else None
 
 
@@ -162,10 +161,5 @@ def _pending_in_rocksdb(lost: _Lost, store: Store) -> Undelivered:
     )
 
 
-def _record(log: Sequence[MappedFile], unit: np.void) -> dict[str, Any] | None:
-    frame = record_at(log, int(unit["physical_offset"]))
-    if frame is None:
-        return None
-    (batch,) = record_batches(frame, ("store_timestamp", "properties"))
-    (row,) = batch.to_pylist()
-    return dict(row)
+def _record(log: Sequence[MappedFile], unit: np.void) -> SingleRecord | None:
+    return single_record_at(log, int(unit["physical_offset"]))

@@ -12,7 +12,7 @@ from rmqtool.query.by_scan import ScanQuery, by_scan
 from rmqtool.query.notes import Notes
 from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.scan.probe import find_next
-from rmqtool.scan.record_at import record_at
+from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.snapshot import Snapshot
 
 DEFAULT_LIMIT = 10
@@ -57,5 +57,5 @@ def _time_from(snapshot: Snapshot, mapped: MappedFile, position: int) -> tuple[i
     with InputFile(mapped.path, snapshot.reading) as file:
         position = find_next(file, mapped.start_offset, position, mapped.header_size)
     offset = mapped.start_offset + position + mapped.header_size
-    frame = record_at([mapped], offset) if position < mapped.size else None
-    return None if frame is None else (position, int(frame.headers.field("store_timestamp")[0]))
+    record = single_record_at([mapped], offset) if position < mapped.size else None
+    return None if record is None else (position, record.number("store_timestamp"))

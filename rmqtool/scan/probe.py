@@ -50,6 +50,7 @@ class Probe:
         self.position = position
         self.record_position = position + header_size
         self.size = 0
+        self.topic_position = self.topic_size = 0  # of a message
         self.kind = self._kind_of_entry() if header_size else self._kind_of_bytes()
 
     def _kind_of_entry(self) -> Kind:
@@ -104,6 +105,7 @@ class Probe:
         topic_size = _signed(self.file.read(topic_at, width))
         if not 0 <= topic_size <= rest:
             return "lengths"
+        self.topic_position, self.topic_size = topic_at + width, topic_size
         properties_size = _signed(self.file.read(topic_at + width + topic_size, PROPERTIES_SIZE_WIDTH))
         return "message" if properties_size == rest - topic_size else "lengths"
 

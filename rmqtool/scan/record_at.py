@@ -6,12 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, file_at
-from rmqtool.formats.java import decode_text
-from rmqtool.formats.properties import decode_properties
-from rmqtool.scan.block import Block, Positions
+from rmqtool.scan.block import Block
 from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.probe import Probe
 
@@ -26,30 +23,6 @@ def record_at(files: Sequence[MappedFile], physical_offset: int) -> RecordRun | 
         return None
     with InputFile(mapped.path) as file:
         return _record(file, mapped, position)
-
-
-def properties_at(files: Sequence[MappedFile], physical_offset: int) -> dict[str, str] | None:
-    """The properties of the sound record at `physical_offset`; None without one, or where it cannot be read."""
-    try:
-        frames = record_at(files, physical_offset)
-    except RmqtoolError:
-        return None  # which the scan reports
-    return None if frames is None else properties_of(frames)
-
-
-def properties_of(record: RecordRun) -> dict[str, str]:
-    """The properties of the first record of a run: of one record, a tenth of the time that columns take."""
-    return decode_properties(_first(record, record.properties_positions, record.properties_sizes))
-
-
-def topic_of(record: RecordRun) -> str:
-    """The topic of the first record of a run."""
-    return decode_text(_first(record, record.topic_positions, record.topic_sizes))
-
-
-def _first(record: RecordRun, positions: Positions, sizes: Positions) -> bytes:
-    start, size = int(positions[0]), int(sizes[0])
-    return bytes(record.block.view[start : start + size])
 
 
 def _record(file: InputFile, mapped: MappedFile, position: int) -> RecordRun | None:

@@ -19,7 +19,7 @@ from rmqtool.base.paths import entry_path
 from rmqtool.base.tolerant import skip_unreadable
 from rmqtool.rules.delay_levels import DelayLevels, delay_levels_of
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
-from rmqtool.scan.record_at import record_at
+from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.consume_queues import Queue, queue_in
 from rmqtool.store.rocksdb_queues import QueueDatabase
 from rmqtool.store.store import CONSUME_QUEUE, Store
@@ -85,8 +85,8 @@ def _delay_of(queue: Queue, log: Sequence[MappedFile]) -> int | None:
         return None
     delays = Counter[int]()
     for unit in newest:
-        record = record_at(log, int(unit["physical_offset"]))
+        record = single_record_at(log, int(unit["physical_offset"]))
         if record is not None:
-            delays[int(unit["tags_code"]) - int(record.headers.field("store_timestamp")[0])] += 1
+            delays[int(unit["tags_code"]) - record.number("store_timestamp")] += 1
     ((delay, times),) = delays.most_common(1) or [(0, 0)]
     return delay if delay > 0 and delay % _SECOND == 0 and 2 * times > delays.total() else None

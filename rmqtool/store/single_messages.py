@@ -7,20 +7,22 @@ from functools import lru_cache
 from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.scan.message_rows import message_dicts
-from rmqtool.scan.record_at import record_at
+from rmqtool.formats.layout import struct_of
+from rmqtool.formats.message import HEADER_DTYPES
+from rmqtool.formats.message_id import format_message_id
+from rmqtool.formats.properties import KEYS, TAGS, UNIQUE_KEY, split_keys
+from rmqtool.formats.sys_flag import transaction
+from rmqtool.scan.single_record import SingleRecord, single_record_at
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.snapshot import Snapshot
 
 Message = dict[str, Any]
-"""The message object of the machine interface, of its fields those of FIELDS."""
+"""Of the fields that the machine interface has, those that checks ask about."""
 
-FIELDS = (
-    "topic", "queue_id", "queue_offset", "physical_offset", "message_size", "message_id", "unique_key", "keys", "tags",
-    "properties", "store_timestamp", "reconsume_times", "transaction",
+_NUMBERS = (
+    "message_size", "queue_id", "queue_offset", "physical_offset", "sys_flag", "store_timestamp", "reconsume_times",
 )  # fmt: skip
-"""What checks ask about: all fields take twice as long."""
-
+_STRUCTS = {layout: struct_of(layout, *_NUMBERS) for layout in HEADER_DTYPES.values()}
 _KEPT = 4096
 
 
@@ -34,8 +36,8 @@ class SingleMessages:
     def _at(self, physical_offset: int) -> Message | None:
         """The message that begins at a physical offset."""
         try:
-            frames = record_at(self._snapshot.log.files, physical_offset)
-            return None if frames is None else next(message_dicts(frames, "", fields=FIELDS), None)
+            record = single_record_at(self._snapshot.log.files, physical_offset)
+            return None if record is None else message_of(record)
         except RmqtoolError:
             return None
 
@@ -77,3 +79,18 @@ class SingleMessages:
                 high = middle
         for queue_offset in range(low, queue.range.max_offset):
             yield self.in_queue(queue, queue_offset)
+
+
+def message_of(record: SingleRecord) -> Message:
+    """A record as a message."""
+    message: Message = dict(zip(_NUMBERS, _STRUCTS[record.layout].unpack_from(record.header), strict=True))
+    properties = record.properties
+    return message | {
+        "topic": record.topic,
+        "message_id": format_message_id(record.store_host, message["physical_offset"]),
+        "unique_key": properties.get(UNIQUE_KEY),
+        "keys": split_keys(properties.get(KEYS)),
+        "tags": properties.get(TAGS),
+        "properties": properties,
+        "transaction": transaction(message["sys_flag"]),
+    }

@@ -32,7 +32,7 @@ from rmqtool.rules.versions import (
 )
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
-from rmqtool.scan.record_at import properties_of, record_at, topic_of
+from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.checkpoint import credible
 from rmqtool.store.config_json import ConfigFile, load_config
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, CommittedOffsets
@@ -212,7 +212,7 @@ def holds_tags(newest: IndexFile, geometry: Geometry, files: Sequence[MappedFile
             first = max(1, stop - _PROBED_UNITS)
             units = decode_units(file.read(unit_position(geometry.slots, first), (stop - first) * UNIT_SIZE))
             has_tags = set()
-            for physical_offset in np.unique(units["physical_offset"]).tolist():
+            for physical_offset in sorted(set(units["physical_offset"].tolist())):
                 hashes = set(units["key_hash"][units["physical_offset"] == physical_offset].tolist())
                 has_tags.add(_has_tags_among(hashes, physical_offset, files))
             if has_tags != {None}:
@@ -225,14 +225,14 @@ def holds_tags(newest: IndexFile, geometry: Geometry, files: Sequence[MappedFile
 
 def _has_tags_among(hashes: set[int], physical_offset: int, files: Sequence[MappedFile]) -> bool | None:
     """Whether one of the stored hashes is that of a record's tags and of none of its keys; None without tags."""
-    frame = record_at(files, physical_offset)
-    if frame is None:
+    record = single_record_at(files, physical_offset)
+    if record is None:
         return None
-    properties = properties_of(frame)
+    properties = record.properties
     tags = properties.get(TAGS)
     if not tags:  # the broker has no key of empty ones
         return None
-    topic = topic_of(frame)
+    topic = record.topic
     of_tags = key_hash(topic, _TAG_KEY_PREFIX + tags)
     if of_tags not in hashes:
         return False

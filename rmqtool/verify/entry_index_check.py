@@ -22,7 +22,7 @@ from rmqtool.base.shell import quote
 from rmqtool.base.tolerant import skip_unreadable
 from rmqtool.findings.report import Report
 from rmqtool.formats.dledger import ENTRY_DTYPE, INDEX_DTYPE, INDEX_UNIT_SIZE, MAGIC_ENTRY, decode_index
-from rmqtool.scan.record_at import record_at
+from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import DLEDGER_INDEX
 
@@ -115,7 +115,7 @@ def _header(files: tuple[MappedFile, ...], offset: int) -> np.void | None:
     """The header of the entry whose message is at a physical offset; None where it is damaged."""
     file = file_at(files, offset)
     try:
-        if file is None or record_at(files, offset) is None:
+        if file is None or single_record_at(files, offset) is None:
             return None
         with InputFile(file.path) as opened:
             data = opened.read(offset - file.start_offset - file.header_size, ENTRY_DTYPE.itemsize)

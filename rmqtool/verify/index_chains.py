@@ -239,9 +239,10 @@ def previous_units(
     expected = slots.take(slot_indices)  # faster than an index
     slots[slot_indices] = unit_numbers
     latest = slots.take(slot_indices)
-    rows = np.flatnonzero(latest != unit_numbers)  # a later one of these units has the same slot
-    if len(rows):
-        rows = np.unique(np.concatenate([rows, latest[rows] - unit_numbers[0]]))
+    shares_slot = latest != unit_numbers  # with a later one of these units
+    if shares_slot.any():
+        shares_slot[latest[shares_slot] - unit_numbers[0]] = True
+        rows = np.flatnonzero(shares_slot)
         order = rows[np.argsort(slot_indices[rows], kind="stable")]
         repeated = np.flatnonzero(slot_indices[order[1:]] == slot_indices[order[:-1]])
         expected[order[repeated + 1]] = unit_numbers[order[repeated]]

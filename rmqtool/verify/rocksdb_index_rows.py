@@ -24,7 +24,7 @@ _NUMBER = 8  # bytes
 _SHORTEST = 2 * _NUMBER + len("@@U@@")  # of keys; those of the progress are shorter
 _FORM = re.compile(rb"(?s).{8}@.*@[KTU]@.*@.{8}")  # of a key; no more is known of rows of deleted messages
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-_INDEXED = pa.array(["none", "prepared", "commit"])
+_INDEXED = ("none", "prepared", "commit")
 
 Row = tuple[bytes, bytes]
 Hashes = NDArray[np.uint64]
@@ -121,7 +121,7 @@ class MessageRows:
             return
         unique_keys = messages.column("unique_key").fill_null("")
         is_indexed = (offsets >= self._first) & (offsets <= self._last) & np.asarray(pc.not_equal(unique_keys, ""))
-        is_indexed &= np.asarray(pc.is_in(messages.column("transaction"), value_set=_INDEXED))
+        is_indexed &= np.asarray(pc.is_in(messages.column("transaction"), value_set=pa.array(_INDEXED)))
         if not is_indexed.all():
             messages = messages.filter(pa.array(is_indexed))
         if len(messages):

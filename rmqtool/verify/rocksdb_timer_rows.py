@@ -29,7 +29,7 @@ COLUMNS = (
 
 _TIME_SIZE = 8  # bytes
 _WHOLE_NUMBER = r"^[0-9]{1,18}$"
-_SOUND = pa.array(["none", "commit"])
+_SOUND = ("none", "commit")
 
 Row = tuple[bytes, bytes]
 Integers = NDArray[np.int64]
@@ -114,7 +114,9 @@ class TimerMessages:
         is_timer = pc.equal(messages.column("topic"), TIMER_TOPIC)
         if not is_timer.true_count:
             return
-        messages = messages.filter(pc.and_(is_timer, pc.is_in(messages.column("transaction"), value_set=_SOUND)))
+        messages = messages.filter(
+            pc.and_(is_timer, pc.is_in(messages.column("transaction"), value_set=pa.array(_SOUND)))
+        )
         if not len(messages):
             return
         unique_keys = messages.column("unique_key").fill_null("").cast(pa.binary()).to_pylist()

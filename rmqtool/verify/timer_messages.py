@@ -33,7 +33,7 @@ from rmqtool.formats.properties import TIMER_DUE, TIMER_ROLL_TIMES, UNIQUE_KEY
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.rules.versions import TIMER_OFFSET_IN_RANGE
-from rmqtool.scan.record_at import properties_at
+from rmqtool.scan.single_record import properties_at
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.paths import TIMER_CHECK
 from rmqtool.store.store import CONFIG

@@ -126,6 +126,8 @@ class Witnesses:
         """Topics or groups as a start has them, from a file or from RocksDB; `name` is that of the file."""
         if not self.is_in_rocksdb:
             return self.file(name)
+        if name == TOPICS:
+            return self.snapshot.topics.file
         if name not in self._tables:
             self._tables[name] = load_table(self.store, name)
         return self._tables[name]

@@ -57,6 +57,16 @@ def test_a_small_verification_loads_no_documentation(store: Path) -> None:
     assert DOCUMENTING not in found
 
 
+def test_a_verification_makes_no_array_of_python_objects() -> None:
+    """Arrow loads another library with the first of them; masked arrays come with NumPy's search for distinct values.
+
+    The store has index units, tags and messages of delay levels.
+    """
+    found = loaded("verify", str(ROOT / "examples" / "store"))
+    assert COMPUTING in found
+    assert not found & {DOCUMENTING, "numpy.ma", "dateutil.relativedelta"}
+
+
 def test_a_late_module_is_whole_in_each_thread() -> None:
     """All threads that ask for its first attribute get it."""
     code = (

@@ -27,7 +27,10 @@ UNAVAILABLE = "no server: "
 BUCKET = "bucket"
 _S3 = """
 import logging, sys
+from moto import backends
 from moto.server import ThreadedMotoServer
+modules = frozenset(backends.list_of_moto_modules())
+backends.list_of_moto_modules = lambda: modules  # for each request it would list its own directory
 logging.getLogger("werkzeug").setLevel(logging.ERROR)
 server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
 server.start()

@@ -16,6 +16,7 @@ from rmqtool.base.errors import Exit
 from rmqtool.base.parallel import WorkerPool
 from rmqtool.findings.finding import Finding
 from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.store.rocksdb import RocksDb
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from rmqtool.store.unit_files import open_units
@@ -108,6 +109,20 @@ def test_sound_stores_have_no_finding(name: str, golden_store: GoldenStore) -> N
     records = stores.oracle(name)["survey"]["queues"].values()
     assert outcome.report.checked["consumequeue.missing-unit"] >= sum(len(queue["messages"]) for queue in records) > 80
     assert outcome.report.checked["consumequeue.wrong-end"] > 8
+
+
+def test_topics_are_read_once(golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For all that asks for them; their database is opened a second time to check its rows."""
+    opened: list[str] = []
+    enter = RocksDb.__enter__
+
+    def counted(database: RocksDb) -> RocksDb:
+        opened.append(database.directory.name)
+        return enter(database)
+
+    monkeypatch.setattr(RocksDb, "__enter__", counted)
+    verify(golden_store("more/5.5.0-rocksdb"))
+    assert opened.count("topics") == 2
 
 
 @pytest.mark.slow
