@@ -26,9 +26,13 @@ from rmqtool.rules.versions import (
     MULTI_DISPATCH,
     MULTI_DISPATCH_SPARES_DEAD_LETTERS,
     MULTI_DISPATCH_SPARES_SYSTEM_TOPICS,
+    PULL_OFFSETS_KEPT,
+    PULL_OFFSETS_KEPT_NO_MORE,
     RECOVERED_FILES_LIMITED,
     ROCKSDB_QUEUES,
     SECOND_CONFIG,
+    SLAVE_TAKES_ATTRIBUTES,
+    SLAVE_TAKES_NO_ATTRIBUTES,
     Version,
 )
 from rmqtool.store.config_json import load_config
@@ -132,6 +136,7 @@ def changes(snapshot: Snapshot, version: Version) -> Iterator[ReleaseChange]:
     conf = snapshot.store.conf
     rules = RecoveryRules.of(version, conf)
     files, read = len(snapshot.log.files), rules.recovered_files
+    has_slave = conf.text("brokerRole") in ("SLAVE", "SYNC_MASTER")  # of an ASYNC_MASTER, the default, nobody knows
     found = (
         (DISK_RATIO_AS_DF, True,
          "the disk is measured as df does: diskMaxUsedSpaceRatio is reached sooner, and files are deleted sooner"),
@@ -144,6 +149,12 @@ def changes(snapshot: Snapshot, version: Version) -> Iterator[ReleaseChange]:
          f"queues before is never put there. commitLogRecoverMaxNum={files} reads all"),
         (MULTI_DISPATCH_SPARES_DEAD_LETTERS, snapshot.has_light_queues,
          "light queues get no entries of dead letter topics any more"),
+        (SLAVE_TAKES_NO_ATTRIBUTES, version < SLAVE_TAKES_ATTRIBUTES and has_slave,
+         "a slave takes over no topic with attributes, such as message.type, from its master: made master, it lacks "
+         "them. Copy topics.json before, or take 5.3.4"),
+        (PULL_OFFSETS_KEPT, version < PULL_OFFSETS_KEPT_NO_MORE and has_slave,
+         "a slave cannot read its master's committed offsets (pullOffsetTable): made master, it has none. Copy "
+         "consumerOffset.json before, or take 5.5.1"),
     )  # fmt: skip
     return (ReleaseChange(since, message) for since, concerns, message in found if concerns and since <= version)
 

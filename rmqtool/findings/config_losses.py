@@ -15,7 +15,9 @@ CONFIG_LOSSES = (
         "in RocksDB: a database that is gone, or one that has lost all rows of a table; of config/metadata the finding "
         "names the column family. Information where the store may have been written without a broker, or is a copy of "
         "the log alone; a warning for groups, which brokers make anew with default settings.",
-        how="config/ or a file in it was deleted or not copied; a file was overwritten with another one, or emptied.",
+        how="config/ or a file in it was deleted or not copied; a file was overwritten with another one, or emptied. "
+        "The store is that of a slave of 5.5.0, which never takes over its master's committed offsets: it cannot read "
+        "the pullOffsetTable among them, and made master has none (5.5.1 has mended that).",
         effect="the broker starts with an empty table, and says nothing",
         versions=(
             ("all", "take a missing file for an empty one, as at a first start, and write the empty table back."),
@@ -42,8 +44,8 @@ CONFIG_LOSSES = (
         "stored after topics.json was changed last, or groups still have offsets in it. Information for a retry "
         "topic, which the broker makes again.",
         how="topics.json is older than the store, or was edited by hand. The store is that of a slave, which takes "
-        "topics over every ten seconds (4.x) or once a minute (5.x): with its broker.conf (brokerRole=SLAVE) this is "
-        "information.",
+        "topics over every ten seconds (4.x) or once a minute (5.x); one of 5.3.2 or 5.3.3 takes over none that has "
+        "attributes, such as message.type.",
         effect="clients are refused, or the topic is made anew with default queues, and what lies in others is not "
         "consumed",
         versions=(

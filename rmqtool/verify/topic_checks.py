@@ -11,6 +11,7 @@ from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.times import rfc3339
+from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
 from rmqtool.rules.config_shapes import main_table
 from rmqtool.rules.system_topics import (
@@ -49,14 +50,12 @@ def check_topic_lines(witnesses: Witnesses, report: Report) -> None:
         if topic.startswith(RETRY_PREFIX):
             message = f"{topics.place} does not name it, and it has messages"
             effect = "the broker makes it again when a consumer of the group connects"
-            is_there = topic in witnesses.topics_with_units and not witnesses.is_slaves
-            report.add("config.topic-missing", message, severity=None if is_there else "info", effect=effect,
-                       topic=topic)  # fmt: skip
+            severity: Severity | None = None if topic in witnesses.topics_with_units else "info"
+            report.add("config.topic-missing", message, severity=severity, effect=effect, topic=topic)
         elif not is_system_topic(topic):
             proof = _proof(topic, witnesses)
             if proof:
-                report.add("config.topic-missing", proof, severity="info" if witnesses.is_slaves else None,
-                           file=topics.file_name, topic=topic)  # fmt: skip
+                report.add("config.topic-missing", proof, file=topics.file_name, topic=topic)
     _check_permissions(topics, report)
 
 

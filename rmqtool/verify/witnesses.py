@@ -73,7 +73,7 @@ class Witnesses:
 
     @property
     def is_slaves(self) -> bool:
-        """Whether it is a slave's store, which lags: it takes topics and delay offsets over now and then."""
+        """Whether it is a slave's store, which lags: it takes offsets over now and then."""
         return self.store.conf.text("brokerRole") == "SLAVE"
 
     @cached_property

@@ -148,6 +148,26 @@ def test_changes_that_concern_the_store(tmp_path: Path) -> None:
     assert len(list(changes(Snapshot(open_store(store, enough)), V55))) == len(found) - 1
 
 
+@pytest.mark.parametrize(
+    ("role", "version", "lacking"),
+    [
+        ("SLAVE", "5.5.0", "committed offsets"),
+        ("SYNC_MASTER", "5.5.0", "committed offsets"),
+        ("SLAVE", "5.5.1", None),
+        ("SLAVE", "5.3.2", "topic with attributes"),
+        ("SLAVE", "5.3.3", "topic with attributes"),
+        ("SLAVE", "5.3.1", None),
+        ("SLAVE", "5.3.4", None),
+        ("ASYNC_MASTER", "5.5.0", None),
+    ],
+)
+def test_what_a_slave_does_not_take_over(role: str, version: str, lacking: str | None, tmp_path: Path) -> None:
+    """Run with a real master and slave: 5.3.3 and 5.5.0 lack that; 4.9.7, 5.1.4 and 5.5.1 lack nothing."""
+    store = open_store(small_store(tmp_path / "store"), BrokerConf({"brokerRole": role}))
+    found = [each.message for each in changes(Snapshot(store), parse_version(version)) if "slave" in each.message]
+    assert [lacking in message for message in found] == [True] if lacking else not found
+
+
 SELECTED = {"enableLmq": "true", **ROCKSDB["more/5.5.1-rocksdb-selected"]}
 """With these a real broker puts messages of its shop's light queues into none."""
 

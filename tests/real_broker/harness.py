@@ -147,6 +147,13 @@ class Harness:
             with Jvm(self.version, Path(scratch), settings, ["pair", str(root)], whole=True) as jvm:
                 jvm.finish()
 
+    def write_slave(self, root: Path) -> None:
+        """Let a master with clients and its slave write the stores ``master`` and ``slave`` below `root`."""
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            settings = {**SETTINGS, **SHOP_SETTINGS, "enableLmq": "false", "enableMultiDispatch": "false"}
+            with Jvm(self.version, Path(scratch), settings, ["slave", str(root)], whole=True) as jvm:
+                jvm.finish()
+
     def _run_whole(self, command: list[str], root: Path, settings: dict[str, str] | None = None) -> dict[str, Any]:
         with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
             file = Path(scratch, "facts.json")

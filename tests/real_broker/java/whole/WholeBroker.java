@@ -62,6 +62,24 @@ final class WholeBroker {
         return new BrokerController(broker, netty, new NettyClientConfig(), store);
     }
 
+    /** A slave of the broker that is started, over `root`. */
+    static BrokerController slave(Path root) throws Exception {
+        Properties settings = settings(root, NAME_SERVER);
+        settings.setProperty("brokerRole", "SLAVE");
+        settings.setProperty("brokerId", "1");
+        settings.setProperty("haListenPort", "10932");
+        BrokerConfig broker = new BrokerConfig();
+        MessageStoreConfig store = new MessageStoreConfig();
+        NettyServerConfig netty = new NettyServerConfig();
+        MixAll.properties2Object(settings, broker);
+        MixAll.properties2Object(settings, store);
+        netty.setListenPort(10931);
+        BrokerController slave = new BrokerController(broker, netty, new NettyClientConfig(), store);
+        check(slave.initialize(), "the slave");
+        slave.start();
+        return slave;
+    }
+
     /** A broker with ACL 2.0 (5.3 and later), as BrokerStartup makes it: its users are kept in config/ of the store. */
     private static BrokerController authenticating(Properties settings, Path root, BrokerConfig broker,
         NettyServerConfig netty, MessageStoreConfig store) throws Exception {

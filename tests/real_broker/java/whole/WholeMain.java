@@ -21,6 +21,8 @@ public final class WholeMain {
             } else if (arguments[0].equals("pair")) { // of 5.x only
                 Method run = Class.forName("Pair").getDeclaredMethod("run", Path.class);
                 run.invoke(null, Path.of(arguments[1]));
+            } else if (arguments[0].equals("slave")) {
+                Slave.run(Path.of(arguments[1]));
             } else if (arguments[0].equals("serve")) {
                 Serve.run(Path.of(arguments[1]));
             } else if (arguments[0].equals("frames")) {
