@@ -13,7 +13,8 @@ from rmqtool.store.store import CONFIG
 from rmqtool.store.topics import TOPICS
 
 _FROM_BACKUP = (
-    "put back a backup of it, or the file of a slave, which copies it every ten seconds (4.x) or once a minute (5.x)"
+    "put back a backup of it, or the file of the slave (or master), which is a copy of ten seconds (4.x) or a minute "
+    "(5.x) ago; slaves of 5.5.0 have no committed offsets"
 )
 _SET_GROUPS = (
     "start the broker while clients are stopped, and set each group to where it was (mqadmin resetOffsetByTime -g "
