@@ -10,7 +10,7 @@ import pytest
 from tests.real_broker.harness import Harness
 from tests.verify.verifying import codes_of, verify
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.one_in(2)]
+pytestmark = [pytest.mark.broker, pytest.mark.rare]
 
 DEFECTS = {
     "5.3.3": {("commitlog.queue-offset-gap", "bulk"), ("consumequeue.shifted", "bulk")},
