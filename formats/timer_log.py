@@ -61,6 +61,6 @@ def leads_on(units: NDArray[np.void]) -> NDArray[np.bool_]:
 
 
 def dues(units: NDArray[np.void]) -> NDArray[np.int64]:
-    """When each unit is due, epoch ms; one that is put off, when the timer looks at it again."""
+    """When each unit is due, epoch ms: when its message is delivered, or rolled to a later slot."""
     times: NDArray[np.int64] = units["write_timestamp"].astype(np.int64) + units["delay"].astype(np.int64)
     return times

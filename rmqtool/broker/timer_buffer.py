@@ -43,19 +43,27 @@ def passed_over(queue: TimerQueue, next_read: NextRead, conf: BrokerConf, versio
     return _are_too_large(queue, conf, version) & is_read & ~next_read.logged
 
 
-def never_read(queue: TimerQueue, next_read: NextRead, conf: BrokerConf, version: Version) -> NDArray[np.bool_]:
+def never_delivered(
+    queue: TimerQueue, next_read: NextRead, read_until: int, conf: BrokerConf, version: Version
+) -> NDArray[np.bool_]:
+    """The messages that a start neither reads from the queue nor delivers from the timer log, for the size of one.
+
+    `read_until` is the time up to which the wheel has been read, epoch ms.
+    """
+    is_never_dequeued = _never_dequeued(queue, next_read, read_until, conf, version)
+    return _never_read(queue, next_read, conf, version) | is_never_dequeued
+
+
+def _never_read(queue: TimerQueue, next_read: NextRead, conf: BrokerConf, version: Version) -> NDArray[np.bool_]:
     """The messages that a start does not read: those that are too large, or all from the first of these on."""
     found = _are_too_large(queue, conf, version) & (queue.queue_offsets >= next_read.begin)
     return found if version >= TIMER_PASSES_OVER else np.maximum.accumulate(found)
 
 
-def never_dequeued(
+def _never_dequeued(
     queue: TimerQueue, next_read: NextRead, read_until: int, conf: BrokerConf, version: Version
 ) -> NDArray[np.bool_]:
-    """The messages of the timer log that a start does not deliver: those that are too large, or all from their slot on.
-
-    `read_until` is the time up to which the wheel has been read, epoch ms.
-    """
+    """The messages of the timer log that a start does not deliver: too large ones, or all from the slot of one on."""
     is_waiting = next_read.logged & (next_read.slots >= read_until)
     found = _are_too_large(queue, conf, version) & is_waiting
     if version < TIMER_PASSES_OVER and found.any():

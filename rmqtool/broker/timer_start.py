@@ -248,10 +248,8 @@ class _Logged:
 
     def add(self, units: NDArray[np.void]) -> None:
         """Add what units of the timer log name; of several units of a message the latest slot counts."""
-        targets, slots = (
-            units["physical_offset"].astype(np.int64),
-            timer_log.dues(units) // self._precision * self._precision,
-        )
+        targets = units["physical_offset"].astype(np.int64)
+        slots = timer_log.dues(units) // self._precision * self._precision
         first = np.searchsorted(self._sorted, targets, side="left")
         last = np.searchsorted(self._sorted, targets, side="right") - 1  # two units may point to one message
         for places in (first, last):

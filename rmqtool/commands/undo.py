@@ -124,7 +124,7 @@ def _question(
     kept = _with_changes(kept)
     first = f"End the interrupted run {unfinished} first. " if unfinished else ""
     if deletion:
-        first = f"The interrupted {deletion.text}: that is done first ({deletion.to_keep_them}). "
+        first = f"{deletion.comes_first} "
     if discard and kept:
         return f"{first}Remove {_sum(kept)} for good?"
     return f"{first}Put back {_sum(kept)}?" if kept else f"{first}Go on?"

@@ -143,7 +143,7 @@ def confirm_deletion(root: Path, *, yes: bool) -> None:
 
     left = unfinished_deletion(root)
     if left:
-        confirm(f"The interrupted {left.text}: that is done first ({left.to_keep_them}). Go on?", yes=yes)
+        confirm(f"{left.comes_first} Go on?", yes=yes)
 
 
 def print_recovered(recovered: Iterable[Recovered]) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rmqtool.base.mapped_files import list_mapped_files
+from rmqtool.base.tolerant import skip_unreadable
 from rmqtool.formats import timer_log, timer_wheel
 from rmqtool.formats.java import string_hash
 from rmqtool.inspect.file_kind import require_kind
@@ -29,7 +30,7 @@ _LARGEST = (1 << 63) - 1
 
 def list_wheel(location: Location, options: ListingOptions) -> Iterator[Rows]:
     """The slots that have a time; `in_place` when the time belongs in this slot. Slots are never cleared."""
-    log = list_mapped_files(location.root / TIMER_LOG)
+    log = list_mapped_files(location.root / TIMER_LOG, scope=skip_unreadable)
     for mapped in location.files:
         require_kind(mapped.path, "timerwheel")
         precision = precision_of(mapped.path, log, options.conf, options.reading)

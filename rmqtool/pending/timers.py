@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError, UnsupportedError
-from rmqtool.broker.timer_buffer import never_dequeued, never_read
+from rmqtool.broker.timer_buffer import never_delivered
 from rmqtool.broker.timer_copies import TimerCopies
 from rmqtool.broker.timer_start import (
     TIMER_LAG,
@@ -148,12 +148,11 @@ class Timers:
     @cached_property
     def _is_stuck(self) -> NDArray[np.bool_]:
         """Those that a start would deliver, were it not for the size of one; with timers in RocksDB it reads any."""
-        snapshot, read_until = self._view.snapshot, self.state.read_until
+        snapshot = self._view.snapshot
         if self._queue is None or self._next_read is None or self.rows is not None:
             return np.zeros_like(self._is_read_again)
-        conf, release = snapshot.store.conf, snapshot.release
-        is_stuck = never_read(self._queue, self._next_read, conf, release)
-        return is_stuck | never_dequeued(self._queue, self._next_read, read_until, conf, release)
+        read_until, conf = self.state.read_until, snapshot.store.conf
+        return never_delivered(self._queue, self._next_read, read_until, conf, snapshot.release)
 
     def _read(self, rows: NDArray[np.bool_], properties: Sequence[str], *, bodies: bool = False) -> Iterator[pa.Table]:
         queue = self._view.snapshot.queue(TIMER_TOPIC, 0)

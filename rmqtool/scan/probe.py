@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeVar
 
 from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import MappedFile, file_at
 from rmqtool.formats.dledger import ENTRY_DTYPE, MAGIC_BLANK, MAGIC_ENTRY
 from rmqtool.formats.layout import struct_of
 from rmqtool.formats.message import (
@@ -25,6 +27,7 @@ from rmqtool.formats.message import (
 from rmqtool.scan.block import BLOCK_SIZE
 from rmqtool.scan.events import MAX_MESSAGE_SIZE
 
+T = TypeVar("T")
 Kind = Literal["message", "blank", "zeroed", "magic-code", "physical-offset", "lengths", "truncated"]
 
 _MAGIC_CODES = re.compile(
@@ -108,6 +111,19 @@ class Probe:
         self.topic_position, self.topic_size = topic_at + width, topic_size
         properties_size = _signed(self.file.read(topic_at + width + topic_size, PROPERTIES_SIZE_WIDTH))
         return "message" if properties_size == rest - topic_size else "lengths"
+
+
+def read_message(files: Sequence[MappedFile], physical_offset: int, read: Callable[[Probe], T]) -> T | None:
+    """What `read` makes of the sound message that begins at `physical_offset`; None when none does."""
+    mapped = file_at(files, physical_offset)
+    if mapped is None:
+        return None
+    position = physical_offset - mapped.start_offset - mapped.header_size
+    if position < 0:
+        return None
+    with InputFile(mapped.path) as file:
+        probe = Probe(file, mapped.start_offset, position, mapped.header_size)
+        return read(probe) if probe.kind == "message" else None
 
 
 def find_next(file: InputFile, start_offset: int, position: int, header_size: int = 0, limit: int | None = None) -> int:

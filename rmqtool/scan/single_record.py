@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import InputFile
-from rmqtool.base.mapped_files import MappedFile, file_at
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.layout import integer_at, position_of
 from rmqtool.formats.message import HEADER_DTYPES, HOST_BITS, PREFIX_DTYPE, PROPERTIES_SIZE_WIDTH
 from rmqtool.formats.properties import decode_properties
-from rmqtool.scan.probe import Probe
+from rmqtool.scan.probe import Probe, read_message
 
 
 class SingleRecord:
@@ -48,15 +47,7 @@ class SingleRecord:
 
 def single_record_at(files: Sequence[MappedFile], physical_offset: int) -> SingleRecord | None:
     """The sound record that begins at `physical_offset`; None when none does."""
-    mapped = file_at(files, physical_offset)
-    if mapped is None:
-        return None
-    position = physical_offset - mapped.start_offset - mapped.header_size
-    if position < 0:
-        return None
-    with InputFile(mapped.path) as file:
-        probe = Probe(file, mapped.start_offset, position, mapped.header_size)
-        return _read(file, probe) if probe.kind == "message" else None
+    return read_message(files, physical_offset, _read)
 
 
 def properties_at(files: Sequence[MappedFile], physical_offset: int) -> dict[str, str] | None:
@@ -68,7 +59,7 @@ def properties_at(files: Sequence[MappedFile], physical_offset: int) -> dict[str
     return None if record is None else record.properties
 
 
-def _read(file: InputFile, probe: Probe) -> SingleRecord:
-    header = file.read(probe.record_position, HEADER_DTYPES[HOST_BITS].itemsize)
-    rest = file.read(probe.topic_position, probe.position + probe.size - probe.topic_position)
+def _read(probe: Probe) -> SingleRecord:
+    header = probe.file.read(probe.record_position, HEADER_DTYPES[HOST_BITS].itemsize)
+    rest = probe.file.read(probe.topic_position, probe.position + probe.size - probe.topic_position)
     return SingleRecord(header, rest[: probe.topic_size], rest[probe.topic_size + PROPERTIES_SIZE_WIDTH :])

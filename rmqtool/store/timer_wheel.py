@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.files import InputFile, ReadPolicy, list_directory
-from rmqtool.base.mapped_files import MappedFiles, file_at
+from rmqtool.base.mapped_files import MappedFile, MappedFiles, file_at
 from rmqtool.base.tolerant import skip_unreadable
 from rmqtool.formats import timer_log, timer_wheel
 from rmqtool.rules.broker_conf import BrokerConf
@@ -78,10 +78,13 @@ def _shown_precision(path: Path, log: MappedFiles, reading: ReadPolicy) -> int |
     file = None if slot is None else file_at(log.files, int(slot["last_position"]))
     if slot is None or file is None or slot["time"] < 0:
         return None
-    with InputFile(file.path, reading) as opened:
-        position = int(slot["last_position"]) - file.start_offset
-        units = timer_log.decode_units(opened.read(position, timer_log.UNIT_SIZE))
-    if not timer_log.is_written(units).any():
-        return None
-    precision = int(timer_log.dues(units)[0]) // int(slot["time"])
+    units = written_unit(file, int(slot["last_position"]), reading)
+    precision = int(timer_log.dues(units)[0]) // int(slot["time"]) if len(units) else 0
     return precision if 0 < precision <= _LONGEST_SLOT else None
+
+
+def written_unit(file: MappedFile, position: int, reading: ReadPolicy) -> NDArray[np.void]:
+    """The unit at a timer log position, which is in `file`; empty where none is written."""
+    with InputFile(file.path, reading) as opened:
+        units = timer_log.decode_units(opened.read(position - file.start_offset, timer_log.UNIT_SIZE))
+    return units[timer_log.is_written(units)]

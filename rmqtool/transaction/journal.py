@@ -83,6 +83,10 @@ class Deletion:
     size: int
     mtime_ns: int
 
+    def is_still(self, status: os.stat_result | None) -> bool:
+        """Whether this is the status of the file that is to be deleted; None where nothing is there."""
+        return status is not None and (status.st_size, status.st_mtime_ns) == (self.size, self.mtime_ns)
+
 
 @dataclass(frozen=True)
 class Journal:

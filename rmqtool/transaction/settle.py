@@ -169,8 +169,7 @@ class Settler:
     def delete(self, deletion: Deletion) -> None:
         """Delete one file that is still the one of the journal; it is gone from the disk when this returns."""
         path = self._home.paths.path(deletion.path)
-        status = self._system.lstat(path)
-        if status and (status.st_size, status.st_mtime_ns) == (deletion.size, deletion.mtime_ns):
+        if deletion.is_still(self._system.lstat(path)):
             self._system.unlink(path)
             sync_path(self._system, os.path.realpath(os.path.dirname(path)))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from rmqtool.base.byte_size import byte_size
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.transaction.home import STAGING, interrupted
-from rmqtool.transaction.journal import Deletion, read_journal
+from rmqtool.transaction.journal import read_journal
 from rmqtool.transaction.paths import HOME, StorePaths
 from rmqtool.transaction.system import SYSTEM
 
@@ -30,6 +30,11 @@ class UnfinishedDeletion:
         return f"{self.command} {self.id} still has {files} of {byte_size(self.size)} to delete for good"
 
     @property
+    def comes_first(self) -> str:
+        """What is done before anything else, for a question."""
+        return f"The interrupted {self.text}: that is done first ({self.to_keep_them})."
+
+    @property
     def to_keep_them(self) -> str:
         """What keeps those files."""
         return f"to keep {'it' if self.files == 1 else 'them'}, move {HOME}/{self.id} out of the store first"
@@ -43,13 +48,7 @@ def unfinished_deletion(root: Path) -> UnfinishedDeletion | None:
     if name is None or name == STAGING:
         return None
     journal = read_journal(root / HOME / name, StorePaths(os.path.realpath(root), SYSTEM))
-    left = [deletion for deletion in journal.deletions if is_there(root / deletion.path, deletion)]
+    left = [each for each in journal.deletions if each.is_still(SYSTEM.lstat(str(root / each.path)))]
     if not left:
         return None
     return UnfinishedDeletion(name, journal.command, len(left), sum(deletion.size for deletion in left))
-
-
-def is_there(path: Path, deletion: Deletion) -> bool:
-    """Whether a file is still the one that is to be deleted."""
-    status = SYSTEM.lstat(str(path))
-    return status is not None and (status.st_size, status.st_mtime_ns) == (deletion.size, deletion.mtime_ns)

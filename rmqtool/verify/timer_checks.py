@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import InputFile, read_all
+from rmqtool.base.files import read_all
 from rmqtool.base.mapped_files import MappedFiles, file_at
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.timer_start import timer_state
 from rmqtool.findings.report import Report
-from rmqtool.formats import timer_check, timer_log, timer_wheel
+from rmqtool.formats import timer_check, timer_wheel
 from rmqtool.formats.layout import parse
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.store.store import CONFIG, Store
-from rmqtool.store.timer_wheel import WHEEL, newest_slot
+from rmqtool.store.timer_wheel import WHEEL, newest_slot, written_unit
 from rmqtool.verify.task import StoreReader
 from rmqtool.verify.timer_messages import check_timers
 
@@ -100,7 +100,5 @@ def _check_slots(reader: StoreReader, log: MappedFiles, report: Report) -> None:
         end = log.files[-1].end_offset
         report.add("timer.log", f"a slot points at {newest}, the timer log ends at {end}", file=WHEEL)
         return
-    with InputFile(file.path, reader.reading) as opened:
-        units = timer_log.decode_units(opened.read(newest - file.start_offset, timer_log.UNIT_SIZE))
-    if not len(units) or not timer_log.is_written(units)[0]:
+    if not len(written_unit(file, newest, reader.reading)):
         report.add("timer.log", f"a slot points at {newest}, where no unit of the timer log is", file=WHEEL)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.times import rfc3339
 from rmqtool.broker.stale_timers import stale_units
-from rmqtool.broker.timer_buffer import never_dequeued, never_read, passed_over, room_beside_body, timer_buffer
+from rmqtool.broker.timer_buffer import never_delivered, passed_over, room_beside_body, timer_buffer
 from rmqtool.broker.timer_copies import TimerCopies
 from rmqtool.broker.timer_start import (
     TIMER_LAG,
@@ -68,10 +68,9 @@ def check_timers(reader: StoreReader, state: TimerState, queue_end: int, release
         return
     for code in ("timer.too-large", "timer.lost", "timer.again"):
         report.check(code, len(queue.queue_offsets))
-    conf, release = reader.store.conf, releases.newest
+    conf = reader.store.conf
     is_passed_over = passed_over(queue, next_read, conf, releases.oldest)
-    is_stuck = never_read(queue, next_read, conf, release)
-    is_stuck |= never_dequeued(queue, next_read, state.read_until, conf, release)
+    is_stuck = never_delivered(queue, next_read, state.read_until, conf, releases.newest)
     _report_too_large(reader, state, queue, is_passed_over, is_stuck, releases, report)
     _report_lost(reader, state, queue, next_read, ~is_passed_over, report)
     _report_repeated(reader, state, queue, next_read, report)

@@ -85,6 +85,14 @@ def test_slots_of_any_length(precision: int, tmp_path: Path) -> None:
     assert {slot["due_timestamp"] for slot in objects(store / "timerwheel")} == set(map(due_of, range(TIMERS)))
 
 
+def test_slots_without_a_timer_log(tmp_path: Path) -> None:
+    """A file in its place does not hide the wheel."""
+    store = store_with_timers(tmp_path)
+    shutil.rmtree(store / "timerlog")
+    (store / "timerlog").write_bytes(b"no directory")
+    assert {slot["due_timestamp"] for slot in objects(store / "timerwheel")} == set(map(due_of, range(TIMERS)))
+
+
 def test_timer_check_and_checkpoint(extras: Path) -> None:
     """Numbers by name, times beside timestamps."""
     [check] = objects(extras / "config/timercheck")

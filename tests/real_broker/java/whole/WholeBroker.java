@@ -49,13 +49,16 @@ final class WholeBroker {
 
     /** The broker over `root`, not yet initialized. */
     static BrokerController controller(Path root, String nameServer) throws Exception {
-        Properties settings = settings(root, nameServer);
+        return controller(settings(root, nameServer), root, 10911);
+    }
+
+    private static BrokerController controller(Properties settings, Path root, int port) throws Exception {
         BrokerConfig broker = new BrokerConfig();
         MessageStoreConfig store = new MessageStoreConfig();
         NettyServerConfig netty = new NettyServerConfig();
         MixAll.properties2Object(settings, broker);
         MixAll.properties2Object(settings, store);
-        netty.setListenPort(10911);
+        netty.setListenPort(port);
         if (Boolean.parseBoolean(settings.getProperty("authenticationEnabled"))) {
             return authenticating(settings, root, broker, netty, store);
         }
@@ -68,13 +71,7 @@ final class WholeBroker {
         settings.setProperty("brokerRole", "SLAVE");
         settings.setProperty("brokerId", "1");
         settings.setProperty("haListenPort", "10932");
-        BrokerConfig broker = new BrokerConfig();
-        MessageStoreConfig store = new MessageStoreConfig();
-        NettyServerConfig netty = new NettyServerConfig();
-        MixAll.properties2Object(settings, broker);
-        MixAll.properties2Object(settings, store);
-        netty.setListenPort(10931);
-        BrokerController slave = new BrokerController(broker, netty, new NettyClientConfig(), store);
+        BrokerController slave = controller(settings, root, 10931);
         check(slave.initialize(), "the slave");
         slave.start();
         return slave;
