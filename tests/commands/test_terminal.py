@@ -211,6 +211,7 @@ def test_counting_tells_how_far_it_is(store: Path) -> None:
     assert "listing" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", ["1", "2", "7"])
 def test_a_terminal_that_is_hardly_one(golden_store: GoldenStore, columns: str) -> None:
     """However narrow it is said to be, there is an answer."""

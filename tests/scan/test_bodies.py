@@ -140,6 +140,7 @@ def _by_zlib(body: bytes) -> bytes:
     return plain
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit of the address space is Linux's")
 def test_too_little_memory_is_no_damage() -> None:
     """However little there is: a sound body is read, or it is said that there was no memory."""
