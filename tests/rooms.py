@@ -33,6 +33,7 @@ ROOMS: Mapping[str, str] = {
     "replay": "messages to a live cluster; the only room that knows a network",
     "spark": "only what is Spark",
     "transaction": "the only writer to a store",
+    "clients": "what producers and consumers get of a store, and what they lose",
     "broker": "what each release does with a store; never writes",
     "store": "a store directory as objects",
     "scan": "log bytes to columns to rows",

@@ -52,12 +52,13 @@ def finding(
     severity: Severity | None = None,
     effect: str | None = None,
     remedy: str | None = None,
+    details: Mapping[str, Any] | None = None,
     **location: Any,
 ) -> Finding:
     """A finding of the catalogue: severity, fault, effect and remedy are its page's, unless given.
 
     The remedy is filled with the path `store` and the `location` (file, offset, topic, queue_id, queue_offset);
-    where one of its fields is not known it is left out.
+    where one of its fields is not known it is left out. `details` are the facts.
     """
     entry = CATALOGUE[code]
     return Finding(
@@ -67,6 +68,7 @@ def finding(
         message=message,
         effect=effect or entry.effect,
         remedy=remedy or _remedy(entry, {**location, "store": store}),
+        details=details or {},
         **location,
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Severity = Literal["info", "warning", "error"]
@@ -15,6 +16,7 @@ class Finding:
     `code` is stable and dotted; `fault` the number in the fault catalogue; `offset` is in the commit log for codes
     that begin with ``commitlog.`` and in the file otherwise, bytes; `effect` is what the broker does with it;
     `remedy` the command to run next; `count` how many equal ones this one stands for.
+    `details` are its facts as typed fields: programs decide by them, never by a sentence.
     """
 
     code: str
@@ -29,6 +31,7 @@ class Finding:
     queue_id: int | None = None
     queue_offset: int | None = None
     count: int = 1
+    details: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def queue(self) -> str | None:

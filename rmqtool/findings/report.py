@@ -110,12 +110,12 @@ class Report:
         tally = self._tallies.get(code)
         return self.selection.wants_finding(code, topic) and (tally is None or len(tally.examples) < self.max_examples)
 
-    def add(self, code: str, message: str, *, count: int = 1, **details: Any) -> None:
-        """Add a finding of the catalogue; `details` as in `catalogue.finding`. It stands for `count`."""
-        if self.wants_example(code, details.get("topic")):
-            self.add_finding(replace(finding(code, message, store=self.root, **details), count=count))
+    def add(self, code: str, message: str, *, count: int = 1, **given: Any) -> None:
+        """Add a finding of the catalogue; `given` as in `catalogue.finding`. It stands for `count`."""
+        if self.wants_example(code, given.get("topic")):
+            self.add_finding(replace(finding(code, message, store=self.root, **given), count=count))
         else:
-            self.count(code, count, details.get("topic"))
+            self.count(code, count, given.get("topic"))
 
     def doubt(self, what: str, text: str) -> None:
         """Note a possible loss of which the store has no trace: `what` in a few words, `text` in a sentence."""

@@ -1,0 +1,123 @@
+"""What clients had and do not get any more: the difference of two states of a store, as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rmqtool.findings.finding import counted
+
+_LISTED = 100  # of each list in JSON; the counts are complete
+
+
+@dataclass(frozen=True)
+class UnreachableQueue:
+    """Queue entries of one queue that led to a whole message, and do not any more: the first of them, and how many."""
+
+    topic: str
+    queue_id: int
+    first_queue_offset: int
+    messages: int
+
+
+@dataclass
+class Unreachable:
+    """Queue entries that consumers do not get any more, by queue."""
+
+    queues: list[UnreachableQueue] = field(default_factory=list)
+
+    @property
+    def messages(self) -> int:
+        """How many queue entries."""
+        return sum(queue.messages for queue in self.queues)
+
+
+@dataclass
+class Due:
+    """Delayed or timer messages that come at another time: `early`, `late`, `never`, or once more (`again`)."""
+
+    early: int = 0
+    late: int = 0
+    never: int = 0
+    again: int = 0
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self.early or self.late or self.never or self.again)
+
+
+@dataclass(frozen=True)
+class MovedGroup:
+    """A group that goes on elsewhere in a queue: queue offsets of its next message, None for none."""
+
+    group: str
+    topic: str
+    queue_id: int
+    next_had: int | None
+    next_after: int | None
+
+
+@dataclass
+class ClientLosses:
+    """What clients lose between two states of a store; all zero where they get the same.
+
+    `keys_not_found` counts pairs of a key and a message, `pop_lost` messages in flight that are never delivered again,
+    `filters_lost` filters of groups that a broker forgets. `refuses` is why no broker serves anything.
+    """
+
+    unreachable: Unreachable = field(default_factory=Unreachable)
+    keys_not_found: int = 0
+    delayed: Due = field(default_factory=Due)
+    timers: Due = field(default_factory=Due)
+    half_messages_unchecked: int = 0
+    pop_lost: int = 0
+    groups: list[MovedGroup] = field(default_factory=list)
+    filters_lost: int = 0
+    refuses: str | None = None
+
+    def __bool__(self) -> bool:
+        """Whether anything is lost."""
+        return bool(self.refuses) or any(True for _ in self.parts())
+
+    def parts(self) -> Iterator[str]:
+        """Each loss in words, the worst first, without what refuses."""
+        messages = self.unreachable.messages
+        if messages:
+            queues = len(self.unreachable.queues)
+            yield f"{counted(messages, 'message')} of {counted(queues, 'queue')} out of consumers' reach"
+        if self.keys_not_found:
+            yield f"{counted(self.keys_not_found, 'key')} not found"
+        yield from _due_parts(self.delayed, "delayed message")
+        yield from _due_parts(self.timers, "timer message")
+        if self.half_messages_unchecked:
+            yield f"{counted(self.half_messages_unchecked, 'half message')} never checked"
+        if self.pop_lost:
+            yield f"{counted(self.pop_lost, 'message')} taken by POP never delivered again"
+        if self.groups:
+            groups = len({moved.group for moved in self.groups})
+            yield f"{counted(groups, 'group')} would go on elsewhere"
+        if self.filters_lost:
+            yield f"{counted(self.filters_lost, 'filter')} lost"
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON object of the contract; long lists are cut, counts are complete."""
+        reach = self.unreachable
+        queues = [asdict(queue) for queue in reach.queues[:_LISTED]]
+        return {
+            "unreachable": {"messages": reach.messages, "queues": queues},
+            "keys_not_found": self.keys_not_found,
+            "delayed": asdict(self.delayed),
+            "timers": asdict(self.timers),
+            "half_messages_unchecked": self.half_messages_unchecked,
+            "pop_lost": self.pop_lost,
+            "groups": [asdict(moved) for moved in self.groups[:_LISTED]],
+            "filters_lost": self.filters_lost,
+            "refuses": self.refuses,
+        }
+
+
+def _due_parts(due: Due, noun: str) -> Iterator[str]:
+    for count, what in ((due.early, "early"), (due.late, "late"), (due.never, "never delivered"), (due.again, "again")):
+        if count:
+            yield f"{counted(count, noun)} {what}"
