@@ -45,14 +45,15 @@ class StartPrediction:
     """What a start would do.
 
     `max_offset_after` is the commit log's maximum right after `load()`, None when the broker refuses to start; `end`
-    says why the log ends there. `messages_lost` counts readable messages behind it. `refuses` is why the broker does
-    not start; with `hangs` it waits for ever instead of exiting. `unsure` lists what may make it act otherwise. Paths
-    are relative to the store.
+    says why the log ends there. Records from `dispatched_from` on are dispatched again; None: none are.
+    `messages_lost` counts readable messages behind the end. `refuses` is why the broker does not start; with `hangs` it
+    waits for ever instead of exiting. `unsure` lists what may make it act otherwise. Paths are relative to the store.
     """
 
     mode: Mode
     version: str
     scan_from: ScanFrom | None = None
+    dispatched_from: int | None = None
     max_offset_after: int | None = None
     end: str | None = None
     commit_log_bytes_cut: int = 0

@@ -201,19 +201,25 @@ class Recovery:
             first_made = self.in_rocksdb.dispatched_from(outline.mode, cut.files[cut.first].start_offset)
             return replace(
                 self._with_cut(outline, cut),
+                dispatched_from=first_made if first_made < cut.end.offset else None,
                 files_deleted=self._deleted(cut.deleted, queues, outline.mode, checkpoint),
                 queues=list(self.in_rocksdb.changes(cut.files, first_made, cut.end.offset)),
             )
         before = queues.max_physical
+        dispatched_from = self._dispatched_from(cut, outline.mode, before)
         self._dispatch(queues, cut, outline.mode, before)
         if (queues.max_physical if self.rules.recounts_before_cut else before) >= cut.end.offset:
             queues.truncate(cut.end.offset)
         refuses = _min_offset_refusal(queues) if self.rules.reads_last_unit_first else None
         if refuses:
             return replace(outline, scan_from=self._scan_from(cut), refuses=refuses)
-        hangs = self._reput(queues, cut) if self.rules.dispatches_from_queues else None
+        hangs = None
+        if self.rules.dispatches_from_queues:
+            dispatched_from = min(dispatched_from, max(queues.max_physical, cut.files[0].start_offset))
+            hangs = self._reput(queues, cut)
         return replace(
             self._with_cut(outline, cut),
+            dispatched_from=dispatched_from if dispatched_from < cut.end.offset else None,
             files_deleted=self._deleted(cut.deleted, queues, outline.mode, checkpoint),
             queues=[*self._changes(queues, cut.files[0].start_offset), *self._row_changes(queues, cut, outline.mode)],
             refuses=hangs,
@@ -243,6 +249,13 @@ class Recovery:
             commit_log_bytes_cut=cut.bytes_cut,
             messages_lost=cut.messages_lost,
         )
+
+    def _dispatched_from(self, cut: LogCut, mode: Mode, max_physical: int) -> int:
+        """Where the first record begins that the scan dispatches; MAX_OFFSET where it dispatches none."""
+        scanned_from = cut.files[cut.first].start_offset
+        if mode == "abnormal":
+            return scanned_from
+        return max(scanned_from, max_physical + 1) if self.rules.dispatches_when_clean else MAX_OFFSET
 
     def _dispatch(self, queues: Queues, cut: LogCut, mode: Mode, max_physical: int) -> None:
         if mode == "abnormal":

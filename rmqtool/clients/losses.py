@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rmqtool.findings.finding import counted
@@ -13,12 +13,16 @@ _LISTED = 100  # of each list in JSON; the counts are complete
 
 @dataclass(frozen=True)
 class UnreachableQueue:
-    """Queue entries of one queue that led to a whole message, and do not any more: the first of them, and how many."""
+    """Queue entries of one queue that led to a whole message, and do not any more: the first of them, and how many.
+
+    Of `in_damage` the messages are not whole, so that no queue entry leads to them again.
+    """
 
     topic: str
     queue_id: int
     first_queue_offset: int
     messages: int
+    in_damage: int = 0
 
 
 @dataclass
@@ -99,6 +103,15 @@ class ClientLosses:
             yield f"{counted(groups, 'group')} would go on elsewhere"
         if self.filters_lost:
             yield f"{counted(self.filters_lost, 'filter')} lost"
+
+    def healed(self, *, queues: bool, index: bool) -> ClientLosses:
+        """What is left where queues, or the index, are made again from all whole messages of the log."""
+        left = [replace(each, messages=each.in_damage) for each in self.unreachable.queues if each.in_damage]
+        return replace(
+            self,
+            unreachable=Unreachable(left) if queues else self.unreachable,
+            keys_not_found=0 if index else self.keys_not_found,
+        )
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object of the contract; long lists are cut, counts are complete."""

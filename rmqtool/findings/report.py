@@ -172,11 +172,14 @@ class Report:
         return sorted(shown, key=lambda finding: (_ORDER[finding.severity], _RANKS[finding.code]))
 
 
-def verdict_of(findings: list[Finding], *, is_proven: bool, in_doubt: bool = False) -> Verdict:
+def verdict_of(findings: list[Finding], *, is_proven: bool, in_doubt: bool = False, is_lost: bool = False) -> Verdict:
     """The verdict of the contract; without `is_proven` something was not checked, and nothing is called clean.
 
-    With `in_doubt` something may be lost without a trace, so that a start may not mend the store without loss.
+    With `in_doubt` something may be lost without a trace, so that a start may not mend the store without loss. With
+    `is_lost` clients had something that they do not get after the next start, whatever the findings are.
     """
+    if is_lost:
+        return "corrupt"
     without = AROUND | UNREADABLE
     serious = [finding for finding in findings if finding.severity != "info" and finding.code not in without]
     if not serious:

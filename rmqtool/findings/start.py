@@ -117,6 +117,21 @@ STARTS = (
         remedy="rmqtool rebuild-cq {store} --topic {topic} --queue {queue_id} --dry-run",
     ),
     Entry(
+        code="start.keys-lost",
+        fault=None,
+        severity="error",
+        title="A start would delete index files and put only some of their keys again",
+        what="Queries by these keys find their messages now, and not after the start. The messages themselves are "
+        "whole, and consumers get them.",
+        how="After a kill a start deletes the index files that are newer than the index time of the checkpoint, which "
+        "moves only when an index file is full. It puts keys again only of the part of the log that it scans.",
+        effect="the broker starts, and queries by key or by unique key do not find these messages any more",
+        versions=(("all", "an index that is in RocksDB is not concerned."),),
+        repair="Before the start, bring the index time of the checkpoint up to the newest index file, which rmqtool "
+        "repair does where the index is whole. After the start, rmqtool rebuild-index puts all keys again.",
+        remedy="rmqtool repair {store}",
+    ),
+    Entry(
         code="start.rows-lost",
         fault=None,
         severity="error",

@@ -41,6 +41,8 @@ class Verified:
             damaged_bytes=outcome.damaged_bytes,
             lost_is_minimum=outcome.lost_is_minimum,
             queues_in_log=outcome.queues_in_log,
+            clients=outcome.clients,
+            cuts_log=bool(outcome.start and outcome.start.messages_lost),
         )
 
     @property

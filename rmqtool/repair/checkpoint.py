@@ -22,6 +22,8 @@ from rmqtool.transaction import Loss, Transaction
 
 _MISSING, _FUTURE, _OFFSET = "checkpoint.missing", "checkpoint.future", "checkpoint.logics-offset"
 _END = "commitlog.end-missing"
+_KEYS = "start.keys-lost"
+_INDEX_TIME = f"{CHECKPOINT} gets the time of the newest index file, which the start then keeps"
 _ELSEWHERE = frozenset({"consumequeue.stray", "consumequeue.empty-file", "consumequeue.shifted"})  # lack no units
 
 
@@ -62,9 +64,16 @@ def checkpoint_changes(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[Ne
     proving = credible(before)
     told = codes & {_MISSING, _FUTURE, _OFFSET, *([_END] if _offsets_beyond(snapshot, proving) else [])}
     lacks_units = any(code.startswith("consumequeue.") for code in codes - _ELSEWHERE)
-    if not told or lacks_units or snapshot.log_range.last_store_timestamp is None:
+    if lacks_units or snapshot.log_range.last_store_timestamp is None:
         return
-    yield NewCheckpoint(before, _sane(snapshot, before), told, _proof(snapshot, proving))
+    if told:
+        fields = _sane(snapshot, before)
+        if _KEYS in codes:
+            fields["index_message_timestamp"] = _index_end(snapshot)
+        yield NewCheckpoint(before, fields, told | (codes & {_KEYS}), _proof(snapshot, proving))
+    elif _KEYS in codes:
+        fields = {**before, "index_message_timestamp": _index_end(snapshot)}
+        yield NewCheckpoint(before, fields, frozenset({_KEYS}), what=_INDEX_TIME)
 
 
 def _proof(snapshot: Snapshot, before: Mapping[str, int]) -> str | None:
@@ -90,11 +99,16 @@ def _offsets_beyond(snapshot: Snapshot, before: Mapping[str, int]) -> list[str]:
     return [name for name, end in ends.items() if before.get(name, 0) > max(end, 0)]
 
 
+def _index_end(snapshot: Snapshot) -> int:
+    """The store timestamp of the last message in the index, epoch ms."""
+    return max((file.end_timestamp for file in snapshot.index_files if file.keys), default=0)
+
+
 def _sane(snapshot: Snapshot, before: Mapping[str, int]) -> dict[str, int]:
     """The fields: those before where they fit the log, else its own."""
     log, fields = snapshot.log_range, dict(before)
     last = log.last_store_timestamp or 0
-    index_end = max((file.end_timestamp for file in snapshot.index_files if file.keys), default=0)
+    index_end = _index_end(snapshot)
     for name in CHECKPOINT_TIMES:
         is_index = name == "index_message_timestamp"
         if not (0 if is_index else 1) <= fields.get(name, -1) <= last:

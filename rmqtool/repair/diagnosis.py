@@ -9,6 +9,7 @@ from typing import get_args
 
 from rmqtool.base.shell import join
 from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.clients.losses import ClientLosses
 from rmqtool.findings.finding import Finding
 from rmqtool.findings.report import UNREADABLE
 from rmqtool.repair.change import Change
@@ -40,7 +41,8 @@ class Diagnosis:
     `mended` says that the next start mends all of it without loss. `options` are the words that each command of the
     plan needs, such as ``--broker-conf FILE``. `damaged_bytes` of the log are not as stored; `lost_is_minimum` says
     that they may have held more messages than those that are counted. `queues_in_log` are those of which the log holds
-    messages, None where not all of it could be read.
+    messages, None where not all of it could be read. `clients` is what clients lose by the next start, None where that
+    is not known; `cuts_log` says that the start ends the log before readable messages.
     """
 
     snapshot: Snapshot
@@ -51,6 +53,8 @@ class Diagnosis:
     damaged_bytes: int = 0
     lost_is_minimum: bool = False
     queues_in_log: Set[QueueName] | None = None
+    clients: ClientLosses | None = None
+    cuts_log: bool = False
 
     @property
     def by_treatment(self) -> dict[Treatment, list[Finding]]:
@@ -113,6 +117,19 @@ class Repairs:
     def __bool__(self) -> bool:
         """Whether there is anything to repair."""
         return bool(self.changes or self.queues or self.index or self.neutralise)
+
+
+def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None:
+    """What clients do not get even after the `repairs`, and those that follow them, and a start."""
+    clients = diagnosis.clients
+    if clients is None or (diagnosis.cuts_log and not repairs.neutralise):
+        return clients
+    later = diagnosis.by_treatment if repairs.goes_on else {}
+    keeps_keys = any("start.keys-lost" in change.codes for change in repairs.changes)
+    return clients.healed(
+        queues=repairs.queues or "queues" in later,
+        index=repairs.index or "index" in later or keeps_keys,
+    )
 
 
 def to_be_treated(findings: Iterable[Finding]) -> tuple[Finding, ...]:

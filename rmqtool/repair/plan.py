@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rmqtool.broker.start_findings import WHOLE_LOG
+from rmqtool.clients.losses import ClientLosses
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import UNREADABLE
 from rmqtool.repair.by_hand import log_by_hand, steps_by_hand, steps_of_node
 from rmqtool.repair.config_left import unhealed_config
-from rmqtool.repair.diagnosis import NEWER_RECORDS, Diagnosis, Repairs, judged_now, notes_on_the_rest
+from rmqtool.repair.diagnosis import (
+    NEWER_RECORDS,
+    Diagnosis,
+    Repairs,
+    clients_after,
+    judged_now,
+    notes_on_the_rest,
+)
 from rmqtool.repair.first_start import start_text
 from rmqtool.repair.interrupted_run import ending_step
 from rmqtool.repair.needed_conf import CONF, why_conf
@@ -37,12 +45,14 @@ _MAX_NAMED = 3  # files, findings or topics that a step names one by one
 class Plan:
     """The steps in their order, and what none of them heals.
 
-    No broker may be started before step number `start_after`, counted from 1, is done; None: it may.
+    No broker may be started before step number `start_after`, counted from 1, is done; None: it may. `clients` is what
+    clients do not get even after the plan and a start, None where that is not known.
     """
 
     steps: tuple[PlanStep, ...] = ()
     start_after: int | None = None
     remaining: tuple[str, ...] = ()
+    clients: ClientLosses | None = None
 
     def __bool__(self) -> bool:
         """Whether there is anything to say."""
@@ -54,11 +64,17 @@ class Plan:
             "steps": [step.as_json() for step in self.steps],
             "start_after": self.start_after,
             "remaining": list(self.remaining),
+            "clients": self.clients and self.clients.as_json(),
         }
 
 
 def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = False) -> Plan:
     """The plan for all findings, with its `repairs`; empty when there are none."""
+    steps = _steps_of(diagnosis, repairs, keep_offsets=keep_offsets)
+    return replace(steps, clients=clients_after(diagnosis, repairs))
+
+
+def _steps_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> Plan:
     found = diagnosis.by_treatment
     if not found:
         return Plan()

@@ -42,7 +42,7 @@ _BY_CODE: Mapping[Treatment, tuple[str, ...]] = {
         *("store.wrong-kind", "store.dledger-checkpoint"),
         *("commitlog.file-size", "commitlog.empty-file", "commitlog.stray"),
         *("commitlog.stray-directory", "commitlog.overlap", "commitlog.misaligned-file", "commitlog.duplicate-file"),
-        *("consumequeue.stray", "checkpoint.missing", "checkpoint.logics-offset"),
+        *("consumequeue.stray", "checkpoint.missing", "checkpoint.logics-offset", "start.keys-lost"),
         *("timer.wheel-size", "timer.log", "timer.lost", "timer.again", "timer.unit", "timer.ahead"),
     ),
     "neutralise": (

@@ -82,6 +82,12 @@ class BrokerConf:
         return (slots or DEFAULT_SLOTS, units or DEFAULT_UNITS) if slots or units else None
 
 
+def index_switched_off(conf: BrokerConf) -> str | None:
+    """The setting with which a broker writes no index files; None where it writes them."""
+    names = ("messageIndexEnable", "indexFileWriteEnable")  # the second since 5.4.0
+    return next((name for name in names if (conf.text(name) or "true").lower() == "false"), None)
+
+
 def read_broker_conf(path: Path) -> BrokerConf:
     """The settings in a file; raises UnreadableError, and UsageError for what Java does not parse, or is no text.
 

@@ -14,7 +14,7 @@ _MAX_EXTENTS = 10_000
 
 def outcome_json(outcome: Outcome) -> dict[str, Any]:
     """The `result` of ``verify STORE``."""
-    start = outcome.start
+    start, clients = outcome.start, outcome.clients
     return {
         "verdict": outcome.verdict,
         "complete": outcome.complete,
@@ -41,7 +41,7 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
             "named": outcome.snapshot.releases.is_named,
             "evidence": list(outcome.snapshot.releases.evidence),
         },
-        "start": start.as_json() if start else None,
+        "start": {**start.as_json(), "clients": clients and clients.as_json()} if start else None,
         "starts": [
             {"releases": label(prediction.versions), "start": prediction.start.as_json()}
             for prediction in outcome.starts

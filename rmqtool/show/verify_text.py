@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from itertools import groupby
 from operator import attrgetter
 
@@ -115,7 +115,7 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
         print_labelled(console, _label("rules of"), text, style="bold red")
     if outcome.start:
         entry = "row in RocksDB" if outcome.snapshot.has_queues_twice else "queue entry"
-        _show_start(console, outcome.start, outcome.findings, entry)
+        _show_start(console, outcome, outcome.start, entry)
     else:
         print_labelled(console, _label("start"), f"not predicted: {outcome.start_not_predicted}")
     for other in outcome.starts[1:]:
@@ -145,10 +145,10 @@ def show_verdict(console: Console, outcome: Outcome) -> None:
     print_labelled(console, head, sentence)
 
 
-def _show_start(console: Console, start: StartPrediction, findings: Sequence[Finding], entry: str) -> None:
+def _show_start(console: Console, outcome: Outcome, start: StartPrediction, entry: str) -> None:
     """The effect of the next start of a broker, in one sentence; `entry` is what messages may not get."""
     text = f"a broker {start.version} would "
-    if any(finding.code == "upgrade.refused" for finding in findings):
+    if any(finding.code == "upgrade.refused" for finding in outcome.findings):
         text += "not start with this broker.conf; without that it would "
     if start.refuses:
         text += f"refuse to start: {start.refuses}"
@@ -158,18 +158,30 @@ def _show_start(console: Console, start: StartPrediction, findings: Sequence[Fin
         text += f"recover {'after a clean stop' if start.mode == 'normal' else 'as after a crash'}"
         if start.scan_from:
             text += f", scan from {start.scan_from.file}"
-        text += f" and end the log at {start.max_offset_after}"
-        lost = [counted(start.messages_lost, "message")] if start.messages_lost else []
-        lost += [counted(len(start.files_deleted), "file")] if start.files_deleted else []
-        text += f"; lost: {', '.join(lost)}" if start.messages_lost else "; no messages would be lost"
-        changed = sum(bool(change.truncated or change.dispatched) for change in start.queues)
-        text += f"; {counted(changed, 'queue')} will change" if changed else ""
-        without = sum(change.lost for change in start.queues)
-        text += f"; {counted(without, 'message')} would never get a {entry}" if without else ""
-        gone = (each for each in findings if each.code == MISSING and each.message != BACKUP_IS_READ)
-        lost = sorted(set(map(lost_place, gone)))
-        text += f"; it would start without the contents of {', '.join(lost)}" if lost else ""
+        text += f" and end the log at {start.max_offset_after}; {'; '.join(_effects(outcome, start, entry))}"
     print_labelled(console, _label("start"), text)
+
+
+def _effects(outcome: Outcome, start: StartPrediction, entry: str) -> Iterator[str]:
+    """What a start that succeeds does to the store, and what clients lose by it."""
+    if start.messages_lost:
+        lost = [counted(start.messages_lost, "message")]
+        lost += [counted(len(start.files_deleted), "file")] if start.files_deleted else []
+        yield f"lost: {', '.join(lost)}"
+    else:
+        yield "log intact"
+    changed = sum(bool(change.truncated or change.dispatched) for change in start.queues)
+    if changed:
+        yield f"{counted(changed, 'queue')} will change"
+    without = sum(change.lost for change in start.queues)
+    if without:
+        yield f"{counted(without, 'message')} would never get a {entry}"
+    gone = (each for each in outcome.findings if each.code == MISSING and each.message != BACKUP_IS_READ)
+    contents = sorted(set(map(lost_place, gone)))
+    if contents:
+        yield f"it would start without the contents of {', '.join(contents)}"
+    if outcome.clients is not None:
+        yield ", ".join(outcome.clients.parts()) or "clients lose nothing"
 
 
 def _show_map(console: Console, outcome: Outcome) -> None:

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.tolerant import skip_unreadable
 from rmqtool.broker.index_keys import TAGS, IndexKeys
+from rmqtool.clients.keys import IndexAfter, KeyTally
 from rmqtool.findings.finding import counted
+from rmqtool.findings.report import Report
 from rmqtool.formats.index_file import unit_position
 from rmqtool.store.index_files import index_paths
 from rmqtool.verify.part_result import PartResult
@@ -23,6 +25,8 @@ _CHUNK = 1 << 16
 _FEW = 256  # missing keys of one run whose records are read again
 _MAX_SECONDS = (1 << 31) - 1
 _HASH_BITS = 31
+_PUT_AGAIN = "the next start puts these keys into the index"
+_TAGS_NOT_FOUND = "queries by tag, which brokers answer since 5.4.0, do not find these messages"
 
 
 class IndexCheck:
@@ -32,6 +36,7 @@ class IndexCheck:
         """Units from number `start` to before `stop`, or to the last one, are compared; findings go to `result`."""
         self._store = reader.store
         self._report = result.report
+        self._tally = result.keys
         self._extents = result.extents
         self._units = reader.index
         self._lookups = reader.lookups
@@ -41,7 +46,6 @@ class IndexCheck:
         self._with_tags = True
         self._at = start
         self._stop = reader.index.total if stop is None else stop
-        self._duty = reader.task.index_duty
 
     @property
     def at(self) -> int:
@@ -51,6 +55,7 @@ class IndexCheck:
     def add(self, keys: IndexKeys, start: int, stop: int) -> None:
         """Compare the keys of a run of records from physical offset `start` to before `stop`."""
         self._report.check("index.missing", len(keys))
+        self._tally.add(start, int(np.count_nonzero(keys.kinds != TAGS)))
         if not len(keys) or self._match_in_order(keys, with_tags=self._with_tags):
             return
         if self._match_in_order(keys, with_tags=not self._with_tags):
@@ -187,24 +192,13 @@ class IndexCheck:
         if self._live and self._at >= self._stop:
             return  # a running broker puts them later
         rows = self._without_optional(rows, keys)
-        lost = rows & self._duty.lost(keys.store_timestamps) & (keys.kinds != TAGS)  # older releases put no tags
-        self._report_missing(lost, keys)
-        self._report_missing(rows & ~lost, keys, severity="info", effect=self._duty.effect_of_others)
-
-    def _report_missing(self, rows: NDArray[np.bool_], keys: IndexKeys, **details: str) -> None:
-        count = int(np.count_nonzero(rows))
-        if count:
-            offset = int(keys.physical_offsets[int(np.argmax(rows))])
-            hint = "" if self._units.files else f"; {self._without_units}"
-            message = f"{counted(count, 'key')} of messages from physical offset {offset} on{hint}"
-            self._report.add("index.missing", message, count=count, **details)
-
-    @property
-    def _without_units(self) -> str:
-        with skip_unreadable():
-            if index_paths(self._store):
-                return "the index files do not show where their units are"
-        return "there is no index file"
+        are_tags = keys.kinds == TAGS
+        tags = rows & are_tags  # older releases put none
+        if tags.any():
+            first = int(keys.physical_offsets[int(np.argmax(tags))])
+            count = int(np.count_nonzero(tags))
+            _report_missing(self._report, count, first, severity="info", effect=_TAGS_NOT_FOUND)
+        self._tally.miss(keys.physical_offsets[rows & ~are_tags])
 
     def _without_optional(self, rows: NDArray[np.bool_], keys: IndexKeys) -> NDArray[np.bool_]:
         """`rows` without keys that an older release did not put; not for many rows, most of which are lost then."""
@@ -252,6 +246,36 @@ def _first_run(rows: NDArray[np.bool_], length: int) -> int:
     for step in range(1, length):
         runs[:-step] &= rows[step:]
     return int(np.argmax(runs)) if runs.any() else len(rows)
+
+
+def check_missing_keys(
+    reader: StoreReader, keys: KeyTally, after: IndexAfter | None, switched_off: str | None, report: Report
+) -> None:
+    """Report keys without a unit; those that the next start puts again (`after`) are information.
+
+    `switched_off` is the setting with which brokers write no index, or None.
+    """
+    hint = "" if reader.index.files else f"; {_without_units(reader)}"
+    for offset, count in keys.runs_missing():
+        if switched_off is not None:
+            effect = f"none of its own: with {switched_off}=false no index file is written"
+            _report_missing(report, count, offset, hint, severity="info", effect=effect)
+        elif after is not None and after.puts_again(offset):
+            _report_missing(report, count, offset, hint, severity="info", effect=_PUT_AGAIN)
+        else:
+            _report_missing(report, count, offset, hint)
+
+
+def _without_units(reader: StoreReader) -> str:
+    with skip_unreadable():
+        if index_paths(reader.store):
+            return "the index files do not show where their units are"
+    return "there is no index file"
+
+
+def _report_missing(report: Report, count: int, offset: int, hint: str = "", **given: str) -> None:
+    message = f"{counted(count, 'key')} of messages from physical offset {offset} on{hint}"
+    report.add("index.missing", message, count=count, details={"keys": count, "physical_offset": offset}, **given)
 
 
 def check_index_end(reader: StoreReader, total: PartResult) -> None:

@@ -71,6 +71,7 @@ class OneQueue:
         if offset != state.next_offset:  # units of what could not be read may lie between
             self._next = None
             report_jump(state, offset, physical_offset, self._report, self._extents)
+        state.had += next_offset - offset
         state.next_offset, state.last_physical_offset = next_offset, last_physical_offset
         if files is None:
             self._add_missing("consumequeue.missing-queue", run.units[:MAX_EXAMPLES], count)
@@ -168,7 +169,7 @@ class OneQueue:
     def _give_up(self, count: int, unit_number: int) -> int:
         """Count wrong units without reading their records: all units of another store are wrong."""
         self._report.count("consumequeue.wrong-record", count, self.state.name.topic)
-        self.state.prove(unit_number, unit_number + count)
+        self.state.prove(unit_number, unit_number + count, is_bad=True)
         self._next = unit_number + count
         return count
 
@@ -201,7 +202,7 @@ class OneQueue:
                 count = count_leading(rows)
                 self._add_missing(code, units[:count])
                 if is_hole:
-                    self.state.prove(unit_number, unit_number + count)
+                    self.state.prove(unit_number, unit_number + count, is_bad=True)
                 return count
         if simple:
             self._mismatch(units, stored, unit_number)
@@ -218,7 +219,7 @@ class OneQueue:
             return  # two records with this queue offset: reported as a restart of the queue's offsets
         message = f"points to physical offset {target}, its message is at {int(units.physical_offsets[0])}"
         self._add("consumequeue.wrong-record", message, units, 0, unit_number)
-        self.state.prove(unit_number, unit_number + 1)
+        self.state.prove(unit_number, unit_number + 1, is_bad=True)
 
     def _add_missing(self, code: str, units: QueueUnits, count: int | None = None) -> None:
         offsets = zip(

@@ -14,6 +14,7 @@ from rmqtool.base.mapped_files import file_at
 from rmqtool.base.paths import is_remote, path_of
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
+from rmqtool.clients.losses import ClientLosses
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import Report, Selection, Verdict, verdict_of
 from rmqtool.rules.delay_levels import delay_levels_of
@@ -88,7 +89,8 @@ def outcome_of(verification: Verification) -> Outcome:
     findings = [for_log_elsewhere(verification.snapshot, each) for each in report.findings()]
     gaps = wanted([*_gaps(verification, total, report)], verification.request.selection)
     topics = verification.request.selection.topics
-    verdict = verdict_of(findings, is_proven=not gaps, in_doubt=any(gap.is_doubt for gap in gaps))
+    verdict = verdict_of(findings, is_proven=not gaps, in_doubt=any(gap.is_doubt for gap in gaps),
+                         is_lost=_is_lost(verification.clients))  # fmt: skip
     return Outcome(
         snapshot=verification.snapshot,
         selection=verification.request.selection,
@@ -104,10 +106,16 @@ def outcome_of(verification: Verification) -> Outcome:
         log_end=verification.log_end,
         lost=Counter({topic: lost for topic, lost in verification.lost.items() if topics is None or topic in topics}),
         starts=tuple(verification.starts),
+        clients=verification.clients,
         not_predicted=verification.not_predicted,
         gaps=tuple(gaps),
         queues_in_log=_queues_in_log(verification, total),
     )
+
+
+def _is_lost(clients: ClientLosses | None) -> bool:
+    """Whether a start takes something from clients; one that fails is a finding, or fails for some releases only."""
+    return clients is not None and not clients.refuses and bool(clients)
 
 
 def _queues_in_log(verification: Verification, total: PartResult) -> Set[QueueName] | None:
@@ -121,9 +129,10 @@ class Outcome:
     """The result of a verification: the request, the findings, and the gaps.
 
     `lost` counts by topic the messages that cannot be read, of the topics that were asked for; `starts` are the
-    predicted starts, that of the newest release first, and `not_predicted` says why there are none. `ended_by` is what
-    ended it early, other than an interruption; `resumed_by` are the options with which it goes on, where its progress
-    was saved; `queues_in_log` are those of which the log holds messages, or may, None where not all of it was read.
+    predicted starts, that of the newest release first, and `clients` what clients lose by that one; `not_predicted`
+    says why there are none. `ended_by` is what ended it early, other than an interruption; `resumed_by` are the options
+    with which it goes on, where its progress was saved; `queues_in_log` are those of which the log holds messages, or
+    may, None where not all of it was read.
     """
 
     snapshot: Snapshot
@@ -140,6 +149,7 @@ class Outcome:
     log_end: int
     lost: Counter[str]
     starts: tuple[Prediction, ...]
+    clients: ClientLosses | None
     not_predicted: str | None
     gaps: tuple[Gap, ...]
     queues_in_log: Set[QueueName] | None

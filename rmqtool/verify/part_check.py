@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 
+import numpy as np
+
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.worker import Job
 from rmqtool.broker.log_walk import LogWalker
@@ -177,6 +179,8 @@ class _LogCheck:
         end = self._result.log_end = frames.physical_offset + frames.size
         if self._queues is not None:
             self._queues.add(dispatched.units, dispatched.optional_units)
+            if len(suspects):
+                self._queues.damage(dispatched.units[np.isin(dispatched.units.rows, suspects)])
         if self._index is not None:
             self._check_index(lambda check: check.add(dispatched.keys, frames.physical_offset, end))
 

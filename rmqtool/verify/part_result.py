@@ -11,6 +11,7 @@ from rmqtool.base.signals import deferred_signals
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.file_walk import FileWalk
 from rmqtool.broker.log_walk import join_walks
+from rmqtool.clients.keys import KeyTally
 from rmqtool.findings.report import Report
 from rmqtool.store.store import Store
 from rmqtool.verify.bad_extents import UNREAD, Extents
@@ -61,6 +62,7 @@ class PartResult:
     extents: Extents = field(default_factory=Extents)
     totals: RecordTotals = field(default_factory=RecordTotals)
     states: dict[QueueName, QueueProgress] = field(default_factory=dict)
+    keys: KeyTally = field(default_factory=KeyTally)
     log_end: int | None = None  # behind the last record
     stale_from: int | None = None  # where stale records begin, which are not part of the log
     walks: list[FileWalk] = field(default_factory=list)
@@ -113,6 +115,7 @@ class PartResult:
             if known.records and state.records and (is_whole or state.first_offset < known.next_offset):
                 report_jump(known, state.first_offset, state.first_physical_offset, self.report, self.extents)
             known.extend(state)
+        self.keys.extend(later.keys)
         self.report.merge(later.report)
         self.totals.extend(later.totals)
         join_walks(self.walks, later.walks)

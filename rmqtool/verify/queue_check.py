@@ -63,6 +63,13 @@ class QueueCheck:
         ):
             self.flush()
 
+    def damage(self, units: QueueUnits) -> None:
+        """Note the units of records that are not whole."""
+        for queue_number, of_queue in units.by_queue():
+            name = self._dispatcher.queues[queue_number]
+            state = self._result.states.setdefault(name, QueueProgress(name))
+            state.damage(of_queue.queue_offsets.tolist())
+
     def _with_stored(self, units: QueueUnits, optional: QueueUnits) -> QueueUnits:
         """`units` with those `optional` ones that the queues hold: units of older releases may be missing."""
         stored = optional.as_consume_queue().view("V20")

@@ -48,8 +48,8 @@ class LogBounds:
 class UnmatchedUnits:
     """Checks the queues on disk, one after the other.
 
-    `lost` counts units that point into damage, by queue, and `beyond_files` those that point behind the last log file,
-    by topic.
+    `lost` counts units that point into damage, by queue, and `torn` those of them that point into a torn end of the log,
+    which was never whole on disk. `beyond_files` counts those that point past the last log file, by topic.
     """
 
     store: Store
@@ -57,6 +57,7 @@ class UnmatchedUnits:
     bounds: LogBounds
     lookups: Lookups
     lost: Counter[QueueName] = field(default_factory=Counter)
+    torn: Counter[QueueName] = field(default_factory=Counter)
     beyond_files: Counter[str] = field(default_factory=Counter)
     releases: Releases = ANY_RELEASE
     batch_topics: Collection[str] = ()
@@ -205,7 +206,10 @@ class UnmatchedUnits:
         if reason == UNREAD:
             return
         if reason is not None:
-            self.lost[QueueName(queue.topic, queue.queue_id)] += 1
+            name = QueueName(queue.topic, queue.queue_id)
+            self.lost[name] += 1
+            if reason == "torn":
+                self.torn[name] += 1
             return
         if self._is_copy(queue):
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ MAX_LOOKUPS = 4096
 """Wrong units of one queue whose records are read one by one; further ones are only counted."""
 
 _MAX_OPTIONAL = 4096
+_MAX_DAMAGED = 1 << 16
 MAX_EXAMPLES = 16
 """Records without a unit that are kept as examples; all are counted."""
 
@@ -37,15 +38,17 @@ class MissingUnits:
 class QueueProgress:
     """One queue in a part of the log.
 
-    `proven` are ranges of unit numbers that match their records, start and stop in turns; `missing` are records without
-    a unit, by code of the finding. `first_offset` is the queue offset of the first record, `next_offset` that behind
-    the last one. `optional` are queue offsets of records without a unit, to which only older releases give one. `lost`
-    counts queue offsets whose records can only have been in damage of the log. What is empty in most of many queues is
-    None.
+    `proven` are ranges of unit numbers that match their records, start and stop in turns, and those that are explained
+    otherwise: these are in `bad`, too. `missing` are records without a unit, by code of the finding. `first_offset` is
+    the queue offset of the first record, `next_offset` that after the last one; `had` counts the queue offsets of the
+    records since the queue's offsets began again last, and `damaged` are those of records that are not whole.
+    `optional` are queue offsets of records without a unit, to which only older releases give one. `lost` counts queue
+    offsets whose records can only have been in damage of the log. What is empty in most of many queues is None.
     """
 
     name: QueueName
     records: int = 0
+    had: int = 0
     first_offset: int = 0
     next_offset: int = 0
     first_physical_offset: int = 0
@@ -53,6 +56,8 @@ class QueueProgress:
     restarts: int = 0
     lost: int = 0
     proven: list[int] = field(default_factory=list)
+    bad: list[int] | None = None
+    damaged: list[int] | None = None
     missing: dict[str, MissingUnits] | None = None
     optional: set[int] | None = None
     may_jump: bool = False  # a queue of batches in RocksDB, of whose last one a start knows the first offset only
@@ -71,32 +76,60 @@ class QueueProgress:
     @property
     def proven_ranges(self) -> Iterator[tuple[int, int]]:
         """Start and stop of each proven range."""
-        return zip(self.proven[::2], self.proven[1::2], strict=True)
+        return zip(*_turns(self.proven), strict=True)
 
-    def prove(self, start: int, stop: int) -> None:
-        """Note that units `start` to before `stop` match their records."""
-        proven = self.proven
-        if proven and proven[-2] <= start <= proven[-1]:
-            proven[-1] = max(proven[-1], stop)
-        else:
-            proven += (start, stop)
+    def prove(self, start: int, stop: int, *, is_bad: bool = False) -> None:
+        """Note that units `start` to before `stop` match their records, or, where they are bad, why they do not."""
+        _extend(self.proven, start, stop)
+        if is_bad:
+            self.bad = self.bad or []
+            _extend(self.bad, start, stop)
+
+    def damage(self, offsets: Iterable[int]) -> None:
+        """Note the queue offsets of records that are not whole."""
+        self.damaged = [*(self.damaged or ()), *offsets][:_MAX_DAMAGED]
+
+    def right_between(self, start: int, stop: int) -> int:
+        """How many units from `start` to before `stop` lead to their messages, as far as those are whole."""
+        right = _within(self.proven, start, stop) - _within(self.bad or (), start, stop)
+        return right - sum(start <= offset < stop for offset in self.damaged or ())
 
     def add_missing(self, code: str, offsets: list[tuple[int, int]], count: int) -> None:
         """Note records without a unit."""
         self.missing = self.missing or {}
         self.missing.setdefault(code, MissingUnits()).add(offsets, count)
 
+    def first_gap(self, start: int, stop: int) -> int:
+        """The first offset from `start` to before `stop` whose unit does not lead to its whole message, else `stop`."""
+        gaps = [low for low, _ in self.unproven(start, stop)]
+        gaps += [
+            max(start, low) for low, high in zip(*_turns(self.bad or ()), strict=True) if low < stop and high > start
+        ]
+        gaps += [offset for offset in self.damaged or () if start <= offset < stop]
+        return min(gaps, default=stop)
+
+    @property
+    def missing_messages(self) -> int:
+        """Messages without a unit, where a unit may be that of a batch of messages: by their average."""
+        units = sum(each.count for each in (self.missing or {}).values())
+        return -(-units * self.had // self.records) if units and self.records else 0
+
     def restart(self) -> None:
         """Note that the queue's offsets begin again: missing units belong to a queue that was deleted."""
         self.restarts += 1
-        self.missing = None
+        self.had = 0
+        self.missing = self.damaged = None
 
     def extend(self, later: QueueProgress) -> None:
         """Add the state of the same queue in a later part of the log."""
         if later.restarts:
-            self.missing = None
+            self.missing = self.damaged = None
         for start, stop in later.proven_ranges:
             self.prove(start, stop)
+        if later.bad:
+            self.bad = [*(self.bad or ()), *later.bad]
+        if later.damaged:
+            self.damage(later.damaged)
         for code, missing in (later.missing or {}).items():
             self.add_missing(code, missing.examples, missing.count)
         for offset in later.optional or ():
@@ -106,6 +139,7 @@ class QueueProgress:
         if not self.records:
             self.first_offset, self.first_physical_offset = later.first_offset, later.first_physical_offset
         self.records += later.records
+        self.had = later.had if later.restarts else self.had + later.had
         self.lost += later.lost
         self.may_jump |= later.may_jump
         self.restarts += later.restarts
@@ -123,6 +157,28 @@ class QueueProgress:
         if at < stop:
             ranges.append((at, stop))
         return ranges
+
+
+def _extend(ranges: list[int], start: int, stop: int) -> None:
+    """Add a range to `ranges`, start and stop in turns, which it may continue."""
+    if ranges and ranges[-2] <= start <= ranges[-1]:
+        ranges[-1] = max(ranges[-1], stop)
+    else:
+        ranges += (start, stop)
+
+
+def _turns(ranges: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
+    return ranges[::2], ranges[1::2]
+
+
+def _within(ranges: Sequence[int], start: int, stop: int) -> int:
+    """How many numbers of `ranges`, which may overlap, are from `start` to before `stop`."""
+    count, at = 0, start
+    for low, high in sorted(zip(*_turns(ranges), strict=True)):
+        if max(low, at) < min(high, stop):
+            count += min(high, stop) - max(low, at)
+            at = min(high, stop)
+    return count
 
 
 def report_jump(state: QueueProgress, offset: int, physical_offset: int, report: Report, extents: Extents) -> None:

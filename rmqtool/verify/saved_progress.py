@@ -40,6 +40,7 @@ _CLASSES = {
     "rmqtool.base.remote_path": ("RemotePath",),
     "rmqtool.broker.dispatched_units": ("QueueName",),
     "rmqtool.broker.file_walk": ("FileWalk",),
+    "rmqtool.clients.keys": ("KeyTally",),
     "rmqtool.findings.finding": ("Finding",),
     "rmqtool.findings.report": ("Report", "Selection", "Tally"),
     "rmqtool.scan.topic_choice": ("TopicChoice",),

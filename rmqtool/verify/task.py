@@ -22,7 +22,6 @@ from rmqtool.store.rocksdb_queues import QueueDatabase, queue_database
 from rmqtool.store.store import Store
 from rmqtool.store.unit_files import UnitFiles
 from rmqtool.verify.entry_index_check import UnreadUnits
-from rmqtool.verify.index_duty import IndexDuty
 from rmqtool.verify.index_sequence import FileUnits, IndexUnits
 
 
@@ -43,7 +42,6 @@ class VerifyTask:
     index: bool = True
     files: tuple[MappedFile, ...] = ()  # of the log, as it stood when the verification began
     index_files: tuple[FileUnits, ...] = ()  # likewise
-    index_duty: IndexDuty = field(default_factory=IndexDuty)
     rate: int | None = None  # bytes per second
     recovery: RecoveryRules | None = None  # of the start that is predicted
     listed: QueueTable | None = None  # the queues in files; None: to be looked for

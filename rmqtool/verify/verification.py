@@ -16,8 +16,10 @@ from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.recovered_queues import KnownQueues
+from rmqtool.clients.losses import ClientLosses
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import NEEDING_INDEX, NEEDING_QUEUES, Report, verdict_of
+from rmqtool.rules.broker_conf import index_switched_off
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.store.commit_log import log_start
 from rmqtool.store.index_files import Geometry, IndexFile
@@ -27,13 +29,13 @@ from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.splits import PART_SIZE, log_parts
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store
+from rmqtool.verify.client_losses import ClientView
 from rmqtool.verify.compaction_checks import check_compacted_logs
 from rmqtool.verify.config_witnesses import check_witnesses
 from rmqtool.verify.disk_and_time_checks import check_environment, check_times, first_records, latest_modification
 from rmqtool.verify.entry_index_check import unread_units
 from rmqtool.verify.index_chains import check_headers, check_timestamps
-from rmqtool.verify.index_check import check_index_end
-from rmqtool.verify.index_duty import IndexDuty
+from rmqtool.verify.index_check import check_index_end, check_missing_keys
 from rmqtool.verify.index_sequence import readable_files, tags_expected
 from rmqtool.verify.log_witnesses import ScannedLog, check_log_end
 from rmqtool.verify.missing_units import WHETHER_DELETED, lost_by_topic, report_missing_units
@@ -88,6 +90,8 @@ class Verification:
         self.log_end = self.log_start
         self.stale_from: int | None = None
         self.starts: list[Prediction] = []
+        self.view: ClientView | None = None
+        self.clients: ClientLosses | None = None
         self.not_predicted: str | None = None
         self.saved = saved
         self.task = self._task()
@@ -117,7 +121,6 @@ class Verification:
             queues=(store.layout != "rocksdb" or is_readable()) and any(map(selection.wants_any, NEEDING_QUEUES)),
             index=wants_index and not (self.read_errors.index_in(store) or changes_too_fast),
             index_files=tuple(index_files),
-            index_duty=IndexDuty.of(snapshot),
             tags_expected=wants_index and tags_expected(snapshot),
             files=snapshot.log.files,
             recovery=self._recovery_rules(),
@@ -172,6 +175,7 @@ class Verification:
             may_copy = self.snapshot.database is None  # whose library has threads by now, which a copy would lack
             self._part_run.run(progress, pool, request.jobs if may_copy else 1, database)
             if self.ended_by is not None:
+                self._check_missing_keys(reader, self.merged())
                 return
             self._check_after_scan(reader, self.merged())
         self.complete = True
@@ -235,6 +239,9 @@ class Verification:
         self._predict(total, visit)
         if visit:
             self._check_queues(reader, total, visit)
+        self._check_missing_keys(reader, total)
+        if self.view and self.starts:
+            check(self.view.report_keys_lost, self.starts[0].start, report)
         if not live and task.index and not self.read_errors.index_in(store):
             check(check_index_end, reader, total)
         if not live:
@@ -253,6 +260,12 @@ class Verification:
             check(report_starts, self.starts, report, is_clean=verdict_of(findings, is_proven=True) == "clean")
         if not live:
             check(check_abort_missing, self.report_with(total.report).all_totals(), report)
+
+    def _check_missing_keys(self, reader: StoreReader, total: PartResult) -> None:
+        start = self.start if self.start and not self.start.refuses else None
+        after = self.view.index_after(start) if self.view and start else None
+        off = index_switched_off(self.snapshot.store.conf)
+        self._check(check_missing_keys, reader, total.keys, after, off, self._report)
 
     def _check_queues(self, reader: StoreReader, total: PartResult, visit: QueueVisit) -> None:
         """Run the checks that need all queues, once they are visited."""
@@ -307,6 +320,10 @@ class Verification:
         try:
             recovered = visit.recovered if visit else KnownQueues(self.snapshot.queues)
             self.starts = Predictor(self.snapshot, total.walks, total.states, recovered).predict()
+            if visit:
+                led_to = visit.unmatched.lost - visit.unmatched.torn
+                self.view = ClientView(self.snapshot, total, visit.ranges, led_to, self.task.index)
+                self.clients = self.view.losses(self.starts[0].start)
         except EndingError:
             raise
         except RmqtoolError as error:

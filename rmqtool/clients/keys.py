@@ -1,0 +1,103 @@
+"""Which keys queries find after a start: pairs of a key and a message (`IndexService#load`, `#buildIndex`)."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.formats.file_name import MAX_OFFSET
+
+CountKeys = Callable[[int, int, int], int]
+"""Reads the log from where a run begins, and counts the keys of messages from one physical offset to before another."""
+
+
+@dataclass
+class KeyTally:
+    """The keys of the log's messages, without tags, counted run by run, in log order.
+
+    `starts` are the physical offsets of the runs, `counts` their keys, `missing` those of them without an index unit,
+    and `firsts` the physical offset of the first message that misses one, -1 for none.
+    """
+
+    starts: array[int] = field(default_factory=lambda: array("q"))
+    counts: array[int] = field(default_factory=lambda: array("q"))
+    missing: array[int] = field(default_factory=lambda: array("q"))
+    firsts: array[int] = field(default_factory=lambda: array("q"))
+
+    def add(self, start: int, count: int) -> None:
+        """Add a run of records."""
+        self.starts.append(start)
+        self.counts.append(count)
+        self.missing.append(0)
+        self.firsts.append(-1)
+
+    def miss(self, physical_offsets: NDArray[np.int64]) -> None:
+        """Note keys of the last run without a unit, by the offsets of their messages, in log order."""
+        if len(physical_offsets):
+            self.missing[-1] += len(physical_offsets)
+            self.firsts[-1] = int(physical_offsets[0]) if self.firsts[-1] < 0 else self.firsts[-1]
+
+    def runs_missing(self) -> Iterator[tuple[int, int]]:
+        """The first message of each run that misses units, its physical offset, and how many keys have none."""
+        return ((first, missing) for first, missing in zip(self.firsts, self.missing, strict=True) if missing)
+
+    def extend(self, later: KeyTally) -> None:
+        """Add those of a later part of the log."""
+        self.starts.extend(later.starts)
+        self.counts.extend(later.counts)
+        self.missing.extend(later.missing)
+        self.firsts.extend(later.firsts)
+
+    def missing_before(self, stop: int, count: CountKeys) -> int:
+        """How many keys of messages before physical offset `stop` have no unit; none from there on has one."""
+        last = bisect_left(self.starts, stop)
+        missing = sum(self.missing[:last])
+        if last and self.missing[last - 1]:
+            end = self.starts[last] if last < len(self.starts) else MAX_OFFSET
+            missing -= min(count(self.starts[last - 1], stop, end), self.missing[last - 1])
+        return missing
+
+    def between(self, start: int, stop: int, count: CountKeys) -> int:
+        """How many keys messages from physical offset `start` to before `stop` have.
+
+        Of a run that begins before `start`, or goes on to `stop`, only a part counts, which is read again.
+        """
+        first, last = bisect_left(self.starts, start), bisect_left(self.starts, stop)
+        if start >= stop or not last:
+            return 0
+        if first == last:
+            return count(self.starts[last - 1], start, stop)
+        before = count(self.starts[first - 1], start, self.starts[first]) if first else 0
+        return before + sum(self.counts[first : last - 1]) + count(self.starts[last - 1], self.starts[last - 1], stop)
+
+
+@dataclass(frozen=True)
+class IndexAfter:
+    """The index files after a start: which physical offsets it has keys of.
+
+    `kept_end` is the physical offset of the last unit in the files that are kept, -1 without one; keys of messages from
+    `put_from` on are put again, up to the end of the log, `log_end`.
+    """
+
+    kept_end: int
+    put_from: int
+    log_end: int
+
+    def puts_again(self, physical_offset: int) -> bool:
+        """Whether the start puts the keys of a message into the index."""
+        return physical_offset >= self.put_from and physical_offset > self.kept_end
+
+    def keys_not_found(self, keys: KeyTally, count: CountKeys) -> int:
+        """The keys of whole messages in the log, which ended at any offset, that queries do not find.
+
+        A broker puts no key of a message before the last one that is in the index.
+        """
+        kept = min(self.kept_end + 1, self.log_end)
+        put_from = min(max(self.put_from, kept), self.log_end)
+        never_put = keys.between(kept, put_from, count)
+        return keys.missing_before(kept, count) + never_put + keys.between(self.log_end, MAX_OFFSET, count)

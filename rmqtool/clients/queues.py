@@ -1,0 +1,93 @@
+"""Which messages consumers get of the queues after a start, and which of those that they had they do not get."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.prediction import StartPrediction
+from rmqtool.clients.losses import UnreachableQueue
+from rmqtool.store.queue_range import QueueRange
+
+
+class QueueEvidence(Protocol):
+    """What the log and the units of a queue prove; offsets are queue offsets.
+
+    The log has messages from `first_offset` to before `next_offset`, of which `had` still belong to the queue.
+    """
+
+    name: QueueName
+    had: int
+    first_offset: int
+    next_offset: int
+
+    @property
+    def damaged(self) -> Sequence[int] | None:
+        """Queue offsets of messages that are not whole."""
+
+    @property
+    def missing_messages(self) -> int:
+        """Messages without a unit."""
+
+    def right_between(self, start: int, stop: int) -> int:
+        """How many units from `start` to before `stop` lead to their whole messages."""
+
+    def first_gap(self, start: int, stop: int) -> int:
+        """The first offset from `start` to before `stop` without such a unit; `stop` where there is none."""
+
+
+@dataclass(frozen=True)
+class ServedQueue:
+    """What a broker serves of a queue: offsets from `min_offset` to before `max_offset`.
+
+    The start derives the units of the last `derived` of them from the log.
+    """
+
+    min_offset: int
+    max_offset: int
+    derived: int = 0
+
+    def served(self, queue: QueueEvidence, *, in_batches: bool) -> int:
+        """How many messages of the queue consumers get."""
+        if in_batches:  # whose units are not numbered by queue offset
+            within = min(self.max_offset, queue.next_offset) - max(self.min_offset, queue.first_offset)
+            return max(0, within - max(0, queue.missing_messages - self.derived))
+        return queue.right_between(self.min_offset, self.max_offset - self.derived) + self.derived
+
+
+_NOTHING = ServedQueue(0, 0)
+
+
+def served_queues(
+    ranges: Mapping[QueueName, QueueRange], start: StartPrediction | None, *, twice: bool
+) -> dict[QueueName, ServedQueue]:
+    """The queues after a start, or as they stand; of queues that are written `twice` the files are read."""
+    served = {name: ServedQueue(each.min_offset, each.max_offset) for name, each in ranges.items()}
+    for change in start.queues if start else ():
+        if not (twice and change.in_rocksdb):
+            name = QueueName(change.topic, change.queue_id)
+            served[name] = ServedQueue(change.min_offset, change.max_offset, change.dispatched)
+    return served
+
+
+def unreachable_queues(
+    queues: Iterable[QueueEvidence],
+    served: Mapping[QueueName, ServedQueue],
+    in_damage: Mapping[QueueName, int],
+    batch_topics: Collection[str],
+) -> Iterator[UnreachableQueue]:
+    """The queues of which consumers had messages that they do not get, each with the first of these.
+
+    `in_damage` counts messages of which the log holds only damage.
+    """
+    for queue in queues:
+        now = served.get(queue.name, _NOTHING)
+        lost = in_damage.get(queue.name, 0)
+        messages = queue.had + lost - now.served(queue, in_batches=queue.name.topic in batch_topics)
+        if messages > 0:
+            begins_later = now.min_offset > queue.first_offset
+            first = queue.first_offset if begins_later else queue.first_gap(queue.first_offset, now.max_offset)
+            not_whole = min(messages, lost + len(queue.damaged or ()))
+            yield UnreachableQueue(queue.name.topic, queue.name.queue_id, first, messages, not_whole)

@@ -1,0 +1,114 @@
+"""What clients lose by the damage of a store and its next start, from what the verification has counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from rmqtool.broker.dispatch_rules import DispatchRules
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.dispatcher import Dispatcher
+from rmqtool.broker.index_keys import TAGS
+from rmqtool.broker.prediction import StartPrediction
+from rmqtool.clients.keys import IndexAfter
+from rmqtool.clients.losses import ClientLosses, Unreachable, UnreachableQueue
+from rmqtool.clients.queues import served_queues, unreachable_queues
+from rmqtool.findings.finding import counted
+from rmqtool.findings.report import Report
+from rmqtool.formats.file_name import MAX_OFFSET
+from rmqtool.rules.broker_conf import index_switched_off
+from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.reader import scan_files
+from rmqtool.store.index_files import IndexFile
+from rmqtool.store.queue_range import QueueRange
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.verify.missing_units import is_deleted
+from rmqtool.verify.part_result import PartResult
+
+
+@dataclass(frozen=True)
+class ClientView:
+    """What the pass over log, queues and index found out about what clients get.
+
+    `ranges` are the queues as a broker reports them, `led_to` counts units that lead into damage of the log;
+    `has_index` says that the index was read.
+    """
+
+    snapshot: Snapshot
+    total: PartResult
+    ranges: Mapping[QueueName, QueueRange]
+    led_to: Mapping[QueueName, int]
+    has_index: bool
+
+    def losses(self, start: StartPrediction) -> ClientLosses:
+        """What clients had and do not get after a predicted start; of a start that fails, as the files stand."""
+        is_up = not start.refuses and not start.hangs
+        index = self.index_after(start if is_up else None)
+        return ClientLosses(
+            unreachable=Unreachable(sorted(self._unreachable(start if is_up else None), key=_worst_first)),
+            keys_not_found=index.keys_not_found(self.total.keys, self._count_keys) if index else 0,
+            refuses=start.refuses,
+        )
+
+    def index_after(self, start: StartPrediction | None) -> IndexAfter | None:
+        """The index after a start, or as it stands; None where it was not read, or brokers write none."""
+        if not self.has_index or index_switched_off(self.snapshot.store.conf):
+            return None
+        kept = self._kept(start)
+        log_end, put_from = self.total.log_end or 0, MAX_OFFSET
+        if start is not None:
+            log_end = log_end if start.max_offset_after is None else min(start.max_offset_after, log_end)
+            put_from = MAX_OFFSET if start.dispatched_from is None else start.dispatched_from
+        return IndexAfter(max((file.end_physical_offset for file in kept), default=-1), put_from, log_end)
+
+    def report_keys_lost(self, start: StartPrediction, report: Report) -> None:
+        """Report keys that queries find now, and that a start takes out of the index with files that it deletes."""
+        now, after = self.index_after(None), self.index_after(start)
+        if now is None or after is None or start.refuses or after.kept_end == now.kept_end:
+            return
+        as_it_stands = replace(now, log_end=after.log_end)
+        keys = after.keys_not_found(self.total.keys, self._count_keys)
+        keys -= as_it_stands.keys_not_found(self.total.keys, self._count_keys)
+        report.check("start.keys-lost")
+        if keys > 0:
+            files = len(self._kept(None)) - len(self._kept(start))
+            details = {"keys": keys, "index_files_deleted": files, "put_again_from": start.dispatched_from}
+            again = "puts none of their keys again"
+            if start.dispatched_from is not None:
+                again = f"puts keys again from physical offset {start.dispatched_from} on only"
+            message = f"{counted(keys, 'key')} of {counted(files, 'index file')} that the start deletes; it {again}"
+            report.add("start.keys-lost", message, count=keys, details=details)
+
+    def _kept(self, start: StartPrediction | None) -> list[IndexFile]:
+        deleted = {*start.files_deleted} if start else ()
+        relative = self.snapshot.store.relative
+        return [file for file in self.snapshot.index_files if file.keys and relative(file.path) not in deleted]
+
+    def _unreachable(self, start: StartPrediction | None) -> Iterator[UnreachableQueue]:
+        snapshot, states = self.snapshot, self.total.states
+        twice = snapshot.has_queues_twice
+        batch_topics = () if snapshot.database and not twice else snapshot.topics.with_batch_queues or ()
+        in_damage = {name: max(self.led_to.get(name, 0), state.lost) for name, state in states.items()}
+        had = [state for name, state in states.items() if state.had and not self._is_deleted(name)]
+        return unreachable_queues(had, served_queues(self.ranges, start, twice=twice), in_damage, batch_topics)
+
+    def _is_deleted(self, name: QueueName) -> bool:
+        """Whether the queue was deleted with its topic."""
+        state = self.total.states[name]
+        is_missing = "consumequeue.missing-queue" in (state.missing or ())
+        return is_missing and is_deleted(name.topic, self.snapshot.topics, self.snapshot.releases)
+
+    def _count_keys(self, begin: int, start: int, stop: int) -> int:
+        """Read the keys of messages from physical offset `start` to before `stop`; a record begins at `begin`."""
+        snapshot, count = self.snapshot, 0
+        dispatcher = Dispatcher(DispatchRules.of_snapshot(snapshot), snapshot.topics.with_batch_queues)
+        for event in scan_files(snapshot.log.files, begin, min(stop, self.total.log_end or 0), snapshot.reading):
+            if isinstance(event, RecordRun):
+                keys = dispatcher.dispatch(event).keys
+                within = (keys.physical_offsets >= start) & (keys.physical_offsets < stop) & (keys.kinds != TAGS)
+                count += int(within.sum())
+        return count
+
+
+def _worst_first(queue: UnreachableQueue) -> tuple[int, str, int]:
+    return -queue.messages, queue.topic, queue.queue_id
