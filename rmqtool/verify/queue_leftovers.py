@@ -48,8 +48,8 @@ class LogBounds:
 class UnmatchedUnits:
     """Checks the queues on disk, one after the other.
 
-    `lost` counts units that point into damage, by queue, and `torn` those of them that point into a torn end of the log,
-    which was never whole on disk. `beyond_files` counts those that point past the last log file, by topic.
+    `lost` counts units that point into damage, by queue, and `torn` those of them that point into a torn end of the
+    log, which was never whole on disk. `beyond_files` counts those that point past the last log file, by topic.
     """
 
     store: Store
@@ -208,8 +208,7 @@ class UnmatchedUnits:
         if reason is not None:
             name = QueueName(queue.topic, queue.queue_id)
             self.lost[name] += 1
-            if reason == "torn":
-                self.torn[name] += 1
+            self.torn[name] += reason == "torn"
             return
         if self._is_copy(queue):
             return
