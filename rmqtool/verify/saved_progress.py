@@ -41,6 +41,7 @@ _CLASSES = {
     "rmqtool.broker.dispatched_units": ("QueueName",),
     "rmqtool.broker.file_walk": ("FileWalk",),
     "rmqtool.findings.finding": ("Finding",),
+    "rmqtool.findings.remedy": ("Remedy",),
     "rmqtool.findings.report": ("Report", "Selection", "Tally"),
     "rmqtool.scan.topic_choice": ("TopicChoice",),
     "rmqtool.store.rocksdb": ("DamagedDatabaseError",),
