@@ -249,7 +249,9 @@ def _steps_after(
         yield PlanStep(start_text([each for each, _ in unhealed]))
     for finding in found.get("running", ()):
         command = finding.next_command
-        then = diagnosis.clean_command() if command and command.command == "clean" else command and str(command)
+        then = str(command) if command else None
+        if command and command.command == "clean":
+            then = diagnosis.clean_command()
         yield PlanStep(f"Later: {finding.message}.", then)
     yield from _ignored(found)
     yield from _acknowledgement(diagnosis)
