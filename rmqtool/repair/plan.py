@@ -162,8 +162,7 @@ def _decision(database: str | None, findings: Sequence[Finding]) -> PlanStep:
     """The step for what is found of one database, or for one finding."""
     texts = tuple(dict.fromkeys(finding.message for finding in findings))
     what = f"{f'{database}: ' if database else ''}{'; '.join(_some(texts))}"
-    commands = (finding.next_command for finding in findings if database and finding.next_command)
-    command = next(commands, None)
+    command = next((finding.next_command for finding in findings if database and finding.next_command), None)
     repair = _CURRENT_ANEW if command else CATALOGUE[findings[0].code].repair
     return PlanStep(f"{what}: {repair}", str(command) if command else None)
 
