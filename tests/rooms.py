@@ -112,3 +112,13 @@ def room_of(name: str) -> str | None:
     """The room of ROOMS that a module belongs to, "" for the package itself; None when it is in no room."""
     room = name.partition(".")[2].partition(".")[0]
     return room if not room or room in ROOMS else None
+
+
+def tree(root: Path, **texts: str) -> dict[str, Module]:
+    """Write modules below `root`, ``a__b="..."`` as ``rmqtool/a/b.py``, and read them back."""
+    for name, text in texts.items():
+        path = root.joinpath(PACKAGE, *name.split("__")).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        (path.parent / "__init__.py").touch()
+        path.write_text(text)
+    return modules_under(root)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rooms import PACKAGE, ROOMS, ROOT, Module, graph_of, imports_of, modules_under, room_of
+from tests.rooms import PACKAGE, ROOMS, ROOT, Module, graph_of, imports_of, modules_under, room_of, tree
 
 pytestmark = pytest.mark.budget(1)  # most tests parse the whole package
 
@@ -176,16 +176,6 @@ def test_no_module_of_tests_is_imported() -> None:
 
 
 # The checks, each on a small tree that breaks its rule.
-
-
-def tree(root: Path, **texts: str) -> dict[str, Module]:
-    """Write modules below `root`, ``a__b="..."`` as ``rmqtool/a/b.py``, and read them back."""
-    for name, text in texts.items():
-        path = root.joinpath(PACKAGE, *name.split("__")).with_suffix(".py")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        (path.parent / "__init__.py").touch()
-        path.write_text(text)
-    return modules_under(root)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.base.paths import entry_path, has_directory
+from rmqtool.broker.prediction import StartRefusal
 from rmqtool.formats import timer_wheel
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE, DEFAULT_QUEUE_FILE_SIZE
@@ -33,7 +34,7 @@ _TIMER_WHEEL = "timerwheel"
 class Loaded:
     """What a start has loaded before it recovers.
 
-    `refuses` is the reason why the broker does not start; `ignored` are commit log files that it leaves out, `deleted`
+    `refusal` is the reason why the broker does not start; `ignored` are commit log files that it leaves out, `deleted`
     empty files that it deletes. Of the store's queues the first `queue_count` are loaded; `with_fewer_files` are those
     of them that lack some then, by index. Sizes are those of a whole file, bytes.
     """
@@ -46,7 +47,7 @@ class Loaded:
     with_fewer_files: Mapping[int, Queue]
     ignored: tuple[MappedFile, ...] = ()
     deleted: tuple[Path, ...] = ()
-    refuses: str | None = None
+    refusal: StartRefusal | None = None
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class _Entry:
 class _LoadedFiles:
     files: tuple[MappedFile, ...]
     deleted: tuple[Path, ...]
-    refuses: str | None
+    refusal: StartRefusal | None
 
 
 def load(snapshot: Snapshot, rules: RecoveryRules) -> Loaded:
@@ -72,7 +73,7 @@ def load(snapshot: Snapshot, rules: RecoveryRules) -> Loaded:
     size = rules.log_file_size or log.file_size or DEFAULT_LOG_FILE_SIZE
     log_files = _load_files(store, log, size, rules)
     ignored = tuple(file for file in log.files if file.size and file not in log_files.files)
-    refuses = _config_refusal(store, rules) or log_files.refuses
+    refusal = _config_refusal(store, rules) or log_files.refusal
     kinds = _loaded_kinds(snapshot, rules)
     count = sum(map(snapshot.queues.count_of, kinds))
     sizes = _queue_sizes(snapshot.queues, kinds, rules)
@@ -84,15 +85,15 @@ def load(snapshot: Snapshot, rules: RecoveryRules) -> Loaded:
         if index >= count:
             break
         queue = snapshot.queues[index]
-        refuses = refuses or (None if is_unknown else _kind_refusal(queue, snapshot.topics, rules))
-        loaded = _load_files(store, queue.files, sizes[queue.kind], rules)
+        refusal = refusal or (None if is_unknown else _kind_refusal(queue, snapshot.topics, rules))
+        loaded = _load_files(store, queue.files, sizes[queue.kind], rules, queue)
         if loaded.files is not queue.files.files:
             fewer[index] = replace(queue, files=MappedFiles(loaded.files))
         deleted += loaded.deleted
-        refuses = refuses or loaded.refuses
-    refuses = refuses or _directory_refusal(store) or _index_refusal(store, rules) or _timer_refusal(store, rules)
+        refusal = refusal or loaded.refusal
+    refusal = refusal or _directory_refusal(store) or _index_refusal(store, rules) or _timer_refusal(store, rules)
     return Loaded(log_files.files, size, sizes["simple"], sizes["batch"], count, fewer, ignored, tuple(deleted),
-                  refuses)  # fmt: skip
+                  refusal)  # fmt: skip
 
 
 def _loaded_kinds(snapshot: Snapshot, rules: RecoveryRules) -> tuple[Kind, ...]:
@@ -102,7 +103,7 @@ def _loaded_kinds(snapshot: Snapshot, rules: RecoveryRules) -> tuple[Kind, ...]:
     return ("simple", "batch") if rules.version >= BATCH_QUEUES else ("simple",)
 
 
-def _kind_refusal(queue: Queue, topics: Topics, rules: RecoveryRules) -> str | None:
+def _kind_refusal(queue: Queue, topics: Topics, rules: RecoveryRules) -> StartRefusal | None:
     """`ConsumeQueueStore#queueTypeShouldBe`: a topic that is not configured counts as one of simple queues."""
     expected = "batch" if queue.topic in (topics.with_batch_queues or ()) else "simple"
     if rules.version < BATCH_QUEUES or queue.kind == expected:
@@ -111,8 +112,10 @@ def _kind_refusal(queue: Queue, topics: Topics, rules: RecoveryRules) -> str | N
     if queue.topic not in topics.by_name:
         unconfigured = f"is not configured, for there is no {topics.place} that can be read"
         why = f"is not in {topics.place}" if topics.is_known else unconfigured
-        return f"{actual}, but {why}: the broker expects simple ones"
-    return f"{actual}, but is configured for {expected} ones"
+        why = f"{actual}, but {why}: the broker expects simple ones"
+    else:
+        why = f"{actual}, but is configured for {expected} ones"
+    return StartRefusal("queue-type", why, topic=queue.topic)
 
 
 def _queue_sizes(queues: QueueTable, loaded: Iterable[Kind], rules: RecoveryRules) -> dict[Kind, int]:
@@ -124,8 +127,10 @@ def _queue_sizes(queues: QueueTable, loaded: Iterable[Kind], rules: RecoveryRule
     }
 
 
-def _load_files(store: Store, listed: MappedFiles, size: int, rules: RecoveryRules) -> _LoadedFiles:
-    """`MappedFileQueue#load`: the files in name order up to the first obstacle."""
+def _load_files(
+    store: Store, listed: MappedFiles, size: int, rules: RecoveryRules, queue: Queue | None = None
+) -> _LoadedFiles:
+    """`MappedFileQueue#load`: the files in name order up to the first obstacle; without a `queue` those of the log."""
     if size and not listed.strays and all(file.size == size for file in listed.files):
         return _LoadedFiles(listed.files, (), None)
     files: list[MappedFile] = []
@@ -140,12 +145,18 @@ def _load_files(store: Store, listed: MappedFiles, size: int, rules: RecoveryRul
                 break
             what = "a directory" if entry.is_directory else f"{entry.size} bytes instead of {size}"
             why = f"{what} (length not matched message store config value)"
-            return _LoadedFiles(tuple(files), (), f"{store.relative(entry.path)}: {why}")
+            return _LoadedFiles(tuple(files), (), _file_refusal(store.relative(entry.path), why, queue))
         if entry.mapped is None:
             why = "the name is not a start offset (NumberFormatException, load exception)"
-            return _LoadedFiles(tuple(files), (), f"{store.relative(entry.path)}: {why}")
+            return _LoadedFiles(tuple(files), (), _file_refusal(store.relative(entry.path), why, queue))
         files.append(entry.mapped)
     return _LoadedFiles(tuple(files), (), None)
+
+
+def _file_refusal(name: str, why: str, queue: Queue | None) -> StartRefusal:
+    if queue is None:
+        return StartRefusal("log-file", why, name)
+    return StartRefusal("queue-file", why, name, queue.topic, queue.queue_id)
 
 
 def _entries(listed: MappedFiles) -> Iterator[_Entry]:
@@ -165,27 +176,30 @@ def _size_of(path: Path) -> int:
         return 0  # as java.io.File#length does on any error
 
 
-def _config_refusal(store: Store, rules: RecoveryRules) -> str | None:
+def _config_refusal(store: Store, rules: RecoveryRules) -> StartRefusal | None:
     """`ConfigManager#load`: neither the file nor its .bak can be decoded."""
     for name in loaded_configs(rules.version, store.conf):
         file = load_config(store.root / CONFIG / name, rules.version)
         if file.path is None and file.has_bad_backup and not file.is_forbidden:
-            return f"{CONFIG}/{name}: neither the file nor its .bak can be decoded ({file.problem})"
+            why = f"neither the file nor its .bak can be decoded ({file.problem})"
+            return StartRefusal("config", why, f"{CONFIG}/{name}")
     return None
 
 
-def _directory_refusal(store: Store) -> str | None:
+def _directory_refusal(store: Store) -> StartRefusal | None:
     """`StoreCheckpoint` and `DefaultMessageStore#<init>` open these with `RandomAccessFile`."""
     name = next((name for name in (LOCK_FILE, CHECKPOINT) if (store.root / name).is_dir()), None)
-    return name and f"{name}: a directory where a file should be (FileNotFoundException: Is a directory)"
+    why = "a directory where a file should be (FileNotFoundException: Is a directory)"
+    return StartRefusal("directory", why, name) if name else None
 
 
-def _index_refusal(store: Store, rules: RecoveryRules) -> str | None:
+def _index_refusal(store: Store, rules: RecoveryRules) -> StartRefusal | None:
     """`IndexService#load`: a directory whose name is a number cannot be mapped."""
     obstacle = next(_index_directories(store), None) if rules.refuses_index_directories else None
     if obstacle is None:
         return None
-    return f"{INDEX}/{obstacle.name}: a directory where an index file should be (load file error)"
+    why = "a directory where an index file should be (load file error)"
+    return StartRefusal("index", why, f"{INDEX}/{obstacle.name}")
 
 
 def _index_directories(store: Store) -> Iterator[Path]:
@@ -206,10 +220,10 @@ def loaded_index_files(snapshot: Snapshot, rules: RecoveryRules) -> Iterator[Ind
             yield file
 
 
-def _timer_refusal(store: Store, rules: RecoveryRules) -> str | None:
+def _timer_refusal(store: Store, rules: RecoveryRules) -> StartRefusal | None:
     """`TimerWheel`: the file must have its size."""
     path = store.root / _TIMER_WHEEL
     size = _size_of(path) if rules.has_timer_wheel and path.is_file() else 0
     if size in (0, timer_wheel.FILE_SIZE):
         return None
-    return f"{_TIMER_WHEEL}: {size} bytes instead of {timer_wheel.FILE_SIZE} (Timer wheel length)"
+    return StartRefusal("timer", f"{size} bytes instead of {timer_wheel.FILE_SIZE} (Timer wheel length)", _TIMER_WHEEL)

@@ -41,12 +41,39 @@ class QueueChange:
 
 
 @dataclass(frozen=True)
+class StartRefusal:
+    """Why a broker does not start, and the file in its way, relative to the store, or the queue.
+
+    `queue-file` is one that `MappedFileQueue#load` does not take, `queue-end` a last one without a unit, `queue-type`
+    of the other kind than its topic; `directory` stands where a file should be; `memory` is not enough for the log;
+    with `hang` the broker waits for ever.
+    """
+
+    cause: Literal[
+        "config", "log-file", "queue-file", "queue-end", "queue-type", "directory", "index", "timer", "memory", "hang",
+    ]  # fmt: skip
+    why: str
+    file: str | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+
+    def __str__(self) -> str:
+        """The reason in a sentence."""
+        return self.why if self.file is None else f"{self.file}: {self.why}"
+
+    def details(self) -> dict[str, Any]:
+        """The facts of a finding about it."""
+        known = {"file": self.file, "topic": self.topic, "queue_id": self.queue_id}
+        return {"cause": self.cause} | {name: value for name, value in known.items() if value is not None}
+
+
+@dataclass(frozen=True)
 class StartPrediction:
     """What a start would do.
 
     `max_offset_after` is the commit log's maximum right after `load()`, None when the broker refuses to start; `end`
     says why the log ends there. Records from `dispatched_from` on are dispatched again; None: none are.
-    `messages_lost` counts readable messages behind the end. `refuses` is why the broker does not start; with `hangs` it
+    `messages_lost` counts readable messages behind the end. `refusal` is why the broker does not start; with `hangs` it
     waits for ever instead of exiting. `unsure` lists what may make it act otherwise. Paths are relative to the store.
     """
 
@@ -60,10 +87,18 @@ class StartPrediction:
     messages_lost: int = 0
     files_deleted: list[str] = field(default_factory=list)
     queues: list[QueueChange] = field(default_factory=list)
-    refuses: str | None = None
+    refusal: StartRefusal | None = None
     hangs: bool = False
     unsure: list[str] = field(default_factory=list)
 
+    @property
+    def refuses(self) -> str | None:
+        """Why the broker does not start, in a sentence."""
+        return None if self.refusal is None else str(self.refusal)
+
     def as_json(self) -> dict[str, Any]:
         """The JSON object `start` of the contract."""
-        return asdict(self)
+        document = asdict(self)
+        return {("refuses" if name == "refusal" else name): value for name, value in document.items()} | {
+            "refuses": self.refuses
+        }

@@ -20,7 +20,7 @@ from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.load import Loaded, load, loaded_index_files
 from rmqtool.broker.log_walk import LogEnd, LogWalks, end_of, readable_behind
-from rmqtool.broker.prediction import Mode, QueueChange, ScanFrom, StartPrediction
+from rmqtool.broker.prediction import Mode, QueueChange, ScanFrom, StartPrediction, StartRefusal
 from rmqtool.broker.queue_dispatch import Dispatching, Queues, QueueSizes
 from rmqtool.broker.queue_simulation import SimulatedQueue
 from rmqtool.broker.recovered_queues import KnownQueues, RecoveredQueues
@@ -84,13 +84,13 @@ class Recovery:
         """
         mode = self.mode if unclean is None else ("abnormal" if unclean else "normal")
         outline = StartPrediction(mode, str(self.rules.version), unsure=list(self._unsure()))
-        if self.loaded.refuses:
-            return replace(outline, refuses=self.loaded.refuses)
+        if self.loaded.refusal:
+            return replace(outline, refusal=self.loaded.refusal)
         if not self.loaded.files:
             return self._without_log(outline)
         cut = self.cut(mode, checkpoint)
         if cut.end.out_of_memory:
-            return replace(outline, scan_from=self._scan_from(cut), refuses=_out_of_memory(cut.end))
+            return replace(outline, scan_from=self._scan_from(cut), refusal=_out_of_memory(cut.end))
         if log_only:
             return self._with_cut(outline, cut)
         return self._recovered(outline, cut, self._checkpoint(checkpoint))
@@ -210,9 +210,9 @@ class Recovery:
         self._dispatch(queues, cut, outline.mode, before)
         if (queues.max_physical if self.rules.recounts_before_cut else before) >= cut.end.offset:
             queues.truncate(cut.end.offset)
-        refuses = _min_offset_refusal(queues) if self.rules.reads_last_unit_first else None
-        if refuses:
-            return replace(outline, scan_from=self._scan_from(cut), refuses=refuses)
+        refusal = _min_offset_refusal(queues) if self.rules.reads_last_unit_first else None
+        if refusal:
+            return replace(outline, scan_from=self._scan_from(cut), refusal=refusal)
         hangs = None
         if self.rules.dispatches_from_queues:
             dispatched_from = min(dispatched_from, max(queues.max_physical, cut.files[0].start_offset))
@@ -222,7 +222,7 @@ class Recovery:
             dispatched_from=dispatched_from if dispatched_from < cut.end.offset else None,
             files_deleted=self._deleted(cut.deleted, queues, outline.mode, checkpoint),
             queues=[*self._changes(queues, cut.files[0].start_offset), *self._row_changes(queues, cut, outline.mode)],
-            refuses=hangs,
+            refusal=None if hangs is None else StartRefusal("hang", hangs),
             hangs=hangs is not None,
         )
 
@@ -337,17 +337,17 @@ def _moves(change: QueueChange) -> bool:
     return before != (change.min_offset, change.max_offset)
 
 
-def _min_offset_refusal(queues: Queues) -> str | None:
+def _min_offset_refusal(queues: Queues) -> StartRefusal | None:
     """`ConsumeQueue#correctMinOffset` reads the last unit of the last file, and fails when that holds none."""
     for state in queues.ending_at_file():
         if state.kind == "simple":
             queue = state.queue
             directory = f"{CONSUME_QUEUE}/{queue.topic}/{queue.queue_id}"
-            return (
-                f"{directory}: the last file holds no unit (IllegalArgumentException: newPosition < 0, load exception)"
-            )
+            why = "the last file holds no unit (IllegalArgumentException: newPosition < 0, load exception)"
+            return StartRefusal("queue-end", why, directory, queue.topic, queue.queue_id)
     return None
 
 
-def _out_of_memory(end: LogEnd) -> str:
-    return f"OutOfMemoryError, unless the heap has that much in one piece: at offset {end.offset} {end.why}"
+def _out_of_memory(end: LogEnd) -> StartRefusal:
+    why = f"OutOfMemoryError, unless the heap has that much in one piece: at offset {end.offset} {end.why}"
+    return StartRefusal("memory", why)

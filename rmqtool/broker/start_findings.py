@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from typing import Literal
 
-from rmqtool.base.shell import quote
 from rmqtool.broker.log_walk import NO_FILE_FOLLOWS
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.record_parser import NOTHING_WRITTEN
@@ -14,6 +13,7 @@ from rmqtool.broker.recovery import NO_CHECKPOINT, LogCut, Recovery
 from rmqtool.broker.twice_recovery import EXTRA_FILES
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding, counted
+from rmqtool.findings.remedy import Remedy
 
 WHOLE_LOG = "commitLogRecoverMaxNum=1000000"
 """The setting with which a start looks at the whole log."""
@@ -21,6 +21,11 @@ WHOLE_LOG = "commitLogRecoverMaxNum=1000000"
 _READ_FROM_FILES = (
     "consumers get them, since queues in files are read; a broker that reads RocksDB later does not have them"
 )
+
+_SAVE = Remedy("rmqtool export {store} --output DIRECTORY")
+
+LossCause = Literal["damage", "missing-file", "log-elsewhere"]
+"""Why a start loses messages: damage ends the log, a file is missing before them, or the start finds no log."""
 
 QueueEnds = Mapping[tuple[str, int], int]
 """Of each queue, by topic and queue id, the offset behind its last message in the commit log."""
@@ -35,10 +40,9 @@ class _OtherStart:
 def start_findings(recovery: Recovery, start: StartPrediction, ends: QueueEnds | None = None) -> Iterator[Finding]:
     """The findings of a start; with `ends` also queues that it leaves shorter than their messages."""
     root = recovery.snapshot.store.root
-    if start.hangs:
-        yield finding("start.hangs", str(start.refuses), store=root)
-    elif start.refuses:
-        yield finding("start.refuses", str(start.refuses), store=root)
+    if start.refusal:
+        code = "start.hangs" if start.hangs else "start.refuses"
+        yield finding(code, str(start.refusal), store=root, details=start.refusal.details())
     if start.messages_lost:
         yield _data_loss(recovery, start)
     yield from _queue_losses(recovery, start, ends or {})
@@ -50,22 +54,27 @@ def start_findings(recovery: Recovery, start: StartPrediction, ends: QueueEnds |
 def _data_loss(recovery: Recovery, start: StartPrediction) -> Finding:
     behind, root = f"{counted(start.messages_lost, 'readable message')} behind it", recovery.snapshot.store.root
     if start.max_offset_after is None or start.scan_from is None:
-        return finding("start.data-loss", f"{behind} would be out of reach", store=root, remedy=_save(root))
+        details = {"cause": "log-elsewhere", "messages": start.messages_lost}
+        return finding("start.data-loss", f"{behind} would be out of reach", store=root, remedy=_SAVE, details=details)
     files = sum(path.startswith(_log_prefixes(recovery)) for path in start.files_deleted)
     message = (
         f"a start of {start.version} ends the commit log at offset {start.max_offset_after} ({_why(start.end)}): "
         f"{behind} would be lost, {counted(files, 'commit log file')} deleted"
     )
-    return finding("start.data-loss", message, store=root, remedy=_cure(root, start.end))
+    details = {
+        "cause": _cause(start.end), "version": start.version, "end_offset": start.max_offset_after,
+        "messages": start.messages_lost, "files": files,
+    }  # fmt: skip
+    return finding("start.data-loss", message, store=root, remedy=_cure(start.end), details=details)
 
 
-def _cure(root: Path, end: str | None) -> str | None:
+def _cause(end: str | None) -> LossCause:
+    return "missing-file" if end == NO_FILE_FOLLOWS else "damage"
+
+
+def _cure(end: str | None) -> Remedy | None:
     """The page's cure, inert records in place of what ends the log; where a file is missing there is no such place."""
-    return _save(root) if end == NO_FILE_FOLLOWS else None
-
-
-def _save(root: Path) -> str:
-    return f"rmqtool export {quote(str(root))} --output DIRECTORY"
+    return _SAVE if _cause(end) == "missing-file" else None
 
 
 def _log_prefixes(recovery: Recovery) -> tuple[str, ...]:
@@ -81,7 +90,8 @@ def _queue_losses(recovery: Recovery, start: StartPrediction, ends: QueueEnds) -
         if missing > 0 and not start.messages_lost:
             message = f"would end at offset {queue.max_offset}, {counted(missing, 'message')} before its last one"
             yield finding("start.queue-loss", message, store=recovery.snapshot.store.root, topic=queue.topic,
-                          queue_id=queue.queue_id, queue_offset=queue.max_offset)  # fmt: skip
+                          queue_id=queue.queue_id, queue_offset=queue.max_offset,
+                          details={"max_offset": queue.max_offset, "messages": missing})  # fmt: skip
 
 
 def _rows_lost(recovery: Recovery, start: StartPrediction) -> Iterator[Finding]:
@@ -96,7 +106,8 @@ def _rows_lost(recovery: Recovery, start: StartPrediction) -> Iterator[Finding]:
         else:
             message = f"{rows} behind its last row would never get one: {_why_lost(recovery)}"
         lost = finding("start.rows-lost", message, store=recovery.snapshot.store.root, topic=queue.topic,
-                       queue_id=queue.queue_id, queue_offset=queue.max_offset_before)  # fmt: skip
+                       queue_id=queue.queue_id, queue_offset=queue.max_offset_before,
+                       details={"max_offset": queue.max_offset, "messages": queue.lost})  # fmt: skip
         lost = replace(lost, count=queue.lost)
         if recovery.twice and not recovery.twice.serves(queue):
             lost = replace(lost, severity="warning", effect=_READ_FROM_FILES)
@@ -130,14 +141,18 @@ def _other_starts(recovery: Recovery, start: StartPrediction) -> Iterator[Findin
     worst = max(others, key=lambda other: (other.cut.end.out_of_memory, other.cut.messages_lost))
     if worst.cut.end.out_of_memory:
         message = f"{worst.when} a start would fail: OutOfMemoryError, for {worst.cut.end.why}"
+        cause: LossCause | Literal["memory"] = "memory"
     elif worst.cut.messages_lost > start.messages_lost:
         lost = counted(worst.cut.messages_lost, "readable message")
         position = f"at offset {worst.cut.end.offset} ({_why(worst.cut.end.why)})"
         message = f"{worst.when} a start would end the commit log {position} and lose {lost}"
+        cause = _cause(worst.cut.end.why)
     else:
         return
     root = recovery.snapshot.store.root
-    yield finding("start.other-mode-data-loss", message, store=root, remedy=_cure(root, worst.cut.end.why))
+    details = {"cause": cause, "end_offset": worst.cut.end.offset, "messages": worst.cut.messages_lost}
+    remedy = _cure(worst.cut.end.why)
+    yield finding("start.other-mode-data-loss", message, store=root, remedy=remedy, details=details)
 
 
 def _why(end: str | None) -> str | None:

@@ -49,17 +49,17 @@ _IGNORED_FILES = "starts with an empty log or empty queues, and overwrites what 
 
 
 class Refusal(NamedTuple):
-    """Why a release does not start; `effect` where it does worse than that."""
+    """Why a release does not start; `instead` what it does where that is worse."""
 
-    message: str
-    effect: str | None = None
+    why: str
+    instead: str | None = None
 
 
 class ReleaseChange(NamedTuple):
     """What a release does otherwise than those before it."""
 
     since: Version
-    message: str
+    what: str
 
 
 def refusals(snapshot: Snapshot, version: Version) -> Iterator[Refusal]:

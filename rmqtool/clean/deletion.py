@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmqtool.base.errors import RmqtoolError, UsageError
-from rmqtool.clean.geometry import geometry_findings
+from rmqtool.clean.geometry import wrong_sizes
 from rmqtool.clean.plan import CleanPlan
 from rmqtool.store.which_log import other_root
 from rmqtool.transaction import Committed, Transaction
@@ -23,10 +23,10 @@ def files_to_delete(plan: CleanPlan) -> Iterator[Path]:
 def refuse(plan: CleanPlan) -> None:
     """Raise where deleting would harm: a foreign broker.conf, or nothing left of the log."""
     store, run = plan.snapshot.store, plan.runs[0]
-    wrong = next(geometry_findings(plan.facts), None)
+    wrong = next(wrong_sizes(plan.facts), None)
     if wrong:
         raise UsageError(
-            f"{wrong.message}: a start with this broker.conf would refuse the store or destroy it",
+            f"{wrong}: a start with this broker.conf would refuse the store or destroy it",
             file=store.conf.path,
             hint="give the broker.conf that the store was written with, or none: nothing was changed",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 
 from rmqtool.base.errors import UsageError
@@ -20,24 +21,47 @@ from rmqtool.rules.file_sizes import (
 )
 
 
+@dataclass(frozen=True)
+class WrongSize:
+    """Files at or below `file` whose size is not what broker.conf sets with `setting`, bytes."""
+
+    setting: str
+    configured_size: int
+    size: int
+    file: str
+    consequence: str | None = None
+
+    def __str__(self) -> str:
+        """The difference in a sentence."""
+        configured = f"by broker.conf ({self.setting}) these files have {self.configured_size} bytes"
+        return f"{configured}, but here they have {self.size}"
+
+
 def geometry_findings(facts: Facts) -> Iterator[Finding]:
+    """A finding for each wrong size."""
+    for wrong in wrong_sizes(facts):
+        details = {"setting": wrong.setting, "configured_size": wrong.configured_size, "size": wrong.size}
+        yield finding("clean.file-size", str(wrong), effect=wrong.consequence, file=wrong.file, details=details)
+
+
+def wrong_sizes(facts: Facts) -> Iterator[WrongSize]:
     """Sizes by broker.conf that differ from the store's; a size that it does not set is the broker's default."""
     conf = facts.snapshot.store.conf
     if not conf.settings:
         return
     size = _size(conf, DEFAULT_LOG_FILE_SIZE, lambda: conf.size(*LOG_FILE_SIZE))
     if size and facts.snapshot.log.file_size not in (0, size):
-        yield _finding(LOG_FILE_SIZE[0], size, facts.snapshot.log.file_size, "commitlog")
+        yield WrongSize(LOG_FILE_SIZE[0], size, facts.snapshot.log.file_size, "commitlog")
     for kind, names in QUEUE_FILE_SIZE.items():
         size = _size(conf, DEFAULT_QUEUE_FILE_SIZE[kind], partial(queue_file_size, conf, kind))
         queue = next((s.queue for s in facts.states if s.queue.kind == kind and s.queue.files.file_size), None)
         if size and queue and queue.files.file_size != size:
             directory = facts.snapshot.store.relative(queue.files.files[0].path.parent)
-            yield _finding(names[0], size, queue.files.file_size, directory)
-    yield from _index_finding(facts)
+            yield WrongSize(names[0], size, queue.files.file_size, directory)
+    yield from _of_index(facts)
 
 
-def _index_finding(facts: Facts) -> Iterator[Finding]:
+def _of_index(facts: Facts) -> Iterator[WrongSize]:
     first = facts.snapshot.index_files[0] if facts.snapshot.index_files else None
     conf = facts.snapshot.store.conf
     slots = _size(conf, DEFAULT_SLOTS, lambda: conf.size("maxHashSlotNum"))
@@ -45,7 +69,7 @@ def _index_finding(facts: Facts) -> Iterator[Finding]:
     if first and slots and units and first.size != file_size(slots, units):
         effect = "not detected: keys are looked up and written at wrong places of the index"
         path = facts.snapshot.store.relative(first.path)
-        yield _finding("maxHashSlotNum and maxIndexNum", file_size(slots, units), first.size, path, effect)
+        yield WrongSize("maxHashSlotNum and maxIndexNum", file_size(slots, units), first.size, path, effect)
 
 
 def _size(conf: BrokerConf, default: int, configured: Callable[[], int | None]) -> int:
@@ -55,8 +79,3 @@ def _size(conf: BrokerConf, default: int, configured: Callable[[], int | None]) 
     except UsageError:
         given = None  # a value that the broker cannot parse either: its default counts
     return given or (default if conf.path is not None else 0)
-
-
-def _finding(name: str, configured: int, actual: int, file: str, effect: str | None = None) -> Finding:
-    message = f"by broker.conf ({name}) these files have {configured} bytes, but here they have {actual}"
-    return finding("clean.file-size", message, effect=effect, file=file)

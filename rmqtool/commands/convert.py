@@ -12,7 +12,7 @@ import click
 import rmqtool
 from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.base.files import UNLIMITED, RateLimit
-from rmqtool.base.shell import join, quote
+from rmqtool.base.shell import join
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.new_stores import cut_moved, derive, owner_of
 from rmqtool.commands.options import global_options, jobs_option, store_options
@@ -173,8 +173,8 @@ def _make(
 
 def _of_new(finding: Finding, request: _Request) -> Finding:
     """A finding of the rebuild, which read the new log, with a remedy that names the new store."""
-    old, new = quote(str(request.path)), quote(str(request.output))
-    return replace(finding, remedy=finding.remedy.replace(old, new)) if finding.remedy else finding
+    command = finding.next_command
+    return replace(finding, next_command=command.on_store(request.output)) if command else finding
 
 
 def _show(style: Style, request: _Request, plan: ConversionPlan, beside: _Beside, rebuild: RebuildPlan | None) -> Exit:

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from rmqtool.base.shell import quote
 from rmqtool.findings.clean import CLEANING, OWN_RUNS
 from rmqtool.findings.commitlog_damage import RECORDS
 from rmqtool.findings.commitlog_files import LOG_FILES
@@ -24,6 +23,7 @@ from rmqtool.findings.finding import Finding, Severity
 from rmqtool.findings.index_and_checkpoint import DERIVED
 from rmqtool.findings.other_logs import OTHER_LOGS
 from rmqtool.findings.rebuild import REBUILDS
+from rmqtool.findings.remedy import Remedy
 from rmqtool.findings.rocksdb import ROCKSDB
 from rmqtool.findings.start import STARTS
 from rmqtool.findings.store_and_config import CONFIG, STORE
@@ -51,35 +51,33 @@ def finding(
     store: Path | str | None = None,
     severity: Severity | None = None,
     effect: str | None = None,
-    remedy: str | None = None,
+    remedy: Remedy | str | None = None,
     details: Mapping[str, Any] | None = None,
     **location: Any,
 ) -> Finding:
     """A finding of the catalogue: severity, fault, effect and remedy are its page's, unless given.
 
     The remedy is filled with the path `store` and the `location` (file, offset, topic, queue_id, queue_offset);
-    where one of its fields is not known it is left out. `details` are the facts.
+    where one of its fields is not known it is left out. One that is given is a `Remedy` to be filled as the
+    page's is, or the text of a whole command. `details` are the facts.
     """
     entry = CATALOGUE[code]
+    template = remedy.template if isinstance(remedy, Remedy) else entry.remedy
+    next_command: Remedy | None
+    if isinstance(remedy, str):
+        next_command = Remedy.of_system(remedy)
+    else:
+        next_command = Remedy.filled(template, {**location, "store": store}) if template else None
     return Finding(
         code=code,
         fault=entry.fault,
         severity=severity or entry.severity,
         message=message,
         effect=effect or entry.effect,
-        remedy=remedy or _remedy(entry, {**location, "store": store}),
+        next_command=next_command,
         details=details or {},
         **location,
     )
-
-
-def _remedy(entry: Entry, known: Mapping[str, Any]) -> str | None:
-    if entry.remedy is None:
-        return None
-    try:
-        return entry.remedy.format_map({name: quote(str(value)) for name, value in known.items() if value is not None})
-    except KeyError:
-        return None
 
 
 def lookup(text: str) -> list[Entry]:

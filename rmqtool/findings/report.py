@@ -44,7 +44,7 @@ UNREADABLE = frozenset({"commitlog.unreadable", "store.unreadable"})
 
 Verdict = Literal["clean", "unproven", "dirty", "corrupt"]
 
-_OURSELVES = "rmqtool verify "
+_OURSELVES = "verify"
 _ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
 _RANKS = {code: rank for rank, code in enumerate(CATALOGUE)}
 
@@ -133,8 +133,8 @@ class Report:
         if not self.selection.wants_finding(finding.code, finding.topic):
             self.count(finding.code, finding.count, finding.topic)
             return
-        if finding.remedy and finding.remedy.startswith(_OURSELVES):
-            finding = replace(finding, remedy=None)
+        if finding.next_command and finding.next_command.command == _OURSELVES:
+            finding = replace(finding, next_command=None)
         tally = self._tallies.setdefault(finding.code, Tally())
         tally.total += finding.count
         if len(tally.examples) < self.max_examples:

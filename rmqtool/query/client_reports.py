@@ -30,7 +30,7 @@ class _Told:
 
 def client_reports(snapshot: Snapshot, message: Message, relatives: Sequence[Relative]) -> list[Event]:
     """All that clients say of a message, and where they may have said more that cannot be read."""
-    records = [message, *(other.message for other in relatives)]
+    records = [message, *(other.record for other in relatives)]
     first = min(records, key=lambda record: record["physical_offset"])
     message_id = message["unique_key"] or message["message_id"]
     told: dict[TraceRecord, _Told] = {}

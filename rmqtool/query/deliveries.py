@@ -56,7 +56,7 @@ def delay_of(snapshot: Snapshot, message: Message, tags_code: int | None, relati
     if topic not in (SCHEDULE_TOPIC, TIMER_TOPIC):
         return None
     real_topic, offset = properties.get("REAL_TOPIC"), message["physical_offset"]
-    later = (other.message for other in relatives if other.message["physical_offset"] > offset)
+    later = (other.record for other in relatives if other.record["physical_offset"] > offset)
     copy = next((other["physical_offset"] for other in later if other["topic"] == real_topic), None)
     level, due, passed = None, None, None
     if topic == SCHEDULE_TOPIC:

@@ -24,12 +24,12 @@ class Relative:
     """Another record of the same message."""
 
     relation: Relation
-    message: Message
+    record: Message
 
     def as_json(self) -> dict[str, Any]:
         """The object of the machine interface."""
         names = ("topic", "queue_id", "queue_offset", "physical_offset", "message_id", "store_timestamp", "store_time")
-        return {"relation": self.relation, **{name: self.message[name] for name in names}}
+        return {"relation": self.relation, **{name: self.record[name] for name in names}}
 
 
 def relatives_of(snapshot: Snapshot, message: Message) -> list[Relative]:

@@ -97,7 +97,7 @@ def story_of(
 
     The order is that of the log, for clocks may differ; what has not happened yet is last.
     """
-    records = sorted([message, *(other.message for other in relatives)], key=lambda each: each["physical_offset"])
+    records = sorted([message, *(other.record for other in relatives)], key=lambda each: each["physical_offset"])
     sent = records[0]["born_timestamp"]
     stored = [_stored(snapshot, record, relatives) for record in records]
     events = [Event("sent", sent, sent, records[0], "the clock of the producer")]

@@ -57,8 +57,8 @@ def transaction_of(snapshot: Snapshot, message: Message, relatives: list[Relativ
         case "commit":
             return _commit(snapshot, message)
         case "prepared":
-            ends = [other for other in relatives if _points_at(other.message, message)]
-            commit = next((end.message["physical_offset"] for end in ends if end.relation == "commit"), None)
+            ends = [other for other in relatives if _points_at(other.record, message)]
+            commit = next((end.record["physical_offset"] for end in ends if end.relation == "commit"), None)
             # A roll back is not indexed: nothing leads to it.
             return TransactionPart("prepared", "unknown" if commit is None else "committed", commit=commit)
         case "rollback":
@@ -74,9 +74,9 @@ def _half(snapshot: Snapshot, message: Message, relatives: list[Relative]) -> Tr
     real = message["properties"].get("REAL_TOPIC"), message["properties"].get("REAL_QID")
     commit = next(
         (
-            other.message["physical_offset"]
+            other.record["physical_offset"]
             for other in relatives
-            if other.message["transaction"] == "commit" and _points_at(other.message, message)
+            if other.record["transaction"] == "commit" and _points_at(other.record, message)
         ),
         None,
     )

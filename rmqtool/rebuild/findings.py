@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +66,7 @@ def _capped(findings: list[Finding]) -> Iterator[Finding]:
     if rest:
         count = sum(finding.count for finding in rest)
         more = f"; and {counted(len(rest) - 1, 'more queue')}" if len(rest) > 1 else ""
-        yield replace(rest[0], message=f"{rest[0].message}{more}", count=count)
+        yield rest[0].standing_for(count, more)
 
 
 def _damaged(derivation: Derivation, root: Path) -> Finding:

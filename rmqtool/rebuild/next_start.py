@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rmqtool.base.shell import quote
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding, counted
+from rmqtool.findings.remedy import Remedy
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.source import RebuildSource
 from rmqtool.rules.recovery import RecoveryRules
@@ -36,7 +36,7 @@ def _cut(source: RebuildSource, derivation: Derivation | None) -> LogCut | None:
     from rmqtool.broker.recovery import Recovery  # a dozen modules, for damaged logs only
 
     recovery = Recovery(source.snapshot, RecoveryRules.of(source.version, source.snapshot.store.conf))
-    if recovery.loaded.refuses or not recovery.loaded.files:
+    if recovery.loaded.refusal or not recovery.loaded.files:
         return None
     if derivation is None or not source.options.selection.is_all:
         return recovery.cut(recovery.mode)
@@ -46,7 +46,7 @@ def _cut(source: RebuildSource, derivation: Derivation | None) -> LogCut | None:
 
 def _finding(source: RebuildSource, now: LogCut, after: LogCut | None) -> Finding:
     """`after` is None where nothing is cut any more, for the damage is neutralised."""
-    root, version = quote(str(source.snapshot.store.root)), source.version
+    version = source.version
     still = after if after and after.messages_lost else None
     if now.messages_lost:
         message = f"as the store stands, a start of {version} ends the log at offset {now.end.offset}: {_loss(now)}; "
@@ -64,7 +64,8 @@ def _finding(source: RebuildSource, now: LogCut, after: LogCut | None) -> Findin
         message,
         severity="warning",
         effect=effect,
-        remedy=f"rmqtool rebuild-cq {root} --neutralise" if still else f"rmqtool verify {root}",
+        store=source.snapshot.store.root,
+        remedy=Remedy("rmqtool rebuild-cq {store} --neutralise" if still else "rmqtool verify {store}"),
         offset=(still or now).end.offset,
         count=max((still or now).messages_lost, 1),
     )

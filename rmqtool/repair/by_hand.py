@@ -53,8 +53,8 @@ def steps_by_hand(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Findi
 
 def steps_of_node(findings: Iterable[Finding]) -> dict[str, PlanStep]:
     """A step for each code of what a DLedger node makes anew when it is moved away."""
-    found = {finding.code: finding for finding in findings if finding.code in _MADE_ANEW_BY_A_NODE and finding.remedy}
-    return {code: PlanStep(_MADE_ANEW_BY_A_NODE[code], finding.remedy) for code, finding in found.items()}
+    found = {each.code: each.next_command for each in findings if each.code in _MADE_ANEW_BY_A_NODE}
+    return {code: PlanStep(_MADE_ANEW_BY_A_NODE[code], str(command)) for code, command in found.items() if command}
 
 
 def _named(directories: Sequence[Path]) -> str:

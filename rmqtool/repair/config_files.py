@@ -26,7 +26,6 @@ _WRONG, _DELAY_OFFSET, _DIFFERS = "config.wrong-offset", "config.delay-offset", 
 _BAD = frozenset({"config.unreadable", "config.missing", "config.consumer-offset", REFUSES})
 _OF_OFFSETS = frozenset({"config.offset-out-of-range", _WRONG})
 _HEALED = _BAD | _OF_OFFSETS | {TOPIC_MISSING, _DELAY_OFFSET, _DIFFERS, KIND}
-_IS_OTHER_KIND = " consume queues, but "  # of a start that refuses because of a topic's queue.type
 _ALL_OFFSETS = "all committed offsets: each group begins where its consumeFromWhere says"
 
 
@@ -74,8 +73,8 @@ class _ConfigRepair:
             if each.code == "config.consumer-offset":  # of the file that there is
                 about = name in OFFSETS and bool(self._existing(name))
             elif each.code == REFUSES:
-                of_kind = name == TOPICS and _IS_OTHER_KIND in each.message
-                about = of_kind or each.message.startswith(f"{CONFIG}/{name}:")
+                of_kind = name == TOPICS and each.details.get("cause") == "queue-type"
+                about = of_kind or each.details.get("file") == f"{CONFIG}/{name}"
             about = about or (name == TOPICS and each.code in (TOPIC_MISSING, KIND))
             about = about or (name in OFFSETS and each.code in _OF_OFFSETS)
             if about and each.code in _HEALED and (each.severity != "info" or each.code in _OF_OFFSETS):

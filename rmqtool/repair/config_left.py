@@ -66,10 +66,10 @@ def unhealed_config(
 
 def _left(findings: Sequence[Finding], changes: Sequence[Change]) -> Iterator[Finding]:
     for each in findings:
-        of_start = each.code == "start.refuses" and each.message.startswith(f"{CONFIG}/")
+        of_start = each.code == "start.refuses" and each.details.get("cause") == "config"
         if each.severity == "info" or not (each.code.startswith("config.") or each.code == _KIND or of_start):
             continue
-        if each.code == "config.rocksdb-damaged" and each.remedy:
+        if each.code == "config.rocksdb-damaged" and "manifest" in each.details:
             continue  # a step of the plan heals it
         if not any(
             isinstance(change, FileChange) and each.code in change.codes and change.name in _files(each)
@@ -81,7 +81,7 @@ def _left(findings: Sequence[Finding], changes: Sequence[Change]) -> Iterator[Fi
 def _files(finding: Finding) -> set[str]:
     """The files that a finding is about, relative to the store."""
     if finding.code == "start.refuses":
-        return {finding.message.partition(":")[0]}
+        return {str(finding.details.get("file"))}
     if finding.code in ("config.topic-missing", _KIND):
         return {f"{CONFIG}/{TOPICS}"}
     if finding.code in ("config.consumer-offset", "config.offset-out-of-range", "config.wrong-offset"):
@@ -102,8 +102,8 @@ def _of_database(finding: Finding, name: str) -> str:
 
 
 def _is_topic_of_database(finding: Finding) -> bool:
-    """Whether a topic lacks its row in a database, which the message begins with."""
-    return finding.code == "config.topic-missing" and finding.message.startswith(f"{CONFIG}/")
+    """Whether a topic lacks its row in a database."""
+    return finding.code == "config.topic-missing" and "database" in finding.details
 
 
 def _reason(finding: Finding, *, offsets: bool) -> str:

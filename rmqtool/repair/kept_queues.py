@@ -13,7 +13,6 @@ from rmqtool.repair.log_files import Resized, is_resizable
 from rmqtool.repair.places import name_in_store
 from rmqtool.rules.file_sizes import queue_file_size
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
 from rmqtool.store.unknown_sizes import common_file_sizes
 
 _WHY = (
@@ -73,6 +72,6 @@ def _queue_of(finding: Finding) -> QueueName | None:
     """The queue that a finding names, or whose file a start is refused for."""
     if finding.topic is not None and finding.queue_id is not None:
         return QueueName(finding.topic, finding.queue_id)
-    parts = finding.message.partition(":")[0].split("/")
-    is_file = len(parts) == 4 and parts[0] in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE) and parts[2].isdigit()
-    return QueueName(parts[1], int(parts[2])) if finding.code == "start.refuses" and is_file else None
+    if finding.details.get("cause") == "queue-file":
+        return QueueName(finding.details["topic"], finding.details["queue_id"])
+    return None

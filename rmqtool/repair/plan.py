@@ -146,7 +146,7 @@ def _steps_before(
         beginning = elsewhere if _is_log_gone(found) else "R"
         yield PlanStep(
             f"{beginning}estore {files} from a backup or a replica, and verify again. If there is none, go on.",
-            lost=_some(tuple(dict.fromkeys(_first_part(finding.message) for finding in found.get("restore", ())))),
+            lost=_some(tuple(dict.fromkeys(finding.gist for finding in found.get("restore", ())))),
         )
     yield from steps_by_hand(diagnosis, found)
     yield from _decisions(found.get("decide", ()))[:_MAX_NAMED]
@@ -160,22 +160,27 @@ def _steps_before(
 
 
 def _decisions(findings: Sequence[Finding]) -> list[PlanStep]:
-    """What people decide: one step for each message, and for each database, which they put back or move away."""
-    messages: dict[tuple[str, str], dict[str, None]] = {}
-    commands: dict[tuple[str, str], str | None] = {}
+    """What people decide: one step for each finding, and for each database, which they put back or move away."""
+    together: dict[object, list[Finding]] = {}
     for finding in findings:
-        name = (finding.file or "").removesuffix("/") if finding.code in _OF_DATABASES else ""
-        database = name.rpartition("/")[0] if name.endswith(".log") else name
-        key = (f"{database}: ", finding.code) if database else (finding.message, finding.code)
-        messages.setdefault(key, {})[finding.message] = None
-        commands[key] = commands.get(key) or (finding.remedy if database else None)
-    steps = []
-    for (start, code), texts in messages.items():
-        command = commands[start, code]
-        repair = _CURRENT_ANEW if command else CATALOGUE[code].repair
-        what = f"{start if start not in texts else ''}{'; '.join(_some(tuple(texts)))}"
-        steps.append(PlanStep(f"{what}: {repair}", command))
-    return steps
+        database = _database_of(finding)
+        together.setdefault((database, finding.code) if database else finding, []).append(finding)
+    return list(dict.fromkeys(_decision(_database_of(alike[0]), alike) for alike in together.values()))
+
+
+def _database_of(finding: Finding) -> str | None:
+    """The database that a finding is about, for which people decide once."""
+    name = (finding.file or "").removesuffix("/") if finding.code in _OF_DATABASES else ""
+    return (name.rpartition("/")[0] if name.endswith(".log") else name) or None
+
+
+def _decision(database: str | None, findings: Sequence[Finding]) -> PlanStep:
+    """The step for what is found of one database, or for one finding."""
+    texts = tuple(dict.fromkeys(finding.message for finding in findings))
+    what = f"{f'{database}: ' if database else ''}{'; '.join(_some(texts))}"
+    command = next((finding.next_command for finding in findings if database and finding.next_command), None)
+    repair = _CURRENT_ANEW if command else CATALOGUE[findings[0].code].repair
+    return PlanStep(f"{what}: {repair}", str(command) if command else None)
 
 
 def _has_newer_records(found: Mapping[Treatment, Sequence[Finding]]) -> bool:
@@ -243,11 +248,12 @@ def _steps_after(
     """What is left once the store is repaired."""
     yield from _settings(found)
     restored = found.get("restore", ())
-    saving = next((finding.remedy for finding in restored if finding.code == "start.data-loss"), None)
+    saving = next((finding.next_command for finding in restored if finding.code == "start.data-loss"), None)
     if _has_newer_records(found):
         yield PlanStep("Start no broker of the named release: it would destroy the records that it cannot read.")
     elif saving:
-        yield PlanStep("Start no broker: it would destroy what is behind the missing file. Save that first:", saving)
+        text = "Start no broker: it would destroy what is behind the missing file. Save that first:"
+        yield PlanStep(text, str(saving))
     elif "refused" in found and not repairs.is_of_log and any(map(_is_log_unmended, notes)):
         text = (
             "No repair lets a broker start on this log. Make a new store of what is sound in it, and start it on that:"
@@ -257,8 +263,11 @@ def _steps_after(
         unhealed = unhealed_config(found.get("config", ()), repairs.changes, offsets=True)
         yield PlanStep(start_text([each for each, _ in unhealed]))
     for finding in found.get("running", ()):
-        is_cleaned = (finding.remedy or "").startswith("rmqtool clean ")
-        yield PlanStep(f"Later: {finding.message}.", diagnosis.clean_command() if is_cleaned else finding.remedy)
+        command = finding.next_command
+        then = str(command) if command else None
+        if command and command.command == "clean":
+            then = diagnosis.clean_command()
+        yield PlanStep(f"Later: {finding.message}.", then)
     yield from _ignored(found)
     yield from _acknowledgement(diagnosis)
 
@@ -290,7 +299,7 @@ def _settings(found: Mapping[Treatment, Sequence[Finding]]) -> Iterator[PlanStep
 
 def _ignored(found: Mapping[Treatment, Sequence[Finding]]) -> Iterator[PlanStep]:
     if "ignored" in found:
-        names = ", ".join(dict.fromkeys(finding.message.split()[0] for finding in found["ignored"]))
+        names = ", ".join(dict.fromkeys(finding.details["setting"] for finding in found["ignored"]))
         yield PlanStep(f"Later: the named release does not read these settings of broker.conf: {names}.")
 
 
@@ -346,11 +355,6 @@ def _codes(findings: Sequence[Finding]) -> str:
     for finding in findings:
         counts[finding.code] += finding.count
     return ", ".join(f"{code} {count}" if count > 1 else code for code, count in counts.most_common())
-
-
-def _first_part(message: str) -> str:
-    """Up to the first semicolon: details of a finding stand above the plan."""
-    return message.partition("; ")[0]
 
 
 def _files(findings: Sequence[Finding]) -> str:

@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Literal
 
 from rmqtool.findings.finding import Finding
-from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX
 
 Treatment = Literal[
     "stop", "access", "restore", "decide", "release", "whole-log", "interrupted", "files", "neutralise", "queues",
@@ -95,7 +94,8 @@ TREATMENTS: Mapping[str, Treatment] = MappingProxyType(
 )
 """The treatment of each code that a verification reports above information."""
 
-_REFUSED_FOR: Mapping[str, Treatment] = {CONSUME_QUEUE: "queues", BATCH_CONSUME_QUEUE: "queues", INDEX: "index"}
+_REFUSED_FOR: Mapping[str, Treatment] = {"queue-file": "queues", "queue-end": "queues", "index": "index"}
+_OUT_OF_REPAIR = frozenset({"missing-file", "log-elsewhere"})  # causes of a loss for which no inert record helps
 
 
 def treatment_of(finding: Finding) -> Treatment:
@@ -106,7 +106,7 @@ def treatment_of(finding: Finding) -> Treatment:
     """
     treatment = TREATMENTS.get(finding.code, "decide")
     if treatment == "neutralise" and finding.code.startswith("start."):
-        return "neutralise" if finding.remedy and "rmqtool repair " in finding.remedy else "restore"
+        return "restore" if finding.details.get("cause") in _OUT_OF_REPAIR else "neutralise"
     if treatment == "refused":
-        return _REFUSED_FOR.get(finding.message.partition("/")[0], treatment)
+        return _REFUSED_FOR.get(finding.details.get("cause", ""), treatment)
     return treatment

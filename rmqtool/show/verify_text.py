@@ -19,7 +19,7 @@ from rmqtool.repair.plan import Plan
 from rmqtool.show.output import Style, note, print_labelled, show_effect
 from rmqtool.show.plan_text import show_plan
 from rmqtool.show.times import sentence
-from rmqtool.store.lost_tables import BACKUP_IS_READ, MISSING, lost_place
+from rmqtool.store.lost_tables import MISSING, lost_place
 from rmqtool.verify.bad_extents import UNREAD
 from rmqtool.verify.gaps import summary_of
 from rmqtool.verify.log_map import State, cells
@@ -176,7 +176,7 @@ def _effects(outcome: Outcome, start: StartPrediction, entry: str) -> Iterator[s
     without = sum(change.lost for change in start.queues)
     if without:
         yield f"{counted(without, 'message')} would never get a {entry}"
-    gone = (each for each in outcome.findings if each.code == MISSING and each.message != BACKUP_IS_READ)
+    gone = (each for each in outcome.findings if each.code == MISSING and each.details.get("lost") != "backup-left")
     contents = sorted(set(map(lost_place, gone)))
     if contents:
         yield f"it would start without the contents of {', '.join(contents)}"

@@ -13,6 +13,7 @@ from rmqtool.base.paths import has_entry, path_of
 from rmqtool.base.shell import quote
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
+from rmqtool.findings.remedy import Remedy
 from rmqtool.rules.empty_files import effect_of_empty_last_file, refuses_empty_last_file, spans_of
 from rmqtool.rules.file_sizes import LOG_FILE_SIZE
 from rmqtool.rules.releases import ANY_RELEASE, Releases
@@ -36,18 +37,16 @@ _INSPECTED_WITH: Mapping[str, str] = {
 
 def with_next_command(store: Store, finding: Finding) -> Finding:
     """The finding with a remedy: the page's, or the command that shows more."""
-    remedy = finding.remedy or ""
-    is_repair = remedy.startswith("rmqtool repair") and not remedy.endswith(" --acknowledge")
-    is_refused = store.dledger_directory is not None and is_repair
-    if finding.remedy and not is_refused:
+    known = finding.next_command
+    if known and not (store.dledger_directory is not None and known.is_repair):
         return finding
-    root = quote(str(store.root))
     command = "rmqtool verify {store}"
     path = store.root / finding.file if finding.file else store.root
     if finding.code in _INSPECTED_WITH and has_entry(path):
         command = _INSPECTED_WITH[finding.code]
-    conf = f" --broker-conf {quote(store.conf.path)}" if store.conf.path else ""
-    return replace(finding, remedy=command.format(store=root, path=quote(str(path))) + conf)
+    command += " --broker-conf {conf}" if store.conf.path else ""
+    words = {"store": store.root, "path": path, "conf": store.conf.path}
+    return replace(finding, next_command=Remedy.filled(command, words))
 
 
 def unread_finding(store: Store, error: RmqtoolError) -> Finding:
@@ -188,8 +187,7 @@ def one_of_each(found: Iterable[Finding]) -> Iterator[Finding]:
     for each in found:
         of_code.setdefault(each.code, []).append(each)
     for first, *others in of_code.values():
-        more = f" ({len(others)} more like this)" if others else ""
-        yield replace(first, message=first.message + more, count=1 + len(others))
+        yield first.standing_for(1 + len(others), f" ({len(others)} more like this)" if others else "")
 
 
 def index_finding(store: Store, file: IndexFile) -> Finding:

@@ -1,18 +1,18 @@
-"""Tables in RocksDB that are lost as a whole: how findings name them, so that others know them again."""
+"""Tables in RocksDB that are lost as a whole, as findings have them."""
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 from rmqtool.findings.finding import Finding
-from rmqtool.store.rocksdb_config import CONFIG_DATABASES, TABLES, Table
-from rmqtool.store.store import CONFIG
+from rmqtool.store.rocksdb_config import Table
 
 _GONE = "the database is not there"
 MISSING = "config.missing"
-"""The code of a table that the store proves to be lost, in a file or in RocksDB."""
-BACKUP_IS_READ = "it is not there; a start reads its .bak, which is older by at least one change"
-"""The message about a file of which the .bak is left."""
+"""The code of a table that the store proves to be lost, in a file or in RocksDB.
+
+Its details have `lost`, and of a database `table`, the JSON file in whose place RocksDB had the table.
+"""
 
 
 Lost = Literal["gone", "without", "empty"]
@@ -31,23 +31,15 @@ def lost_in(database: str, table: Table, lost: Lost) -> str:
 
 def lost_table(finding: Finding) -> str | None:
     """The JSON file in whose place RocksDB had the lost table; None for other findings."""
-    database = (finding.file or "").removeprefix(f"{CONFIG}/")
-    if finding.code != MISSING or database not in CONFIG_DATABASES:
-        return None
-    for name, table in TABLES.items():
-        beginnings = tuple(f"{lost_in(database, table, each)}, " for each in get_args(Lost))
-        if table.database == database or (table.part_of(database) and finding.message.startswith(beginnings)):
-            return name
-    return None
+    return finding.details.get("table") if finding.code == MISSING else None
 
 
 def is_database_left(finding: Finding) -> bool:
     """Whether the database of a lost table is there, with other tables."""
-    return lost_place(finding) != finding.file and not finding.message.startswith(_GONE)
+    return "part" in finding.details and finding.details["lost"] != "gone"
 
 
 def lost_place(finding: Finding) -> str:
     """The file that is lost; for a part of a database its name, too."""
-    name = lost_table(finding)
-    part = TABLES[name].part_of((finding.file or "").removeprefix(f"{CONFIG}/")) if name else ""
+    part = finding.details.get("part")
     return f"{finding.file}, {part}" if part else str(finding.file)

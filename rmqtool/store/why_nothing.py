@@ -18,8 +18,8 @@ _FEW = 8  # names that are listed
 
 def why_nothing(snapshot: Snapshot, filters: Filters) -> str:
     """A sentence for people; call it when nothing was found, for the log may have what queues and config lack."""
-    if missing := missing_log(snapshot):
-        return f"{missing.message} ({missing.hint})"
+    if error := missing_log(snapshot):
+        return f"{error.message} ({error.hint})"
     return "; ".join(_reasons(snapshot, filters)) or NOTHING_FITS
 
 

@@ -13,13 +13,13 @@ from typing import Any
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
-from rmqtool.store.lost_tables import BACKUP_IS_READ
 from rmqtool.store.store import CONFIG
 from rmqtool.store.topics import TOPICS
 from rmqtool.verify.witnesses import DELAYS, GROUPS, State, Witnesses
 
 _FIRST_WRITE_MS = 60_000  # a broker writes its offsets 10 s after its start at the latest; with room for slow machines
 _SHOWN = 4
+_BACKUP_IS_READ = "it is not there; a start reads its .bak, which is older by at least one change"
 
 EFFECTS = {
     TOPICS: "the broker starts without these topics: clients are refused, or topics are made anew with default queues",
@@ -49,13 +49,16 @@ def check_losses(witnesses: Witnesses, report: Report) -> None:
     _check_backups_alone(witnesses, report)
 
 
-def report_loss(name: str, state: State, lost: str, report: Report, **details: Any) -> None:
-    """Report a lost file; `lost` describes the content that the store proves."""
+def report_loss(
+    name: str, state: State, lost: str, report: Report, content: Collection[str] | None = None, **more: Any
+) -> None:
+    """Report a lost file; `lost` describes the content that the store proves: topics or groups, if it is these."""
     path = f"{CONFIG}/{name}"
     what = "neither it nor its .bak is there" if state == "gone" else f"it is {state}" if state == "empty" else \
         f"it is there {state}"  # fmt: skip
     effect = EFFECTS[CONSUMER_OFFSET if name == LMQ_CONSUMER_OFFSET else name]
-    report.add("config.missing", f"{what}, {lost}", file=path, effect=effect, **details)
+    details = {"lost": state} if content is None else {"lost": state, "shown": sorted(content)}
+    report.add("config.missing", f"{what}, {lost}", file=path, effect=effect, details=details, **more)
 
 
 def shown_content(name: str, content: Collection[str]) -> str:
@@ -81,8 +84,8 @@ def _check_backups_alone(witnesses: Witnesses, report: Report) -> None:
         file = witnesses.file(name)
         if file.path is not None and file.path.suffix == ".bak" and file.problem is None:
             effect = EFFECTS[CONSUMER_OFFSET if name == LMQ_CONSUMER_OFFSET else name]
-            report.add("config.missing", BACKUP_IS_READ, severity="warning", file=f"{CONFIG}/{name}",
-                       effect=f"of what has changed since: {effect}")  # fmt: skip
+            report.add("config.missing", _BACKUP_IS_READ, severity="warning", file=f"{CONFIG}/{name}",
+                       effect=f"of what has changed since: {effect}", details={"lost": "backup-left"})  # fmt: skip
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -97,7 +100,7 @@ def _check_topics(witnesses: Witnesses, report: Report) -> None:
     if state in ("there", "unreadable") or not topics:
         return
     proven = state != "gone" or witnesses.is_brokers or witnesses.has_broker_topics
-    report_loss(TOPICS, state, shown_content(TOPICS, topics), report, severity=None if proven else "info")
+    report_loss(TOPICS, state, shown_content(TOPICS, topics), report, topics, severity=None if proven else "info")
 
 
 def _check_offsets(witnesses: Witnesses, report: Report) -> None:
@@ -115,7 +118,7 @@ def _check_offsets(witnesses: Witnesses, report: Report) -> None:
         groups |= witnesses.configured_groups()
     if groups or state == "without its table":
         lost = shown_content(CONSUMER_OFFSET, groups) if groups else "which each release has"
-        report_loss(name, state, lost, report)
+        report_loss(name, state, lost, report, groups)
 
 
 def _check_groups(witnesses: Witnesses, report: Report) -> None:
@@ -125,4 +128,4 @@ def _check_groups(witnesses: Witnesses, report: Report) -> None:
     groups = witnesses.known_groups()
     if groups or state != "gone":
         lost = shown_content(GROUPS, groups) if groups else "though each release writes groups of its own into it"
-        report_loss(GROUPS, state, lost, report, severity="warning")
+        report_loss(GROUPS, state, lost, report, groups, severity="warning")

@@ -79,7 +79,7 @@ class EntryChecks:
                 severity="error",
                 effect="no start makes it anew; as leader the node cannot send this entry to another node, and one "
                 "that is new or behind never gets past it",
-                remedy=units.remedy,
+                remedy=units.moving_away,
                 offset=int(frames.physical_offsets[row]),
             )
 

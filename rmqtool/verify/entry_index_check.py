@@ -37,7 +37,7 @@ class UnreadUnits:
 
     index: MappedFiles
     stop: int  # where that file begins, bytes
-    remedy: str
+    moving_away: str
 
     def read(self, first: int, count: int) -> NDArray[np.void]:
         """The units from a Raft index on, shape ``(count,)``; zeros where there is no file. Raises UnreadableError."""
@@ -64,7 +64,7 @@ def unread_units(snapshot: Snapshot) -> UnreadUnits | None:
         for file in reversed(entries[: 1 - _READ_BY_A_START]):
             header = _header(entries, file.start_offset + file.header_size)
             if header is not None and _leads_to(index, header):
-                return UnreadUnits(index, file.start_offset, _remedy(node / DLEDGER_INDEX))
+                return UnreadUnits(index, file.start_offset, _moving_away(node / DLEDGER_INDEX))
     return None
 
 
@@ -80,7 +80,7 @@ def check_entry_index(snapshot: Snapshot, report: Report) -> None:
     if gaps := _gaps(index):
         message = f"the file before {gaps[0].path.name} is missing, or has another size"
         effect = "the node does not start: `check index file order failed before recovery`"
-        report.add(_CODE, message, severity="error", effect=effect, remedy=_remedy(directory), file=shown)
+        report.add(_CODE, message, severity="error", effect=effect, remedy=_moving_away(directory), file=shown)
         return
     if not any(file.size for file in index.files):
         report.add(_CODE, "there is no file of the index", file=shown)
@@ -97,7 +97,7 @@ def _gaps(index: MappedFiles) -> list[MappedFile]:
     return [after for before, after in pairwise(index.files) if before.end_offset != after.start_offset]
 
 
-def _remedy(directory: Path) -> str:
+def _moving_away(directory: Path) -> str:
     return f"mv {quote(str(directory))} {quote(f'{directory}.old')}"
 
 

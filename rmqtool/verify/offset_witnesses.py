@@ -44,7 +44,7 @@ GroupQueue = tuple[str, str, int]
 class _Wrong:
     committed: CommittedOffset
     why: str
-    effect: str
+    consequence: str
 
 
 def check_offset_witnesses(witnesses: Witnesses, report: Report) -> None:
@@ -70,7 +70,8 @@ def _report(store: Store, path: Path, wrong: Mapping[GroupQueue, _Wrong], report
         message = f"group {at.group}: committed {at.offset}, {first.why}{queues}"
         key: dict[str, Any] = {"topic": at.topic, "queue_id": at.queue_id, "queue_offset": at.offset}
         file = store.relative(path)
-        report.add("config.wrong-offset", message, file=file, effect=first.effect, count=1 + len(others), **key)
+        report.add("config.wrong-offset", message, file=file, effect=first.consequence, count=1 + len(others), **key,
+                   details={"group": at.group, "committed_offset": at.offset, "queues": 1 + len(others)})  # fmt: skip
 
 
 def _out_of_reach(committed: Sequence[CommittedOffset], ranges: Ranges) -> Iterator[_Wrong]:

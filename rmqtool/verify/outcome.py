@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
-from shlex import quote
 from typing import NamedTuple
 
 from rmqtool.base.errors import Exit
@@ -16,6 +15,7 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.clients.losses import ClientLosses
 from rmqtool.findings.finding import Finding, counted
+from rmqtool.findings.remedy import Remedy
 from rmqtool.findings.report import Report, Selection, Verdict, verdict_of
 from rmqtool.rules.delay_levels import delay_levels_of
 from rmqtool.store.commit_log import log_start
@@ -59,27 +59,26 @@ _EARLY_ENDS: dict[EarlyEnd, _End] = {
 
 
 def for_log_elsewhere(snapshot: Snapshot, finding: Finding) -> Finding:
-    """A finding with a remedy that works where the log is not in `commitlog/`, too."""
-    node, remedy, root = snapshot.store.dledger_directory, finding.remedy, quote(str(snapshot.store.root))
-    if remedy is None:
+    """A finding with a next command that works where the log is not in `commitlog/`, too."""
+    node, command = snapshot.store.dledger_directory, finding.next_command
+    if command is None:
         return finding
     if node is None:
-        return replace(finding, remedy=_in_directory_of_file(snapshot, remedy, finding.offset))
-    if remedy.startswith("rmqtool repair ") and not remedy.endswith(" --acknowledge"):
-        return replace(finding, remedy=f"rmqtool salvage {root} --output NEW")
-    plain = f"{root}/commitlog "
+        return replace(finding, next_command=_in_directory_of_file(snapshot, command, finding.offset))
+    if command.is_repair:
+        salvage = Remedy.filled("rmqtool salvage {store} --output NEW", {"store": snapshot.store.root})
+        return replace(finding, next_command=salvage)
     if finding.offset is not None and finding.offset >= log_start(snapshot.current_log.files):
-        return replace(finding, remedy=remedy.replace(plain, f"{quote(str(node))} ", 1))
+        return replace(finding, next_command=command.on_log(node))
     return finding
 
 
-def _in_directory_of_file(snapshot: Snapshot, remedy: str, offset: int | None) -> str:
+def _in_directory_of_file(snapshot: Snapshot, command: Remedy, offset: int | None) -> Remedy:
     """A command on `commitlog/` as one on the directory that holds the file with `offset`."""
     file = None if offset is None else file_at(snapshot.log.files, offset)
     if file is None or file.path.parent == snapshot.store.root / COMMIT_LOG:
-        return remedy
-    plain = f"{quote(str(snapshot.store.root))}/{COMMIT_LOG} "
-    return remedy.replace(plain, f"{quote(str(file.path.parent))} --as commitlog ", 1)
+        return command
+    return command.on_log(file.path.parent, "--as", "commitlog")
 
 
 def outcome_of(verification: Verification) -> Outcome:

@@ -62,9 +62,11 @@ def check_config_tables(witnesses: Witnesses, report: Report) -> None:
         if name == CONSUMER_OFFSET and may_be_unwritten(witnesses):
             doubt_offsets(f"there are none in {witnesses.store.relative(table.place)}", report)
         elif name == CONSUMER_OFFSET or not _is_unwritten(table, witnesses):
-            what = lost_in(table.place.name, TABLES[name], table.lost)
+            what, part = lost_in(table.place.name, TABLES[name], table.lost), TABLES[name].part_of(table.place.name)
+            details = {"table": name, "lost": table.lost, "shown": sorted(shown)} | ({"part": part} if part else {})
             report.add(MISSING, f"{what}, {shown_content(name, shown)}", file=witnesses.store.relative(table.place),
-                       severity="warning" if name == GROUPS else None, effect=EFFECTS[name])  # fmt: skip
+                       severity="warning" if name == GROUPS else None, effect=EFFECTS[name],
+                       details=details)  # fmt: skip
 
 
 def _empty_table(witnesses: Witnesses, name: str) -> _EmptyTable | None:

@@ -47,7 +47,7 @@ def reported_database(
         damage = first_damage(data)
         if damage is not None and not (killed and path == with_rows[-1] and not goes_on(data, damage)):
             message = f"{path.name} is damaged at byte {damage}: what was written to the database behind it is lost"
-            report.add(code, message, file=f"{name}/{path.name}", offset=damage)
+            report.add(code, message, file=f"{name}/{path.name}", offset=damage, details={"damaged_from": damage})
     database = None
     try:
         database = RocksDb(directory).__enter__()
@@ -56,7 +56,9 @@ def reported_database(
         if families:
             database.check_families(families)
     except DamagedDatabaseError as error:
-        report.add(code, error.message, file=name, remedy=None if database else _current_anew(directory))
+        manifest = None if database else _unnamed_manifest(directory)
+        again = f"echo {manifest} > {quote(str(directory / _CURRENT))}" if manifest else None
+        report.add(code, error.message, file=name, remedy=again, details={"manifest": manifest} if manifest else {})
         if database is None:
             yield None
     finally:
@@ -64,8 +66,8 @@ def reported_database(
             database.close()
 
 
-def _current_anew(directory: Path) -> str | None:
-    """The command that writes a lost CURRENT anew; None where it is right, or several files may be what it named."""
+def _unnamed_manifest(directory: Path) -> str | None:
+    """The file that a lost CURRENT named; None where it is right, or several files may be what it named."""
     manifests = [entry.name for entry in list_directory(directory) if _MANIFEST.fullmatch(entry.name)]
     current = directory / _CURRENT
     if len(manifests) != 1 or is_remote(directory):
@@ -73,4 +75,4 @@ def _current_anew(directory: Path) -> str | None:
     with suppress(UnreadableError):
         if read_all(current, _MAX_CURRENT) == f"{manifests[0]}\n".encode():
             return None
-    return f"echo {manifests[0]} > {quote(str(current))}"
+    return manifests[0]

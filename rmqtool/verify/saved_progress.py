@@ -42,6 +42,7 @@ _CLASSES = {
     "rmqtool.broker.file_walk": ("FileWalk",),
     "rmqtool.clients.keys": ("KeyTally",),
     "rmqtool.findings.finding": ("Finding",),
+    "rmqtool.findings.remedy": ("Remedy",),
     "rmqtool.findings.report": ("Report", "Selection", "Tally"),
     "rmqtool.scan.topic_choice": ("TopicChoice",),
     "rmqtool.store.rocksdb": ("DamagedDatabaseError",),

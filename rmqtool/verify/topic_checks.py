@@ -26,7 +26,7 @@ from rmqtool.rules.system_topics import (
 )
 from rmqtool.store.config_json import read_config_file
 from rmqtool.store.store import CONFIG, Store
-from rmqtool.store.topics import READABLE, WRITABLE, Topics
+from rmqtool.store.topics import READABLE, TOPICS, WRITABLE, Topics
 from rmqtool.verify.config_checks import VERSIONED_FILES
 from rmqtool.verify.witnesses import Witnesses
 
@@ -51,12 +51,19 @@ def check_topic_lines(witnesses: Witnesses, report: Report) -> None:
             message = f"{topics.place} does not name it, and it has messages"
             effect = "the broker makes it again when a consumer of the group connects"
             severity: Severity | None = None if topic in witnesses.topics_with_units else "info"
-            report.add("config.topic-missing", message, severity=severity, effect=effect, topic=topic)
+            report.add(
+                "config.topic-missing", message, severity=severity, effect=effect, topic=topic, details=_details(topics)
+            )
         elif not is_system_topic(topic):
             proof = _proof(topic, witnesses)
             if proof:
-                report.add("config.topic-missing", proof, file=topics.file_name, topic=topic)
+                report.add("config.topic-missing", proof, file=topics.file_name, topic=topic, details=_details(topics))
     _check_permissions(topics, report)
+
+
+def _details(topics: Topics) -> dict[str, str]:
+    """What does not name a topic: a file, or a database."""
+    return {"file" if topics.place == TOPICS else "database": topics.file_name}
 
 
 def _changed(topics: Topics) -> int | None:

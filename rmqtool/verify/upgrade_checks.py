@@ -21,12 +21,12 @@ def check_upgrade(snapshot: Snapshot, report: Report) -> None:
     conf = snapshot.store.conf
     report.check("upgrade.refused", len(conf.settings))
     for refusal in refusals(snapshot, version):
-        report.add("upgrade.refused", f"{version}: {refusal.message}", effect=refusal.effect)
+        report.add("upgrade.refused", f"{version}: {refusal.why}", effect=refusal.instead)
     report.check("upgrade.setting", len(conf.settings))
     for name in conf.settings:
         unread = _unread(conf, name, version)
         if unread:
-            report.add("upgrade.setting", unread, file=conf.path)
+            report.add("upgrade.setting", unread, file=conf.path, details={"setting": name, "version": str(version)})
     report.check("upgrade.changed")
     for switch in switches(snapshot, version):
         report.add("upgrade.changed", f"{version}: {switch}")
@@ -40,8 +40,8 @@ def _report_changes(snapshot: Snapshot, version: Version, report: Report) -> Non
     for change in changes(snapshot, version):
         if change.since > oldest:
             severity = "warning" if change.since > newest else "info"
-            report.add("upgrade.changed", f"since {change.since} {change.message}", severity=severity)
-    defaults = [f"{change.message} ({change.since})" for change in
+            report.add("upgrade.changed", f"since {change.since} {change.what}", severity=severity)
+    defaults = [f"{change.what} ({change.since})" for change in
                 changed_defaults(snapshot.store.conf, oldest, version)]  # fmt: skip
     if defaults:
         report.add("upgrade.changed", f"other defaults than in {oldest}: {', '.join(defaults)}", severity="info")

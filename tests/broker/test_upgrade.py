@@ -29,7 +29,7 @@ def refused(store: Path, settings: dict[str, str], version: str = "5.5.0") -> li
     """The first words of the reasons why a release does not start."""
     with unchanged(store):
         snapshot = Snapshot(open_store(store, BrokerConf(settings)))
-        return [refusal.message.split()[0] for refusal in refusals(snapshot, parse_version(version))]
+        return [refusal.why.split()[0] for refusal in refusals(snapshot, parse_version(version))]
 
 
 def database(name: str) -> Callable[[Path], None]:
@@ -112,7 +112,7 @@ def test_a_checkpoint_of_any_size(size: int, tmp_path: Path) -> None:
 def test_releases_that_overwrite_files_of_another_size(tmp_path: Path) -> None:
     """4.9.2 starts, with an empty log; others do not start."""
     snapshot = Snapshot(open_store(small_store(tmp_path / "store"), BrokerConf({"mapedFileSizeCommitLog": "4096"})))
-    effects = [next(refusals(snapshot, parse_version(version))).effect for version in ("4.9.1", "4.9.2", "4.9.3")]
+    effects = [next(refusals(snapshot, parse_version(version))).instead for version in ("4.9.1", "4.9.2", "4.9.3")]
     assert [bool(effect) for effect in effects] == [False, True, False]
 
 
@@ -143,7 +143,7 @@ def test_changes_that_concern_the_store(tmp_path: Path) -> None:
         "4.9.2",
         "5.0.0",
     ]
-    assert "the last 2 of the 3" in found[3].message
+    assert "the last 2 of the 3" in found[3].what
     enough = BrokerConf({"commitLogRecoverMaxNum": "3"})
     assert len(list(changes(Snapshot(open_store(store, enough)), V55))) == len(found) - 1
 
@@ -164,7 +164,7 @@ def test_changes_that_concern_the_store(tmp_path: Path) -> None:
 def test_what_a_slave_does_not_take_over(role: str, version: str, lacking: str | None, tmp_path: Path) -> None:
     """Run with a real master and slave: 5.3.3 and 5.5.0 lack that; 4.9.7, 5.1.4 and 5.5.1 lack nothing."""
     store = open_store(small_store(tmp_path / "store"), BrokerConf({"brokerRole": role}))
-    found = [each.message for each in changes(Snapshot(store), parse_version(version)) if "slave" in each.message]
+    found = [each.what for each in changes(Snapshot(store), parse_version(version)) if "slave" in each.what]
     assert [lacking in message for message in found] == [True] if lacking else not found
 
 
@@ -242,11 +242,11 @@ def test_an_empty_store_has_no_queues_to_lose(tmp_path: Path) -> None:
 def test_defaults_that_broker_conf_leaves_out() -> None:
     """What it sets stays as it is; settings of the tiered store concern only those who have it."""
     before = Version(5, 0, 0)
-    found = [change.message for change in changed_defaults(BrokerConf(), before, V55)]
+    found = [change.what for change in changed_defaults(BrokerConf(), before, V55)]
     assert "transactionCheckInterval 60000 -> 30000" in found
     assert not [message for message in found if message.startswith(("tiered", "aclEnable"))]
     given = BrokerConf({"transactionCheckInterval": "60000", "messageStorePlugIn": "tiered"})
-    found = [change.message for change in changed_defaults(given, Version(5, 1, 0), V55)]
+    found = [change.what for change in changed_defaults(given, Version(5, 1, 0), V55)]
     assert not [message for message in found if message.startswith("transactionCheckInterval")]
     assert [message for message in found if message.startswith("tiered")]
     assert not list(changed_defaults(BrokerConf(), V55, V55))

@@ -102,7 +102,7 @@ def test_a_committed_transaction_from_both_sides(tmp_path: Path) -> None:
     page = places(snapshot, first)
     assert page.transaction is not None
     assert (page.transaction.state, page.transaction.op, page.transaction.commit) == ("committed", op, second)
-    assert [(other.relation, other.message["physical_offset"]) for other in page.relatives] == [("commit", second)]
+    assert [(other.relation, other.record["physical_offset"]) for other in page.relatives] == [("commit", second)]
     other = places(snapshot, second)
     assert other.transaction is not None
     assert (other.transaction.part, other.transaction.half) == ("commit", first)

@@ -108,7 +108,7 @@ def test_retries_and_dead_letters(snapshot: Snapshot) -> None:
         # Early releases send a dead letter through a delay level, too.
         assert relations[:4] == ["delayed", "retry", "delayed", "retry"]
         assert relations[4:] in (["dead-letter"], ["delayed", "dead-letter"])
-        assert first.relatives[-1].message["physical_offset"] == dead["physical_offset"]
+        assert first.relatives[-1].record["physical_offset"] == dead["physical_offset"]
         for attempt, (_, retried) in enumerate(traces(snapshot, f"FAIL-{number}", "%RETRY%billing"), 1):
             assert retried.retry is not None
             assert (retried.retry.kind, retried.retry.times) == ("retry", attempt)

@@ -290,7 +290,7 @@ def test_the_reasons_for_what_is_left(store: Path) -> None:
     found = [
         *(lost("lmqConsumerOffset.json"), lost("topics.json", "config.older-copy")),
         finding("config.topic-permission", "", file="config/topics.json", topic="%RETRY%desk"),
-        replace(finding("start.refuses", "config/lmqConsumerOffset.json: neither"), severity="error"),
+        finding("start.refuses", "neither", details={"cause": "config", "file": "config/lmqConsumerOffset.json"}),
         finding("config.wrong-offset", "", file="config/lmqConsumerOffset.json"),
         finding("config.offset-out-of-range", "", severity="info"),
     ]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.broker.prediction import StartRefusal
 from rmqtool.findings.catalogue import CATALOGUE, finding
 from rmqtool.findings.finding import Finding
 from rmqtool.repair.diagnosis import Diagnosis, repairs_of, to_be_treated
@@ -21,6 +22,8 @@ from tests.copies import copied
 
 OF_OTHER_COMMANDS = ("clean.", "rebuild.", "export.", "commitlog.skipped", "commitlog.not-neutralised")
 OPTIONS = ("--broker-version", "5.3.3")
+FACTS = {"upgrade.setting": {"setting": "one"}}
+"""Facts without which a finding of a code cannot be."""
 
 
 @pytest.fixture
@@ -33,7 +36,7 @@ def diagnosis(store: Path, *findings: Finding, mended: bool = False) -> Diagnosi
 
 
 def plan(store: Path, *codes: str, mended: bool = False) -> Plan:
-    findings = (finding(code, f"message of {code}", store=store) for code in codes)
+    findings = (finding(code, f"message of {code}", store=store, details=FACTS.get(code)) for code in codes)
     of = diagnosis(store, *findings, mended=mended)
     return plan_of(of, repairs_of(of))
 
@@ -154,16 +157,28 @@ def test_queues_and_index_of_a_lost_log_are_kept(store: Path) -> None:
 
 def test_nothing_stands_in_the_place_of_a_missing_file(store: Path) -> None:
     """No start keeps what is behind it: it is saved first, and no broker is started."""
-    of = diagnosis(store, finding("start.data-loss", "lost", store=store, remedy="rmqtool export STORE --output D"))
+    facts = {"details": {"cause": "missing-file"}, "remedy": "rmqtool export STORE --output D"}
+    of = diagnosis(store, finding("start.data-loss", "lost", store=store, **facts))
     assert not repairs_of(of)
     found = plan_of(of, repairs_of(of))
     assert found.steps[-1].command == "rmqtool export STORE --output D"
     assert not any(step.text == "Start the broker." for step in found.steps)
 
 
-def test_a_start_that_a_queue_file_spoils_is_mended_by_a_rebuild(store: Path) -> None:
-    of = diagnosis(store, finding("start.refuses", "consumequeue/orders/0/00000000000000000000: 300 bytes"))
-    assert repairs_of(of).queues
+@pytest.mark.parametrize(
+    ("refusal", "is_rebuilt"),
+    [
+        (StartRefusal("queue-file", "300 bytes", f"consumequeue/orders/0/{0:020}", "orders", 0), True),
+        (StartRefusal("queue-end", "holds no unit", "consumequeue/orders/0", "orders", 0), True),
+        (StartRefusal("log-file", "300 bytes", f"commitlog/{0:020}"), False),
+    ],
+)
+def test_a_start_that_a_queue_file_spoils_is_mended_by_a_rebuild(
+    store: Path, refusal: StartRefusal, *, is_rebuilt: bool
+) -> None:
+    """Whatever the sentence is."""
+    of = diagnosis(store, finding("start.refuses", "a sentence", details=refusal.details()))
+    assert repairs_of(of).queues == is_rebuilt
 
 
 def test_sizes_that_nothing_shows_are_asked_for(tmp_path: Path) -> None:
@@ -188,7 +203,7 @@ def test_settings_are_changed_before_an_upgrade(store: Path) -> None:
 
 def test_settings_without_effect_keep_nobody_from_a_start(store: Path) -> None:
     """They are named once it is done, also where the start mends the store."""
-    ignored = [finding("upgrade.setting", f"{name} is read since 5.0.0, not by 4.9.7") for name in ("one", "other")]
+    ignored = [finding("upgrade.setting", "a sentence", details={"setting": name}) for name in ("one", "other")]
     blocked = finding("store.retention-blocked", "no hour", store=store)
     later = "Later: the named release does not read these settings of broker.conf: one, other."
     for of in (diagnosis(store, *ignored), diagnosis(store, *ignored, blocked)):
@@ -271,18 +286,22 @@ def test_groups_without_offsets_wait_for_theirs(store: Path, code: str) -> None:
 @pytest.mark.parametrize(
     ("lost", "tasks"),
     [
-        (["it has no column family topic, and"], "make the lost topics anew"),
-        (["its column family consumerOffset is empty, and"], "set each group to where it was"),
+        ({"topics.json": "without"}, "make the lost topics anew"),
+        ({"consumerOffset.json": "empty"}, "set each group to where it was"),
         (
-            ["it has no column family consumerOffset, and", "it has no column family topic, and"],
+            {"consumerOffset.json": "without", "topics.json": "without"},
             "make the lost topics anew and set each group to where it was",
         ),
     ],
 )
-def test_clients_wait_for_tables_that_rocksdb_has_lost(store: Path, lost: list[str], tasks: str) -> None:
+def test_clients_wait_for_tables_that_rocksdb_has_lost(store: Path, lost: dict[str, str], tasks: str) -> None:
     """As for files; groups alone are made anew by the broker."""
-    found = [finding("config.missing", each, store=store, file="config/metadata") for each in lost]
-    groups = finding("config.missing", "it is empty, and", store=store, file="config/subscriptionGroups")
+    found = [
+        finding("config.missing", table, file="config/metadata", details={"table": table, "lost": how, "part": table})
+        for table, how in lost.items()
+    ]
+    of_groups = {"table": "subscriptionGroup.json", "lost": "empty"}
+    groups = finding("config.missing", "it is empty, and", file="config/subscriptionGroups", details=of_groups)
     made = plan_of(of := diagnosis(store, *found, groups), repairs_of(of))
     assert made.steps[-1].text == f"Stop the clients, then start the broker, and {tasks} (below) before they start."
     assert len(made.remaining) == len(lost) + 1
