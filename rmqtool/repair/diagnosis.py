@@ -17,7 +17,7 @@ from rmqtool.repair.config_left import unhealed_config
 from rmqtool.repair.kept_queues import ends_behind_log, reasons_for, resized_files, split_kept
 from rmqtool.repair.log_files import BEFORE_REBUILDS, log_file_changes
 from rmqtool.repair.log_names import Renamed
-from rmqtool.repair.not_healed import NotHealed, not_healed
+from rmqtool.repair.not_healed import NotHealed, moved_by_hand, not_healed
 from rmqtool.repair.reach import Replaced, out_of_reach
 from rmqtool.repair.treatments import Treatment, treatment_of
 from rmqtool.store.lock import ABORT_FILE
@@ -60,6 +60,8 @@ class Diagnosis:
     def treated(self, findings: Iterable[Finding]) -> dict[Treatment, list[Finding]]:
         """Some of the findings, each under its treatment."""
         found = by_treatment(findings)
+        if moved_by_hand(self.snapshot, self.findings):  # they may be why: the verification after it judges anew
+            found = {name: rest for name, all_of_it in found.items() if (rest := _without_refusal(all_of_it))}
         if self.queues_in_log is not None:
             kept, rebuilt = split_kept(found.pop("queues", []), self.queues_in_log)
             found |= {"queues": rebuilt} if rebuilt else {}
@@ -210,6 +212,10 @@ def _keeps_from_rebuilds(finding: Finding) -> bool:
     top = (finding.file or "").partition("/")[0]
     is_read = top in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, INDEX, COMMIT_LOG)
     return finding.code == "commitlog.unreadable" or (finding.code in UNREADABLE and is_read)
+
+
+def _without_refusal(findings: Sequence[Finding]) -> list[Finding]:
+    return [each for each in findings if each.code != "start.refuses"]
 
 
 def _is_done_last(finding: Finding) -> bool:

@@ -11,7 +11,7 @@ from rmqtool.broker.start_findings import WHOLE_LOG
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import UNREADABLE
-from rmqtool.repair.by_hand import log_by_hand, steps_by_hand, steps_of_node
+from rmqtool.repair.by_hand import log_by_hand, moving_step, steps_by_hand, steps_of_node
 from rmqtool.repair.config_left import unhealed_config
 from rmqtool.repair.diagnosis import NEWER_RECORDS, Diagnosis, Repairs, judged_now, notes_on_the_rest
 from rmqtool.repair.first_start import start_text
@@ -118,6 +118,7 @@ def _steps_before(
     diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]], notes: Sequence[NotHealed]
 ) -> Iterator[PlanStep]:
     """What people must do before a repair."""
+    yield from moving_step(notes)
     for finding in found.get("access", ())[:1]:
         text = f"Let the broker's user read and write {_files(found['access'])}; copy a failing disk with a tool that "
         yield PlanStep(
@@ -215,7 +216,8 @@ def _damaged_bodies(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _is_log_unmended(note: NotHealed) -> bool:
-    return not note.needed and not note.codes & UNREADABLE and any(each.startswith("commitlog.") for each in note.codes)
+    is_a_step = note.is_a_step or note.codes & UNREADABLE
+    return not is_a_step and any(each.startswith("commitlog.") for each in note.codes)
 
 
 def _steps_after(
@@ -294,8 +296,8 @@ def _remaining(
     """What no step heals, or needs none."""
     known = frozenset[str]().union(*(each.codes for each in repairs.changes), *(note.codes for note in notes))
     for note in notes:
-        if note.needed and not note.codes & UNREADABLE:
-            continue  # a step says so
+        if note.is_a_step:
+            continue
         yield f"{', '.join(sorted(note.codes))}: {note.why}"
     store = diagnosis.snapshot.store
     for treatment in ("files", "none") if out_of_reach(store, "config") else ("files", "config", "none"):
