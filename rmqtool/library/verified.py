@@ -37,6 +37,7 @@ class Verified:
             findings=to_be_treated(outcome.findings),
             lost=outcome.lost,
             mended=outcome.verdict == "dirty",
+            sound=outcome.verdict == "clean",
             options=self.options,
             damaged_bytes=outcome.damaged_bytes,
             lost_is_minimum=outcome.lost_is_minimum,

@@ -37,7 +37,7 @@ _OF_QUEUES = ("config.offset-out-of-range", "config.wrong-offset", "config.delay
 class Diagnosis:
     """A verification as a plan sees it: findings above information, and messages by topic that cannot be read.
 
-    `mended` says that the next start mends all of it without loss. `options` are the words that each command of the
+    `mended` says that the next start mends all of it without loss, `sound` that a broker may start as it is. `options` are the words that each command of the
     plan needs, such as ``--broker-conf FILE``. `damaged_bytes` of the log are not as stored; `lost_is_minimum` says
     that they may have held more messages than those that are counted. `queues_in_log` are those of which the log holds
     messages, None where not all of it could be read.
@@ -51,6 +51,7 @@ class Diagnosis:
     damaged_bytes: int = 0
     lost_is_minimum: bool = False
     queues_in_log: Set[QueueName] | None = None
+    sound: bool = False
 
     @property
     def by_treatment(self) -> dict[Treatment, list[Finding]]:

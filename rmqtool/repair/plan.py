@@ -67,13 +67,13 @@ def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = Fals
                           diagnosis.command("verify")),))  # fmt: skip
     ending = ending_step(diagnosis, found.get("interrupted", ()))
     if any(each.file != _STAGED for each in found.get("interrupted", ())):
-        return Plan((ending,), 1)  # what was found may be half old and half new
+        return Plan((ending,), 1)  # what was found may be half old and half new: an error, whatever else is found
     if diagnosis.mended:
         first = [ending] if "interrupted" in found else []
         steps = [*first, *_settings(found)]
         if found.keys() - {"interrupted", "acknowledge", "running", "settings", "ignored"}:
             steps.append(PlanStep("Start the broker: its start mends this, and no message is lost by it."))
-        return Plan((*steps, *_ignored(found), *_acknowledgement(diagnosis)), len(first) or None)
+        return Plan((*steps, *_ignored(found), *_acknowledgement(diagnosis)))
     if diagnosis.snapshot.store.dledger_directory:
         return _plan_of_node(diagnosis, found)
     notes = notes_on_the_rest(diagnosis, repairs, keep_offsets=keep_offsets)
@@ -83,7 +83,7 @@ def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = Fals
         steps.append(_repair_step(diagnosis, repairs, keep_offsets=keep_offsets))
     elif "interrupted" in found:
         steps.append(ending)
-    last = len(steps) or None
+    last = None if diagnosis.sound else len(steps) or None
     steps += _steps_after(diagnosis, found, repairs, notes)
     return Plan(tuple(steps), last, tuple(_remaining(diagnosis, found, repairs, notes)))
 
