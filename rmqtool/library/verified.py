@@ -42,6 +42,7 @@ class Verified:
             damaged_bytes=outcome.damaged_bytes,
             lost_is_minimum=outcome.lost_is_minimum,
             queues_in_log=outcome.queues_in_log,
+            keys_missing=any(each.code == "index.missing" for each in outcome.findings),
         )
 
     @property

@@ -37,10 +37,11 @@ _OF_QUEUES = ("config.offset-out-of-range", "config.wrong-offset", "config.delay
 class Diagnosis:
     """A verification as a plan sees it: findings above information, and messages by topic that cannot be read.
 
-    `mended` says that the next start mends all of it without loss, `sound` that a broker may start as it is. `options` are the words that each command of the
-    plan needs, such as ``--broker-conf FILE``. `damaged_bytes` of the log are not as stored; `lost_is_minimum` says
-    that they may have held more messages than those that are counted. `queues_in_log` are those of which the log holds
-    messages, None where not all of it could be read.
+    `mended` says that the next start mends all of it without loss, `sound` that a broker may start as it is. `options`
+    are the words that each command of the plan needs, such as ``--broker-conf FILE``. `damaged_bytes` of the log are
+    not as stored; `lost_is_minimum` says that they may have held more messages than those that are counted.
+    `queues_in_log` are those of which the log holds messages, None where not all of it could be read; `keys_missing`
+    says that the index lacks keys, also where the next start would put them.
     """
 
     snapshot: Snapshot
@@ -52,6 +53,7 @@ class Diagnosis:
     lost_is_minimum: bool = False
     queues_in_log: Set[QueueName] | None = None
     sound: bool = False
+    keys_missing: bool = False
 
     @property
     def by_treatment(self) -> dict[Treatment, list[Finding]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rmqtool.broker.start_findings import WHOLE_LOG
@@ -109,7 +109,7 @@ def _plan_of_node(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Findi
 
 def _rebuild_step(diagnosis: Diagnosis, what: str, command: str) -> PlanStep:
     is_index = command == "rebuild-index"
-    why = why_conf(diagnosis.snapshot, diagnosis.findings, queues=not is_index, index=is_index)
+    why = why_conf(replace(diagnosis, keys_missing=False), Repairs(queues=not is_index, index=is_index))
     text = f"Rebuild {what}, {why}:" if why else f"Rebuild {what} (rmqtool undo takes it back):"
     return PlanStep(text, diagnosis.command(command, *(CONF if why else ())))
 
@@ -168,9 +168,7 @@ def _has_newer_records(found: Mapping[Treatment, Sequence[Finding]]) -> bool:
 
 
 def _repair_step(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> PlanStep:
-    later = diagnosis.by_treatment if repairs.goes_on else {}
-    queues, index = repairs.queues or "queues" in later, repairs.index or "index" in later
-    why = why_conf(diagnosis.snapshot, diagnosis.findings, queues=queues, index=index)
+    why = why_conf(diagnosis, repairs)
     text = f"Repair the store, {why}:" if why else "Repair the store (rmqtool undo takes it back):"
     more = [*(["--keep-offsets"] if keep_offsets else []), *(CONF if why else ())]
     changes, lost = _changes(diagnosis, repairs)
