@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from rmqtool.broker.other_log import index_of_another_log
 from rmqtool.findings.finding import Finding
 from rmqtool.findings.report import UNREADABLE
 from rmqtool.repair.change import Change
@@ -69,7 +70,10 @@ def _gaps(snapshot: Snapshot) -> Iterator[NotHealed]:
 def _end(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[NotHealed]:
     if not codes:
         return
-    files_end, known = snapshot.log.files[-1].end_offset if snapshot.log.files else 0, known_end(snapshot)
+    files_end, known = (
+        snapshot.log.files[-1].end_offset if snapshot.log.files else 0,
+        known_end(snapshot, index_of_another_log(snapshot)),
+    )
     end = files_end if known > files_end else snapshot.log_range.max_offset
     why = "the end of the log is lost: restore it before the broker starts, and before the queues are rebuilt, "
     why += "which still point to what was there"
