@@ -204,7 +204,7 @@ def _write(style: Style, request: RebuildRequest) -> Exit:
         if saved:
             saved.require_same_store(request.store)
         plan = _make_plan(style, request)
-        require_known_sizes(request.store, plan.source.sizes, plan.written_kinds)
+        require_known_sizes(request.store, plan.source.sizes.assumed, plan.written_kinds)
         if saved:
             saved.require_same_result(request.store, plan_json(plan, "nothing" if plan.is_empty else "planned"))
         if plan.is_empty:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from rmqtool.rebuild.plan import RebuildPlan
     from rmqtool.repair.diagnosis import Repairs
     from rmqtool.repair.plan import Plan
+    from rmqtool.store.unknown_sizes import Sized
     from rmqtool.transaction import Transaction
     from rmqtool.verify.outcome import Outcome
 
@@ -138,12 +139,16 @@ def _acknowledge(style: Style, request: RepairRequest) -> Exit:
 
 @dataclass(frozen=True)
 class _Found:
-    """A verification, its plan, and what a transaction would do about it; `rebuild` None where it changes nothing."""
+    """A verification, its plan, and what a transaction would do about it; `rebuild` None where it changes nothing.
+
+    `needed_sizes` are the kinds of files whose size this transaction or a later one needs from broker.conf.
+    """
 
     outcome: Outcome
     plan: Plan
     repairs: Repairs
     rebuild: RebuildPlan | None
+    needed_sizes: frozenset[Sized]
 
     @property
     def is_empty(self) -> bool:
@@ -175,6 +180,7 @@ class _Done:
 def _find(style: Style, request: RepairRequest) -> _Found:
     """Verify the store, and plan the next transaction."""
     from rmqtool.repair.diagnosis import repairs_of
+    from rmqtool.repair.needed_conf import needed_sizes
     from rmqtool.repair.plan import plan_of
 
     with progress_bar(style, "verifying") as progress:
@@ -185,7 +191,8 @@ def _find(style: Style, request: RepairRequest) -> _Found:
     rebuild = _rebuild_plan(style, request, repairs)
     if rebuild and rebuild.is_empty:
         repairs, rebuild = repairs_of(diagnosis, keep_offsets=keep_offsets, is_rebuilt=True), None
-    return _Found(verified.outcome, plan_of(diagnosis, repairs, keep_offsets=keep_offsets), repairs, rebuild)
+    plan = plan_of(diagnosis, repairs, keep_offsets=keep_offsets)
+    return _Found(verified.outcome, plan, repairs, rebuild, needed_sizes(diagnosis, repairs))
 
 
 def _rebuild_plan(style: Style, request: RepairRequest, repairs: Repairs) -> RebuildPlan | None:
@@ -218,7 +225,7 @@ def _show_only(style: Style, request: RepairRequest) -> Exit:
     show_found(found.outcome, found.plan, found.repairs, found.rebuild, style)
     if not style.quiet:
         is_done = found.is_empty and not interrupted(request.store.root)
-        note(_nothing(found) if is_done else f"nothing is written yet; next: {_following(request, found.rebuild)}")
+        note(_nothing(found) if is_done else f"nothing is written yet; next: {_following(request, found)}")
     return Exit.OK
 
 
@@ -227,14 +234,15 @@ def _nothing(found: _Found) -> str:
     return f"{_NOTHING}: the steps above are done by hand" if found.plan.steps else _NOTHING
 
 
-def _following(request: RepairRequest, rebuild: RebuildPlan | None) -> str:
+def _following(request: RepairRequest, found: _Found) -> str:
     """The command line that carries out the plan that was shown."""
+    rebuild = found.rebuild
     words = ["rmqtool", "repair", str(request.store.root), *request.words]
     words += ["--keep-offsets"] if request.keep_offsets else []
     words += ["--plan", str(request.save_plan)] if request.save_plan else []
     if rebuild and rebuild.undecided:
         words += ["--broker-version", "VERSION"]
-    if rebuild and rebuild.written_kinds & rebuild.source.sizes.assumed:
+    if found.needed_sizes or (rebuild and rebuild.written_kinds & rebuild.source.sizes.assumed):
         words += ["--broker-conf", "BROKER_CONF"]
     return join(words)
 
@@ -296,8 +304,9 @@ def _require_consent(
     from rmqtool.rebuild.file_sizes import require_known_sizes
     from rmqtool.show.repair_text import show_found
 
+    require_known_sizes(request.store, found.needed_sizes, found.needed_sizes)
     if found.rebuild:
-        require_known_sizes(request.store, found.rebuild.source.sizes, found.rebuild.written_kinds)
+        require_known_sizes(request.store, found.rebuild.source.sizes.assumed, found.rebuild.written_kinds)
         found.rebuild.require_release()
     if request.yes:
         return

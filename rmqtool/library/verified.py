@@ -37,12 +37,14 @@ class Verified:
             findings=to_be_treated(outcome.findings),
             lost=outcome.lost,
             mended=outcome.verdict == "dirty",
+            sound=outcome.verdict == "clean",
             options=self.options,
             damaged_bytes=outcome.damaged_bytes,
             lost_is_minimum=outcome.lost_is_minimum,
             queues_in_log=outcome.queues_in_log,
             clients=outcome.clients,
             cuts_log=bool(outcome.start and outcome.start.messages_lost),
+            keys_missing=any(each.code == "index.missing" for each in outcome.findings),
         )
 
     @property

@@ -73,9 +73,9 @@ def assumed_findings(sizes: FileSizes, kinds: Collection[Sized]) -> Iterator[Fin
         yield replace(finding("rebuild.file-size-assumed", message), severity="warning")
 
 
-def require_known_sizes(store: Store, sizes: FileSizes, kinds: Collection[Sized]) -> None:
-    """Raise UsageError when files of one of the `kinds` are written into the store and their size is not known."""
-    unknown = [kind for kind in _SETTINGS if kind in kinds and kind in sizes.assumed]
+def require_known_sizes(store: Store, assumed: Collection[Sized], kinds: Collection[Sized]) -> None:
+    """Raise UsageError when files of one of the `kinds` are written into the store and their size is only assumed."""
+    unknown = [kind for kind in _SETTINGS if kind in kinds and kind in assumed]
     if unknown:
         names = " and ".join(f"{_NAMES[kind]} ({_SETTINGS[kind]})" for kind in unknown)
         raise UsageError(

@@ -129,7 +129,8 @@ def _blocks(files: Sequence[IndexFile], geometry: Geometry) -> Generator[_Units,
                 _check_ends(index_file, units, first)
                 yield _Units(index_file, first, units)
             _check_slots(file, slots)
-        if index_file.hash_slot_count not in (np.count_nonzero(slots), index_file.keys):
+        # Releases before 4.7.1 count each put, later ones each newly used slot, and both may have written this file.
+        if not np.count_nonzero(slots) <= index_file.hash_slot_count <= index_file.keys:
             raise _UnsoundError
         del slots  # or it would be in memory together with that of the next file
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from rmqtool.base.times import rfc3339
+from rmqtool.broker.other_log import index_of_another_log
 from rmqtool.rebuild.changes import QueuePlan
 from rmqtool.rebuild.lost_extents import Extent
 from rmqtool.rebuild.plan import RebuildPlan
@@ -102,9 +103,10 @@ def _of_index(plan: RebuildPlan) -> Iterator[_Proof]:
     """The newest index file that is replaced or taken out; its header counts only where its last unit agrees."""
     changed = {file.name for file in plan.index if file.action in ("replace", "remove")}
     snapshot = plan.source.snapshot
+    of_another = index_of_another_log(snapshot) if changed else ()
     for file, geometry in reversed(snapshot.index_geometries if changed else ()):
         offset = file.end_physical_offset
-        if file.path.name in changed and file.keys and geometry:
+        if file.path.name in changed and file.keys and geometry and file.path not in of_another:
             if stored_offset(file.path, geometry, file.keys) == offset:
                 name, at = snapshot.store.relative(file.path), rfc3339(file.end_timestamp) or file.end_timestamp
                 yield _Proof(offset, f"{name} knew a message of {at} at {offset}")

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rmqtool.base.shell import quote
+from rmqtool.base.shell import join, quote
 from rmqtool.findings.finding import Finding
 from rmqtool.repair.diagnosis import Diagnosis
+from rmqtool.repair.not_healed import NotHealed
 from rmqtool.repair.plan_step import PlanStep
 from rmqtool.repair.reach import Replaced, out_of_reach
 from rmqtool.repair.treatments import Treatment
 from rmqtool.store.store import COMMIT_LOG, Store
-from rmqtool.transaction.paths import HOME
 
-_STRAYS = ("commitlog.stray", "commitlog.stray-directory")
+_MAX_MOVED, _MAX_NAMED = 20, 3  # entries of one command, and in its sentence; the next verification has the rest
+_STRAYS = ("commitlog.stray", "commitlog.stray-directory", "commitlog.empty-file", "commitlog.duplicate-file")
 _MADE_ANEW_BY_A_NODE = {
     "store.dledger-index": "Move the index of the entries away: the node makes all of it anew when it starts:",
     "store.dledger-checkpoint": "Move the node's checkpoint away, without which it starts:",
@@ -32,9 +33,6 @@ def log_by_hand(store: Store, found: Mapping[Treatment, Sequence[Finding]]) -> t
 def steps_by_hand(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]]) -> Iterator[PlanStep]:
     """A step for each part that should be repaired and is out of reach: people move it, or have it made elsewhere."""
     store = diagnosis.snapshot.store
-    if any(each.code == "store.wrong-kind" and each.file == HOME for each in diagnosis.findings):
-        text = f"Move {HOME} away, which is no directory: a repair keeps there what it replaces."
-        yield PlanStep(text, f"mv {quote(str(store.root / HOME))} DIRECTORY")
     log = log_by_hand(store, found)
     if log:
         text = f"{_named(log)}. Move the log to {quote(str(store.root / COMMIT_LOG))} and verify again, or make a new "
@@ -49,6 +47,17 @@ def steps_by_hand(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Findi
     config = out_of_reach(store, "config")
     if "config" in found and config:
         yield PlanStep(f"{_named(config)}. Move it into the store, and verify again.")
+
+
+def moving_step(notes: Iterable[NotHealed]) -> Iterator[PlanStep]:
+    """The step that takes entries out of the way that no repair reaches: it comes first, for a start refuses them."""
+    paths = [path for note in notes for path in note.moved]
+    if paths:
+        names = ", ".join(quote(str(path)) for path in paths[:_MAX_NAMED])
+        more = f" and {len(paths) - _MAX_NAMED} more" if len(paths) > _MAX_NAMED else ""
+        text = f"Move {names}{more} out of the way, to a directory outside the store, and verify again; no repair "
+        command = join(["mv", *map(str, paths[:_MAX_MOVED]), "DIRECTORY"])
+        yield PlanStep(f"{text}reaches {'it' if len(paths) == 1 else 'them'}:", command)
 
 
 def steps_of_node(findings: Iterable[Finding]) -> dict[str, PlanStep]:

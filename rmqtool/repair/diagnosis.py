@@ -18,7 +18,7 @@ from rmqtool.repair.config_left import unhealed_config
 from rmqtool.repair.kept_queues import ends_behind_log, reasons_for, resized_files, split_kept
 from rmqtool.repair.log_files import BEFORE_REBUILDS, log_file_changes
 from rmqtool.repair.log_names import Renamed
-from rmqtool.repair.not_healed import NotHealed, not_healed
+from rmqtool.repair.not_healed import NotHealed, moved_by_hand, not_healed
 from rmqtool.repair.reach import Replaced, out_of_reach
 from rmqtool.repair.treatments import Treatment, treatment_of
 from rmqtool.store.lock import ABORT_FILE
@@ -38,11 +38,12 @@ _OF_QUEUES = ("config.offset-out-of-range", "config.wrong-offset", "config.delay
 class Diagnosis:
     """A verification as a plan sees it: findings above information, and messages by topic that cannot be read.
 
-    `mended` says that the next start mends all of it without loss. `options` are the words that each command of the
-    plan needs, such as ``--broker-conf FILE``. `damaged_bytes` of the log are not as stored; `lost_is_minimum` says
-    that they may have held more messages than those that are counted. `queues_in_log` are those of which the log holds
-    messages, None where not all of it could be read. `clients` is what clients lose by the next start, None where that
-    is not known; `cuts_log` says that the start ends the log before readable messages.
+    `mended` says that the next start mends all of it without loss, `sound` that a broker may start as it is. `options`
+    are the words that each command of the plan needs, such as ``--broker-conf FILE``. `damaged_bytes` of the log are
+    not as stored; `lost_is_minimum` says that they may have held more messages than those that are counted.
+    `queues_in_log` are those of which the log holds messages, None where not all of it could be read; `keys_missing`
+    says that the index lacks keys, also where the next start would put them. `clients` is what clients lose by the next
+    start, None where that is not known; `cuts_log` says that it ends the log before readable messages.
     """
 
     snapshot: Snapshot
@@ -55,6 +56,8 @@ class Diagnosis:
     queues_in_log: Set[QueueName] | None = None
     clients: ClientLosses | None = None
     cuts_log: bool = False
+    sound: bool = False
+    keys_missing: bool = False
 
     @property
     def by_treatment(self) -> dict[Treatment, list[Finding]]:
@@ -64,6 +67,8 @@ class Diagnosis:
     def treated(self, findings: Iterable[Finding]) -> dict[Treatment, list[Finding]]:
         """Some of the findings, each under its treatment."""
         found = by_treatment(findings)
+        if moved_by_hand(self.snapshot, self.findings):  # they may be why: the verification after it judges anew
+            found = {name: rest for name, all_of_it in found.items() if (rest := _without_refusal(all_of_it))}
         if self.queues_in_log is not None:
             kept, rebuilt = split_kept(found.pop("queues", []), self.queues_in_log)
             found |= {"queues": rebuilt} if rebuilt else {}
@@ -227,6 +232,10 @@ def _keeps_from_rebuilds(finding: Finding) -> bool:
     top = (finding.file or "").partition("/")[0]
     is_read = top in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, INDEX, COMMIT_LOG)
     return finding.code == "commitlog.unreadable" or (finding.code in UNREADABLE and is_read)
+
+
+def _without_refusal(findings: Sequence[Finding]) -> list[Finding]:
+    return [each for each in findings if each.code != "start.refuses"]
 
 
 def _is_done_last(finding: Finding) -> bool:

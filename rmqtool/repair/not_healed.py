@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from rmqtool.base.shell import quote
+from rmqtool.broker.other_log import index_of_another_log
 from rmqtool.findings.finding import Finding
 from rmqtool.findings.report import UNREADABLE
 from rmqtool.repair.change import Change
@@ -25,11 +25,20 @@ _IN_THE_WAY = frozenset({"commitlog.stray", "commitlog.stray-directory", "consum
 
 @dataclass(frozen=True)
 class NotHealed:
-    """Findings that no change heals: `why`, and the files that are `needed` from elsewhere, with their sizes."""
+    """Findings that no change heals: `why`, and the files that are `needed` from elsewhere, with their sizes.
+
+    `moved` are entries in the way that no transaction reaches, so that a person moves them.
+    """
 
     codes: frozenset[str]
     why: str
     needed: tuple[str, ...] = ()
+    moved: tuple[Path, ...] = ()
+
+    @property
+    def is_a_step(self) -> bool:
+        """Whether a step of the plan is about it."""
+        return bool(self.moved or (self.needed and not self.codes & UNREADABLE))
 
 
 def not_healed(snapshot: Snapshot, findings: Sequence[Finding], changes: Sequence[Change]) -> list[NotHealed]:
@@ -61,7 +70,10 @@ def _gaps(snapshot: Snapshot) -> Iterator[NotHealed]:
 def _end(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[NotHealed]:
     if not codes:
         return
-    files_end, known = snapshot.log.files[-1].end_offset if snapshot.log.files else 0, known_end(snapshot)
+    files_end, known = (
+        snapshot.log.files[-1].end_offset if snapshot.log.files else 0,
+        known_end(snapshot, index_of_another_log(snapshot)),
+    )
     end = files_end if known > files_end else snapshot.log_range.max_offset
     why = "the end of the log is lost: restore it before the broker starts, and before the queues are rebuilt, "
     why += "which still point to what was there"
@@ -105,12 +117,21 @@ def _unreadable(findings: Sequence[Finding]) -> Iterator[NotHealed]:
         yield NotHealed(codes_of(findings) & UNREADABLE, why, files)
 
 
+def moved_by_hand(snapshot: Snapshot, findings: Sequence[Finding]) -> dict[Path, str]:
+    """The entries in the way that a person must move, for no transaction reaches them; each with its code."""
+    is_queue_missing = any(each.code == "consumequeue.missing-queue" for each in findings)
+    moved = {}
+    for each in findings:
+        in_the_way = each.severity != "info" or (is_queue_missing and each.code == "consumequeue.stray")
+        if in_the_way and each.file and each.code in _IN_THE_WAY | {_EMPTY, "commitlog.duplicate-file"}:
+            path = snapshot.store.root / Path(each.file)
+            if name_in_store(snapshot.store, path) is None:
+                moved[path] = each.code
+    return moved
+
+
 def _out_of_reach(snapshot: Snapshot, findings: Sequence[Finding]) -> Iterator[NotHealed]:
-    """Entries that a person must move, for no transaction reaches them."""
-    told = [each for each in findings if each.code in _IN_THE_WAY | {_EMPTY, "commitlog.duplicate-file"} and each.file]
-    paths = {snapshot.store.root / Path(each.file or ""): each.code for each in told if each.severity != "info"}
-    for path, code in paths.items():
-        if name_in_store(snapshot.store, path) is None:
-            why = "outside the store, behind a link, on another disk, or rmqtool's and the broker's own: move it away "
-            why += f"yourself: mv {quote(str(path))} DIRECTORY"
-            yield NotHealed(frozenset({code}), why)
+    moved = moved_by_hand(snapshot, findings)
+    if moved:
+        why = "outside the store, behind a link, on another disk, or rmqtool's and the broker's own: move it away"
+        yield NotHealed(frozenset(moved.values()), why, moved=tuple(moved))

@@ -12,7 +12,7 @@ from rmqtool.clients.losses import ClientLosses
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import UNREADABLE
-from rmqtool.repair.by_hand import log_by_hand, steps_by_hand, steps_of_node
+from rmqtool.repair.by_hand import log_by_hand, moving_step, steps_by_hand, steps_of_node
 from rmqtool.repair.config_left import unhealed_config
 from rmqtool.repair.diagnosis import (
     NEWER_RECORDS,
@@ -83,13 +83,13 @@ def _steps_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> 
                           diagnosis.command("verify")),))  # fmt: skip
     ending = ending_step(diagnosis, found.get("interrupted", ()))
     if any(each.file != _STAGED for each in found.get("interrupted", ())):
-        return Plan((ending,), 1)  # what was found may be half old and half new
+        return Plan((ending,), 1)  # what was found may be half old and half new: an error, whatever else is found
     if diagnosis.mended:
         first = [ending] if "interrupted" in found else []
         steps = [*first, *_settings(found)]
         if found.keys() - {"interrupted", "acknowledge", "running", "settings", "ignored"}:
             steps.append(PlanStep("Start the broker: its start mends this, and no message is lost by it."))
-        return Plan((*steps, *_ignored(found), *_acknowledgement(diagnosis)), len(first) or None)
+        return Plan((*steps, *_ignored(found), *_acknowledgement(diagnosis)))
     if diagnosis.snapshot.store.dledger_directory:
         return _plan_of_node(diagnosis, found)
     notes = notes_on_the_rest(diagnosis, repairs, keep_offsets=keep_offsets)
@@ -99,7 +99,7 @@ def _steps_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> 
         steps.append(_repair_step(diagnosis, repairs, keep_offsets=keep_offsets))
     elif "interrupted" in found:
         steps.append(ending)
-    last = len(steps) or None
+    last = None if diagnosis.sound else len(steps) or None
     steps += _steps_after(diagnosis, found, repairs, notes)
     return Plan(tuple(steps), last, tuple(_remaining(diagnosis, found, repairs, notes)))
 
@@ -125,7 +125,7 @@ def _plan_of_node(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Findi
 
 def _rebuild_step(diagnosis: Diagnosis, what: str, command: str) -> PlanStep:
     is_index = command == "rebuild-index"
-    why = why_conf(diagnosis.snapshot, diagnosis.findings, queues=not is_index, index=is_index)
+    why = why_conf(replace(diagnosis, keys_missing=False), Repairs(queues=not is_index, index=is_index))
     text = f"Rebuild {what}, {why}:" if why else f"Rebuild {what} (rmqtool undo takes it back):"
     return PlanStep(text, diagnosis.command(command, *(CONF if why else ())))
 
@@ -134,6 +134,7 @@ def _steps_before(
     diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]], notes: Sequence[NotHealed]
 ) -> Iterator[PlanStep]:
     """What people must do before a repair."""
+    yield from moving_step(notes)
     for finding in found.get("access", ())[:1]:
         text = f"Let the broker's user read and write {_files(found['access'])}; copy a failing disk with a tool that "
         yield PlanStep(
@@ -188,9 +189,7 @@ def _has_newer_records(found: Mapping[Treatment, Sequence[Finding]]) -> bool:
 
 
 def _repair_step(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> PlanStep:
-    later = diagnosis.by_treatment if repairs.goes_on else {}
-    queues, index = repairs.queues or "queues" in later, repairs.index or "index" in later
-    why = why_conf(diagnosis.snapshot, diagnosis.findings, queues=queues, index=index)
+    why = why_conf(diagnosis, repairs)
     text = f"Repair the store, {why}:" if why else "Repair the store (rmqtool undo takes it back):"
     more = [*(["--keep-offsets"] if keep_offsets else []), *(CONF if why else ())]
     changes, lost = _changes(diagnosis, repairs)
@@ -236,7 +235,8 @@ def _damaged_bodies(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _is_log_unmended(note: NotHealed) -> bool:
-    return not note.needed and not note.codes & UNREADABLE and any(each.startswith("commitlog.") for each in note.codes)
+    is_a_step = note.is_a_step or note.codes & UNREADABLE
+    return not is_a_step and any(each.startswith("commitlog.") for each in note.codes)
 
 
 def _steps_after(
@@ -319,8 +319,8 @@ def _remaining(
     """What no step heals, or needs none."""
     known = frozenset[str]().union(*(each.codes for each in repairs.changes), *(note.codes for note in notes))
     for note in notes:
-        if note.needed and not note.codes & UNREADABLE:
-            continue  # a step says so
+        if note.is_a_step:
+            continue
         yield f"{', '.join(sorted(note.codes))}: {note.why}"
     store = diagnosis.snapshot.store
     for treatment in ("files", "none") if out_of_reach(store, "config") else ("files", "config", "none"):

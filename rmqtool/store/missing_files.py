@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+from pathlib import Path
+
 from rmqtool.formats.file_name import file_name
 from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE, LOG_FILE_SIZE
 from rmqtool.store.snapshot import Snapshot
@@ -27,9 +30,9 @@ def missing_files(snapshot: Snapshot, start: int, end: int) -> tuple[str, ...]:
     return (*names, f"and {len(starts) - MAX_NAMES} more") if len(starts) > MAX_NAMES else names
 
 
-def known_end(snapshot: Snapshot) -> int:
-    """The physical offset behind which no queue and no index file leads; 0 where nothing leads into the log."""
+def known_end(snapshot: Snapshot, without: Set[Path] = frozenset()) -> int:
+    """The physical offset behind which no queue and no index file leads, but for those `without`; 0 where none does."""
     loaded = (snapshot.queue(queue.topic, queue.queue_id) for queue in snapshot.queues)
     of_queues = (queue.range.last_physical_offset or -1 for queue in loaded if queue)
-    of_index = (file.end_physical_offset for file in snapshot.index_files if file.keys)
+    of_index = (file.end_physical_offset for file in snapshot.index_files if file.keys and file.path not in without)
     return max(max(of_queues, default=-1), max(of_index, default=-1)) + 1

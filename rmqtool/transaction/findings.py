@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmqtool.findings.catalogue import finding
-from rmqtool.findings.finding import Finding
-from rmqtool.transaction.home import interrupted
+from rmqtool.findings.finding import Finding, Severity
+from rmqtool.transaction.home import STAGING, interrupted
 from rmqtool.transaction.journal import UnknownRunError
 from rmqtool.transaction.paths import HOME
 from rmqtool.transaction.unfinished import unfinished_deletion
@@ -21,8 +21,9 @@ def interrupted_findings(root: Path) -> Iterator[Finding]:
     except UnknownRunError as error:
         message = f"{message}, or its files were removed in part, and nothing shows how far it was"
         name, file = Path(str(error.file)).parts[-2:]
-        yield finding("store.interrupted-run", message, file=f"{HOME}/{name}/{file}", store=root)
+        yield finding("store.interrupted-run", message, severity="error", file=f"{HOME}/{name}/{file}", store=root)
         return
     if name:
         message = f"{message}: {deletion.text}" if deletion else message
-        yield finding("store.interrupted-run", message, file=f"{HOME}/{name}", store=root)
+        severity: Severity | None = None if name == STAGING else "error"  # files may be half old and half new
+        yield finding("store.interrupted-run", message, severity=severity, file=f"{HOME}/{name}", store=root)

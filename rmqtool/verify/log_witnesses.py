@@ -18,6 +18,7 @@ from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.base.times import rfc3339
 from rmqtool.base.tolerant import skip_unreadable
 from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.other_log import index_of_another_log
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats import timer_check, timer_log, timer_wheel
@@ -121,9 +122,10 @@ def _of_checkpoint(log: ScannedLog) -> Iterator[Witness]:
 
 def _of_index(log: ScannedLog) -> Iterator[Witness]:
     """The last index file that is beyond the log's end; its header counts only where its last unit agrees."""
+    of_another = index_of_another_log(log.snapshot)
     for index_file in reversed(log.reader.index.files):
         file, offset = index_file.file, index_file.file.end_physical_offset
-        if index_file.units and offset >= log.end:
+        if index_file.units and offset >= log.end and file.path not in of_another:
             if stored_offset(file.path, index_file.geometry, index_file.units) != offset:
                 continue
             time = rfc3339(file.end_timestamp) or file.end_timestamp

@@ -219,16 +219,15 @@ def test_undo_takes_back_all_transactions_of_a_repair(golden_store: GoldenStore,
 
 
 @pytest.mark.slow
-def test_what_was_done_before_a_question_that_stays_open(golden_store: GoldenStore, tmp_path: Path) -> None:
-    """A stray file goes first; the index that is gone asks for broker.conf, and undo has something to take back."""
+def test_what_a_later_transaction_needs_is_asked_for_first(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """A stray file would go first; the index that is gone asks for broker.conf, and nothing is written without it."""
     root = copied(golden_store(f"{VERSION}-clean"), tmp_path / "store")
     (root / "commitlog" / "notes.txt").write_text("notes")
     index_gone(root)
-    found = rmqtool("repair", root, "--yes", "--broker-version", VERSION)
+    with unchanged(root):
+        found = rmqtool("repair", root, "--yes", "--broker-version", VERSION)
     assert found.status == Exit.USAGE
-    assert re.search("0001-[0-9a-f]+ is written; undo takes it back, to go on: rmqtool repair", found.err)
     assert "--broker-conf FILE" in found.err
-    assert not (root / "commitlog" / "notes.txt").exists()
     assert repair(root, "--yes").status == Exit.OK
 
 

@@ -253,7 +253,6 @@ def _of_the_rest() -> Iterator[tuple[str, Damage]]:
     yield "index offset", Damage("index.unit", patch(INDEX, index_unit(5) + 4, _long(77)), False)
     yield "index seconds", Damage("index.unit", patch(INDEX, index_unit(5) + 12, _int(77)))
     yield "index count", Damage("index.geometry", patch(INDEX, 36, _int(401)), False)
-    yield "index slot count", Damage("index.header", patch(INDEX, 32, _int(3)))
     yield "index begin", Damage("index.header", patch(INDEX, 16, _long(3)))
     yield "index end time", Damage("index.header", patch(INDEX, 8, _long(3)))
     yield "index ahead", Damage("index.ahead", patch(INDEX, index_unit(150) + 4, _long(1 << 30)), False)
