@@ -33,7 +33,7 @@ _BY_CODE: Mapping[Treatment, tuple[str, ...]] = {
     ),
     "decide": (
         *("store.mixed", "commitlog.magic-code-v2", "config.rocksdb-damaged", "config.row", "store.rocksdb-damaged"),
-        *("timer.row", "timer.row-missing", "timer.too-large"),
+        *("timer.row", "timer.row-missing", "timer.too-large", "config.delay-level"),
     ),
     "release": ("start.depends-on-release",),
     "whole-log": ("start.rows-lost",),
