@@ -316,8 +316,8 @@ CONFIG = (
         how="messageDelayLevel was shortened, or left out of broker.conf, while messages waited.",
         effect="these messages are never delivered, unless messageDelayLevel names their level again",
         versions=(("all", "start no delivery of such a level, and leave its offset as it is."),),
-        repair="Before the broker starts, name these levels in messageDelayLevel of its broker.conf again, each with the "
-        "delay that it had: with a shorter one what is due later than that comes at once.",
+        repair="Before the broker starts, name these levels in messageDelayLevel of its broker.conf again, each with "
+        "the delay that it had: with a shorter one what is due later than that comes at once.",
         not_detected="Without --broker-conf: the levels that have queues are taken to be configured.",
     ),
 )

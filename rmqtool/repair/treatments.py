@@ -44,6 +44,7 @@ _BY_CODE: Mapping[Treatment, tuple[str, ...]] = {
         *("commitlog.stray-directory", "commitlog.overlap", "commitlog.misaligned-file", "commitlog.duplicate-file"),
         *("consumequeue.stray", "checkpoint.missing", "checkpoint.logics-offset"),
         *("timer.wheel-size", "timer.log", "timer.lost", "timer.again", "timer.unit", "timer.ahead"),
+        *("timer.chain", "timer.read-time"),
     ),
     "neutralise": (
         *("start.data-loss", "start.other-mode-data-loss"),

@@ -286,7 +286,7 @@ class Verification:
         messages = SingleMessages(snapshot)
         witnesses = Witnesses(snapshot, ranges, total.states, total.totals, messages)
         check(check_witnesses, witnesses, report)
-        check(check_timer, reader, self.log_end, ends, total.totals.latest, snapshot.releases, report)
+        check(check_timer, reader, self.log_end, ends, total.totals.latest, messages, snapshot.releases, report)
 
     def _visit_queues(self, reader: StoreReader, total: PartResult) -> QueueVisit:
         """Read each queue on disk, one after the other."""
