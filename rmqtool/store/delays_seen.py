@@ -95,7 +95,7 @@ def _delay_of(queue: Queue, log: Sequence[MappedFile]) -> int | None:
         if record is not None:
             delays.append(int(unit["tags_code"]) - record.number("store_timestamp"))
     last, counts = delays[-1:], Counter(delays)
-    if delays[-2:] == 2 * last and _can_be_set(last[0]):
+    if last and delays[-2:] == 2 * last and _can_be_set(last[0]):
         return last[0]
     ((delay, times),) = counts.most_common(1) or [(0, 0)]
     return delay if _can_be_set(delay) and 2 * times > counts.total() else None
