@@ -6,30 +6,33 @@ is empty. Messages that it does not read again must be in the timer log, in a sl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import InputFile, ReadPolicy, list_directory, read_all
-from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files
-from rmqtool.base.tolerant import skip_wrong_type
+from rmqtool.base.mapped_files import MappedFile, MappedFiles, file_at, list_mapped_files
+from rmqtool.base.tolerant import skip_unreadable, skip_wrong_type
 from rmqtool.formats import timer_check, timer_log, timer_wheel
 from rmqtool.formats.consume_queue import is_written
 from rmqtool.formats.layout import parse
 from rmqtool.rules.system_topics import TIMER_TOPIC
+from rmqtool.store.checkpoint import CHECKPOINT_TIMES, credible, read_checkpoint
 from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
 from rmqtool.store.queue_units import find_queue
 from rmqtool.store.rocksdb import RocksDb, holds_rows
 from rmqtool.store.rocksdb_queues import NO_UNIT, QueueDatabase
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, SIDE_STORE, Store, is_rocksdb_directory
-from rmqtool.store.timer_wheel import newest_wheel, precision_of, slots_lead_to
+from rmqtool.store.timer_wheel import newest_wheel, precision_of, used_slots
 from rmqtool.store.unit_files import count_leading, open_units
+
+Offsets = NDArray[np.int64]
 
 _FAMILY = "timer"
 _MAX_UNITS = 1 << 22  # newest units of the queue that are read; a delay is three days at most
@@ -49,11 +52,19 @@ class TimerState:
     reading: ReadPolicy
     latest: int  # the newest store timestamp in the commit log, epoch ms
     log_end: int  # physical offset behind its last record
+    read_from: int | None = None  # a time up to which the wheel is taken to be read instead, epoch ms
 
     @cached_property
     def precision(self) -> int:
         """How long a slot of the wheel is, ms."""
         return precision_of(newest_wheel(self.store), self.log, self.store.conf, self.reading)
+
+    @cached_property
+    def wheel(self) -> NDArray[np.void]:
+        """The used slots of the wheel that a start reads; none where it cannot be read, which has its own finding."""
+        with skip_unreadable():
+            return used_slots(newest_wheel(self.store), self.reading)
+        return timer_wheel.decode_slots(b"")
 
     @property
     def revised_from(self) -> int:
@@ -66,7 +77,33 @@ class TimerState:
     @property
     def read_until(self) -> int:
         """The time up to which the wheel has been read, epoch ms."""
+        if self.read_from is not None:
+            return self.read_from
         return int(self.check.last_read_timestamp) if self.check else 0
+
+    @property
+    def changed_at(self) -> int | None:
+        """When a broker changed `timercheck` last, epoch ms; None where it does not say so."""
+        return int(self.check.version_timestamp) if self.check and self.check.version_timestamp > 0 else None
+
+    @cached_property
+    def ran_until(self) -> int | None:
+        """The slot, epoch ms, behind which no broker can have read the wheel: none has run then; None if not known.
+
+        The time in `timercheck` changes with what is read; checkpoint and log show that a broker ran later.
+        """
+        if self.changed_at is None:
+            return None
+        known = [self.changed_at, self.latest]
+        with skip_unreadable():
+            fields = credible(read_checkpoint(self.store))
+            known += [fields.get(name, 0) for name in CHECKPOINT_TIMES]
+        return (max(known) // self.precision + 1) * self.precision
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the wheel would be read from a time on that no broker has reached."""
+        return self.ran_until is not None and self.read_until > self.ran_until
 
     @property
     def queue_offset(self) -> int:
@@ -106,13 +143,19 @@ class NextRead:
     """Where a start goes on in the queue: from `begin`, when it had read to before `end` (queue offsets).
 
     `logged` are the rows of messages that it reaches through the wheel, or has delivered; `slots` are the times of
-    their slots, epoch ms, 0 of those that are not logged.
+    their slots, epoch ms, 0 of those that are not logged. `unreached` are the rows of messages that wait in the timer
+    log, but in no chain of the wheel, `skipped` those of messages whose slots are before the time from which the wheel
+    would be read, though no broker has read them.
     """
 
     begin: int
     end: int
     logged: NDArray[np.bool_]
     slots: NDArray[np.int64]
+    unreached: NDArray[np.bool_]
+    skipped: NDArray[np.bool_]
+    reached: ReachedUnits
+    cut_chains: int
 
 
 def timer_state(store: Store, reading: ReadPolicy, latest: int, log_end: int) -> TimerState:
@@ -207,49 +250,196 @@ def next_timer_read(state: TimerState, queue: TimerQueue) -> NextRead:
 
     The newest message counts only in the last file: a start reads the unit right before the log's end.
     """
-    logged = _Logged(queue, state.precision)
-    known, newest = np.empty(0, np.int64), None
-    recent = [file for file in state.log.files if file.start_offset >= state.revised_from]
-    for mapped in recent:
-        newest, is_cut = None, False
-        for _, units, goes_on in written_units(mapped, state.reading):
-            is_cut = not goes_on
-            logged.add(units[timer_log.leads_on(units)])
-            known = np.union1d(known, timer_log.dues(units) // state.precision)
-            if len(units):
-                newest = int(units["physical_offset"][-1]) if timer_log.leads_on(units)[-1] else -1
-        if is_cut:
-            break
-    for mapped in state.log.files[: -len(recent)]:
-        for start, units, _ in written_units(mapped, state.reading):
-            times = timer_log.dues(units)
-            slots = times // state.precision
-            reachable = (times < state.read_until) | np.isin(slots, known)
-            rows = np.flatnonzero(~reachable)
-            positions = start + timer_log.UNIT_SIZE * rows
-            reachable[rows] = slots_lead_to(newest_wheel(state.store), slots[rows], positions, state.reading)
-            logged.add(units[reachable & timer_log.leads_on(units)])
+    logged = _Logged(queue)
+    units = waiting_units(state, logged.add)
+    reached = reached_units(state, units)
+    logged.add(reached.targets, reached.slots)
+    skipped = _Logged(queue)
+    if state.is_ahead:
+        earlier = waiting_units(replace(state, read_from=state.ran_until))
+        rows = timer_log.leads_on(earlier.values) & (earlier.slots < state.read_until)
+        skipped.add(earlier.values["physical_offset"][rows], earlier.slots[rows])
+    leads_on = timer_log.leads_on(units.values)
+    is_named = np.isin(queue.physical_offsets, units.values["physical_offset"][leads_on].astype(np.int64))
+    newest = units.newest
     behind = None if newest is None else queue.behind(newest)
     own = state.check.last_timer_queue_offset if state.check else 0
     master = state.check.master_timer_queue_offset if state.check else 0
     begin = state.queue_offset if behind is None else min(behind, master)
-    return NextRead(begin, max(own, behind or 0) or int(queue.queue_offsets[-1]) + 1, logged.rows, logged.slots)
+    end = max(own, behind or 0) or int(queue.queue_offsets[-1]) + 1
+    is_skipped = skipped.rows & (logged.slots < state.read_until) & (queue.queue_offsets < begin)
+    unreached = is_named & ~logged.rows
+    return NextRead(begin, end, logged.rows, logged.slots, unreached, is_skipped, reached, units.cut_chains)
+
+
+@dataclass(frozen=True)
+class WaitingUnits:
+    """The units of the timer log that a start keeps, of slots to be read: positions, slots (epoch ms), and `values`.
+
+    `newest` is the message of the last unit in the last file, -1 where it leads to none, None without a unit there.
+    `end` is the timer log position behind the last unit. `cut_chains` counts units of slots that were read already
+    which do not lead to the unit before them.
+    """
+
+    positions: NDArray[np.int64]
+    slots: NDArray[np.int64]
+    values: NDArray[np.void]
+    newest: int | None
+    end: int
+    cut_chains: int
+
+
+@dataclass(frozen=True)
+class ReachedUnits:
+    """What the wheel leads to once its slots are due: positions of units, their messages, and the slots (epoch ms).
+
+    A chain that comes back to one of its units is read for ever: `loops_at` is the slot, epoch ms, None without one.
+    `broken` are the slots whose chain leaves out one of their units, or leads to one of another slot; `strays` counts
+    units that are reached from another slot than theirs.
+    """
+
+    positions: NDArray[np.int64]
+    targets: NDArray[np.int64]
+    slots: NDArray[np.int64]
+    broken: NDArray[np.int64]
+    strays: int = 0
+    loops_at: int | None = None
+
+
+def waiting_units(state: TimerState, passed: Callable[[Offsets, Offsets], None] | None = None) -> WaitingUnits:
+    """The units up to the first that is not written, behind which a start cuts the log (`recoverAndRevise`).
+
+    Files before those that it reads are kept as they are. `passed` is called with messages of slots that were read, and
+    the slots.
+    """
+    positions, found, slots_of = [np.empty(0, np.int64)], [timer_log.decode_units(b"")], [np.empty(0, np.int64)]
+    newest, end, cut_chains = None, 0, 0
+    for mapped in state.log.files:
+        newest, is_cut = None, False
+        for start, units, goes_on in written_units(mapped, state.reading):
+            is_cut = not goes_on
+            places = start + timer_log.UNIT_SIZE * np.arange(len(units), dtype=np.int64)
+            slots = timer_log.dues(units) // state.precision * state.precision
+            leads_on, is_read = timer_log.leads_on(units), slots < state.read_until
+            if passed is not None:
+                rows = leads_on & is_read
+                passed(units["physical_offset"][rows].astype(np.int64), slots[rows])
+            cut_chains += _cut_chains(places[is_read], slots[is_read], units[is_read])
+            positions.append(places[~is_read])
+            slots_of.append(slots[~is_read])
+            found.append(units[~is_read])
+            end = start + timer_log.UNIT_SIZE * len(units)
+            if len(units):
+                newest = int(units["physical_offset"][-1]) if leads_on[-1] else -1
+        if is_cut and mapped.start_offset >= state.revised_from:
+            break
+    columns = np.concatenate(positions), np.concatenate(slots_of), np.concatenate(found)
+    return WaitingUnits(*columns, newest, end, cut_chains)
+
+
+def _cut_chains(positions: Offsets, slots: Offsets, units: NDArray[np.void]) -> int:
+    """How many units do not lead to the one before them in their slot, among those that were read together."""
+    order = np.argsort(slots, kind="stable")
+    is_next = np.diff(slots[order]) == 0
+    previous = units["previous_position"][order].astype(np.int64)[1:]
+    return int(np.count_nonzero(is_next & (previous != positions[order][:-1])))
+
+
+def reached_units(state: TimerState, units: WaitingUnits) -> ReachedUnits:
+    """The units that the timer reaches from the wheel, slot by slot, once a start has entered the newest ones again."""
+    order = np.argsort(units.slots, kind="stable")
+    slots, positions, values = units.slots[order], units.positions[order], units.values[order]
+    is_last = np.ones(len(order), np.bool_)
+    is_last[:-1] = slots[1:] != slots[:-1]
+    is_first = np.roll(is_last, 1)
+    previous = values["previous_position"].astype(np.int64)
+    oldest = state.log.files[0].start_offset if state.log.files else 0
+    is_linked = np.where(is_first, (previous < oldest) | (previous >= units.end), previous == np.roll(positions, 1))
+    heads = _heads(state, units, slots[is_last], positions[is_last])
+    broken = np.unique(np.concatenate([slots[~is_linked], slots[is_last][heads != positions[is_last]]]))
+    is_whole = ~np.isin(slots, broken) & timer_log.leads_on(values)
+    columns = [np.stack([positions, values["physical_offset"].astype(np.int64), slots])[:, is_whole]]
+    loops_at = None
+    for slot, head in zip(broken.tolist(), heads[np.isin(slots[is_last], broken)].tolist(), strict=True):
+        chain = _follow(state, head)
+        columns.append(np.array([(*unit, slot) for unit in chain.units], np.int64).reshape(-1, 3).T)
+        if chain.loops:
+            loops_at = slot
+            break
+    found = np.concatenate(columns, axis=1)
+    if loops_at is not None:
+        found = found[:, found[2] < loops_at]
+    own = np.clip(np.searchsorted(units.positions, found[0]), 0, max(0, len(units.positions) - 1))
+    is_own = (units.positions[own] == found[0]) & (units.slots[own] == found[2])
+    strays = int(np.count_nonzero(~is_own))
+    return ReachedUnits(found[0], found[1], found[2], broken, strays, loops_at)
+
+
+class _Chain(NamedTuple):
+    """Position and message of each unit of a chain, and whether it comes back to one of them."""
+
+    units: list[tuple[int, int]]
+    loops: bool = False
+
+
+def _follow(state: TimerState, position: int) -> _Chain:
+    """The units from the newest one of a slot on (`TimerMessageStore#dequeue`), which are not checked in any way."""
+    units: list[tuple[int, int]] = []
+    seen = set[int]()
+    while position >= 0 and (file := file_at(state.log.files, position)):
+        if position in seen:
+            return _Chain(units, loops=True)
+        seen.add(position)
+        with InputFile(file.path, state.reading) as opened:
+            unit = timer_log.decode_units(opened.read(position - file.start_offset, timer_log.UNIT_SIZE))
+        if not len(unit):
+            break
+        if timer_log.leads_on(unit)[0]:
+            units.append((position, int(unit["physical_offset"][0])))
+        position = int(unit["previous_position"][0])
+    return _Chain(units)
+
+
+def _heads(
+    state: TimerState, units: WaitingUnits, slots: NDArray[np.int64], newest: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Where the chain of each slot begins: at its newest unit, where a start enters that again, else as in the wheel.
+
+    -1 where the wheel has no such slot. `newest` are the positions of the newest units of the slots.
+    """
+    heads = np.full(len(slots), -1, np.int64)
+    wheel, from_position = state.wheel, state.revised_from
+    times = wheel["time"].astype(np.int64) * state.precision
+    firsts, lasts = wheel["first_position"].astype(np.int64), wheel["last_position"].astype(np.int64)
+    # A slot that leads behind the log has it read again from the slot's first unit on (`checkPhyPos`).
+    is_behind = (times >= state.read_until) & (lasts > units.end) & (firsts < units.end)
+    is_behind &= ~np.isin(times, slots[newest >= from_position])
+    if is_behind.any():
+        first = int(firsts[is_behind].min())
+        files = [file.start_offset for file in state.log.files]
+        from_position = min(from_position, max((start for start in files if start <= first), default=min(files)))
+    order = np.argsort(times, kind="stable")
+    at = np.clip(np.searchsorted(times[order], slots), 0, max(0, len(times) - 1))
+    if len(times):
+        in_wheel = times[order][at] == slots
+        heads[in_wheel] = lasts[order][at][in_wheel]
+    is_entered = newest >= from_position
+    heads[is_entered] = newest[is_entered]
+    return heads
 
 
 class _Logged:
     """The messages of the queue that units of the timer log name, and the times of their slots."""
 
-    def __init__(self, queue: TimerQueue, precision: int) -> None:
+    def __init__(self, queue: TimerQueue) -> None:
         self._order = np.argsort(queue.physical_offsets, kind="stable")
         self._sorted = queue.physical_offsets[self._order]
-        self._precision = precision
         self.rows = np.zeros(len(self._order), dtype=np.bool_)
         self.slots = np.zeros(len(self._order), dtype=np.int64)
 
-    def add(self, units: NDArray[np.void]) -> None:
-        """Add what units of the timer log name; of several units of a message the latest slot counts."""
-        targets = units["physical_offset"].astype(np.int64)
-        slots = timer_log.dues(units) // self._precision * self._precision
+    def add(self, targets: NDArray[np.int64], slots: NDArray[np.int64]) -> None:
+        """Add the messages that units name, with their slots; of several units of a message the latest slot counts."""
+        targets = targets.astype(np.int64)
         first = np.searchsorted(self._sorted, targets, side="left")
         last = np.searchsorted(self._sorted, targets, side="right") - 1  # two units may point to one message
         for places in (first, last):

@@ -141,7 +141,7 @@ def _due(snapshot: Snapshot) -> dict[int, int]:
     from rmqtool.pending.work import PendingRequest, pending_work
 
     now = time.time_ns() // 1_000_000
-    request = PendingRequest(now, kinds=("delay", "timer", "lost-timer"), limit=_MOST_DELAYED)
+    request = PendingRequest(now, kinds=("delay", "lost-delay", "timer", "lost-timer"), limit=_MOST_DELAYED)
     work = pending_work(snapshot, ReadErrors(), request, lambda _: None)
     for unread in (*work.unread, *work.notes.unread):
         note(f"delayed messages may be missing: {unread}")

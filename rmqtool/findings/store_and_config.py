@@ -306,4 +306,18 @@ CONFIG = (
         "`rmqtool repair` does so.",
         not_detected="Messages without a unique key, and copies that came much later than they were due.",
     ),
+    Entry(
+        code="config.delay-level",
+        fault="F51",
+        severity="error",
+        title="Delayed messages wait at a level that is not configured",
+        what="A queue of SCHEDULE_TOPIC_XXXX holds messages that are not delivered yet, of a level above those that "
+        "messageDelayLevel in broker.conf names.",
+        how="messageDelayLevel was shortened, or left out of broker.conf, while messages waited.",
+        effect="these messages are never delivered, unless messageDelayLevel names their level again",
+        versions=(("all", "start no delivery of such a level, and leave its offset as it is."),),
+        repair="Before the broker starts, name these levels in messageDelayLevel of its broker.conf again, each with "
+        "the delay that it had: with a shorter one what is due later than that comes at once.",
+        not_detected="Without --broker-conf: the levels that have queues are taken to be configured.",
+    ),
 )

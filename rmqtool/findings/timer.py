@@ -116,6 +116,40 @@ TIMER = (
         "assumed, unless a message shows that it was more.",
     ),
     Entry(
+        code="timer.chain",
+        fault="F47",
+        severity="error",
+        title="The timer wheel does not lead to all that waits",
+        what="A slot of the wheel leads to the newest unit of the timer log that is due then, and each unit to the one "
+        "before it. A unit that waits is in no such chain, or a chain leads to a unit of another slot, or back to one "
+        "of its own.",
+        how="A disk error, or a wheel that is older than the timer log.",
+        effect="messages that no chain leads to are never delivered; those of another slot come at a wrong time or "
+        "again; a chain that comes back is read for ever, and nothing is delivered any more",
+        versions=(
+            _BEFORE,
+            ("5.0 and later", "enter only the newest files of the timer log again, and do not check the chains."),
+        ),
+        repair="`rmqtool repair` links the units of these slots again, in the timer log and in the wheel; nothing is "
+        "delivered a second time.",
+        remedy="rmqtool repair {store}",
+    ),
+    Entry(
+        code="timer.read-time",
+        fault="F47",
+        severity="error",
+        title="The timer wheel was not read up to the time that timercheck says",
+        what="config/timercheck says that the wheel was read up to a time at which no broker has run, by its own time "
+        "of change, the checkpoint and the newest message; a warning where no message waits between both. Or, as a "
+        "warning, messages that are due after that time were delivered already.",
+        how="The file was damaged, edited, or restored from another time; the clock was set back.",
+        effect="the broker skips what is due before that time, and never delivers it",
+        versions=(_BEFORE, ("5.0 and later", "go on in the wheel at the time of timercheck.")),
+        repair="`rmqtool repair` writes the time up to which a broker has read the wheel.",
+        remedy="rmqtool repair {store}",
+        not_detected="A wrong time where timercheck holds no time of change.",
+    ),
+    Entry(
         code="timer.lost",
         fault="F47",
         severity="error",

@@ -22,6 +22,11 @@ def _steps(snapshot: Snapshot, work: PendingWork) -> Iterator[str]:
     lost = work.total("lost-timer").messages
     if lost:
         yield f"{counted(lost, 'timer message')} would never be delivered: rmqtool verify {store}{given}"
+    unset = work.total("lost-delay").messages
+    if unset:
+        levels = [kind[1] for kind, *_ in work.reasons() if kind[0] == "lost-delay" and kind[1] is not None]
+        yield f"{counted(unset, 'delayed message')} would never be delivered: in broker.conf, messageDelayLevel must " \
+              f"have {counted(max(levels), 'level')}"  # fmt: skip
     if work.unread or work.notes.unread:
         yield f"see what is damaged: rmqtool verify {store}{given}"
     if work.messages.num_rows:

@@ -12,7 +12,7 @@ from rmqtool.formats.properties import REAL_QUEUE_ID, REAL_TOPIC
 from rmqtool.pending.messages import View, messages_of, note_beyond, part_from
 from rmqtool.pending.receivers import RETRY_TOPIC, receivers
 from rmqtool.pending.waiting import integers, waiting
-from rmqtool.rules.delay_levels import DelayLevels
+from rmqtool.rules.delay_levels import DelayLevels, known_levels
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.config_json import ConfigFile
 from rmqtool.store.delay_offsets import DELAY_OFFSET, load_delay_offsets
@@ -20,8 +20,11 @@ from rmqtool.store.delay_offsets import DELAY_OFFSET, load_delay_offsets
 _PROPERTIES = (REAL_TOPIC, REAL_QUEUE_ID, RETRY_TOPIC)
 
 
-def delayed(view: View) -> Iterator[pa.RecordBatch]:
-    """The messages from each level's offset on; their units have the time of delivery in place of the tags code."""
+def delayed(view: View, *, are_lost: bool = False) -> Iterator[pa.RecordBatch]:
+    """The messages from each level's offset on; their units have the time of delivery in place of the tags code.
+
+    Those of levels that the broker does not have `are_lost`: they come alone, or the others do.
+    """
     offsets, without_time = load_delay_offsets(view.snapshot.store), 0
     queues = [queue for queue in view.queues(SCHEDULE_TOPIC) if queue.queue.topic == SCHEDULE_TOPIC]
     if queues:
@@ -29,13 +32,16 @@ def delayed(view: View) -> Iterator[pa.RecordBatch]:
     ends = {queue.queue.queue_id + 1: queue.range.max_offset for queue in queues}
     for level, offset in offsets.by_level.items():
         note_beyond(view, SCHEDULE_TOPIC, level - 1, ends.get(level, 0), offset)
+    highest = known.highest if (known := known_levels(view.snapshot.store.conf)) else None
     for queue in queues:
         level = queue.queue.queue_id + 1
+        if are_lost is not (highest is not None and level > highest):
+            continue
         for messages in messages_of(view, part_from(queue, offsets.by_level.get(level, 0), _PROPERTIES)):
             due, unknown = _dues(messages, level, view.snapshot.delay_levels)
             without_time += unknown
             yield waiting(
-                "delay",
+                "lost-delay" if are_lost else "delay",
                 messages,
                 level=level,
                 due_timestamp=due,

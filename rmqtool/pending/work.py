@@ -147,6 +147,7 @@ def _sources(view: View, request: PendingRequest) -> Iterator[pa.RecordBatch]:
     timers = Timers(view)
     sources: dict[Kind, Callable[[], Iterator[pa.RecordBatch]]] = {
         "delay": lambda: delayed(view),
+        "lost-delay": lambda: delayed(view, are_lost=True),
         "timer": lambda: timed(view, timers),
         "lost-timer": lambda: lost_timers(view, timers),
         "half": lambda: pending_halves(view),

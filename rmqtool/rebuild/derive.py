@@ -16,6 +16,7 @@ from rmqtool.rebuild.batch_placement import BatchQueues
 from rmqtool.rebuild.existing import ExistingQueues
 from rmqtool.rebuild.index_builder import IndexBuilder
 from rmqtool.rebuild.index_diff import IndexComparison
+from rmqtool.rebuild.kept_times import KeptTimes
 from rmqtool.rebuild.lost_extents import LostExtents
 from rmqtool.rebuild.optional_units import OptionalUnits
 from rmqtool.rebuild.options import Progress
@@ -64,7 +65,12 @@ class Derivation:
     """A pass over the log, and its results once `run` is done."""
 
     def __init__(
-        self, task: RunTask, outputs: Outputs, existing: Mapping[Kind, ExistingQueues], geometry: Geometry
+        self,
+        task: RunTask,
+        outputs: Outputs,
+        existing: Mapping[Kind, ExistingQueues],
+        geometry: Geometry,
+        kept_times: KeptTimes,
     ) -> None:
         """`existing` are the store's queues, `geometry` is that of the index files to write."""
         self.lost = LostExtents()
@@ -87,7 +93,7 @@ class Derivation:
         if outputs.queues.get("simple"):
             kept = _kept(existing["simple"], task)
             sinks = outputs.queues["simple"]
-            self.simple = SimpleQueues(self.queues, sinks, kept, task.order, self.lost, task.left_out)
+            self.simple = SimpleQueues(self.queues, sinks, kept, task.order, self.lost, task.left_out, kept_times)
             self.optional = OptionalUnits(existing["simple"], self.queues)
         if outputs.queues.get("batch"):
             self.batch = BatchQueues(self.queues, outputs.queues["batch"], _kept(existing["batch"], task))

@@ -15,9 +15,11 @@ from rmqtool.broker.dispatched_units import QueueName, group
 from rmqtool.formats.consume_queue import UNIT_DTYPE, is_pre_blank
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
 from rmqtool.rebuild.existing import ExistingQueues
+from rmqtool.rebuild.kept_times import KeptTimes
 from rmqtool.rebuild.lost_extents import LostExtents
 from rmqtool.rebuild.sinks import Timestamps, Units, UnitSink
 from rmqtool.rebuild.stored_units import StoredUnits, physical_offsets, placeholder_units
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 
 Order = Literal["stored", "broker"]
 """The rule for a unit's number: the queue offset stored with the message, or the order in which a broker appends."""
@@ -78,10 +80,11 @@ class SimpleQueues:
         order: Order,
         lost: LostExtents,
         left_out: int = 0,
+        kept_times: KeptTimes | None = None,
     ) -> None:
         """`names` are the queues by number, and grow with the pass; `existing` ones keep their units below the log.
 
-        `left_out` messages are not in the log on purpose.
+        `left_out` messages are not in the log on purpose. Delayed messages keep their `kept_times`.
         """
         self.irregular: dict[int, Irregular] = defaultdict(Irregular)
         self._names = names
@@ -90,6 +93,7 @@ class SimpleQueues:
         self._order = order
         self._lost = lost
         self._left_out = left_out
+        self._kept_times = kept_times
         self._ends = np.empty(0, dtype=np.int64)  # number of the next unit, -1 before the first
         self._last = np.empty(0, dtype=np.int64)  # physical offset of the last unit
         self._firsts: dict[int, int] = {}  # number of the unit that the first file begins with
@@ -196,8 +200,11 @@ class SimpleQueues:
         self._last[queue] = run.last_physical_offset
 
     def _write(self, queue: int, unit_number: int, units: Units, timestamps: Timestamps) -> None:
+        name = self._names[queue]
+        if self._kept_times and name.topic == SCHEDULE_TOPIC:
+            units = self._kept_times.put_into(name, unit_number, units, timestamps)
         for sink in self._sinks:
-            sink.put(self._names[queue], unit_number, units, timestamps)
+            sink.put(name, unit_number, units, timestamps)
 
     def _add_irregular(self, queue: int, run: _Run) -> None:
         """Place units of one queue that do not follow each other, or the queue's end."""

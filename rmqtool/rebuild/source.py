@@ -18,6 +18,7 @@ from rmqtool.rebuild.conf_limits import apply_conf
 from rmqtool.rebuild.derive import BatchTopicFoundError, Derivation, Outputs
 from rmqtool.rebuild.existing import ExistingQueues
 from rmqtool.rebuild.file_sizes import FileSizes, file_sizes
+from rmqtool.rebuild.kept_times import KeptTimes
 from rmqtool.rebuild.options import Progress, RebuildOptions
 from rmqtool.rebuild.queue_places import QueuePlaces, queue_places
 from rmqtool.rebuild.row_diff import RowRules
@@ -159,7 +160,9 @@ def derive(
     """
     jobs = source.options.jobs
     task = replace(_task(source), checks_bodies=checks_bodies)
-    derivation = Derivation(task, outputs, source.existing, source.sizes.index)
+    snapshot = source.snapshot
+    kept_times = KeptTimes(lambda: snapshot.queues, snapshot.log.files, snapshot.delay_levels, source.open_files)
+    derivation = Derivation(task, outputs, source.existing, source.sizes.index, kept_times)
     parts = log_parts(source.snapshot.log.files, source.snapshot.reading, in_order=True) if jobs > 1 else ()
     try:
         derivation.run(progress, parts, jobs)

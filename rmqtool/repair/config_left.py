@@ -51,6 +51,8 @@ _OTHERS = {
     "config.rocksdb-damaged": "nothing else in the store shows what was in the database: put the whole directory back "
     "from a backup of the same time. Without one move it away, make the topics anew (mqadmin updateTopic) before "
     "clients connect, and set each group to where it was (mqadmin resetOffsetByTime -g GROUP -t TOPIC -s TIME)",
+    "config.delay-level": "the setting is not part of the store: name the levels in messageDelayLevel of broker.conf "
+    "before the broker starts",
     "config.row": "nothing in the store shows what the row was: put the whole directory back from a backup of the same "
     "time",
     "config.backup-differs": "neither of the two can be decoded by all releases that fit",

@@ -5,29 +5,44 @@ Real brokers of 5.1.4, 5.3.3 and 5.5.0 deliver what is sent later only then: see
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.files import read_all
+from rmqtool.base.times import rfc3339
 from rmqtool.broker.stale_timers import stale_units
-from rmqtool.broker.timer_start import TimerState, read_timer_queue, timer_queue_end, timer_state_of
+from rmqtool.broker.timer_deliveries import delivered_after
+from rmqtool.broker.timer_start import (
+    TimerState,
+    next_timer_read,
+    reached_units,
+    read_timer_queue,
+    timer_queue_end,
+    timer_state_of,
+    waiting_units,
+)
 from rmqtool.findings.finding import counted
-from rmqtool.formats import timer_check, timer_log
+from rmqtool.formats import timer_check, timer_log, timer_wheel
+from rmqtool.formats.layout import build
 from rmqtool.repair.change import Change, FileChange
 from rmqtool.repair.places import name_in_store
 from rmqtool.store.paths import TIMER_CHECK
+from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG
+from rmqtool.store.timer_wheel import newest_wheel
 from rmqtool.transaction import Transaction
 
-_UNIT, _AHEAD = "timer.unit", "timer.ahead"
-IN_PLACE = frozenset({_UNIT, _AHEAD})
+_UNIT, _AHEAD, _CHAIN, _READ_TIME = "timer.unit", "timer.ahead", "timer.chain", "timer.read-time"
+IN_PLACE = frozenset({_UNIT, _AHEAD, _CHAIN, _READ_TIME})
 """The codes of findings that are healed without taking the timer's files out."""
 
+_READ = "last_read_timestamp"
 _OFFSETS = ("last_timer_queue_offset", "master_timer_queue_offset")
 
 
@@ -58,6 +73,33 @@ class PassedOver:
         transaction.put(self.name)
 
 
+@dataclass(frozen=True)
+class Relinked:
+    """Bytes at `positions` of a file of the timer are replaced, so that the chains of slots hold all their units."""
+
+    name: str
+    path: Path
+    writes: Sequence[tuple[int, bytes]]
+    size: int
+    codes: frozenset[str] = frozenset({_CHAIN})
+    lost: str | None = None
+    details: tuple[str, ...] = ()
+
+    @property
+    def what(self) -> str:
+        """One line."""
+        links = counted(len(self.writes), "link")
+        return f"{self.name}: {links} set, so that the timer finds all units of its slots"
+
+    def stage(self, transaction: Transaction) -> None:
+        """Prepare a copy of the file."""
+        file = transaction.file(self.name)
+        file.copy(self.path)
+        for position, data in self.writes:
+            file.write(data, position)
+        transaction.put(self.name)
+
+
 def mended_timer_files(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[Change]:
     """The changes for findings about units that lead nowhere, and about an offset behind the end of the queue."""
     if not codes & IN_PLACE:
@@ -65,8 +107,10 @@ def mended_timer_files(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[Ch
     state = timer_state_of(snapshot)
     if _UNIT in codes:
         yield from _passed_over(snapshot, state)
-    if _AHEAD in codes:
-        yield from _right_offset(snapshot, state)
+    if _CHAIN in codes:
+        yield from _linked_again(snapshot, state)
+    if codes & {_AHEAD, _READ_TIME}:
+        yield from _right_check(snapshot, state, codes)
 
 
 def _passed_over(snapshot: Snapshot, state: TimerState) -> Iterator[Change]:
@@ -77,16 +121,62 @@ def _passed_over(snapshot: Snapshot, state: TimerState) -> Iterator[Change]:
             yield PassedOver(name, file.path, positions, file.size)
 
 
-def _right_offset(snapshot: Snapshot, state: TimerState) -> Iterator[Change]:
+def _linked_again(snapshot: Snapshot, state: TimerState) -> Iterator[Change]:
+    """The units of each broken slot in the order of the timer log, and the slot that leads to the newest."""
+    units = waiting_units(state)
+    broken = reached_units(state, units).broken
+    links, slots = dict[int, bytes](), list[tuple[int, bytes]]()
+    for slot in broken.tolist():
+        positions = units.positions[units.slots == slot].tolist()
+        for before, position in pairwise([-1, *positions]):
+            links[position + timer_log.PREVIOUS_POSITION] = before.to_bytes(8, "big", signed=True)
+        time = slot // state.precision
+        content = {"time": time, "first_position": positions[0], "last_position": positions[-1],
+                   "count": len(positions), "magic": 0}  # fmt: skip
+        place = time % timer_wheel.WHEEL_SLOTS * timer_wheel.SLOT_SIZE
+        slots.append((place, build(timer_wheel.TimerSlot, content)))
+    for file in state.log.files:
+        own = [
+            (at - file.start_offset, link) for at, link in links.items() if file.start_offset <= at < file.end_offset
+        ]
+        if own and (name := name_in_store(snapshot.store, file.path)):
+            yield Relinked(name, file.path, own, file.size)
+    wheel = newest_wheel(snapshot.store)
+    if slots and (name := name_in_store(snapshot.store, wheel)):
+        yield Relinked(name, wheel, slots, timer_wheel.FILE_SIZE)
+
+
+def _right_check(snapshot: Snapshot, state: TimerState, codes: frozenset[str]) -> Iterator[Change]:
+    """Write into `timercheck` the end of the queue, and the time up to which a broker has read the wheel."""
     path = snapshot.store.root / CONFIG / TIMER_CHECK
-    name, end = name_in_store(snapshot.store, path), timer_queue_end(state, snapshot.database)
+    name = name_in_store(snapshot.store, path)
     if name is None or state.check is None:
         return
     content = bytearray(read_all(path, timer_check.FILE_SIZE))
     check = np.frombuffer(content, timer_check.CHECK_DTYPE, 1)  # a view, by which the content changes
-    before = {field: int(check[field][0]) for field in _OFFSETS}
-    for field in _OFFSETS:
-        check[field] = min(before[field], end)
-    details = tuple(f"{field}: {offset} becomes {end}" for field, offset in before.items() if offset > end)
-    what = f"{name}: the timer goes on at the end of its queue, {end}"
-    yield FileChange(name, bytes(content), frozenset({_AHEAD}), what, details=details)
+    what, details = [], []
+    if _AHEAD in codes:
+        end = timer_queue_end(state, snapshot.database)
+        what.append(f"the timer goes on at the end of its queue, {end}")
+        for field in _OFFSETS:
+            before = int(check[field][0])
+            check[field] = min(before, end)
+            details += [f"{field}: {before} becomes {end}"] * (before > end)
+    if _READ_TIME in codes and (time := _right_read_time(snapshot, state)) is not None:
+        what.append(f"the timer reads the wheel from {rfc3339(time)} on")
+        details.append(f"{_READ}: {int(check[_READ][0])} becomes {time}")
+        check[_READ] = time
+    if what:
+        codes = codes & {_AHEAD, _READ_TIME}
+        yield FileChange(name, bytes(content), codes, f"{name}: {'; '.join(what)}", details=tuple(details))
+
+
+def _right_read_time(snapshot: Snapshot, state: TimerState) -> int | None:
+    """The slot from which the wheel has to be read: that in which `timercheck` was changed, or behind deliveries."""
+    if state.is_ahead and state.ran_until is not None:
+        return state.ran_until - 2 * state.precision  # it is up to two slots later than what was read
+    queue = read_timer_queue(state, snapshot.log.files, snapshot.database)
+    if queue is None:
+        return None
+    again = delivered_after(state, queue, next_timer_read(state, queue), SingleMessages(snapshot))
+    return int(again[-1]) + state.precision if len(again) else None

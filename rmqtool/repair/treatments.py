@@ -32,7 +32,7 @@ _BY_CODE: Mapping[Treatment, tuple[str, ...]] = {
     ),
     "decide": (
         *("store.mixed", "commitlog.magic-code-v2", "config.rocksdb-damaged", "config.row", "store.rocksdb-damaged"),
-        *("timer.row", "timer.row-missing", "timer.too-large"),
+        *("timer.row", "timer.row-missing", "timer.too-large", "config.delay-level"),
     ),
     "release": ("start.depends-on-release",),
     "whole-log": ("start.rows-lost",),
@@ -43,6 +43,7 @@ _BY_CODE: Mapping[Treatment, tuple[str, ...]] = {
         *("commitlog.stray-directory", "commitlog.overlap", "commitlog.misaligned-file", "commitlog.duplicate-file"),
         *("consumequeue.stray", "checkpoint.missing", "checkpoint.logics-offset", "start.keys-lost"),
         *("timer.wheel-size", "timer.log", "timer.lost", "timer.again", "timer.unit", "timer.ahead"),
+        *("timer.chain", "timer.read-time"),
     ),
     "neutralise": (
         *("start.data-loss", "start.other-mode-data-loss"),

@@ -41,3 +41,8 @@ def parse_delay_levels(text: str) -> DelayLevels:
 def delay_levels_of(conf: BrokerConf) -> DelayLevels:
     """The levels that broker.conf sets, or the default ones."""
     return parse_delay_levels(conf.text("messageDelayLevel") or DEFAULT_LEVELS)
+
+
+def known_levels(conf: BrokerConf) -> DelayLevels | None:
+    """The levels that a broker with this broker.conf delivers; None where there is none that would show it."""
+    return delay_levels_of(conf) if conf.decides("messageDelayLevel") else None

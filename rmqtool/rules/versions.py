@@ -56,6 +56,7 @@ TIMER_BUFFER_HOLDS_PROPERTIES = Version(5, 5, 1)  # TimerMessageStore: 64 KiB be
 TIMER_OFFSET_IN_RANGE = Version(5, 3, 2)  # TimerMessageStore#recover: from now on no further than its queue goes
 TIMER_DELETE_KEY_HAS_TOPIC = Version(5, 3, 2)  # TimerMessageStore#buildDeleteKey; before, the unique key alone
 TIMER_DELETE_KEY_CONFIGURED = Version(5, 4, 0)  # MessageStoreConfig#appendTopicForTimerDeleteKey
+DELAY_OFFSET_IN_RANGE = Version(4, 9, 2)  # ScheduleMessageService#correctDelayOffset: no further than its queue goes
 SEVERAL_LOG_PATHS = Version(4, 9, 2)  # MultiPathMappedFileQueue
 STORE_CREATES_DIRECTORIES = Version(4, 9, 2)  # DefaultMessageStore: a missing consumequeue/ does not stay missing
 DISK_LEVELS_CONFIGURED = Version(5, 0, 0)  # MessageStoreConfig; before, only properties of the JVM

@@ -29,6 +29,7 @@ _MESSAGES: Columns = [
 _SHOWN = 3  # topics and groups of one kind
 _NAMES = {
     "delay": "delay level",
+    "lost-delay": "never delivered, delay level",
     "timer": "timer",
     "lost-timer": "timer, never delivered",
     "half": "half message",

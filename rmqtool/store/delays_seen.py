@@ -1,7 +1,8 @@
 """Delay levels of a store: as broker.conf sets them, else as its own delay queues show them.
 
 Levels are not stored. Of a delayed message the tags code of its unit is the time of its delivery: less the store
-timestamp of its record, that is the delay of the queue's level (`CommitLog#checkMessageAndReturnSize`).
+timestamp of its record, that is the delay of the queue's level (`CommitLog#checkMessageAndReturnSize`). Where
+`messageDelayLevel` was changed, units from before have another delay, and a broker keeps to it.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.consume_queues import Queue, queue_in
 from rmqtool.store.rocksdb_queues import QueueDatabase
 from rmqtool.store.store import CONSUME_QUEUE, Store
-from rmqtool.store.unit_files import open_units
+from rmqtool.store.unit_files import UnitFiles, open_units
 
 _QUEUE_ID = re.compile(r"\d{1,3}", re.ASCII)
 _SAMPLE = 16  # units of each queue, the newest
 _SECOND = 1000  # ms: the smallest delay
+_LONGEST = 3650 * 24 * 3600 * _SECOND  # ms: nobody waits longer for a message
+_NEIGHBOURS = 8  # units on each side of one that are asked for their delay
 
 
 def delay_levels_of_store(store: Store, database: QueueDatabase | None = None) -> DelayLevels:
@@ -79,14 +82,66 @@ def _newest(queue: Queue) -> NDArray[np.void] | None:
 
 
 def _delay_of(queue: Queue, log: Sequence[MappedFile]) -> int | None:
-    """The delay that more than half of the newest units have, if it is one that can be configured."""
+    """The delay of the newest units: that of more than half of them, or to which the setting was changed last.
+
+    It is one that can be configured.
+    """
     newest = _newest(queue)
     if newest is None:
         return None
-    delays = Counter[int]()
+    delays = []
     for unit in newest:
         record = single_record_at(log, int(unit["physical_offset"]))
         if record is not None:
-            delays[int(unit["tags_code"]) - record.number("store_timestamp")] += 1
-    ((delay, times),) = delays.most_common(1) or [(0, 0)]
-    return delay if delay > 0 and delay % _SECOND == 0 and 2 * times > delays.total() else None
+            delays.append(int(unit["tags_code"]) - record.number("store_timestamp"))
+    last, counts = delays[-1:], Counter(delays)
+    if last and delays[-2:] == 2 * last and _can_be_set(last[0]):
+        return last[0]
+    ((delay, times),) = counts.most_common(1) or [(0, 0)]
+    return delay if _can_be_set(delay) and 2 * times > counts.total() else None
+
+
+def _can_be_set(delay: int) -> bool:
+    return 0 < delay <= _LONGEST and delay % _SECOND == 0
+
+
+class SeenDelays:
+    """Judges delivery times in a delay level's queue by the delays of the units around them."""
+
+    def __init__(self, units: UnitFiles, levels: DelayLevels, log: Sequence[MappedFile]) -> None:
+        """`levels` are those of the broker, `log` are the files of the commit log."""
+        self._units = units
+        self._log = log
+        self._configured = levels.delays[min(units.queue.queue_id + 1, levels.highest) - 1]
+
+    def are_sound(self, first: int, stored: NDArray[np.void], timestamps: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether the delivery times of consecutive units from number `first` on are such that a broker has set them.
+
+        `timestamps` are those of their records, epoch ms. The delay is one that can be configured, and that of the
+        level or of a unit nearby; or the unit is the first or the last, next to which the setting was changed.
+        """
+        delays = stored["tags_code"].astype(np.int64) - timestamps
+        found: NDArray[np.bool_] = (delays > 0) & (delays <= _LONGEST) & (delays % _SECOND == 0)
+        is_single = found & (delays != self._configured)
+        is_same = found[1:] & (delays[1:] == delays[:-1])
+        is_single[1:] &= ~is_same
+        is_single[:-1] &= ~is_same
+        for row in np.flatnonzero(is_single).tolist():
+            found[row] = self._fits(first + row, int(delays[row]))
+        return found
+
+    def _fits(self, number: int, delay: int) -> bool:
+        sides = range(number - 1, number - 1 - _NEIGHBOURS, -1), range(number + 1, number + 1 + _NEIGHBOURS)
+        before, after = ([seen for near in side if (seen := self._delay_at(near)) is not None] for side in sides)
+        return not before or not after or delay in (*before, *after)
+
+    def _delay_at(self, number: int) -> int | None:
+        """The delay of the unit with a number; None where no unit leads to a record."""
+        if not self._units.start <= number < self._units.data_end:
+            return None
+        unit = self._units.units(number, 1)
+        record = None
+        if self._units.is_written(unit).all():
+            with skip_unreadable():
+                record = single_record_at(self._log, int(unit["physical_offset"][0]))
+        return None if record is None else int(unit["tags_code"][0]) - record.number("store_timestamp")

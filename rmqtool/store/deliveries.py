@@ -9,7 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from rmqtool.formats.properties import REAL_QUEUE_ID, REAL_TOPIC
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.single_messages import Message, SingleMessages
@@ -97,20 +99,33 @@ class Deliveries:
         not_found = None if message["physical_offset"] < self._chosen_until else False
         if due > self._newest:
             return not_found
-        target = self._target(message)
-        if target is None:
+        copy = find_copy(self._messages, message, due)
+        if copy is None:
             return None
-        for count, other in enumerate(self._messages.stored_from(target, due - _EARLY)):
-            if other is None or count == _MAX_COPIES:
-                return None
-            if _is_copy(message, other):
-                return True if other["store_timestamp"] < self._known_until else None
-        return not_found
+        if not copy.message:
+            return not_found
+        return True if copy.message["store_timestamp"] < self._known_until else None
 
-    def _target(self, message: Message) -> LoadedQueue | None:
-        queue_id = message["properties"].get("REAL_QID", "")
-        topic = message["properties"].get("REAL_TOPIC")
-        return self._messages.queue(topic, int(queue_id)) if topic and queue_id.isdecimal() else None
+
+class Copy(NamedTuple):
+    """What a search for the copy of a message that waited has found; no message where there is none."""
+
+    message: Message | None
+
+
+def find_copy(messages: SingleMessages, message: Message, due: int) -> Copy | None:
+    """The copy in its real queue of a message that waited until `due`, epoch ms; None where it cannot be known."""
+    queue_id = message["properties"].get(REAL_QUEUE_ID, "")
+    topic = message["properties"].get(REAL_TOPIC)
+    target = messages.queue(topic, int(queue_id)) if topic and queue_id.isdecimal() else None
+    if target is None:
+        return None
+    for count, other in enumerate(messages.stored_from(target, due - _EARLY)):
+        if other is None or count == _MAX_COPIES:
+            return None
+        if _is_copy(message, other):
+            return Copy(other)
+    return Copy(None)
 
 
 def _is_copy(message: Message, other: Message) -> bool:

@@ -26,26 +26,18 @@ def newest_wheel(store: Store) -> Path:
     return store.root / (WHEEL if newest is None else f"{WHEEL}.{newest}")
 
 
-def slots_lead_to(
-    path: Path, times: NDArray[np.int64], positions: NDArray[np.int64], reading: ReadPolicy
-) -> NDArray[np.bool_]:
-    """Whether the slot of each time points to a unit at that timer log position or behind it."""
-    slots = timer_wheel.decode_slots(b"")
-    with skip_unreadable(), InputFile(path, reading) as file:  # missing, or unreadable, which has its own finding
-        slots = timer_wheel.decode_slots(file.read(0, timer_wheel.FILE_SIZE))
-    if len(slots) != timer_wheel.WHEEL_SLOTS:
-        return np.zeros(len(times), dtype=np.bool_)
-    own = slots[times % timer_wheel.WHEEL_SLOTS]
-    leads: NDArray[np.bool_] = (own["time"] == times) & (own["last_position"] >= positions)
-    return leads
+def is_wheel_whole(store: Store) -> bool:
+    """Whether there is a wheel of the right size, so that its slots can be compared with the timer log."""
+    path = newest_wheel(store)
+    return path.is_file() and path.stat().st_size == timer_wheel.FILE_SIZE
 
 
-def newest_slot(path: Path, reading: ReadPolicy) -> np.void | None:
-    """The slot of a wheel whose newest unit is the last in the timer log, None when no slot is used.
+def used_slots(path: Path, reading: ReadPolicy) -> NDArray[np.void]:
+    """The slots of a wheel that hold a unit, in the order of the file; slots are never cleared.
 
-    Slots are never cleared. Holes of the file are not read.
+    A slot counts only at the place of its time. Holes of the file are not read.
     """
-    newest = None
+    found = [timer_wheel.decode_slots(b"")]
     with InputFile(path, reading) as wheel:
         at = 0
         while (at := wheel.next_data(at, wheel.size)) < wheel.size:
@@ -53,11 +45,17 @@ def newest_slot(path: Path, reading: ReadPolicy) -> np.void | None:
             slots = timer_wheel.decode_slots(wheel.read(at, _PIECE))
             if not len(slots):
                 break
-            used = slots[(slots["time"] != 0) & (slots["last_position"] >= 0)]
-            if len(used):
-                last: np.void = used[np.argmax(used["last_position"])]
-                newest = last if newest is None or last["last_position"] > newest["last_position"] else newest
+            numbers = at // timer_wheel.SLOT_SIZE + np.arange(len(slots))
+            is_used = (slots["time"] > 0) & (slots["time"] % timer_wheel.WHEEL_SLOTS == numbers)
+            found.append(slots[is_used & (slots["last_position"] >= 0)])
             at += len(slots) * timer_wheel.SLOT_SIZE
+    return np.concatenate(found)
+
+
+def newest_slot(path: Path, reading: ReadPolicy) -> np.void | None:
+    """The slot of a wheel whose newest unit is the last in the timer log, None when no slot is used."""
+    used = used_slots(path, reading)
+    newest: np.void | None = used[np.argmax(used["last_position"])] if len(used) else None
     return newest
 
 

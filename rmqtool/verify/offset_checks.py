@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.findings.finding import counted
+from rmqtool.findings.finding import Severity, counted
 from rmqtool.findings.report import Report
+from rmqtool.rules.delay_levels import known_levels
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC, is_system_topic
 from rmqtool.store.config_json import load_config
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.consumer_offsets import CommittedOffset
+from rmqtool.store.delay_offsets import load_delay_offsets
 from rmqtool.store.queue_range import QueueRange
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, Store
 from rmqtool.store.topics import Topics
 
@@ -107,3 +110,28 @@ def check_delay_offsets(store: Store, ranges: Ranges, report: Report) -> None:
             message = f"level {level}: delivered up to {offset}, its queue ends at {queue_range.max_offset}"
             report.add("config.delay-offset", message, file=f"{CONFIG}/{_DELAY_OFFSETS}", topic=SCHEDULE_TOPIC,
                        queue_id=int(level) - 1, queue_offset=offset)  # fmt: skip
+
+
+def check_delay_levels(snapshot: Snapshot, ranges: Ranges, report: Report) -> None:
+    """Report messages that wait at levels above the highest configured one (`ScheduleMessageService#start`)."""
+    levels = known_levels(snapshot.store.conf)
+    if levels is None:
+        return
+    report.check("config.delay-level")
+    offsets = load_delay_offsets(snapshot.store).by_level
+    waiting = []
+    for name, queue_range in sorted(ranges.items()):
+        level = name.queue_id + 1
+        first = max(queue_range.min_offset, offsets.get(level, 0))
+        if name.topic == SCHEDULE_TOPIC and level > levels.highest and first < queue_range.max_offset:
+            count = queue_range.max_offset - first
+            waiting.append({"level": level, "first_queue_offset": first, "messages": count})
+    if waiting:
+        total = sum(each["messages"] for each in waiting)
+        by_level = ", ".join(f"level {each['level']} ({each['messages']})" for each in waiting)
+        message = f"{counted(total, 'message')} wait{'s' * (total == 1)} at {by_level}; messageDelayLevel has " \
+                  f"{counted(levels.highest, 'level')}"  # fmt: skip
+        severity: Severity | None = "info" if snapshot.store.conf.text("brokerRole") == "SLAVE" else None
+        report.add("config.delay-level", message, severity=severity, count=total, topic=SCHEDULE_TOPIC,
+                   queue_id=waiting[0]["level"] - 1, queue_offset=waiting[0]["first_queue_offset"],
+                   details={"configured_levels": levels.highest, "waiting": waiting})  # fmt: skip

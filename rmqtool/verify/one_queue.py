@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from rmqtool.broker.dispatched_units import QueueUnits
 from rmqtool.formats.consume_queue import is_pre_blank
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC
+from rmqtool.store.delays_seen import SeenDelays
 from rmqtool.store.rocksdb_units import RocksDbUnits
 from rmqtool.store.unit_files import UnitFiles, count_leading
 from rmqtool.verify.part_result import PartResult
@@ -47,6 +49,7 @@ class OneQueue:
         self.state = state
         self._files = files
         self._store = reader.store
+        self._reader = reader
         self._lookups = reader.lookups
         self._report = result.report
         self._extents = result.extents
@@ -176,10 +179,22 @@ class OneQueue:
     def _differ(self, units: QueueUnits, stored: NDArray[np.void], unit_number: int) -> None:
         """Report units that point to the right record but differ in other fields."""
         self.state.prove(unit_number, unit_number + len(units))
+        if self.state.name.topic == SCHEDULE_TOPIC:
+            stored = self._with_known_times(units, stored, unit_number)
         for row, code, message, severity in differences(units, stored, has_ext_units=self._store.has_ext_units):
             if code == "consumequeue.tags-code" and self._is_of_older_release(units, stored, row):
                 continue
             self._add(code, message, units, row, unit_number + row, severity=severity)
+
+    def _with_known_times(self, units: QueueUnits, stored: NDArray[np.void], unit_number: int) -> NDArray[np.void]:
+        """The stored units of a delay level, with the expected delivery times where theirs are of another setting."""
+        if self._files is None:
+            return stored
+        seen = SeenDelays(self._files, self._reader.task.rules.delay_levels, self._reader.files)
+        is_sound = seen.are_sound(unit_number, stored, units.store_timestamps)
+        stored = stored.copy()
+        stored["tags_code"][is_sound] = units.tags_codes[is_sound]
+        return stored
 
     def _is_of_older_release(self, units: QueueUnits, stored: NDArray[np.void], row: int) -> bool:
         """Whether an older release may have given the record the tags code that is stored."""

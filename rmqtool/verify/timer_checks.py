@@ -15,6 +15,7 @@ from rmqtool.formats import timer_check, timer_wheel
 from rmqtool.formats.layout import parse
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.system_topics import TIMER_TOPIC
+from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.store import CONFIG, Store
 from rmqtool.store.timer_wheel import WHEEL, newest_slot, written_unit
 from rmqtool.verify.task import StoreReader
@@ -36,7 +37,13 @@ def check_wheel_size(store: Store, report: Report) -> None:
 
 
 def check_timer(
-    reader: StoreReader, log_end: int, ends: Mapping[QueueName, int], latest: int, releases: Releases, report: Report
+    reader: StoreReader,
+    log_end: int,
+    ends: Mapping[QueueName, int],
+    latest: int,
+    messages: SingleMessages,
+    releases: Releases,
+    report: Report,
 ) -> None:
     """Check the timer's files and messages of a stopped broker.
 
@@ -46,7 +53,7 @@ def check_timer(
     store = reader.store
     state = timer_state(store, reader.reading, latest, log_end)
     log = state.log
-    check_timers(reader, state, ends.get(_QUEUE, 0), releases, report)
+    check_timers(reader, state, ends.get(_QUEUE, 0), messages, releases, report)
     report.check("timer.log", len(log.files))
     for file, message in (*_files_out_of_line(store, log), *_checkpoint_ahead(store, log)):
         report.add("timer.log", message, file=file)

@@ -6,17 +6,13 @@ units of the timer log must lead to timer messages (`rmqtool.broker.stale_timers
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.times import rfc3339
 from rmqtool.broker.stale_timers import stale_units
 from rmqtool.broker.timer_buffer import never_delivered, passed_over, room_beside_body, timer_buffer
-from rmqtool.broker.timer_copies import TimerCopies
+from rmqtool.broker.timer_deliveries import delivered_after, newest_timers, unlogged_waiting
 from rmqtool.broker.timer_start import (
     TIMER_LAG,
     NextRead,
@@ -29,30 +25,25 @@ from rmqtool.broker.timer_start import (
 )
 from rmqtool.findings.finding import Severity, counted
 from rmqtool.findings.report import Report
-from rmqtool.formats.properties import TIMER_DUE, TIMER_ROLL_TIMES, UNIQUE_KEY
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.rules.versions import TIMER_OFFSET_IN_RANGE
-from rmqtool.scan.single_record import properties_at
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.paths import TIMER_CHECK
+from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.store import CONFIG
+from rmqtool.store.timer_wheel import is_wheel_whole
 from rmqtool.verify.task import StoreReader
 
-_MAX_READ = 10_000  # newest messages whose time of delivery is read
-_MAX_DIGITS = 19  # as many may be too large for 64 bits
 
-
-class _Timer(NamedTuple):
-    """A message of the timer; `due` is epoch ms, `put_off` how often it was put off before it was stored."""
-
-    queue_offset: int
-    due: int
-    unique_key: str | None
-    put_off: int
-
-
-def check_timers(reader: StoreReader, state: TimerState, queue_end: int, releases: Releases, report: Report) -> None:
+def check_timers(
+    reader: StoreReader,
+    state: TimerState,
+    queue_end: int,
+    messages: SingleMessages,
+    releases: Releases,
+    report: Report,
+) -> None:
     """Compare each unit of the queue with the timer log, and the other way round.
 
     `queue_end` is the maximum offset that the log gives the queue.
@@ -66,13 +57,16 @@ def check_timers(reader: StoreReader, state: TimerState, queue_end: int, release
     _report_ahead(state, begin, max(queue_end, timer_queue_end(state, reader.database)), releases, report)
     if queue is None or next_read is None:
         return
-    for code in ("timer.too-large", "timer.lost", "timer.again"):
+    for code in ("timer.too-large", "timer.chain", "timer.read-time", "timer.lost", "timer.again"):
         report.check(code, len(queue.queue_offsets))
     conf = reader.store.conf
     is_passed_over = passed_over(queue, next_read, conf, releases.oldest)
     is_stuck = never_delivered(queue, next_read, state.read_until, conf, releases.newest)
     _report_too_large(reader, state, queue, is_passed_over, is_stuck, releases, report)
-    _report_lost(reader, state, queue, next_read, ~is_passed_over, report)
+    _report_chains(state, queue, next_read, report)
+    _report_read_time(state, queue, next_read, messages, report)
+    has_chains = is_wheel_whole(state.store)
+    _report_lost(reader, state, queue, next_read, ~is_passed_over & ~(next_read.unreached & has_chains), report)
     _report_repeated(reader, state, queue, next_read, report)
 
 
@@ -107,7 +101,7 @@ def _report_too_large(
     report: Report,
 ) -> None:
     """Report messages that do not fit into the timer's buffer; those that were due when it passed over are noted."""
-    passed, stuck = (_newest(queue, rows, reader.files) for rows in (is_passed_over, is_stuck))
+    passed, stuck = (newest_timers(queue, rows, reader.files) for rows in (is_passed_over, is_stuck))
     waiting = [each for each in passed if each.due >= state.read_until + TIMER_LAG]
     can_come = bool(waiting or stuck)
     messages = [*waiting, *stuck] if can_come else passed
@@ -127,6 +121,55 @@ def _report_too_large(
                queue_id=0, queue_offset=int(queue.queue_offsets[rows[0]]))  # fmt: skip
 
 
+def _report_chains(state: TimerState, queue: TimerQueue, next_read: NextRead, report: Report) -> None:
+    """Report slots whose chain leaves out units of messages that wait; without a wheel they are lost with it."""
+    reached = next_read.reached
+    lost = next_read.unreached & (queue.queue_offsets < next_read.begin)
+    count = int(np.count_nonzero(lost))
+    if not len(reached.broken) or not is_wheel_whole(state.store) or not (count or reached.strays):
+        if next_read.cut_chains:
+            message = f"{counted(next_read.cut_chains, 'unit')} of slots that the timer has read already"
+            report.add("timer.chain", f"{message}: not linked to the unit before", severity="info",
+                       count=next_read.cut_chains, topic=TIMER_TOPIC, queue_id=0,
+                       effect="none: their messages are delivered", details={"messages": 0})  # fmt: skip
+        return
+    first = int(reached.broken[0])
+    why = "comes back to one of its units, at which the timer stands still" if reached.loops_at else "is broken"
+    left_out = f"{counted(count, 'message')} of the timer log are in none" if count else "it leads to other slots"
+    message = (
+        f"the chain of {counted(len(reached.broken), 'slot')} {why}, the first due at {rfc3339(first)}: {left_out}"
+    )
+    details = {"slots": len(reached.broken), "first_due": first, "messages": count, "loops_at": reached.loops_at,
+               "other_slots": reached.strays}  # fmt: skip
+    offset = int(queue.queue_offsets[lost][0]) if count else None
+    report.add("timer.chain", message, count=max(1, count), topic=TIMER_TOPIC, queue_id=0, queue_offset=offset,
+               details=details)  # fmt: skip
+
+
+def _report_read_time(
+    state: TimerState, queue: TimerQueue, next_read: NextRead, messages: SingleMessages, report: Report
+) -> None:
+    """Report a time up to which the wheel has been read that is later than any broker ran, or before deliveries."""
+    file = f"{CONFIG}/{TIMER_CHECK}"
+    if state.is_ahead and state.ran_until is not None:
+        count = int(np.count_nonzero(next_read.skipped))
+        skipped = counted(count, "message") if count else "no message"
+        message = f"has read the wheel up to {rfc3339(state.read_until)}, and no broker has run after " \
+                  f"{rfc3339(state.ran_until)}: {skipped} would be skipped"  # fmt: skip
+        details = {"read_until": state.read_until, "ran_until": state.ran_until, "messages": count}
+        report.add("timer.read-time", message, severity=None if count else "warning", count=max(1, count), file=file,
+                   topic=TIMER_TOPIC, queue_id=0, details=details)  # fmt: skip
+        return
+    again = delivered_after(state, queue, next_read, messages)
+    if len(again):
+        is_mild = (state.store.root / ABORT_FILE).exists()
+        message = f"has read the wheel up to {rfc3339(state.read_until)}, and {counted(len(again), 'message')} due " \
+                  f"after that {'were' if len(again) > 1 else 'was'} delivered"  # fmt: skip
+        details = {"read_until": state.read_until, "ran_until": state.ran_until or 0, "messages": len(again)}
+        report.add("timer.read-time", message, severity="info" if is_mild else "warning", count=len(again), file=file,
+                   effect="the broker delivers them again", topic=TIMER_TOPIC, queue_id=0, details=details)  # fmt: skip
+
+
 def _report_lost(
     reader: StoreReader,
     state: TimerState,
@@ -136,13 +179,7 @@ def _report_lost(
     report: Report,
 ) -> None:
     rows = is_asked & (queue.queue_offsets < next_read.begin) & ~next_read.logged
-    unlogged = _newest(queue, rows, reader.files)
-    waiting = [each for each in unlogged if each.due >= state.read_until + TIMER_LAG]
-    if waiting:
-        copies = TimerCopies()
-        later = queue.queue_offsets > min(each.queue_offset for each in waiting)
-        copies.add((each.unique_key, each.due, each.put_off) for each in _newest(queue, later, reader.files))
-        waiting = [each for each in waiting if not copies.is_replaced(each.unique_key, each.due, each.put_off)]
+    waiting = unlogged_waiting(state, queue, rows, reader.files)
     if waiting:
         first = rfc3339(min(each.due for each in waiting))
         message = f"{counted(len(waiting), 'message')} due from {first} on: read from the queue already, " \
@@ -157,7 +194,7 @@ def _report_repeated(
     begin, logged = next_read.begin, next_read.logged
     read_again = queue.queue_offsets >= begin
     waiting = int(np.count_nonzero(read_again & logged))
-    unlogged = _newest(queue, read_again & ~logged & (queue.queue_offsets < next_read.end), reader.files)
+    unlogged = newest_timers(queue, read_again & ~logged & (queue.queue_offsets < next_read.end), reader.files)
     delivered = sum(each.due < state.delivered_until for each in unlogged)
     if not waiting and not delivered:
         return
@@ -168,26 +205,3 @@ def _report_repeated(
               f"{counted(waiting, 'message')} of the timer log, and {delivered} more that were delivered"  # fmt: skip
     report.add("timer.again", message, severity=severity, count=waiting + delivered, topic=TIMER_TOPIC, queue_id=0,
                queue_offset=max(begin, int(queue.queue_offsets[0])))  # fmt: skip
-
-
-def _newest(queue: TimerQueue, rows: NDArray[np.bool_], log: Sequence[MappedFile]) -> list[_Timer]:
-    """The newest messages among `rows`, the newest first."""
-    found = []
-    for row in np.flatnonzero(rows)[::-1][:_MAX_READ].tolist():
-        timer = _timer_at(log, int(queue.physical_offsets[row]), int(queue.queue_offsets[row]))
-        if timer is not None:
-            found.append(timer)
-    return found
-
-
-def _timer_at(log: Sequence[MappedFile], physical_offset: int, queue_offset: int) -> _Timer | None:
-    properties = properties_at(log, physical_offset)
-    if properties is None:
-        return None
-    due = _number(properties.get(TIMER_DUE, ""))
-    put_off = _number(properties.get(TIMER_ROLL_TIMES, ""))
-    return None if due is None else _Timer(queue_offset, due, properties.get(UNIQUE_KEY), put_off or 0)
-
-
-def _number(value: str) -> int | None:
-    return int(value) if value.isdecimal() and len(value) < _MAX_DIGITS else None

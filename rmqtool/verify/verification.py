@@ -40,7 +40,13 @@ from rmqtool.verify.index_sequence import readable_files, tags_expected
 from rmqtool.verify.log_witnesses import ScannedLog, check_log_end
 from rmqtool.verify.missing_units import WHETHER_DELETED, lost_by_topic, report_missing_units
 from rmqtool.verify.mixed_brokers import check_hosts
-from rmqtool.verify.offset_checks import check_beginnings, check_delay_offsets, check_offsets, check_topics
+from rmqtool.verify.offset_checks import (
+    check_beginnings,
+    check_delay_levels,
+    check_delay_offsets,
+    check_offsets,
+    check_topics,
+)
 from rmqtool.verify.part_result import PartResult, report_unreadable
 from rmqtool.verify.part_run import PartRun
 from rmqtool.verify.parts import AnyPart, index_parts, live_parts, with_index
@@ -286,13 +292,14 @@ class Verification:
         check(check_offsets, snapshot.committed.offsets, ranges, ends, counts, report)
         check(check_beginnings, snapshot.committed.offsets, ranges, report)
         check(check_delay_offsets, store, ranges, report)
+        check(check_delay_levels, snapshot, ranges, report)
         if live:
             return
         check(visit.head.check, reader, report)
         messages = SingleMessages(snapshot)
         witnesses = Witnesses(snapshot, ranges, total.states, total.totals, messages)
         check(check_witnesses, witnesses, report)
-        check(check_timer, reader, self.log_end, ends, total.totals.latest, snapshot.releases, report)
+        check(check_timer, reader, self.log_end, ends, total.totals.latest, messages, snapshot.releases, report)
 
     def _visit_queues(self, reader: StoreReader, total: PartResult) -> QueueVisit:
         """Read each queue on disk, one after the other."""

@@ -1,0 +1,179 @@
+"""Delayed messages of the levels: what clients had coming, against what comes after a start (`ScheduleMessageService`).
+
+A level delivers its queue in order, from the offset in `delayOffset.json` on, each message at the time that its unit
+holds in place of the tags code, or at once where that is later than the level's delay from now on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.prediction import StartPrediction
+from rmqtool.clients.losses import Due
+from rmqtool.rules.delay_levels import known_levels
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC
+from rmqtool.rules.versions import DELAY_OFFSET_IN_RANGE, parse_version
+from rmqtool.scan.single_record import single_record_at
+from rmqtool.store.delay_offsets import load_delay_offsets
+from rmqtool.store.delays_seen import SeenDelays, observed_delays
+from rmqtool.store.deliveries import Deliveries
+from rmqtool.store.queue_units import LoadedQueue
+from rmqtool.store.rocksdb_units import open_any_units
+from rmqtool.store.single_messages import SingleMessages
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.unit_files import written_units
+
+_YEARS = 10 * 365 * 24 * 3600 * 1000  # ms: farther from the newest message no delivery time is
+
+LogRanges = Mapping[QueueName, tuple[int, int]]
+"""Of each queue the queue offset of the first message that the log holds, and that behind the last one."""
+
+
+@dataclass(frozen=True)
+class DelayRequest:
+    """What the comparison needs: `now` is when the broker is started, epoch ms, `newest` the newest store timestamp.
+
+    Of deliveries from `known_until` on `delayOffset.json` need not know, as after a kill. With `checks_times` each
+    unit's time is compared with its record, as where a verification has found wrong ones; else only those that cannot
+    be times at all.
+    """
+
+    now: int
+    newest: int
+    known_until: int
+    checks_times: bool = False
+
+
+def delayed_due(snapshot: Snapshot, start: StartPrediction, log: LogRanges, request: DelayRequest) -> Due:
+    """Count delayed messages that come early, late, never or again after the predicted `start`.
+
+    What is overdue in both states comes at the same time. Raises RmqtoolError.
+    """
+    due = Due()
+    if start.refuses:
+        return due
+    names = {name for name in log if name.topic == SCHEDULE_TOPIC}
+    names |= {QueueName(SCHEDULE_TOPIC, queue_id) for queue_id in snapshot.queue_ids(SCHEDULE_TOPIC)}
+    levels = _Levels(snapshot, start, log, request)
+    for name in sorted(names):
+        for each in levels.losses(name):
+            due = Due(due.early + each.early, due.late + each.late, due.never + each.never, due.again + each.again)
+    return due
+
+
+@dataclass(frozen=True)
+class _After:
+    """A level's queue once a broker has started: queue offsets, and those from `derived_from` on are derived again."""
+
+    first: int
+    end: int
+    derived_from: int
+
+
+class _Levels:
+    """The levels of one store, and what a start makes of them."""
+
+    def __init__(self, snapshot: Snapshot, start: StartPrediction, log: LogRanges, request: DelayRequest) -> None:
+        self._snapshot = snapshot
+        self._start = start
+        self._log = log
+        self._request = request
+        messages = SingleMessages(snapshot)
+        self._deliveries = Deliveries(messages, request.newest, request.known_until)
+        self._offsets = load_delay_offsets(snapshot.store).by_level
+        self._by_run = {level.level: level for level in self._deliveries.levels(self._offsets)}
+        known = known_levels(snapshot.store.conf)
+        self._highest = known.highest if known else None
+        self._seen = observed_delays(snapshot.store, snapshot.database) if known else {}
+
+    def losses(self, name: QueueName) -> Iterator[Due]:
+        """What one level loses."""
+        level = name.queue_id + 1
+        queue = self._snapshot.queue(*name)
+        after = self._after(name, queue)
+        first, end = self._log.get(name) or (after.first, after.end)
+        offset = self._offsets.get(level, 0)
+        begin = max(offset, after.first)
+        if self._is_corrected:
+            begin = min(begin, max(after.end, after.first))
+        delivered = self._delivered(level, offset)
+        waits_from = max(first, delivered)
+        if self._highest is not None and level > self._highest:
+            yield Due(never=max(0, end - waits_from))
+            return
+        yield Due(again=max(0, min(delivered, after.end) - max(first, begin)))
+        reached_from = max(waits_from, begin)
+        reached = max(0, min(end, after.end) - reached_from)
+        yield Due(never=max(0, end - waits_from) - reached)
+        if queue is not None and reached:
+            yield self._moved(level, queue, reached_from, min(end, after.end), after)
+
+    @property
+    def _is_corrected(self) -> bool:
+        """Whether a start moves an offset behind the end of its queue to the end (`correctDelayOffset`)."""
+        return parse_version(self._start.version) >= DELAY_OFFSET_IN_RANGE
+
+    def _after(self, name: QueueName, queue: LoadedQueue | None) -> _After:
+        changes = [change for change in self._start.queues if (change.topic, change.queue_id) == name]
+        if changes:
+            change = changes[0]  # of queues that are written twice the first one is served
+            return _After(change.min_offset, change.max_offset, change.max_offset - change.dispatched)
+        if queue is None:
+            return _After(0, 0, 0)
+        return _After(max(0, queue.range.min_offset), queue.range.max_offset, queue.range.max_offset)
+
+    def _delivered(self, level: int, offset: int) -> int:
+        """The queue offset behind the last message that clients have got, by the log; else as the file says."""
+        end = self._deliveries.end_of(level)
+        if end is not None:
+            return end
+        run = self._by_run.get(level)
+        return offset + run.repeated - run.skipped if run else offset
+
+    def _moved(self, level: int, queue: LoadedQueue, first: int, end: int, after: _After) -> Due:
+        """Of messages that are reached, those that come at another time."""
+        delays = self._snapshot.delay_levels
+        delay = delays.delays[min(level, delays.highest) - 1]
+        seen = self._seen.get(level, delay)
+        is_other = seen != delay
+        due, counted = Due(), 0
+        with open_any_units(queue.queue, self._snapshot.reading) as files:
+            times = SeenDelays(files, delays, self._snapshot.log.files)
+            for numbers, units in written_units(queue.queue, first, end):
+                had = units["tags_code"].astype(np.int64)
+                comes = had.copy()
+                is_odd = np.abs(had - self._request.newest) > _YEARS
+                is_derived = numbers >= after.derived_from
+                for row in np.flatnonzero(is_odd | self._request.checks_times | (is_other & is_derived)).tolist():
+                    written = self._stored_at(int(units["physical_offset"][row]))
+                    if written is None:
+                        continue
+                    if not times.are_sound(int(numbers[row]), units[row : row + 1], np.array([written]))[0]:
+                        had[row] = written + seen
+                    if is_derived[row]:
+                        comes[row] = written + delay
+                due = _sum(due, self._compared(had, comes, delay))
+                counted += len(numbers)
+        missing = end - first - counted
+        if is_other and missing > 0:  # derived with the configured delay, where no unit shows the one that they had
+            due = _sum(due, Due(late=missing) if delay > seen else Due(early=missing))
+        return due
+
+    def _compared(self, had: NDArray[np.int64], comes: NDArray[np.int64], delay: int) -> Due:
+        now = self._request.now
+        comes = np.where(comes > now + delay, now, comes)  # ScheduleMessageService#correctDeliverTimestamp
+        had, comes = np.maximum(had, now), np.maximum(comes, now)
+        return Due(early=int(np.count_nonzero(comes < had)), late=int(np.count_nonzero(comes > had)))
+
+    def _stored_at(self, physical_offset: int) -> int | None:
+        record = single_record_at(self._snapshot.log.files, physical_offset)
+        return None if record is None else record.number("store_timestamp")
+
+
+def _sum(one: Due, other: Due) -> Due:
+    return Due(one.early + other.early, one.late + other.late, one.never + other.never, one.again + other.again)

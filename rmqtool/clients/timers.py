@@ -1,0 +1,95 @@
+"""Timer messages: what clients had coming, against what comes after a start (`TimerMessageStore`).
+
+A start delivers what it reaches in the wheel, each at the time of its slot, and what it reads from the timer's queue.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rmqtool.broker.prediction import StartPrediction
+from rmqtool.broker.timer_buffer import never_delivered, passed_over
+from rmqtool.broker.timer_deliveries import delivered_after, due_at, newest_timers, unlogged_waiting
+from rmqtool.broker.timer_start import (
+    NextRead,
+    TimerQueue,
+    TimerState,
+    is_timer_elsewhere,
+    next_timer_read,
+    read_timer_queue,
+    timer_state,
+)
+from rmqtool.clients.losses import Due
+from rmqtool.rules.system_topics import TIMER_TOPIC
+from rmqtool.rules.versions import TIMER_WHEEL, parse_version
+from rmqtool.store.single_messages import SingleMessages
+from rmqtool.store.snapshot import Snapshot
+
+
+def timers_due(snapshot: Snapshot, start: StartPrediction, newest: int, now: int) -> Due:
+    """Count timer messages that come early, late, never or again after the predicted `start`, which is at `now`.
+
+    `newest` is the newest store timestamp of the log; times are epoch ms. Timers in RocksDB are not counted. Raises
+    RmqtoolError.
+    """
+    version, files = parse_version(start.version), snapshot.log.files
+    if start.refuses or version < TIMER_WHEEL or not files or is_timer_elsewhere(snapshot.store):
+        return Due()
+    end = start.max_offset_after if start.max_offset_after is not None else snapshot.log_range.max_offset
+    state = timer_state(snapshot.store, snapshot.reading, newest, end)
+    queue = read_timer_queue(state, files, snapshot.database)
+    if queue is None:
+        return Due()
+    next_read = next_timer_read(state, queue)
+    again = delivered_after(state, queue, next_read, SingleMessages(snapshot))
+    due = _of_other_slots(snapshot, next_read)
+    due.never = _never(snapshot, start, state, queue, next_read, now)
+    due.again = len(again) + _read_again(snapshot, state, queue, next_read)
+    return due
+
+
+def _never(
+    snapshot: Snapshot, start: StartPrediction, state: TimerState, queue: TimerQueue, next_read: NextRead, now: int
+) -> int:
+    """Messages that wait, and that the start neither reaches in the wheel nor reads from the queue."""
+    version, conf = parse_version(start.version), snapshot.store.conf
+    before = queue.queue_offsets < next_read.begin
+    never = (next_read.unreached | next_read.skipped) & before
+    # What was due a week ago is left out of the wheel.
+    never |= (
+        next_read.logged & before & (next_read.slots >= state.read_until) & (next_read.slots < state.first_slot(now))
+    )
+    never |= never_delivered(queue, next_read, state.read_until, conf, version)
+    ends = [change.max_offset for change in start.queues if (change.topic, change.queue_id) == (TIMER_TOPIC, 0)]
+    if ends:
+        never |= ~before & ~next_read.logged & (queue.queue_offsets >= ends[0])
+    unlogged = before & ~next_read.logged & ~never
+    too_large = passed_over(queue, next_read, conf, version)
+    rows = unlogged & ~too_large | too_large & ~never
+    return int(np.count_nonzero(never)) + len(unlogged_waiting(state, queue, rows, snapshot.log.files))
+
+
+def _read_again(snapshot: Snapshot, state: TimerState, queue: TimerQueue, next_read: NextRead) -> int:
+    """Messages that the start reads from the queue although the timer log has them, or they were delivered."""
+    is_read_again = queue.queue_offsets >= next_read.begin
+    waiting = int(np.count_nonzero(is_read_again & next_read.logged))
+    rows = is_read_again & ~next_read.logged & (queue.queue_offsets < next_read.end)
+    return waiting + sum(each.due < state.delivered_until for each in newest_timers(queue, rows, snapshot.log.files))
+
+
+def _of_other_slots(snapshot: Snapshot, next_read: NextRead) -> Due:
+    """Messages that broken chains lead to from a slot of another time than theirs."""
+    reached, due = next_read.reached, Due()
+    rows = np.flatnonzero(np.isin(reached.slots, reached.broken))
+    for target, slot in zip(reached.targets[rows].tolist(), reached.slots[rows].tolist(), strict=True):
+        wanted = due_at(snapshot.log.files, target)
+        if wanted is not None and abs(wanted - slot) > _PUT_OFF:
+            continue  # a rolled message stops at a nearer slot on its way
+        if wanted is not None:
+            due.late += wanted + _ROUNDED < slot
+            due.early += slot + _ROUNDED < wanted
+    return due
+
+
+_ROUNDED = 2000  # ms: a slot is the one of its time or the one before it
+_PUT_OFF = 24 * 3600 * 1000  # ms: half the window of timerRollWindowSlots

@@ -1,0 +1,61 @@
+"""Delivery times of delayed messages that a rebuild keeps, for `messageDelayLevel` may have been another one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.open_files import OpenFiles
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.formats.consume_queue import UNIT_DTYPE
+from rmqtool.rebuild.sinks import Timestamps, Units
+from rmqtool.rules.delay_levels import DelayLevels
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC
+from rmqtool.store.consume_queues import Queue
+from rmqtool.store.delays_seen import SeenDelays
+from rmqtool.store.rocksdb_units import units_of
+from rmqtool.store.unit_files import UnitFiles
+
+
+class KeptTimes:
+    """The delivery times that units of the store's delay queues have."""
+
+    def __init__(
+        self, queues: Callable[[], Sequence[Queue]], log: Sequence[MappedFile], levels: DelayLevels, files: OpenFiles
+    ) -> None:
+        """`queues` gives the store's queues, `log` are the files of its commit log, `levels` those of its broker."""
+        self._list = queues
+        self._log = log
+        self._levels = levels
+        self._open_files = files
+
+    @cached_property
+    def _queues(self) -> dict[QueueName, UnitFiles]:
+        """Those that have files count, where a queue has rows in RocksDB too."""
+        found: dict[QueueName, UnitFiles] = {}
+        for queue in self._list():
+            if queue.topic == SCHEDULE_TOPIC and queue.kind == "simple":
+                found.setdefault(QueueName(queue.topic, queue.queue_id), units_of(queue, self._open_files))
+        return found
+
+    def put_into(self, name: QueueName, unit_number: int, units: Units, timestamps: Timestamps) -> Units:
+        """Consecutive units of a delay queue from `unit_number` on, with the times that the stored ones have.
+
+        A stored one leads to the same record, and its time is sound.
+        """
+        stored_files = self._queues.get(name)
+        if stored_files is None:
+            return units
+        stored, derived = stored_files.units(unit_number, len(units)), units.view(UNIT_DTYPE)
+        rows = (stored["physical_offset"] == derived["physical_offset"]) & (stored["message_size"] > 0)
+        rows &= stored["tags_code"] != derived["tags_code"]
+        if not rows.any():
+            return units
+        seen = SeenDelays(stored_files, self._levels, self._log)
+        rows &= seen.are_sound(unit_number, stored, np.asarray(timestamps, dtype=np.int64))
+        kept = units.copy()
+        kept.view(UNIT_DTYPE)["tags_code"][rows] = stored["tags_code"][rows]
+        return kept
