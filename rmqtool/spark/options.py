@@ -23,7 +23,7 @@ OnDamage = Literal["skip", "fail"]
 OPTIONS = (
     "path", "paths", "columns", "body", "topic", "excludeTopic", "queue", "tag", "key", "transaction", "from", "to",
     "fromOffset", "toOffset", "include", "storeColumn", "splitSize", "brokerConf", "onDamage",
-    "redact", "redactAs", "redactSalt", "pushDown", "maxBytesPerTrigger", "startingOffsets", "failOnDataLoss",
+    "redact", "redactAs", "redactSalt", "maxBytesPerTrigger", "startingOffsets", "failOnDataLoss",
 )  # fmt: skip
 """Their names; upper and lower case are the same to Spark."""
 
@@ -40,7 +40,6 @@ class SourceOptions:
     conf: BrokerConf
     split_size: int = SPLIT_SIZE
     on_damage: OnDamage = "skip"
-    push_down: bool = False
     max_bytes: int | None = None
     from_latest: bool = False
     fail_on_data_loss: bool = True
@@ -54,6 +53,10 @@ def parse_options(options: Mapping[str, Any], columns: tuple[str, ...] | None = 
     """Parse the options of a reader; `columns` override those in it. Raises UsageError and UnreadableError."""
     given = {name.lower(): str(value) for name, value in options.items()}
     known = {name.lower(): name for name in OPTIONS}
+    if given.pop("pushdown", "false").lower() != "false":
+        # Answers of a program that sets it were wrong: whoever wrote it should know.
+        message = "there is no option pushDown any more: Spark kept a pushed filter for later statements"
+        raise UsageError(message, hint="leave it out; topic, queue, tag, key, from and to narrow what is read")
     for name in given:
         if name not in known:
             raise UsageError(f"no option is named {name}", hint=f"options: {', '.join(OPTIONS)}")
@@ -81,7 +84,6 @@ def parse_options(options: Mapping[str, Any], columns: tuple[str, ...] | None = 
         conf=_conf(options_by_name.get("brokerConf")),
         split_size=max(_LEAST_SPLIT, _integer(options_by_name, "splitSize") or SPLIT_SIZE),
         on_damage=on_damage,
-        push_down=_flag(options_by_name, "pushDown", default=False),
         max_bytes=_integer(options_by_name, "maxBytesPerTrigger"),
         from_latest=starting == "latest",
         fail_on_data_loss=_flag(options_by_name, "failOnDataLoss", default=True),

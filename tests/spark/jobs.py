@@ -43,6 +43,42 @@ def sql(session: Any, *statements: str) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in frame.collect()] if frame is not None else []
 
 
+def statements(
+    session: Any, path: str, options: Mapping[str, str], texts: Sequence[str], pushes: str, cached: bool
+) -> list[list[Any]]:
+    """The first column that each statement gives, on one view `v` of the store."""
+    _pushing(session, pushes)
+    session.read.format("rocketmq").options(**options).load(path).createOrReplaceTempView("v")
+    if cached:
+        session.sql("cache table v")
+    try:
+        return [[row[0] for row in session.sql(text).collect()] for text in texts]
+    finally:
+        session.catalog.clearCache()
+
+
+def grown(session: Any, path: str, schema: str | None, images: Mapping[int, bytes], pushes: str) -> list[int]:
+    """Rows of a frame before and after its log becomes `images`, half of those at its start, all; and loaded again."""
+    _pushing(session, pushes)
+
+    def load() -> Any:
+        reader = session.read.format("rocketmq")
+        return (reader.schema(schema) if schema else reader).load(path)
+
+    frame = load()
+    before = frame.count()
+    offsets = sorted(row.physical_offset for row in frame.collect())
+    unread = load()
+    become(Path(path), images)
+    half = frame.where(f"physical_offset < {offsets[len(offsets) // 2]}").count()
+    return [before, unread.count(), half, frame.count(), load().count()]
+
+
+def _pushing(session: Any, pushes: str) -> None:
+    """Whether Spark offers its filters to data sources; before 4.1 it does not know how."""
+    session.conf.set("spark.sql.python.filterPushdown.enabled", pushes)
+
+
 def limited(session: Any, path: str, count: int) -> int:
     return len(session.read.format("rocketmq").load(path).limit(count).collect())
 

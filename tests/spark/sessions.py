@@ -37,7 +37,6 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.driver.extraJavaOptions": SMALL_JAVA,
 }
 

@@ -1,22 +1,18 @@
-"""What Spark says, as a sentence; filters of Spark as ours. No Java runs here."""
+"""What Spark says, as a sentence. No Java runs here."""
 
 from __future__ import annotations
 
 import pickle
 import sys
 import zipfile
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rmqtool.base.errors import UsageError
-from rmqtool.scan.filters import Filters
 from rmqtool.spark import engine
 from rmqtool.spark.options import OPTIONS, parse_options
 from rmqtool.spark.package import package_zip
-from rmqtool.spark.pushdown import narrowed
 from rmqtool.spark.session import failure
 from tests.rooms import ROOT, modules_under
 
@@ -98,53 +94,6 @@ def test_the_zip_for_workers_holds_the_package(tmp_path: Path) -> None:
         names = set(archive.namelist())
     modules = modules_under(ROOT).values()
     assert names == {f"{one.name.replace('.', '/')}{'/__init__' if one.is_package else ''}.py" for one in modules}
-
-
-class EqualTo:
-    """As pyspark 4.1 and later have them; before, there are none."""
-
-    def __init__(self, column: str, value: Any) -> None:
-        self.attribute = tuple(column.split("."))
-        self.value = value
-
-
-class In(EqualTo):
-    """Its value is a list."""
-
-
-class GreaterThan(EqualTo):
-    """A comparison."""
-
-
-class LessThanOrEqual(EqualTo):
-    """A comparison."""
-
-
-class StringContains(EqualTo):
-    """One that we have no filter for."""
-
-
-NOON = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
-NOON_MS = int(NOON.timestamp() * 1000)
-
-
-@pytest.mark.parametrize(
-    ("pushed", "expected"),
-    [
-        ([EqualTo("topic", "a"), In("queue_id", [1, 2])], Filters(topics=("a",), queue_ids=(1, 2))),
-        ([GreaterThan("physical_offset", 10), LessThanOrEqual("physical_offset", 20)],
-         Filters(from_offset=10, to_offset=21)),
-        ([EqualTo("physical_offset", 10)], Filters(from_offset=10, to_offset=11)),
-        ([GreaterThan("store_timestamp", NOON)], Filters(from_timestamp=NOON_MS)),
-        ([LessThanOrEqual("store_timestamp", NOON + timedelta(microseconds=1))], Filters(to_timestamp=NOON_MS + 1)),
-        ([EqualTo("topic", None), StringContains("topic", "a"), EqualTo("body", b"x"), EqualTo("a.topic", "x")],
-         Filters()),
-        ([EqualTo("topic", "a"), EqualTo("topic", "b")], Filters(topics=("a",))),
-    ],
-)  # fmt: skip
-def test_filters_are_narrowed(pushed: list[Any], expected: Filters) -> None:
-    """Never beyond what Spark asks for, for it applies its own to the rest."""
-    assert narrowed(Filters(), pushed) == expected
 
 
 def test_every_option_is_documented() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from importlib.util import find_spec
 from pathlib import Path
@@ -139,9 +141,9 @@ def test_options_are_those_of_the_command(spark: Session, golden_store: GoldenSt
 
 
 def test_redaction(spark: Session, golden_store: GoldenStore) -> None:
-    """Rows are those of the command with the same salt; Spark's filters compare what is shown, pushed down or not."""
+    """Rows are those of the command with the same salt; Spark's filters compare what is shown."""
     store, columns = str(golden_store(STORE)), "physical_offset,tags,unique_key,properties,born_host,body"
-    options = {**EVERYTHING, "columns": columns, "redact": "properties,hosts", "pushDown": "true"}
+    options = {**EVERYTHING, "columns": columns, "redact": "properties,hosts"}
     found = spark.run(jobs.read, store, options, None, "unique_key = '***'")
     rows = oracle_rows(STORE)
     assert len(found) == len([row for row in rows if row["unique_key"]]) > 10
@@ -156,42 +158,82 @@ def test_redaction(spark: Session, golden_store: GoldenStore) -> None:
     ]
 
 
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize(
-    ("where", "passes"),
-    [
-        ("topic = 'orders'", lambda row: row["topic"] == "orders"),
-        ("topic in ('orders', 'payments') and queue_id = 1", lambda row: row["topic"] in ("orders", "payments")
-         and row["queue_id"] == 1),
-        ("physical_offset > 1000 and physical_offset <= 50000", lambda row: 1000 < row["physical_offset"] <= 50000),
-        ("tags is null", lambda row: row["tags"] is None),
-        ("topic = 'orders' or queue_id = 3", lambda row: row["topic"] == "orders" or row["queue_id"] == 3),
-    ],
-)  # fmt: skip
-def test_push_down_changes_no_row(where: str, passes: Any, spark: Session, golden_store: GoldenStore) -> None:
-    """What passes is what passes without it."""
-    options = {**EVERYTHING, "pushDown": "true", "columns": "topic,queue_id,physical_offset,tags"}
-    found = spark.run(jobs.read, str(golden_store(STORE)), options, None, where)
-    expected = [row["physical_offset"] for row in oracle_rows(STORE) if passes(row)]
-    assert [row["physical_offset"] for row in found] == expected
-    assert 0 < len(expected) < len(oracle_rows(STORE))
+def statements(chance: random.Random, rows: list[dict[str, Any]], count: int) -> Iterator[tuple[str, list[Any]]]:
+    """Random statements on a view `v`, and what each gives by `rows`: one row of numbers, in the order of the log."""
+    topics = sorted({row["topic"] for row in rows})
+    conditions: list[Callable[[], tuple[str, Callable[[dict[str, Any]], bool]]]] = [
+        lambda: (f"topic = '{(topic := chance.choice(topics))}'", lambda row: row["topic"] == topic),
+        lambda: (f"queue_id in ({(queue := chance.randrange(4))}, 999)", lambda row: row["queue_id"] == queue),
+        lambda: (f"physical_offset >= {(at := any_row()['physical_offset'])}",
+                 lambda row: row["physical_offset"] >= at),
+        lambda: (f"physical_offset < {(at := any_row()['physical_offset'])}", lambda row: row["physical_offset"] < at),
+        lambda: (f"store_timestamp <= timestamp '{(at := any_row()['store_timestamp'])}'",
+                 lambda row: row["store_timestamp"] <= at),
+        lambda: ("store_timestamp >= now()", lambda row: False),
+        lambda: ("tags is null", lambda row: row["tags"] is None),
+    ]  # fmt: skip
+
+    def any_row() -> dict[str, Any]:
+        return chance.choice(rows)
+
+    def chosen() -> tuple[str, list[int]]:
+        some = [one() for one in chance.sample(conditions, chance.choice((0, 1, 1, 2)))]
+        texts, tests = [text for text, _ in some] or ["true"], [test for _, test in some]
+        return " and ".join(texts), [row["physical_offset"] for row in rows if all(test(row) for test in tests)]
+
+    for _ in range(count):
+        (where, found), (other, others) = chosen(), chosen()
+        limit = chance.randrange(1, 50)
+        yield chance.choice([
+            ("select count(*) from v", [len(rows)]),
+            (f"select count(*) from v where {where}", [len(found)]),
+            (f"select physical_offset from v where {where} order by 1", found),
+            (f"select count(*) from (select * from v where {where} limit {limit})", [min(limit, len(found))]),
+            (f"select count(*) from (select 1 from v where {where} union all select 2 from v where {other})",
+             [len(found) + len(others)]),
+            (f"select count(*) from (select * from v where {where}) a join (select * from v where {other}) b "
+             "on a.physical_offset = b.physical_offset", [len({*found} & {*others})]),
+        ])  # fmt: skip
 
 
-def test_push_down_of_times(spark: Session, golden_store: GoldenStore) -> None:
-    """Each comparison, at a time that messages have."""
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("pushes", ["true", "false"])
+def test_no_statement_changes_the_next(pushes: str, cached: bool, spark: Session, golden_store: GoldenStore) -> None:
+    """Filters, limits, joins and unions of one view, in any order, whether Spark is set to push filters or not."""
     rows = oracle_rows(STORE)
-    at = sorted(row["store_timestamp"] for row in rows)[len(rows) // 2]
-    text = at.strftime("%Y-%m-%d %H:%M:%S.%f")
-    options = {**EVERYTHING, "pushDown": "true", "columns": "physical_offset,store_timestamp"}
-    for sign, count in (
-        (">", sum(row["store_timestamp"] > at for row in rows)),
-        (">=", sum(row["store_timestamp"] >= at for row in rows)),
-        ("<", sum(row["store_timestamp"] < at for row in rows)),
-        ("<=", sum(row["store_timestamp"] <= at for row in rows)),
-        ("=", sum(row["store_timestamp"] == at for row in rows)),
-    ):
-        where = f"store_timestamp {sign} timestamp '{text}'"
-        assert len(spark.run(jobs.read, str(golden_store(STORE)), options, None, where)) == count, sign
+    asked = list(statements(random.Random(7 + cached), rows, 30))
+    path, texts = str(golden_store(STORE)), [text for text, _ in asked]
+    answers = spark.run(jobs.statements, path, EVERYTHING, texts, pushes, cached)
+    for (text, expected), found in zip(asked, answers, strict=True):
+        assert found == expected, text
+
+
+@pytest.mark.parametrize("pushes", ["true", "false"])
+def test_a_view_is_of_the_time_when_it_was_loaded(pushes: str, spark: Session, tmp_path: Path) -> None:
+    """In each statement; with a schema Spark makes it when it is first read. It is loaded again for what came since."""
+    builder = LogBuilder().add_all([{}] * 20)
+    path, before = str(builder.write(tmp_path / "store")), builder.images()
+    after = builder.add_all([{}] * 15).images()
+    for schema, unread in ((None, 20), ("physical_offset bigint", 35)):
+        jobs.become(Path(path), before)
+        assert spark.run(jobs.grown, path, schema, after, pushes) == [20, unread, 10, 20, 35]
+
+
+def test_files_deleted_since_it_was_loaded_are_no_missing_rows(spark: Session, tmp_path: Path) -> None:
+    """They are an error."""
+    images = LogBuilder().add_all([{}] * 100).images()
+    path = str(write_log(tmp_path / "store", images))
+    kept = {start: data for start, data in images.items() if start}
+    assert kept
+    with pytest.raises(RuntimeError, match="00000000000000000000: cannot read: no such file"):
+        spark.run(jobs.grown, path, None, kept, "false")
+
+
+def test_push_down_is_refused(spark: Session, golden_store: GoldenStore) -> None:
+    """The option is gone, and says why; that it is off is no error."""
+    assert spark.run(jobs.read, str(golden_store(STORE)), {"pushDown": "false"})
+    with pytest.raises(RuntimeError, match="Spark kept a pushed filter for later statements"):
+        spark.run(jobs.read, str(golden_store(STORE)), {"pushDown": "true"})
 
 
 def test_several_stores_a_view_and_a_limit(spark: Session, golden_store: GoldenStore) -> None:
