@@ -1,4 +1,4 @@
-"""The undamaged stores of `tests.real_broker.clients`: what clients had, and what of that a damaged copy still shows."""
+"""The undamaged stores of `tests.real_broker.clients`: what clients had, and what of that a damaged copy shows."""
 
 from __future__ import annotations
 

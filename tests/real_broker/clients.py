@@ -2,8 +2,8 @@
 
 Each case is a golden store with one to three random damages. The broker of its release is asked before the damage,
 after a start on the damaged copy, and after `repair --yes` and a start: for each queue offset, each key, each delayed
-message and timer, each group. `result.start.clients` and `result.plan.clients` must be these differences, `clean` and `dirty`
-stand only where there is none, and a repair takes away nothing that was served unless its plan says so.
+message and timer, each group. `result.start.clients` and `result.plan.clients` must be these differences, `clean` and
+`dirty` stand only where there is none, and a repair takes away nothing that was served unless its plan says so.
 
 What is gone without a trace cannot be counted by anybody who sees only the damaged store; a number between what left a
 trace and all that is gone is right. ``--count N --seed S`` chooses the cases, ``--keep DIR`` keeps the stores of the
