@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,35 +48,48 @@ class LogRecord:
 
 
 def records_of(store: Path) -> list[LogRecord]:
-    """All of an undamaged store."""
+    """Those of each log file up to the first that is not whole, as the last of a store that was killed."""
     return [record for file in sorted((store / "commitlog").glob("0*")) for record in _of_file(file)]
 
 
 def _of_file(file: Path) -> Iterator[LogRecord]:
     data, at = file.read_bytes(), 0
-    while at + 8 <= len(data):
-        size, magic = struct.unpack_from(">iI", data, at)
-        if magic not in (_V1, _V2) or size <= 0:
-            return
-        queue_id, _, _, physical_offset, sys_flag = struct.unpack_from(">iiqqi", data, at + 12)
-        body_size_at = at + 48 + (20 if sys_flag & _BORN_V6 else 8) + 8 + (20 if sys_flag & _STORE_V6 else 8) + 12
-        body_at = body_size_at + 4
-        topic_size_at = body_at + struct.unpack_from(">i", data, body_size_at)[0]
-        width = 1 if magic == _V1 else 2
-        topic_at = topic_size_at + width
-        topic_end = topic_at + int.from_bytes(data[topic_size_at:topic_at], "big")
-        properties = data[topic_end + 2 : topic_end + 2 + struct.unpack_from(">h", data, topic_end)[0]]
-        fields = {"size": 0, "magic code": 4, "body CRC": 8, "queue id": 12, "queue offset": 20, "physical offset": 28,
-                  "sys flag": 36, "body size": body_size_at - at, "topic": topic_at - at,
-                  "properties": topic_end + 2 - at}  # fmt: skip
-        if topic_size_at > body_at:
-            fields["body"] = body_at - at
-        if (key := properties.find(b"KEYS\1")) >= 0:
-            fields["key"] = fields["properties"] + key + 5
-        pairs = (text.split("\1", 1) for text in properties.decode(errors="replace").split("\2") if "\1" in text)
-        yield LogRecord(file, at, size, physical_offset, data[topic_at:topic_end].decode(), queue_id, sys_flag,
-                        fields, {pair[0]: pair[1] for pair in pairs})  # fmt: skip
-        at += size
+    while (record := _record_at(file, data, at)) is not None:
+        yield record
+        at += record.size
+
+
+def _record_at(file: Path, data: bytes, at: int) -> LogRecord | None:
+    try:
+        record = _parsed(file, data, at)
+    except (struct.error, UnicodeDecodeError, IndexError):
+        return None
+    is_whole = record is not None and record.physical_offset == int(file.name) + at and at + record.size <= len(data)
+    return record if is_whole else None
+
+
+def _parsed(file: Path, data: bytes, at: int) -> LogRecord | None:
+    size, magic = struct.unpack_from(">iI", data, at)
+    if magic not in (_V1, _V2) or size <= 0:
+        return None
+    queue_id, _, _, physical_offset, sys_flag = struct.unpack_from(">iiqqi", data, at + 12)
+    body_size_at = at + 48 + (20 if sys_flag & _BORN_V6 else 8) + 8 + (20 if sys_flag & _STORE_V6 else 8) + 12
+    body_at = body_size_at + 4
+    topic_size_at = body_at + struct.unpack_from(">i", data, body_size_at)[0]
+    width = 1 if magic == _V1 else 2
+    topic_at = topic_size_at + width
+    topic_end = topic_at + int.from_bytes(data[topic_size_at:topic_at], "big")
+    properties = data[topic_end + 2 : topic_end + 2 + struct.unpack_from(">h", data, topic_end)[0]]
+    fields = {"size": 0, "magic code": 4, "body CRC": 8, "queue id": 12, "queue offset": 20, "physical offset": 28,
+              "sys flag": 36, "body size": body_size_at - at, "topic": topic_at - at,
+              "properties": topic_end + 2 - at}  # fmt: skip
+    if topic_size_at > body_at:
+        fields["body"] = body_at - at
+    if (key := properties.find(b"KEYS\1")) >= 0:
+        fields["key"] = fields["properties"] + key + 5
+    pairs = (text.split("\1", 1) for text in properties.decode(errors="replace").split("\2") if "\1" in text)
+    return LogRecord(file, at, size, physical_offset, data[topic_at:topic_end].decode(), queue_id, sys_flag,
+                     fields, {pair[0]: pair[1] for pair in pairs})  # fmt: skip
 
 
 def damages() -> list[Loss]:
@@ -87,6 +100,12 @@ def damages() -> list[Loss]:
 def whole_file_losses() -> list[Loss]:
     """Those of docs/verify.md that need no older copy and no light queues."""
     return [loss for loss in all_losses() if loss.name not in UNSEEN and "older" not in loss.name]
+
+
+def apply_named(scene: Scene, names: Sequence[str]) -> list[str]:
+    """Those of the names that the store has something for."""
+    known = {loss.name: loss for loss in (*whole_file_losses(), *damages())}
+    return [name for name in names if known[name].apply(scene)]
 
 
 def apply_some(scene: Scene) -> list[str]:
@@ -293,10 +312,7 @@ _WIDTHS = {"queue id": 4, "queue offset": 8, "sys flag": 4, "size": 4, "magic co
 
 def _record(change: Callable[..., object], field: str = "size") -> Callable[[Scene], bool]:
     def apply(scene: Scene) -> bool:
-        try:
-            found = [record for record in records_of(scene.store) if field in record.fields]
-        except (struct.error, UnicodeDecodeError, IndexError):  # damaged before
-            return False
+        found = [record for record in records_of(scene.store) if field in record.fields]
         if found:
             change(scene, scene.random.choice(found))
         return bool(found)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,12 +13,15 @@ from tests.golden import stores
 from tests.golden.rocksdb import ROCKSDB
 from tests.real_broker.client_damages import LogRecord, records_of
 from tests.real_broker.client_facts import Difference, Entry, Pair, View, pairs_of
-from tests.real_broker.harness import SETTINGS, SHOP_SETTINGS
+from tests.real_broker.harness import SETTINGS, SHOP_SETTINGS, Harness, scenarios
+from tests.real_broker.healthy import COPIES
 
 VERSIONS = ("4.4.0", "4.7.1", "4.9.7", "5.1.4", "5.3.3", "5.5.0")
 _LEVELS = {"messageDelayLevel": "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"}
 _DRIVEN = ("clean", "trimmed", "killed")
 _UNIT = 20
+_RATE = 200  # messages per second of a live store
+_LONGEST_S = 2.5
 
 
 @dataclass
@@ -61,6 +66,21 @@ def sources(version: str, scratch: Path) -> list[Source]:
         and parse_version(version) >= parse_version("5.3.3")
     ]
     return [*found, shop, shop, shop, *rows, *rows]
+
+
+def fresh(version: str, number: int, scratch: Path, chance: random.Random) -> Source:
+    """The store of a broker that was killed at a random moment, or a copy of one that runs: healthy, not stopped."""
+    root = scratch / f"fresh-{number}"
+    root.mkdir()
+    if number % 3:
+        scenario = chance.choice([name for name in scenarios(version) if name in ("killed", "light-killed")])
+        Harness(version).write(root, scenario, chance.uniform(0, _LONGEST_S))
+        return Source(f"{version}-fresh-{scenario}", root, _LEVELS)
+    with Harness(version).hold(root, _RATE):
+        time.sleep(chance.uniform(0, _LONGEST_S))
+        how = chance.choice(COPIES)
+        how(root, scratch / f"copy-{number}")
+    return Source(f"{version}-fresh, copied by {how.__name__} while it ran", scratch / f"copy-{number}", _LEVELS)
 
 
 def _log(store: Path) -> dict[int, bytes]:

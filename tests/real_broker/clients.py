@@ -27,9 +27,9 @@ from typing import Any
 
 from tests.commands.running import rmqtool
 from tests.copies import copied
-from tests.real_broker.client_damages import apply_some
+from tests.real_broker.client_damages import apply_named, apply_some
 from tests.real_broker.client_facts import Difference, View, claimed, difference, view_of
-from tests.real_broker.client_stores import VERSIONS, Source, Traces, sources
+from tests.real_broker.client_stores import VERSIONS, Source, Traces, fresh, sources
 from tests.real_broker.harness import Harness, HarnessError
 from tests.verify.losses import Scene
 
@@ -66,7 +66,8 @@ class Case:
     @property
     def again(self) -> str:
         """The command that makes it again."""
-        return f"{_PROGRAM} --count 1 --seed {self.seed} {self.version}"
+        healthy = "" if self.names or not self.source.name.startswith(f"{self.version}-fresh") else " --healthy"
+        return f"{_PROGRAM}{healthy} --count 1 --seed {self.seed} {self.version}"
 
 
 @dataclass
@@ -80,13 +81,19 @@ class Judged:
     notes: list[str] = field(default_factory=list)
 
 
-def make_case(version: str, seed: int, found: Sequence[Source], scratch: Path) -> Case:
-    """Damage a copy, verify it, and repair a copy of that."""
+def make_case(
+    version: str, seed: int, found: Sequence[Source], scratch: Path, chosen: Sequence[str] | None = None
+) -> Case:
+    """Damage a copy by chance or as `chosen`, verify it, and repair another; without stores a fresh one is made."""
     chance = random.Random(f"{version} {seed} clients")
-    source = chance.choice(found)
+    source = chance.choice(found) if found else fresh(version, seed, scratch, chance)
     damaged, repaired, conf = scratch / f"{seed}-damaged", scratch / f"{seed}-repaired", scratch / f"{seed}.conf"
     copied(source.store, damaged)
-    names = [] if chance.randrange(_NOTHING_IN) == 0 else apply_some(Scene(damaged, None, chance))
+    scene = Scene(damaged, None, chance)
+    if chosen is not None:
+        names = apply_named(scene, chosen)
+    else:
+        names = apply_some(scene) if found and chance.randrange(_NOTHING_IN) else []
     conf.write_text(source.conf(), encoding="utf-8")
     copied(damaged, repaired)
     traces = Traces.of(source, damaged)
@@ -105,12 +112,14 @@ def _document(*arguments: str | Path) -> dict[str, Any]:
     return found
 
 
-def run(version: str, seeds: Iterable[int], found: Sequence[Source]) -> Iterator[Judged]:
+def run(
+    version: str, seeds: Iterable[int], found: Sequence[Source], chosen: Sequence[str] | None = None
+) -> Iterator[Judged]:
     """Judge a case for each seed."""
     remaining = iter(seeds)
     while batch := list(islice(remaining, BATCH)):
         with TemporaryDirectory(prefix="rmqtool-clients-") as scratch:
-            cases = [make_case(version, seed, found, Path(scratch)) for seed in batch]
+            cases = [make_case(version, seed, found, Path(scratch), chosen) for seed in batch]
             for same in _by_settings(cases):
                 yield from judge_all(version, same, Path(scratch))
 
@@ -220,7 +229,9 @@ def _judge_verdict(judged: Judged) -> None:
     seen = {**start.numbers(), **{name: number for name, number in traced.items() if not start.refuses}}
     if verdict in ("clean", "dirty") and any(seen.values()):
         judged.wrong.append(f"verdict {verdict}, but clients lose {_short(start)}")
-    if verdict == "corrupt" and not start:
+    if verdict == "corrupt" and not start and not judged.case.names:
+        judged.wrong.append("verdict corrupt of a healthy store")
+    elif verdict == "corrupt" and not start:
         codes = sorted({each["code"] for each in judged.case.verified["findings"]
                         if each["severity"] not in ("info", "warning")})  # fmt: skip
         judged.notes.append(f"corrupt, but clients lose nothing: {', '.join(codes)}")
@@ -282,17 +293,22 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--count", type=int, default=_COUNT, help="cases of each release")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--verbose", action="store_true", help="also the cases that are equal, and notes")
+    parser.add_argument("--healthy", action="store_true", help="stores that were killed or copied while they ran")
+    parser.add_argument("--damage", action="append", metavar="NAME", help="only this one, or these together")
+    parser.add_argument("--store", metavar="PART", help="only stores with this in their name")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the damaged store of the first case in DIR")
     options = parser.parse_args(arguments)
     tables = []
     for version in options.versions or VERSIONS:
         table = Table(version)
         with TemporaryDirectory(prefix="rmqtool-clients-") as scratch:
-            found = sources(version, Path(scratch))
+            found = [] if options.healthy else sources(version, Path(scratch))
+            found = [source for source in found if (options.store or "") in source.name]
+            chosen = [] if options.healthy else options.damage
             if options.keep:
-                keep(version, options.seed, found, options.keep)
+                keep(make_case(version, options.seed, found, made_in(options.keep), chosen), options.keep)
                 continue
-            for judged in run(version, range(options.seed, options.seed + options.count), found):
+            for judged in run(version, range(options.seed, options.seed + options.count), found, chosen):
                 table.add(judged)
                 report(judged, verbose=options.verbose)
         tables.append(table)
@@ -302,10 +318,14 @@ def main(arguments: Sequence[str]) -> int:
     return int(any(table.equal < table.cases for table in tables))
 
 
-def keep(version: str, seed: int, found: Sequence[Source], directory: Path) -> None:
-    """Write the stores of a case, and say how they came to be."""
+def made_in(directory: Path) -> Path:
+    """A new directory."""
     directory.mkdir(parents=True)
-    case = make_case(version, seed, found, directory)
+    return directory
+
+
+def keep(case: Case, directory: Path) -> None:
+    """Leave the stores of a case with the undamaged one, and say how they came to be."""
     print(f"{case.source.name}: {' + '.join(case.names)}\n{directory}")
     shutil.copytree(case.source.store, directory / "undamaged")
 
