@@ -1,4 +1,4 @@
-"""What `verify` says that clients lose is what they lose by a real broker: a few stores; `make clients` judges hundreds."""
+"""What `verify` says that clients lose is what a real broker says: a few stores; `make clients` judges hundreds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.real_broker.client_stores import sources
-from tests.real_broker.clients import run
+from tests.real_broker.clients import judge_all, make_case
 from tests.real_broker.harness import Harness
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -19,7 +19,6 @@ DAMAGES = (
     "queues of a topic deleted",
     "an index file deleted",
 )
-SEED = 7
 
 
 @pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
@@ -27,7 +26,8 @@ def test_numbers_are_those_of_the_broker(harness: Factory, tmp_path: Path, versi
     """Before and after the repair; a case that loses nothing would prove nothing."""
     harness(version)
     shop = [source for source in sources(version, tmp_path) if source.name.endswith("-shop")]
-    judged = [each for damage in DAMAGES for each in run(version, [SEED], shop, [damage])]
+    cases = [make_case(version, seed, shop, tmp_path, [damage]) for seed, damage in enumerate(DAMAGES)]
+    judged = list(judge_all(version, cases, tmp_path))
     assert [(each.case.names, each.wrong) for each in judged if each.wrong] == []
     assert [each.case.names for each in judged if each.case.result["start"]["clients"] is None] == []
     assert sum(bool(each.start) for each in judged) >= len(DAMAGES) - 1
