@@ -141,6 +141,18 @@ def difference(had: View, after: View, pairs: Collection[Pair] = ()) -> Differen
     return found
 
 
+def common(had: View, after: View) -> View:
+    """What clients had and have: what a repair must not take."""
+    return View(
+        entries=dict(had.entries.items() & after.entries.items()),
+        pairs=had.pairs & after.pairs,
+        groups={name: place for name, place in had.groups.items() if after.groups.get(name, ()) == place},
+        delayed=dict(had.delayed.items() & after.delayed.items()),
+        timers=had.timers & after.timers,
+        filters=had.filters & after.filters,
+    )
+
+
 def claimed(clients: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The numbers of `start.clients` or `plan.clients`, by the same names."""
     if clients is None:
