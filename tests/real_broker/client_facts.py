@@ -11,6 +11,9 @@ from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 
 Entry = tuple[str, int, int]
 """Topic, queue and queue offset."""
+Group = tuple[str, str, int]
+"""Group, topic and queue."""
+Place = tuple[int, int] | None
 Record = tuple[int, int]
 """Physical offset and size of a whole message."""
 Pair = tuple[str, int]
@@ -27,8 +30,10 @@ class View:
     refuses: str | None = None
     entries: dict[Entry, Record] = field(default_factory=dict)
     pairs: set[Pair] = field(default_factory=set)
-    groups: dict[Entry, tuple[int, int] | None] = field(default_factory=dict)
-    """By group, topic and queue (the name of the table's entry): queue and physical offset of the next message."""
+    groups: dict[Group, Place] = field(default_factory=dict)
+    """Queue and physical offset of the next message; None at the end of the queue."""
+    first: dict[tuple[str, int], Place] = field(default_factory=dict)
+    """The same of a group without a committed offset: a broker has it begin at 0, where the queue does."""
     delayed: dict[tuple[int, int], int] = field(default_factory=dict)
     """By level and physical offset of what waits: the tags code of its unit, which is its due time."""
     passed: set[tuple[int, int]] = field(default_factory=set)
@@ -48,6 +53,7 @@ def view_of(facts: Mapping[str, Any]) -> View:
         for asked, offset, physical, *rest in queue["pulls"]:
             if rest and asked == offset and rest[-1]:
                 view.entries[topic, int(number), asked] = physical, rest[0]
+        view.first[topic, int(number)] = None if queue["min_offset"] else _next(queue, 0)
         if topic == SCHEDULE_TOPIC:
             _add_level(view, facts, int(number), queue)
     view.pairs = {(key, offset) for key, offsets in clients["keys"].items() for offset in offsets}
@@ -68,14 +74,14 @@ def _add_level(view: View, facts: Mapping[str, Any], number: int, queue: Mapping
 
 
 def _add_group(view: View, queues: Mapping[str, Any], name: str, committed: int) -> None:
-    topic_and_group, _, number = name.rpartition("/")
+    topic_and_group, _, number = name.rpartition("/") if "/" in name else (name, "", "0")  # a light queue has none
     topic, _, group = topic_and_group.partition("@")
     queue = queues.get(f"{topic}/{number}")
     if queue is not None and number.isdigit():
         view.groups[group, topic, int(number)] = _next(queue, committed)
 
 
-def _next(queue: Mapping[str, Any], committed: int) -> tuple[int, int] | None:
+def _next(queue: Mapping[str, Any], committed: int) -> Place:
     """Where a consumer comes to that pulls from its committed offset on; None at the end of the queue."""
     pulls = {pull[0]: pull for pull in queue["pulls"]}
     offset = max(committed, queue["min_offset"])
@@ -93,7 +99,7 @@ class Difference:
     refuses: str | None = None
     unreachable: list[Entry] = field(default_factory=list)
     keys_not_found: list[Pair] = field(default_factory=list)
-    groups: list[tuple[Entry, Any, Any]] = field(default_factory=list)
+    groups: list[tuple[Group, Any, Any]] = field(default_factory=list)
     delayed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_DUE, 0))
     timers: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_DUE, 0))
     filters_lost: list[str] = field(default_factory=list)
@@ -124,12 +130,12 @@ def difference(had: View, after: View, pairs: Collection[Pair] = ()) -> Differen
     found = Difference()
     found.unreachable = sorted(entry for entry, record in had.entries.items() if after.entries.get(entry) != record)
     found.keys_not_found = sorted({*had.pairs, *pairs} - after.pairs)
-    for name, place in had.groups.items():
-        now = after.groups.get(name)
+    for group, place in had.groups.items():
+        now = after.groups[group] if group in after.groups else after.first.get(group[1:])
         if place != now:
-            found.groups.append((name, place and place[0], now and now[0]))
-    for name, due in had.delayed.items():
-        now_due = after.delayed.get(name)
+            found.groups.append((group, place and place[0], now and now[0]))
+    for waiting, due in had.delayed.items():
+        now_due = after.delayed.get(waiting)
         if now_due is None:
             found.delayed["never"] += 1
         elif now_due != due:
@@ -147,6 +153,7 @@ def common(had: View, after: View) -> View:
         entries=dict(had.entries.items() & after.entries.items()),
         pairs=had.pairs & after.pairs,
         groups={name: place for name, place in had.groups.items() if after.groups.get(name, ()) == place},
+        first=after.first,
         delayed=dict(had.delayed.items() & after.delayed.items()),
         timers=had.timers & after.timers,
         filters=had.filters & after.filters,

@@ -98,6 +98,7 @@ class Traces:
     standing: frozenset[int]
     units: frozenset[tuple[Entry, int]]
     indexed: bytes
+    committed: str
 
     @classmethod
     def of(cls, source: Source, damaged: Path) -> Traces:
@@ -110,13 +111,17 @@ class Traces:
             if log.get(base, b"")[begin:end] == source.log[base][begin:end]:
                 standing.add(record.physical_offset)
         indexed = b"".join(file.read_bytes() for file in sorted(damaged.glob("index/*")) if file.is_file())
-        return cls(frozenset(standing), frozenset(_units(damaged)), indexed)
+        committed = "".join(
+            file.read_text(encoding="utf-8", errors="replace") for file in damaged.glob("config/*onsumerOffset.json*")
+        )
+        return cls(frozenset(standing), frozenset(_units(damaged)), indexed, committed)
 
     def count(self, difference: Difference, had: View) -> dict[str, int]:
         """How many of what is gone left a trace, where that can be seen."""
         entries = [entry for entry in difference.unreachable if self._shows(entry, had.entries[entry][0])]
         pairs = [pair for pair in difference.keys_not_found if self._has(pair)]
-        return {"unreachable": len(entries), "keys_not_found": len(pairs), "filters_lost": 0}
+        groups = [group for (group, topic, _), _, _ in difference.groups if f"{topic}@{group}" in self.committed]
+        return {"unreachable": len(entries), "keys_not_found": len(pairs), "filters_lost": 0, "groups": len(groups)}
 
     def _shows(self, entry: Entry, physical_offset: int) -> bool:
         return physical_offset in self.standing or (entry, physical_offset) in self.units

@@ -36,6 +36,9 @@ from tests.verify.losses import Scene
 BATCH = 24  # stores that are damaged before the broker is asked, in one process for each set of settings
 _COUNT = 50
 _PROGRAM = "python -m tests.real_broker.clients"
+_PAGE = Path(__file__).parents[2] / "docs" / "verify.md"
+_HEADING = "## How the numbers of clients are proven\n"
+_NEXT = "\n## "
 _NOTHING_IN = 15  # one case in so many is not damaged
 
 
@@ -299,6 +302,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--healthy", action="store_true", help="stores that were killed or copied while they ran")
     parser.add_argument("--damage", action="append", metavar="NAME", help="only this one, or these together")
     parser.add_argument("--store", metavar="PART", help="only stores with this in their name")
+    parser.add_argument("--record", action="store_true", help="write the table of docs/verify.md")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the damaged store of the first case in DIR")
     options = parser.parse_args(arguments)
     tables = []
@@ -317,8 +321,20 @@ def main(arguments: Sequence[str]) -> int:
         tables.append(table)
         kinds = ", ".join(f"{count} {kind}" for kind, count in table.kinds.most_common())
         print(f"{version}: {table.equal} of {table.cases} equal; {kinds}", flush=True)
-    print(HEADER, *(table.row() for table in tables), sep="\n")
+    text = "\n".join([HEADER, *(table.row() for table in tables)])
+    print(text)
+    if options.record:
+        record(text)
     return int(any(table.equal < table.cases for table in tables))
+
+
+def record(table: str) -> None:
+    """Put the table in the place of the present one."""
+    page = _PAGE.read_text(encoding="utf-8")
+    before, heading, rest = page.partition(_HEADING)
+    prose, _, rest = rest.partition("\n| ")
+    _, following, rest = rest.partition(_NEXT)
+    _PAGE.write_text(f"{before}{heading}{prose}\n{table}\n{following}{rest}", encoding="utf-8")
 
 
 def made_in(directory: Path) -> Path:
