@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmqtool.rules.system_topics import SCHEDULE_TOPIC
+from rmqtool.rules.system_topics import HALF_TOPIC, SCHEDULE_TOPIC
 
 Entry = tuple[str, int, int]
 """Topic, queue and queue offset."""
@@ -19,7 +20,8 @@ Record = tuple[int, int]
 Pair = tuple[str, int]
 """A key, as "TOPIC tab KEY", and the physical offset of a message that has it."""
 
-_NUMBERS = ("unreachable", "keys_not_found", "groups", "filters_lost")
+_CHECK_GROUP = "CID_RMQ_SYS_TRANS"
+_NUMBERS = ("unreachable", "keys_not_found", "groups", "filters_lost", "half_messages_unchecked")
 _DUE = ("early", "late", "never", "again")
 
 
@@ -38,6 +40,8 @@ class View:
     """By level and physical offset of what waits: the tags code of its unit, which is its due time."""
     passed: set[tuple[int, int]] = field(default_factory=set)
     """The same of what was delivered."""
+    half: set[int] = field(default_factory=set)
+    """Queue offsets of half messages that the check has not gone past."""
     timers: Counter[int] = field(default_factory=Counter)
     filters: set[str] = field(default_factory=set)
 
@@ -57,6 +61,8 @@ def view_of(facts: Mapping[str, Any]) -> View:
         if topic == SCHEDULE_TOPIC:
             _add_level(view, facts, int(number), queue)
     view.pairs = {(key, offset) for key, offsets in clients["keys"].items() for offset in offsets}
+    checked = facts["committed"].get(f"{HALF_TOPIC}@{_CHECK_GROUP}/0", 0)
+    view.half = {offset for topic, _, offset in view.entries if topic == HALF_TOPIC and offset >= checked}
     for name, committed in facts["committed"].items():
         _add_group(view, clients["queues"], name, committed)
     return view
@@ -103,6 +109,7 @@ class Difference:
     delayed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_DUE, 0))
     timers: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_DUE, 0))
     filters_lost: list[str] = field(default_factory=list)
+    half_messages_unchecked: list[int] = field(default_factory=list)
 
     def numbers(self) -> dict[str, Any]:
         """By name, as `ClientLosses` counts."""
@@ -123,8 +130,8 @@ class Difference:
         return any(self.numbers().values())
 
 
-def difference(had: View, after: View, pairs: Collection[Pair] = ()) -> Difference:
-    """What of `had`, and of the `pairs` that the log proves, is not in `after`."""
+def difference(had: View, after: View, pairs: Collection[Pair] = (), finished: Collection[int] = ()) -> Difference:
+    """What of `had`, and of the `pairs` that the log proves, is not in `after`; `finished` half messages have an op."""
     if after.refuses is not None:
         return Difference(refuses=after.refuses)
     found = Difference()
@@ -134,16 +141,18 @@ def difference(had: View, after: View, pairs: Collection[Pair] = ()) -> Differen
         now = after.groups[group] if group in after.groups else after.first.get(group[1:])
         if place != now:
             found.groups.append((group, place and place[0], now and now[0]))
+    now_ms = int(time.time() * 1000)
     for waiting, due in had.delayed.items():
-        now_due = after.delayed.get(waiting)
-        if now_due is None:
+        new_due = after.delayed.get(waiting)
+        if new_due is None:
             found.delayed["never"] += 1
-        elif now_due != due:
-            found.delayed["early" if now_due < due else "late"] += 1
+        elif max(new_due, now_ms) != max(due, now_ms):  # what is due by now comes at once
+            found.delayed["early" if new_due < due else "late"] += 1
     found.delayed["again"] = len(had.passed & after.delayed.keys())
     found.timers["never"] = (had.timers - after.timers).total()
     found.timers["again"] = (after.timers - had.timers).total()
     found.filters_lost = sorted(had.filters - after.filters)
+    found.half_messages_unchecked = sorted(had.half - after.half - {*finished})
     return found
 
 
@@ -157,6 +166,7 @@ def common(had: View, after: View) -> View:
         delayed=dict(had.delayed.items() & after.delayed.items()),
         timers=had.timers & after.timers,
         filters=had.filters & after.filters,
+        half=had.half & after.half,
     )
 
 
@@ -169,6 +179,7 @@ def claimed(clients: Mapping[str, Any] | None) -> dict[str, Any] | None:
         "keys_not_found": clients["keys_not_found"],
         "groups": len(clients["groups"]),
         "filters_lost": clients["filters_lost"],
+        "half_messages_unchecked": clients["half_messages_unchecked"],
         **{f"delayed.{kind}": clients["delayed"][kind] for kind in _DUE},
         **{f"timers.{kind}": clients["timers"][kind] for kind in _DUE},
     }

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rmqtool.rules.system_topics import OP_TOPIC
 from rmqtool.rules.versions import parse_version
 from tests.golden import stores
 from tests.golden.rocksdb import ROCKSDB
@@ -47,6 +48,7 @@ class Source:
             light = record.properties.get("INNER_MULTI_DISPATCH", "")
             queues |= {(name, 0) for name in light.split(",") if name}
         self.queues = sorted(queues)
+        self.finished = {offset for record in self.records for offset in _finished(record)}
         self.log = _log(self.store)
 
     def conf(self) -> str:
@@ -81,6 +83,13 @@ def fresh(version: str, number: int, scratch: Path, chance: random.Random) -> So
         how = chance.choice(COPIES)
         how(root, scratch / f"copy-{number}")
     return Source(f"{version}-fresh, copied by {how.__name__} while it ran", scratch / f"copy-{number}", _LEVELS)
+
+
+def _finished(record: LogRecord) -> Iterator[int]:
+    """Queue offsets of the half messages that an op message names."""
+    if record.topic == OP_TOPIC and "body" in record.fields:
+        begin, end = record.at + record.fields["body"], record.at + record.fields["topic"] - 1
+        yield from (int(text) for text in record.file.read_bytes()[begin:end].decode().split(",") if text.isdigit())
 
 
 def _log(store: Path) -> dict[int, bytes]:

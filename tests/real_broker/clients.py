@@ -170,8 +170,8 @@ def judge(case: Case, after: View, repaired: View) -> Judged:
     """Hold each claim to what the broker says."""
     had = case.source.had
     assert had is not None
-    start = difference(had, after, case.source.pairs)
-    after_plan = difference(had, repaired, case.source.pairs)
+    start = difference(had, after, case.source.pairs, case.source.finished)
+    after_plan = difference(had, repaired, case.source.pairs, case.source.finished)
     judged = Judged(case, start, after_plan)
     if not case.result:
         judged.wrong.append(f"verify: {case.verified.get('error')}")
@@ -251,7 +251,7 @@ def _judge_repair(judged: Judged, after: View, repaired: View) -> None:
         return
     had = case.source.had
     assert had is not None
-    taken = difference(common(had, after), repaired)
+    taken = difference(common(had, after), repaired, finished=case.source.finished)
     taken.timers["again"] = 0  # what comes again is not taken
     if taken and not case.told_lost:
         judged.wrong.append(f"repair takes what was served: {_short(taken)}"
