@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo quick test lint ruff pages site flips golden starts losses repairs table rebuilds replays randoms faults cleaner settings everything matrix speed bench clean
+.PHONY: help demo quick test lint ruff pages site flips golden starts losses clients repairs table rebuilds replays randoms faults cleaner settings everything matrix speed bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -80,6 +80,11 @@ losses: $(VENV)/.test ## hold verdicts to what users of RocketMQ itself lose in 
 	@tests/setup-java.sh
 	$(BIN)/python -m tests.real_broker.losses
 	$(BIN)/python -m tests.real_broker.healthy
+
+clients: $(VENV)/.test ## hold losses of clients that verify counts to RocketMQ itself in 300 stores; the table of docs/verify.md
+	@tests/setup-java.sh
+	$(BIN)/python -m tests.real_broker.clients --record
+	$(BIN)/python -m tests.real_broker.clients --healthy --count 8
 
 repairs: $(VENV)/.test ## damage 200 stores, make every fault and every loss, repair, and ask RocketMQ itself what its users have
 	@tests/setup-java.sh

@@ -211,16 +211,22 @@ class Harness:
             return starts
 
     def survey(
-        self, stores: Sequence[tuple[Path, Iterable[str]]], settings: dict[str, str] | None = None
+        self,
+        stores: Sequence[tuple[Path, Iterable[str]]],
+        settings: dict[str, str] | None = None,
+        queues: Sequence[Iterable[tuple[str, int]]] | None = None,
     ) -> list[dict[str, Any]]:
-        """Start a whole broker on each store itself: what its users have then, by the keys given; see Survey.java."""
+        """Start a whole broker on each store itself: what its users have then, by the keys given; see Survey.java.
+
+        With `queues` of each store also the answer to each pull from them and each query (ClientView.java).
+        """
         with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
             file, names = Path(scratch, "answer.json"), Path(scratch, "stores.txt")
             with names.open("w", encoding="utf-8") as lines:
                 for number, (root, keys) in enumerate(stores):
                     asked = Path(scratch, f"{number}.keys")
                     asked.write_text("".join(f"{key}\n" for key in keys), encoding="utf-8")
-                    lines.write(f"{root}\t{asked}\n")
+                    lines.write(f"{root}\t{asked}{_pulled(scratch, number, queues)}\n")
             arguments = ["survey", str(names), str(file)]
             all_settings = {**SETTINGS, **SHOP_SETTINGS, **(settings or {})}
             with Jvm(self.version, Path(scratch), all_settings, arguments, whole=True) as jvm:
@@ -288,6 +294,15 @@ class Harness:
             Jvm(self.version, Path(scratch), {**SETTINGS, **(settings or {})}, arguments, user=self.user) as jvm,
         ):
             yield jvm
+
+
+def _pulled(scratch: str, number: int, queues: Sequence[Iterable[tuple[str, int]]] | None) -> str:
+    """The column that names the queues of a store."""
+    if queues is None:
+        return ""
+    file = Path(scratch, f"{number}.queues")
+    file.write_text("".join(f"{topic}\t{queue}\n" for topic, queue in queues[number]), encoding="utf-8")
+    return f"\t{file}"
 
 
 def dledger_settings() -> dict[str, str]:

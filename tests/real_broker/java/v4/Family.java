@@ -13,6 +13,7 @@ import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.GetMessageResult;
 import org.apache.rocketmq.store.MessageExtBrokerInner;
 import org.apache.rocketmq.store.PutMessageResult;
+import org.apache.rocketmq.store.SelectMappedBufferResult;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.ha.HAService;
 import org.apache.rocketmq.store.schedule.ScheduleMessageService;
@@ -79,6 +80,17 @@ final class Family {
     /** Queue offset of the one message in `result`. */
     static long queueOffset(GetMessageResult result) {
         return result.getNextBeginOffset() - 1;
+    }
+
+    /** Physical offset and tags code of a unit; null where there is none. */
+    static long[] unit(DefaultMessageStore store, String topic, int queue, long offset) {
+        SelectMappedBufferResult found = store.findConsumeQueue(topic, queue).getIndexBuffer(offset);
+        if (found == null) {
+            return null;
+        }
+        long[] unit = {found.getByteBuffer().getLong(0), found.getByteBuffer().getLong(12)};
+        found.release();
+        return unit;
     }
 
     static void makeBatchQueue(TopicConfig topic) {

@@ -21,6 +21,7 @@ import org.apache.rocketmq.store.GetMessageResult;
 import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.ha.DefaultHAService;
+import org.apache.rocketmq.store.queue.CqUnit;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 import org.apache.rocketmq.store.timer.TimerWheel;
 
@@ -111,6 +112,12 @@ final class Family {
     /** Queue offset of the one message in `result`. */
     static long queueOffset(GetMessageResult result) {
         return result.getMessageQueueOffset().get(0);
+    }
+
+    /** Physical offset and tags code of a unit; null where there is none. */
+    static long[] unit(DefaultMessageStore store, String topic, int queue, long offset) throws Exception {
+        CqUnit found = store.findConsumeQueue(topic, queue).get(offset);
+        return found == null ? null : new long[] {found.getPos(), found.getTagsCode()};
     }
 
     static void makeBatchQueue(TopicConfig topic) {

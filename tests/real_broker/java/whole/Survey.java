@@ -40,22 +40,26 @@ final class Survey {
         this.store = (DefaultMessageStore) controller.getMessageStore();
     }
 
-    /** For each line "STORE tab KEYS" of `list`; the lines of KEYS are "TOPIC tab KEY". */
+    /**
+     * For each line "STORE tab KEYS" of `list`; the lines of KEYS are "TOPIC tab KEY". With a third column, the file of
+     * "TOPIC tab QUEUE", the answer also has what ClientView says.
+     */
     static Map<String, Object> all(Path list) throws Exception {
         List<Object> answers = new ArrayList<>();
         for (String line : Files.readAllLines(list)) {
             String[] paths = line.split("\t");
-            answers.add(of(Path.of(paths[0]), Files.readAllLines(Path.of(paths[1]))));
+            answers.add(of(Path.of(paths[0]), Files.readAllLines(Path.of(paths[1])),
+                paths.length > 2 ? Path.of(paths[2]) : null));
         }
         return Json.object("surveys", answers);
     }
 
-    private static Object of(Path root, List<String> keys) throws InterruptedException {
+    private static Object of(Path root, List<String> keys, Path queues) throws InterruptedException {
         Object[] answer = new Object[1];
         CountDownLatch done = new CountDownLatch(1);
         Thread thread = new Thread(() -> {
             try {
-                answer[0] = answer(root, keys);
+                answer[0] = answer(root, keys, queues);
             } catch (Throwable failure) {
                 failure.printStackTrace();
                 answer[0] = Json.object("refuses", String.valueOf(failure));
@@ -71,7 +75,7 @@ final class Survey {
         return Json.object("refuses", "hangs in " + (stack.length == 0 ? "?" : stack[Math.min(2, stack.length - 1)]));
     }
 
-    private static Object answer(Path root, List<String> keys) throws Exception {
+    private static Object answer(Path root, List<String> keys, Path queues) throws Exception {
         BrokerController controller = WholeBroker.controller(root, null);
         if (!controller.initialize()) {
             return Json.object("refuses", "initialize returns false");
@@ -84,6 +88,9 @@ final class Survey {
         Map<String, Object> facts = Json.object("refuses", null, "queues", survey.queues(root),
             "keys", survey.keys(keys), "topics", survey.topics(), "groups", survey.groups(),
             "committed", survey.committed(), "delays", survey.delays(delays), "timers", Family.timers(controller));
+        if (queues != null) {
+            facts.put("clients", new ClientView(controller).answer(queues, keys));
+        }
         Family.release(controller);
         Thread thread = new Thread(survey.store::shutdown); // 4.x waits for seconds while it stops
         thread.setDaemon(true);

@@ -1,0 +1,202 @@
+"""What clients get of a store by a real broker (ClientView.java), and the difference of two such views, as numbers."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmqtool.rules.system_topics import HALF_TOPIC, SCHEDULE_TOPIC
+
+Entry = tuple[str, int, int]
+"""Topic, queue and queue offset."""
+Group = tuple[str, str, int]
+"""Group, topic and queue."""
+Place = tuple[int, int] | None
+Record = tuple[int, int]
+"""Physical offset and size of a whole message."""
+Pair = tuple[str, int]
+"""A key, as "TOPIC tab KEY", and the physical offset of a message that has it."""
+
+_CHECK_GROUP = "CID_RMQ_SYS_TRANS"
+_NUMBERS = ("unreachable", "keys_not_found", "groups", "filters_lost", "half_messages_unchecked")
+_DUE = ("early", "late", "never", "again")
+
+
+@dataclass
+class View:
+    """What clients get: nothing where the broker refuses."""
+
+    refuses: str | None = None
+    entries: dict[Entry, Record] = field(default_factory=dict)
+    pairs: set[Pair] = field(default_factory=set)
+    groups: dict[Group, Place] = field(default_factory=dict)
+    """Queue and physical offset of the next message; None at the end of the queue."""
+    first: dict[tuple[str, int], Place] = field(default_factory=dict)
+    """The same of a group without a committed offset: a broker has it begin at 0, where the queue does."""
+    delayed: dict[tuple[int, int], int] = field(default_factory=dict)
+    """By level and physical offset of what waits: the tags code of its unit, which is its due time."""
+    passed: set[tuple[int, int]] = field(default_factory=set)
+    """The same of what was delivered."""
+    half: set[int] = field(default_factory=set)
+    """Queue offsets of half messages that the check has not gone past."""
+    timers: Counter[int] = field(default_factory=Counter)
+    filters: set[str] = field(default_factory=set)
+
+
+def view_of(facts: Mapping[str, Any]) -> View:
+    """What a survey with queues says."""
+    if facts["refuses"] is not None:
+        return View(refuses=facts["refuses"])
+    clients = facts["clients"]
+    view = View(timers=Counter(facts["timers"]), filters={*clients["filters"]})
+    for name, queue in clients["queues"].items():
+        topic, _, number = name.rpartition("/")
+        for asked, offset, physical, *rest in queue["pulls"]:
+            if rest and asked == offset and rest[-1]:
+                view.entries[topic, int(number), asked] = physical, rest[0]
+        view.first[topic, int(number)] = None if queue["min_offset"] else _next(queue, 0)
+        if topic == SCHEDULE_TOPIC:
+            _add_level(view, facts, int(number), queue)
+    view.pairs = {(key, offset) for key, offsets in clients["keys"].items() for offset in offsets}
+    checked = facts["committed"].get(f"{HALF_TOPIC}@{_CHECK_GROUP}/0", 0)
+    view.half = {offset for topic, _, offset in view.entries if topic == HALF_TOPIC and offset >= checked}
+    for name, committed in facts["committed"].items():
+        _add_group(view, clients["queues"], name, committed)
+    return view
+
+
+def _add_level(view: View, facts: Mapping[str, Any], number: int, queue: Mapping[str, Any]) -> None:
+    next_offset = facts["delays"].get(str(number + 1), 0)
+    for offset, physical, tags_code in queue["units"]:
+        if (SCHEDULE_TOPIC, number, offset) not in view.entries:
+            continue
+        if offset >= next_offset:
+            view.delayed[number + 1, physical] = tags_code
+        else:
+            view.passed.add((number + 1, physical))
+
+
+def _add_group(view: View, queues: Mapping[str, Any], name: str, committed: int) -> None:
+    topic_and_group, _, number = name.rpartition("/") if "/" in name else (name, "", "0")  # a light queue has none
+    topic, _, group = topic_and_group.partition("@")
+    queue = queues.get(f"{topic}/{number}")
+    if queue is not None and number.isdigit():
+        view.groups[group, topic, int(number)] = _next(queue, committed)
+
+
+def _next(queue: Mapping[str, Any], committed: int) -> Place:
+    """Where a consumer comes to that pulls from its committed offset on; None at the end of the queue."""
+    pulls = {pull[0]: pull for pull in queue["pulls"]}
+    offset = max(committed, queue["min_offset"])
+    while (pull := pulls.get(offset)) is not None:
+        if len(pull) > 3:  # a message, not the next offset and a status
+            return pull[1], pull[2]
+        offset = max(offset + 1, pull[1])
+    return None
+
+
+@dataclass
+class Difference:
+    """What clients had and do not have."""
+
+    refuses: str | None = None
+    unreachable: list[Entry] = field(default_factory=list)
+    keys_not_found: list[Pair] = field(default_factory=list)
+    groups: list[tuple[Group, Any, Any]] = field(default_factory=list)
+    delayed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_DUE, 0))
+    timers: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_DUE, 0))
+    filters_lost: list[str] = field(default_factory=list)
+    half_messages_unchecked: list[int] = field(default_factory=list)
+
+    def numbers(self) -> dict[str, Any]:
+        """By name, as `ClientLosses` counts."""
+        found: dict[str, Any] = {name: len(getattr(self, name)) for name in _NUMBERS}
+        found |= {f"delayed.{kind}": self.delayed[kind] for kind in _DUE}
+        found |= {f"timers.{kind}": self.timers[kind] for kind in _DUE}
+        return {**found, "refuses": self.refuses is not None}
+
+    def by_queue(self) -> dict[tuple[str, int], list[int]]:
+        """The queue offsets of `unreachable`."""
+        found: dict[tuple[str, int], list[int]] = {}
+        for topic, queue, offset in sorted(self.unreachable):
+            found.setdefault((topic, queue), []).append(offset)
+        return found
+
+    def __bool__(self) -> bool:
+        """Whether anything is gone."""
+        return any(self.numbers().values())
+
+
+def difference(had: View, after: View, pairs: Collection[Pair] = (), finished: Collection[int] = ()) -> Difference:
+    """What of `had`, and of the `pairs` that the log proves, is not in `after`; `finished` half messages have an op."""
+    if after.refuses is not None:
+        return Difference(refuses=after.refuses)
+    found = Difference()
+    found.unreachable = sorted(entry for entry, record in had.entries.items() if after.entries.get(entry) != record)
+    found.keys_not_found = sorted({*had.pairs, *pairs} - after.pairs)
+    for group, place in had.groups.items():
+        now = after.groups[group] if group in after.groups else after.first.get(group[1:])
+        if place != now:
+            found.groups.append((group, place and place[0], now and now[0]))
+    now_ms = int(time.time() * 1000)
+    for waiting, due in had.delayed.items():
+        new_due = after.delayed.get(waiting)
+        if new_due is None:
+            found.delayed["never"] += 1
+        elif max(new_due, now_ms) != max(due, now_ms):  # what is due by now comes at once
+            found.delayed["early" if new_due < due else "late"] += 1
+    found.delayed["again"] = len(had.passed & after.delayed.keys())
+    found.timers["never"] = (had.timers - after.timers).total()
+    found.timers["again"] = (after.timers - had.timers).total()
+    found.filters_lost = sorted(had.filters - after.filters)
+    found.half_messages_unchecked = sorted(had.half - after.half - {*finished})
+    return found
+
+
+def common(had: View, after: View) -> View:
+    """What clients had and have: what a repair must not take."""
+    return View(
+        entries=dict(had.entries.items() & after.entries.items()),
+        pairs=had.pairs & after.pairs,
+        groups={name: place for name, place in had.groups.items() if after.groups.get(name, ()) == place},
+        first=after.first,
+        delayed=dict(had.delayed.items() & after.delayed.items()),
+        timers=had.timers & after.timers,
+        filters=had.filters & after.filters,
+        half=had.half & after.half,
+    )
+
+
+def claimed(clients: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The numbers of `start.clients` or `plan.clients`, by the same names."""
+    if clients is None:
+        return None
+    found = {
+        "unreachable": clients["unreachable"]["messages"],
+        "keys_not_found": clients["keys_not_found"],
+        "groups": len(clients["groups"]),
+        "filters_lost": clients["filters_lost"],
+        "half_messages_unchecked": clients["half_messages_unchecked"],
+        **{f"delayed.{kind}": clients["delayed"][kind] for kind in _DUE},
+        **{f"timers.{kind}": clients["timers"][kind] for kind in _DUE},
+    }
+    return {**found, "refuses": clients["refuses"] is not None}
+
+
+def pairs_of(records: list[dict[str, Any]]) -> set[Pair]:
+    """What the index holds of the records of an oracle: none of a transaction that was rolled back."""
+    return {
+        (f"{record['topic']}\t{key}", record["physical_offset"])
+        for record in records
+        if record["sys_flag"] & 0xC != 0xC
+        for key in _keys(record)
+    }
+
+
+def _keys(record: Mapping[str, Any]) -> Iterator[str]:
+    for key in (record["unique_key"], *(record["keys"] or "").split(" ")):
+        if key and "\n" not in key and "\t" not in key:
+            yield key

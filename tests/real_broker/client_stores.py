@@ -1,0 +1,153 @@
+"""The undamaged stores of `tests.real_broker.clients`: what clients had, and what of that a damaged copy shows."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rmqtool.rules.system_topics import OP_TOPIC
+from rmqtool.rules.versions import parse_version
+from tests.golden import stores
+from tests.golden.rocksdb import ROCKSDB
+from tests.real_broker.client_damages import LogRecord, records_of
+from tests.real_broker.client_facts import Difference, Entry, Pair, View, pairs_of
+from tests.real_broker.harness import SETTINGS, SHOP_SETTINGS, Harness, scenarios
+from tests.real_broker.healthy import COPIES
+
+VERSIONS = ("4.4.0", "4.7.1", "4.9.7", "5.1.4", "5.3.3", "5.5.0")
+_LEVELS = {"messageDelayLevel": "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"}
+_DRIVEN = ("clean", "trimmed", "killed")
+_UNIT = 20
+_RATE = 200  # messages per second of a live store
+_LONGEST_S = 2.5
+
+
+@dataclass
+class Source:
+    """An undamaged store, the settings of its broker, and what is asked about it."""
+
+    name: str
+    store: Path
+    settings: Mapping[str, str]
+    records: list[LogRecord] = field(default_factory=list)
+    had: View | None = None
+
+    def __post_init__(self) -> None:
+        """Read the log."""
+        self.records = records_of(self.store)
+        self.pairs = pairs_of([record.as_oracle() for record in self.records])
+        self.keys = sorted({key for key, _ in self.pairs})
+        queues = {(record.topic, record.queue_id) for record in self.records}
+        for base in ("consumequeue", "batchconsumequeue"):
+            found = self.store.glob(f"{base}/*/*")
+            queues |= {(path.parent.name, int(path.name)) for path in found if path.name.isdigit()}
+        for record in self.records:
+            light = record.properties.get("INNER_MULTI_DISPATCH", "")
+            queues |= {(name, 0) for name in light.split(",") if name}
+        self.queues = sorted(queues)
+        self.finished = {offset for record in self.records for offset in _finished(record)}
+        self.log = _log(self.store)
+
+    def conf(self) -> str:
+        """Its broker.conf."""
+        settings = {**SETTINGS, **SHOP_SETTINGS, **self.settings}
+        return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+def sources(version: str, scratch: Path) -> list[Source]:
+    """The golden stores of a release, those of whole brokers twice as often as driven ones."""
+    found = [Source(f"{version}-{name}", stores.unpack(f"{version}-{name}", scratch), _LEVELS) for name in _DRIVEN]
+    shop = Source(f"{version}-shop", stores.unpack(f"{version}-shop", scratch), {})
+    rows = [
+        Source(name, stores.unpack(name, scratch), settings)
+        for name, settings in ROCKSDB.items()
+        if name in (f"more/{version}-rocksdb", f"more/{version}-rocksdb-twice")
+        and parse_version(version) >= parse_version("5.3.3")
+    ]
+    return [*found, shop, shop, shop, *rows, *rows]
+
+
+def fresh(version: str, number: int, scratch: Path, chance: random.Random) -> Source:
+    """The store of a broker that was killed at a random moment, or a copy of one that runs: healthy, not stopped."""
+    root = scratch / f"fresh-{number}"
+    root.mkdir()
+    if number % 3:
+        scenario = chance.choice([name for name in scenarios(version) if name in ("killed", "light-killed")])
+        Harness(version).write(root, scenario, chance.uniform(0, _LONGEST_S))
+        return Source(f"{version}-fresh-{scenario}", root, _LEVELS)
+    with Harness(version).hold(root, _RATE):
+        time.sleep(chance.uniform(0, _LONGEST_S))
+        how = chance.choice(COPIES)
+        how(root, scratch / f"copy-{number}")
+    return Source(f"{version}-fresh, copied by {how.__name__} while it ran", scratch / f"copy-{number}", _LEVELS)
+
+
+def _finished(record: LogRecord) -> Iterator[int]:
+    """Queue offsets of the half messages that an op message names."""
+    if record.topic == OP_TOPIC and "body" in record.fields:
+        begin, end = record.at + record.fields["body"], record.at + record.fields["topic"] - 1
+        yield from (int(text) for text in record.file.read_bytes()[begin:end].decode().split(",") if text.isdigit())
+
+
+def _log(store: Path) -> dict[int, bytes]:
+    found = {}
+    for file in sorted(store.glob("commitlog/*")):
+        if file.is_file() and file.name.isdigit():
+            found[int(file.name)] = file.read_bytes()
+    return found
+
+
+@dataclass(frozen=True)
+class Traces:
+    """What a damaged copy still shows of what clients had: records that stand in the log, units in the queue files."""
+
+    standing: frozenset[int]
+    units: frozenset[tuple[Entry, int]]
+    indexed: bytes
+    committed: str
+
+    @classmethod
+    def of(cls, source: Source, damaged: Path) -> Traces:
+        """Compare the files, before a broker starts on them."""
+        log = _log(damaged)
+        standing = set()
+        for record in source.records:
+            base = int(record.file.name)
+            begin, end = record.at, record.at + record.size
+            if log.get(base, b"")[begin:end] == source.log[base][begin:end]:
+                standing.add(record.physical_offset)
+        indexed = b"".join(file.read_bytes() for file in sorted(damaged.glob("index/*")) if file.is_file())
+        committed = "".join(
+            file.read_text(encoding="utf-8", errors="replace") for file in damaged.glob("config/*onsumerOffset.json*")
+        )
+        return cls(frozenset(standing), frozenset(_units(damaged)), indexed, committed)
+
+    def count(self, difference: Difference, had: View) -> dict[str, int]:
+        """How many of what is gone left a trace, where that can be seen."""
+        entries = [entry for entry in difference.unreachable if self._shows(entry, had.entries[entry][0])]
+        pairs = [pair for pair in difference.keys_not_found if self._has(pair)]
+        groups = [group for (group, topic, _), _, _ in difference.groups if f"{topic}@{group}" in self.committed]
+        return {"unreachable": len(entries), "keys_not_found": len(pairs), "filters_lost": 0, "groups": len(groups)}
+
+    def _shows(self, entry: Entry, physical_offset: int) -> bool:
+        return physical_offset in self.standing or (entry, physical_offset) in self.units
+
+    def _has(self, pair: Pair) -> bool:
+        return pair[1] in self.standing or pair[1].to_bytes(8, "big") in self.indexed
+
+
+def _units(store: Path) -> list[tuple[Entry, int]]:
+    found = []
+    for file in store.glob("consumequeue/*/*/*"):
+        if not file.is_file() or not file.name.isdigit() or not file.parent.name.isdigit():
+            continue
+        data = file.read_bytes()
+        entry = file.parent.parent.name, int(file.parent.name)
+        for at in range(0, len(data) - _UNIT + 1, _UNIT):
+            if any(data[at + 8 : at + 12]):
+                offset = (int(file.name) + at) // _UNIT
+                found.append(((*entry, offset), int.from_bytes(data[at : at + 8], "big")))
+    return found
