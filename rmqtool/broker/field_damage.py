@@ -7,7 +7,7 @@ from it in one field, is right: the field is damaged. Body CRC and position prov
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.visible import visible
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.proven_records import ProvenRecord, ProvenRecords
@@ -105,17 +106,41 @@ class FieldDamage(NamedTuple):
     key_hashes: tuple[int, ...]  # of index units that no key of the record has any more
     proven: ProvenRecord
 
+    @property
+    def message(self) -> str:
+        """What is wrong, and who shows it, in a sentence."""
+        text = f"{self.field} is {_shown(self.found)}"
+        if self.expected is not None:
+            text += f", was {_shown(self.expected)}"
+        elif self.key_hashes:
+            text += f"; the index has the hash {self.key_hashes[0]}, which none of its keys gives"
+        return f"{text}: shown by {' and '.join(_WITNESSES[each] for each in self.witnesses)}"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a finding says about it beside the message."""
+        details = {"field": self.field, "found": self.found, "expected": self.expected,
+                   "witnesses": list(self.witnesses), "key_hashes": list(self.key_hashes)}  # fmt: skip
+        return {"offset": self.physical_offset, "topic": self.name and self.name.topic,
+                "queue_id": self.name and self.name.queue_id, "queue_offset": self.queue_offset,
+                "details": details}  # fmt: skip
+
 
 class FieldJudge:
     """Judges suspects: which are records with a damaged field. The others are wrong units."""
 
     def __init__(
-        self, files: Sequence[MappedFile], dispatcher: Dispatcher, unit_at: Callable[[QueueName, int], int | None]
+        self,
+        files: Sequence[MappedFile],
+        dispatcher: Dispatcher,
+        unit_at: Callable[[QueueName, int], int | None],
+        topics: Collection[str] = (),
     ) -> None:
-        """`files` are those of the log; `dispatcher` derives from records as they are.
+        """`files` are those of the log; `dispatcher` derives from records as they are; `topics` are those known.
 
         `unit_at` gives the physical offset in the unit of a queue with a number, None without one.
         """
+        self._topics = topics
         self._files = files
         self._dispatcher = dispatcher
         self._unit_at = unit_at
@@ -235,6 +260,8 @@ class FieldJudge:
 
     def _of_tags(self, frames: RecordRun, unit: SuspectUnit) -> FieldDamage | None:
         """A record whose tags, or whose delay level, are not those of its unit."""
+        if unit.tags_code in self._dispatcher.dispatch(frames).units.tags_codes.tolist():
+            return None
         properties = _properties_of(frames)
         values = properties_at(self._files, int(frames.physical_offsets[0])) or {}
         proven = ProvenRecord(tags_code=unit.tags_code)
@@ -279,6 +306,8 @@ class FieldJudge:
     def _of_keys(self, frames: RecordRun, hashes: tuple[int, ...]) -> FieldDamage | None:
         """A record of whose keys the index has another hash."""
         derived = self._hashes_of(frames, ProvenRecord())
+        if not set(hashes) & set(derived) and (by_topic := self._of_topic(frames, hashes)):
+            return by_topic
         unknown = [each for each in hashes if each not in derived]
         topic = self._claim_of(frames)[0].topic
         properties = _properties_of(frames)
@@ -291,6 +320,17 @@ class FieldJudge:
         damage = self._damage(frames, name, values.get(name), text, None, ProvenRecord(key_hashes=hashes))
         return damage._replace(witnesses=("index",), key_hashes=tuple(unknown))
 
+    def _of_topic(self, frames: RecordRun, hashes: tuple[int, ...]) -> FieldDamage | None:
+        """A record whose keys the index has under a topic that differs in one byte."""
+        own = self._claim_of(frames)[0].topic
+        for topic in self._topics:
+            if _differing_bytes(own.encode(), topic.encode()) == 1:
+                proven = ProvenRecord(topic=topic, key_hashes=hashes)
+                if self._hashes_of(frames, ProvenRecord(topic=topic)) == list(hashes):
+                    damage = self._damage(frames, "topic", own, topic, None, proven)
+                    return damage._replace(witnesses=("index",))
+        return None
+
     def _damage(
         self, frames: RecordRun, name: str, found: str | int | None, expected: str | int | None,
         unit: SuspectUnit | None, proven: ProvenRecord,
@@ -301,6 +341,15 @@ class FieldJudge:
             int(frames.physical_offsets[0]), name, found, expected, (*queue, *crc), unit and unit.name,
             unit and unit.queue_offset, (), proven,
         )  # fmt: skip
+
+
+_WITNESSES = {"consume-queue": "its queue entry", "index": "the index", "property-crc": "its __CRC32#"}
+
+
+def _shown(value: str | int | None) -> str:
+    if value is None:
+        return "not there"
+    return repr(visible(value)) if isinstance(value, str) else str(value)
 
 
 def _properties_of(frames: RecordRun) -> bytes:

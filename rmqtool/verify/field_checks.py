@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from rmqtool.base.errors import UnreadableError
-from rmqtool.base.visible import visible
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.field_damage import FieldDamage, FieldJudge, Suspects, SuspectUnit
@@ -50,33 +48,14 @@ def damaged_fields(snapshot: Snapshot, reader: StoreReader, total: PartResult) -
             _add_unmatched(queue, reader, total)
     places = _Places(snapshot, reader)
     raw = Dispatcher(reader.task.rules, reader.task.batch_topics)
-    return FieldJudge(reader.files, raw, places.physical_offset).damages(suspects)
+    topics = {queue.topic for queue in snapshot.queues} | {*snapshot.topics.by_name}
+    return FieldJudge(reader.files, raw, places.physical_offset, topics).damages(suspects)
 
 
 def report_fields(damages: Sequence[FieldDamage], report: Report) -> None:
     """Report records with a damaged field."""
     for damage in damages:
-        name = damage.name
-        found = "nothing" if damage.found is None else _shown(damage.found)
-        message = f"{damage.field} is {found}"
-        if damage.expected is not None:
-            message += f", was {_shown(damage.expected)}"
-        elif damage.key_hashes:
-            message += f"; the index has the hash {damage.key_hashes[0]}, which none of its keys gives"
-        message += f": shown by {' and '.join(_WITNESSES[each] for each in damage.witnesses)}"
-        details: dict[str, Any] = {
-            "field": damage.field, "found": damage.found, "expected": damage.expected,
-            "witnesses": list(damage.witnesses), "key_hashes": list(damage.key_hashes),
-        }  # fmt: skip
-        report.add("commitlog.field", message, offset=damage.physical_offset, topic=name and name.topic,
-                   queue_id=name and name.queue_id, queue_offset=damage.queue_offset, details=details)  # fmt: skip
-
-
-_WITNESSES = {"consume-queue": "its queue entry", "index": "the index", "property-crc": "its __CRC32#"}
-
-
-def _shown(value: str | int) -> str:
-    return repr(visible(value)) if isinstance(value, str) else str(value)
+        report.add("commitlog.field", damage.message, **damage.facts)
 
 
 def _add_unmatched(queue: Queue, reader: StoreReader, total: PartResult) -> None:
