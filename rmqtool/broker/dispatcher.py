@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueUnits
 from rmqtool.broker.index_keys import (
+    KEY,
     TAGS,
     IndexKeys,
     KeyTexts,
@@ -38,6 +39,7 @@ from rmqtool.broker.index_keys import (
     texts_at,
 )
 from rmqtool.broker.multi_dispatch import multi_dispatch_targets
+from rmqtool.broker.proven_records import ProvenRecord, ProvenRecords
 from rmqtool.broker.queue_numbers import QueueNumbers, TopicNumbers
 from rmqtool.formats import properties as names
 from rmqtool.formats.java import string_hash
@@ -60,10 +62,17 @@ class Dispatcher:
     """Derives units and keys by the rules of one broker; its only state are the numbers of topics and queues.
 
     `batch_topics` are the topics with batch consume queues; when None, a record with the inner-batch bit has one.
+    Records with damaged fields give what their `proven` fields give.
     """
 
-    def __init__(self, rules: DispatchRules, batch_topics: Collection[str] | None = None) -> None:
+    def __init__(
+        self,
+        rules: DispatchRules,
+        batch_topics: Collection[str] | None = None,
+        proven: ProvenRecords | None = None,
+    ) -> None:
         self.rules = rules
+        self.proven = proven or ProvenRecords()
         self.batch_topics = batch_topics
         self._inner_batch_topics: set[str] = set()
         self._topic_numbers = TopicNumbers()
@@ -90,10 +99,13 @@ class Dispatcher:
         """The number in `queues` of each record's queue."""
         return self._queue_numbers.of(topics, queue_ids, self.topics)
 
+    def topic_number(self, topic: str) -> int:
+        """The number in `topics` of a topic that a record should have."""
+        return self._topic_numbers.number(topic.encode("utf-8", "surrogatepass"))
+
     def further_queue_number(self, topic: str, queue_id: int) -> int:
         """The number in `queues` of a queue that a record names in its properties."""
-        topic_number = self._topic_numbers.number(topic.encode("utf-8", "surrogatepass"))
-        return self._queue_numbers.number(topic_number, queue_id, topic)
+        return self._queue_numbers.number(self.topic_number(topic), queue_id, topic)
 
     def key_prefixes(self, topics: NDArray[np.int32], *, of_tags: bool) -> NDArray[np.uint32]:
         """Hash of the prefix ``topic#`` or ``topic#T#`` of an index key, for each record."""
@@ -137,6 +149,11 @@ class Dispatched:
         self._sys_flags = frames.headers.field("sys_flag")
         self._topics = dispatcher.topic_numbers(frames)
         self._malformed = np.zeros(len(frames), dtype=np.bool_)
+        self.proven_rows: dict[int, ProvenRecord] = dispatcher.proven.rows_of(frames) if dispatcher.proven else {}
+        for row, proven in self.proven_rows.items():
+            topic = None if proven.topic is None else dispatcher.topic_number(proven.topic)
+            self._topics = _with(self._topics, row, topic)
+            self._sys_flags = _with(self._sys_flags, row, proven.sys_flag)
         self.optional_units: QueueUnits | None = None
         """Units that only older releases derive, None without one; known once `units` are."""
 
@@ -147,7 +164,7 @@ class Dispatched:
         hashes = self._tags_hashes
         bases, sizes, counts = self._batches
         units = QueueUnits(
-            queues=self._dispatcher.queue_numbers(self._topics, fields("queue_id")),
+            queues=self._dispatcher.queue_numbers(self._topics, self._queue_ids),
             queue_offsets=bases,
             physical_offsets=frames.physical_offsets.astype(np.int64, copy=False),
             message_sizes=frames.message_sizes.astype(np.int32),
@@ -159,7 +176,7 @@ class Dispatched:
             rows=np.arange(len(frames), dtype=np.int32),
         )
         kept = (self._sys_flags & TRANSACTION_PREPARED) == 0
-        kept &= ~self._malformed
+        kept &= self._readable
         more = self._multi_dispatched(units, np.flatnonzero(kept), self._rules.multi_dispatches)
         if self._rules.may_be_older:
             self.optional_units = self._multi_dispatched(units, np.flatnonzero(kept), self._rules.may_multi_dispatch)
@@ -175,7 +192,7 @@ class Dispatched:
         """The index keys: of records that are not rolled back."""
         indexed = (self._sys_flags & TRANSACTION_MASK) != TRANSACTION_ROLLBACK
         if self.malformed_rows.size:
-            indexed &= ~self._malformed
+            indexed &= self._readable
         texts = [
             texts_at(self._values(names.UNIQUE_KEY), indexed),
             split_keys(texts_at(self._values(names.KEYS), indexed)),
@@ -186,13 +203,51 @@ class Dispatched:
         rows = in_order([text.rows for text in texts])
         hashes = [self._key_hashes(text) for text in texts[:TAGS]]
         hashes.extend(self._hashes_of_tags(text) for text in texts[TAGS:])
-        return IndexKeys(
+        keys = IndexKeys(
             in_order(hashes),
             self._frames.physical_offsets.take(rows).astype(np.int64, copy=False),
             self._frames.headers.field("store_timestamp").take(rows),
             in_order([np.full(len(text.rows), kind, np.uint8) for kind, text in enumerate(texts)]),
             rows.astype(np.int32),
         )
+        for row, proven in self.proven_rows.items():
+            if proven.key_hashes is not None:
+                keys = self._with_proven_keys(keys, row, proven.key_hashes)
+        return keys
+
+    def _with_proven_keys(self, keys: IndexKeys, row: int, hashes: tuple[int, ...]) -> IndexKeys:
+        """`keys` with those of one record replaced by the ones that the index has of it."""
+        low, high = (int(np.searchsorted(keys.rows, row, side)) for side in ("left", "right"))
+        kinds = keys.kinds[low:high].tolist()
+        count = len(hashes)
+        timestamp = self._frames.headers.field("store_timestamp")[row]
+        put = IndexKeys(
+            np.array(hashes, dtype=np.int32),
+            np.full(count, self._frames.physical_offsets[row], dtype=np.int64),
+            np.full(count, timestamp, dtype=np.int64),
+            np.array(kinds if len(kinds) == count else [KEY] * count, dtype=np.uint8),
+            np.full(count, row, dtype=np.int32),
+        )
+        return IndexKeys(
+            *(
+                np.concatenate([old[:low], new, old[high:]])
+                for old, new in zip(vars(keys).values(), vars(put).values(), strict=True)
+            )
+        )
+
+    @property
+    def _readable(self) -> NDArray[np.bool_]:
+        """The records whose properties a broker can read, or could before they were damaged."""
+        readable = ~self._malformed
+        readable[list(self.proven_rows)] = True
+        return readable
+
+    @property
+    def _queue_ids(self) -> NDArray[np.int32]:
+        queue_ids: NDArray[np.int32] = self._frames.headers.field("queue_id")
+        for row, proven in self.proven_rows.items():
+            queue_ids = _with(queue_ids, row, proven.queue_id)
+        return queue_ids
 
     @cached_property
     def malformed_rows(self) -> Positions:
@@ -244,7 +299,18 @@ class Dispatched:
 
     @cached_property
     def _tags_codes(self) -> NDArray[np.int64]:
-        """Tags codes: of a delayed message the time of its delivery (`CommitLog#checkMessageAndReturnSize`)."""
+        """Tags codes; those that are proven count."""
+        codes = self._derived_tags_codes
+        for row, proven in self.proven_rows.items():
+            codes = _with(codes, row, proven.tags_code)
+        return codes
+
+    @cached_property
+    def _derived_tags_codes(self) -> NDArray[np.int64]:
+        """Those of the records as they are.
+
+        Of a delayed message it is the time of its delivery (`CommitLog#checkMessageAndReturnSize`).
+        """
         schedule_topic = self._dispatcher.number_of(SCHEDULE_TOPIC)
         if schedule_topic is None:
             return self._tags_hashes
@@ -261,6 +327,14 @@ class Dispatched:
     @cached_property
     def _batches(self) -> tuple[NDArray[np.int64], NDArray[np.int16], NDArray[np.int16]]:
         """First queue offset of each record, messages in its unit (`BatchConsumeQueue`), and offsets that it takes."""
+        offsets, sizes, taken = self._derived_batches
+        for row, proven in self.proven_rows.items():
+            offsets = _with(offsets, row, proven.queue_offset)
+        return offsets, sizes, taken
+
+    @cached_property
+    def _derived_batches(self) -> tuple[NDArray[np.int64], NDArray[np.int16], NDArray[np.int16]]:
+        """The same of the records as they are."""
         offsets = self._frames.headers.field("queue_offset")
         sizes = np.ones(len(offsets), dtype=np.int16)
         is_batch = self._dispatcher.is_batch(self._topics, self._sys_flags)
@@ -316,6 +390,15 @@ class Dispatched:
             queues.astype(np.int32), queue_offsets, own.physical_offsets, own.message_sizes, own.tags_hashes,
             own.tags_hashes, own.store_timestamps, np.ones(len(own), np.int16), np.ones(len(own), np.int16), own.rows,
         )  # fmt: skip
+
+
+def _with(column: NDArray[Any], row: int, value: int | None) -> NDArray[Any]:
+    """A column with another value in one row; the column itself without one."""
+    if value is None:
+        return column
+    changed = column.copy()
+    changed[row] = value
+    return changed
 
 
 def _size_of_second(value: bytes) -> int:

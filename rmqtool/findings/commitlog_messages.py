@@ -87,6 +87,22 @@ MESSAGES = (
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(
+        code="commitlog.field",
+        fault="F27",
+        severity="warning",
+        title="A field of a record is damaged",
+        what="A field that no CRC covers (topic, queue id, queue offset, flags, tags, keys) differs from what the "
+        "record's queue entry or its index units prove; body and position of the record are right.",
+        how="A flipped bit on the disk or in memory.",
+        effect="consumers get the message through its queue entry, with the damaged field in it; a broker that builds "
+        "queues or index from the log again puts it elsewhere or nowhere",
+        versions=(("all", "reads the record as it is; neither broker nor client compares it with the queue."),),
+        repair="Queue entry and index unit stay, since they are right: every repair keeps them. Restore the bytes from "
+        "a replica or a backup.",
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+        not_detected="Fields that neither queue nor index have: hosts, born time, reconsume times.",
+    ),
+    Entry(
         code="commitlog.time-order",
         fault="F28",
         severity="info",

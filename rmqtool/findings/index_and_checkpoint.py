@@ -26,8 +26,8 @@ DERIVED = (
         fault="F44",
         severity="warning",
         title="An index file's header cannot be right",
-        what="It counts more units than there is room for, or its times or offsets run backwards. A number of used hash "
-        "slots that no release would have counted is only information: no broker reads it.",
+        what="It counts more units than there is room for, or its times or offsets run backwards. A number of used "
+        "hash slots that no release would have counted is only information: no broker reads it.",
         how="A crash, a flipped bit.",
         effect="the broker does not notice: queries by key miss messages",
         versions=_INDEX_TRUSTED,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rmqtool.base.files import InputFile
 from rmqtool.base.memory import sized
+from rmqtool.broker.field_damage import Suspects
 from rmqtool.broker.index_keys import IndexKeys
 from rmqtool.formats.index_file import (
     SLOT_DTYPE,
@@ -29,6 +30,8 @@ from rmqtool.store.index_files import Geometry, IndexFile
 _UNITS_AT_ONCE = 1 << 16
 _LEAST_AT_ONCE = 1 << 13
 _SLOTS_AT_ONCE = 1 << 18
+_MOST_OF_ONE = 1 << 10  # units of one message
+_MAX_DIFFERENCES = 4096  # messages that differ; more, and the index is that of another log
 
 
 class _Units(NamedTuple):
@@ -40,6 +43,13 @@ class _Units(NamedTuple):
 
     def rows(self, rows: slice) -> _Units:
         return _Units(self.file, self.first + (rows.start or 0), self.units[rows])
+
+
+class _Message(NamedTuple):
+    """What the index has of one message: the hashes of its keys, in their order."""
+
+    physical_offset: int
+    hashes: tuple[int, ...]
 
 
 class _UnsoundError(Exception):
@@ -56,21 +66,82 @@ class IndexComparison:
         self._rest: _Units | None = None
         self._begun = False  # whether a unit was met that points into the log
         self._matches: bool = True
+        self._is_unsound = False
+        self._differences = 0
+        self._follows = True  # whether the units that come next are those of the next keys
+        self._of_file: tuple[IndexFile, list[_Message]] | None = None  # what the file that is being read may prove
+        self.suspects = Suspects()
 
     def matches(self, names: Sequence[str]) -> bool:
         """Whether the files hold exactly the compared keys; a rebuild would write the files `names`."""
         has_files = bool(self.existing) or not names
-        return has_files and self._matches and self._next(1) is None and self._matches
+        rest = self._next(_MOST_OF_ONE) if self._follows else None
+        if rest is not None:
+            self._matches = False
+            for offset in dict.fromkeys(rest.units["physical_offset"].tolist()):
+                self._suspect(rest, _message_at(rest.units, offset))
+        self._confirm()
+        return has_files and self._matches
 
     def compare(self, keys: IndexKeys) -> None:
-        """Compare keys with the units that follow."""
+        """Compare keys with the units that follow; behind a difference with those of the next messages."""
         done = 0
-        while self._matches and done < len(keys):
+        while self._follows and done < len(keys):
             block = self._next(len(keys) - done)
-            self._matches = block is not None and _units_match(block, keys, done)
-            done += len(block.units) if block else 0
-        if not self._matches:
+            if block is None:
+                self._matches = self._follows = False
+            elif _units_match(block, keys, done):
+                done += len(block.units)
+            else:
+                self._matches = False
+                done += self._pass_difference(block, keys, done)
+                if self.suspects.is_full or self._differences > _MAX_DIFFERENCES:
+                    self._follows = False
+        if not self._follows:
             self.close()
+
+    def _pass_difference(self, block: _Units, keys: IndexKeys, start: int) -> int:
+        """Pass the first message whose units and keys differ in a block; returns how many keys are done."""
+        units, stop = block.units, start + len(block.units)
+        offsets = keys.physical_offsets[start:stop]
+        differs = (units["key_hash"] != keys.key_hashes[start:stop]) | (units["physical_offset"] != offsets)
+        if not differs.any():
+            return len(units)  # times or ends of the file
+        self._differences += 1
+        row = int(np.argmax(differs))
+        stored, derived = int(units["physical_offset"][row]), int(offsets[row])
+        first = min(stored, derived)
+        while row and int(offsets[row - 1]) == first:  # the message's keys before
+            row -= 1
+        self._push_back(block.rows(slice(row, None)))
+        if stored <= derived and (rest := self._next(_MOST_OF_ONE)) is not None:
+            message = _message_at(rest.units, stored)
+            self._suspect(rest, message)
+            self._push_back(rest.rows(slice(len(message.hashes), None)))
+        if derived > stored:
+            return row
+        count = int(np.searchsorted(keys.physical_offsets[start + row :], derived, "right"))
+        return row + count
+
+    def _push_back(self, block: _Units) -> None:
+        """Take units again that were taken, or some of them: they are read next."""
+        if self._rest is not None and len(self._rest.units) and len(block.units):
+            joined = np.concatenate([each.view("V20") for each in (block.units, self._rest.units)])
+            block = _Units(block.file, block.first, joined.view(block.units.dtype))
+        self._rest = block if len(block.units) else self._rest
+
+    def _suspect(self, block: _Units, message: _Message) -> None:
+        """Note what a file has of a message; it counts once the whole file is read, and sound."""
+        if self._of_file is None or self._of_file[0] is not block.file:
+            self._confirm()
+            self._of_file = block.file, []
+        self._of_file[1].append(message)
+
+    def _confirm(self) -> None:
+        """Take over what a file has proven: what is read now is of the next one, or all is read."""
+        for message in self._of_file[1] if self._of_file and not self._is_unsound else ():
+            self.suspects.add_keys(message.physical_offset, message.hashes)
+        self._of_file = None
 
     def close(self) -> None:
         """Close the file that was read."""
@@ -89,10 +160,20 @@ class IndexComparison:
         except StopIteration:
             return None
         except _UnsoundError:
-            self._matches = False
+            self._matches = self._follows = False
+            self._is_unsound = True
+            self._of_file = None
             return None
         block, self._rest = self._rest.rows(slice(0, limit)), self._rest.rows(slice(limit, None))
         return block
+
+
+def _message_at(units: NDArray[np.void], physical_offset: int) -> _Message:
+    """What units have of the message at an offset: those that follow each other."""
+    rows = units["physical_offset"] == physical_offset
+    begin = int(np.argmax(rows))
+    count = len(rows) - begin if rows[begin:].all() else int(np.argmin(rows[begin:]))
+    return _Message(physical_offset, tuple(units["key_hash"][begin : begin + count].tolist()))
 
 
 def _units_match(block: _Units, keys: IndexKeys, start: int) -> bool:

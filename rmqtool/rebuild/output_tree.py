@@ -11,6 +11,7 @@ from rmqtool.base.new_files import copy_file
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.rebuild.comparisons import Comparisons
 from rmqtool.rebuild.derive import Derivation, Outputs
+from rmqtool.rebuild.field_witnesses import learn_fields
 from rmqtool.rebuild.file_tree import IndexTree, QueueTree
 from rmqtool.rebuild.options import Progress, no_progress
 from rmqtool.rebuild.plan import RebuildPlan, plan_of
@@ -51,6 +52,8 @@ def _write(source: RebuildSource, directory: Path, progress: Progress) -> Rebuil
         if derivation is None:
             return None
         plan = plan_of(source, derivation, comparisons)
+        if learn_fields(source, comparisons, plan.derived):
+            return None
         jumps = {name: queue for queue, name in enumerate(derivation.queues) if _jumps(derivation, queue)}
         if trees:
             for name, queue in jumps.items():

@@ -14,6 +14,7 @@ from rmqtool.rebuild.changes import Action, IndexFilePlan, MovedConsumer, QueueK
 from rmqtool.rebuild.comparisons import Comparisons
 from rmqtool.rebuild.conversion import Conversion, conversion_of, require_all
 from rmqtool.rebuild.derive import Derivation
+from rmqtool.rebuild.field_witnesses import field_findings, learn_fields
 from rmqtool.rebuild.file_sizes import assumed_findings
 from rmqtool.rebuild.findings import derivation_findings, no_messages_findings, patch_findings, row_findings
 from rmqtool.rebuild.index_diff import IndexComparison
@@ -69,6 +70,11 @@ class RebuildPlan:
     def changed_queues(self) -> list[QueuePlan]:
         """The queues that change."""
         return [queue for queue in self.queues if queue.action != "keep"]
+
+    @property
+    def derived(self) -> set[QueueName]:
+        """The queues of which the log holds messages."""
+        return {queue.name for queue in self.queues if queue.has_messages}
 
     @property
     def changes_database(self) -> bool:
@@ -129,8 +135,11 @@ def _compared(source: RebuildSource, progress: Progress) -> RebuildPlan:
         while True:
             with closing(Comparisons(source)) as comparisons:
                 derivation = derive(source, comparisons.outputs(), progress)
-                if derivation:
-                    return plan_of(source, derivation, comparisons)
+                if derivation is None:
+                    continue
+                plan = plan_of(source, derivation, comparisons)
+                if not learn_fields(source, comparisons, plan.derived):
+                    return plan
 
 
 def plan_of(source: RebuildSource, derivation: Derivation, comparisons: Comparisons) -> RebuildPlan:
@@ -170,6 +179,7 @@ def plan_of(source: RebuildSource, derivation: Derivation, comparisons: Comparis
                 [queue.name for queue in queues if queue.lacks_log_messages], has_index=bool(index) and not has_log
             ),
             *start_findings(source, derivation),
+            *field_findings(source),
             *patch_findings(patches),
             *undecided.findings(),
             *row_findings(source.rows, foreign, source.snapshot.store),

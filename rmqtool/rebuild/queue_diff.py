@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS
+from rmqtool.broker.field_damage import Suspects, SuspectUnit
+from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS, is_pre_blank
 from rmqtool.rebuild.existing import ExistingQueues
 from rmqtool.rebuild.sinks import FileGrid, Piece, Timestamps, Units
 from rmqtool.store.unit_files import UnitFiles, count_leading
@@ -115,6 +116,7 @@ class Comparison:
         """
         self.targets: dict[QueueName, dict[int, int]] = defaultdict(dict)  # physical offset of watched units
         self.older: Counter[QueueName] = Counter()  # units that only an older release writes as they are
+        self.suspects = Suspects()  # records to which other units lead than those that they give
         self.kind = existing.kind
         self._existing = existing
         self._grid: FileGrid = existing.grid
@@ -162,11 +164,36 @@ class Comparison:
                 dropped += self._written(units, file, in_file)
         return QueueDifference(spans.count(ADDED), spans.count(CHANGED), dropped, _shared(write), _shared(remove))
 
+    def add_untouched(self, name: QueueName) -> None:
+        """Note the units of a queue of which the log seems to hold no message."""
+        units = self._existing.queues.get(name)
+        if units is not None:
+            for file in units.files:
+                self._written(units, file, 0)
+
     def _written(self, units: UnitFiles, file: MappedFile, first: int) -> int:
         """Units of a file from its unit `first` on, up to the first that was never written."""
         if file.size != self._grid.file_size:
             return 0
-        return count_leading(units.is_written(units.units_in(file, first, units.room_of(file) - first)))
+        stored = units.units_in(file, first, units.room_of(file) - first)
+        count = count_leading(units.is_written(stored))
+        name = QueueName(units.queue.topic, units.queue.queue_id)
+        number = self._grid.first_unit(file.start_offset) + first
+        self._suspect(name, number, stored[:count], np.ones(count, dtype=np.bool_))
+        return count
+
+    def _suspect(self, name: QueueName, first: int, units: NDArray[np.void], rows: NDArray[np.bool_]) -> None:
+        """Note the units of some rows that lead into the log."""
+        rows = rows & self._existing.format.is_written(units)
+        rows &= units["physical_offset"] >= max(self._existing.log_min_offset, 0)
+        if self.kind == "simple":
+            rows &= ~is_pre_blank(units)
+        for row in np.flatnonzero(rows).tolist():
+            if self.suspects.is_full:
+                return
+            number = first + row if self.kind == "simple" else int(units["base_queue_offset"][row])
+            unit = SuspectUnit(name, number, int(units["message_size"][row]), int(units["tags_code"][row]))
+            self.suspects.add_unit(int(units["physical_offset"][row]), unit)
 
     def _compare(self, queue: QueueName, unit_number: int, file: MappedFile, piece: Piece, new: bytes) -> None:
         old = self._existing.queues[queue].read_in(file, piece.position // self._grid.unit_size, piece.high - piece.low)
@@ -175,6 +202,7 @@ class Comparison:
             spans.add(first, piece.high - piece.low, SAME)
             return
         states = self._states(queue, old, new)
+        self._suspect(queue, first, self._existing.format.decode(old), states != SAME)
         spans.add_states(first, states)
         if states.any():
             self._write[queue].add(piece.start)

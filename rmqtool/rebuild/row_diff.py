@@ -7,14 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.field_damage import Suspects, SuspectUnit
 from rmqtool.rebuild.queue_diff import ADDED, CHANGED, SAME, QueueDifference, Spans
 from rmqtool.rebuild.rows import StoredRows, rows_of
 from rmqtool.rebuild.sinks import Timestamps, Units
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.store.consume_queues import Kind
-from rmqtool.store.rocksdb_queues import LastUnit
+from rmqtool.store.rocksdb_queues import LastUnit, Rows
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class RowComparison:
         self.targets: dict[QueueName, dict[int, int]] = defaultdict(dict)
         self.left_out: Counter[QueueName] = Counter()  # units of light queues that have no rows
         self.older: Counter[QueueName] = Counter()  # none: the tags codes of all releases with rows are the same
+        self.suspects = Suspects()  # records to which other rows lead than those that they give
         self.lasts: dict[QueueName, LastUnit] = {}
         self.dispatched_end = 0
         self.firsts: dict[QueueName, int] = {}
@@ -86,6 +89,9 @@ class RowComparison:
         wanted = rows.offsets[places] == found.offsets
         same = (rows.values[places].view("V28") == found.values.view("V28"))[wanted]
         states[places[wanted]] = np.where(same, SAME, CHANGED)
+        differs = np.ones(len(found.offsets), dtype=np.bool_)
+        differs[np.flatnonzero(wanted)[same]] = False
+        self._suspect(queue, found, differs)
         self._surplus[queue] += len(found.offsets) - int(wanted.sum())
         self._spans[queue].add_states(unit_number + len(units) - len(rows.offsets), states)
         self.firsts[queue] = min(first, self.firsts.get(queue, first))
@@ -110,7 +116,9 @@ class RowComparison:
         spans, last, before = self._spans[name], self.lasts[name], self._stored.lasts.get(name)
         surplus = self._surplus[name] + self._before(name)
         if before and before.queue_offset > last.queue_offset:
-            surplus += len(self._stored.rows(name, last.queue_offset + 1, before.queue_offset + 1).offsets)
+            behind = self._stored.rows(name, last.queue_offset + 1, before.queue_offset + 1)
+            self._suspect(name, behind, np.ones(len(behind.offsets), dtype=np.bool_))
+            surplus += len(behind.offsets)
         difference = RowDifference(spans.count(ADDED), spans.count(CHANGED), surplus)
         if difference.is_none and (before != last or self._begins_behind(name)):
             difference.changed = 1  # the row of the last unit, or of the first
@@ -127,6 +135,23 @@ class RowComparison:
         if not first or not self._live(name, first - 1, first):
             return 0
         return self._live(name, 0, first)
+
+    def add_untouched(self, name: QueueName) -> None:
+        """Note the rows of a queue of which the log seems to hold no message."""
+        last = self._stored.lasts.get(name)
+        if last is not None and last.queue_offset >= 0:
+            rows = self._stored.rows(name, 0, last.queue_offset + 1)
+            self._suspect(name, rows, np.ones(len(rows.offsets), dtype=np.bool_))
+
+    def _suspect(self, name: QueueName, found: Rows, rows: NDArray[np.bool_]) -> None:
+        """Note some of the rows that lead into the log."""
+        rows = rows & (found.values["physical_offset"] >= max(self._rules.log_min_offset, 0))
+        for row in np.flatnonzero(rows).tolist():
+            if self.suspects.is_full:
+                return
+            unit, number = found.values[row], int(found.offsets[row])
+            suspect = SuspectUnit(name, number, int(unit["message_size"]), int(unit["tags_code"]))
+            self.suspects.add_unit(int(unit["physical_offset"]), suspect)
 
     def _live(self, name: QueueName, first: int, end: int) -> int:
         found = self._stored.rows(name, first, end).values

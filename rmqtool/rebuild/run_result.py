@@ -15,6 +15,7 @@ from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits
 from rmqtool.broker.dispatcher import Dispatched, Dispatcher
 from rmqtool.broker.index_keys import IndexKeys
+from rmqtool.broker.proven_records import ProvenRecords
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.sys_flag import INNER_BATCH
 from rmqtool.rebuild.lost_extents import NEUTRALISED, Extent
@@ -49,6 +50,7 @@ class RunTask:
     index: bool = True
     anew: bool = False  # whether nothing of the queues that are there stays
     left_out: int = 0  # messages that the log does not hold on purpose
+    proven: ProvenRecords = field(default_factory=ProvenRecords)  # what records with damaged fields were
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ class RunReader:
 
     def __init__(self, task: RunTask) -> None:
         self._task = task
-        self._dispatcher = Dispatcher(task.rules, task.batch_topics)
+        self._dispatcher = Dispatcher(task.rules, task.batch_topics, task.proven)
         self._block = scan_block()
         self._sent_queues = 0
         self._is_batch = np.empty(0, dtype=np.bool_)  # of each queue
@@ -183,7 +185,8 @@ class RunReader:
 def _lost(frames: RecordRun, dispatched: Dispatched, dropped: NDArray[np.bool_] | None) -> Iterator[Extent]:
     """Records without a message: refused by the broker, dropped for a wrong body, or inert ones of ours."""
     rows = dict.fromkeys(inert_rows(frames), NEUTRALISED)
-    rows.update(dict.fromkeys(dispatched.malformed_rows.tolist(), _REFUSED))
+    refused = (row for row in dispatched.malformed_rows.tolist() if row not in dispatched.proven_rows)
+    rows.update(dict.fromkeys(refused, _REFUSED))
     if dropped is not None:
         rows.update(dict.fromkeys(np.flatnonzero(dropped).tolist(), _WRONG_BODY))
     timestamps: NDArray[Any] = frames.headers.field("store_timestamp") if rows else np.empty(0)

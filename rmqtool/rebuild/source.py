@@ -12,6 +12,8 @@ from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
+from rmqtool.broker.field_damage import FieldDamage
+from rmqtool.broker.proven_records import ProvenRecords
 from rmqtool.broker.selected_rows import has_rows, selects_rows
 from rmqtool.findings.finding import Finding
 from rmqtool.rebuild.conf_limits import apply_conf
@@ -52,6 +54,7 @@ class RebuildSource:
     places: QueuePlaces
     rows: StoredRows
     existing: dict[Kind, ExistingQueues] = field(default_factory=dict)
+    damages: list[FieldDamage] | None = None  # fields of records that the queues and the index prove; None: not judged
     open_files: OpenFiles = field(default_factory=lambda: OpenFiles(UNLIMITED))
 
     @property
@@ -62,7 +65,7 @@ class RebuildSource:
     @cached_property
     def lookups(self) -> Lookups:
         """Single records of the log."""
-        return Lookups(self.snapshot.log.files, Dispatcher(_task(self).rules, self.batch_topics))
+        return Lookups(self.snapshot.log.files, Dispatcher(run_task(self).rules, self.batch_topics))
 
     @property
     def file_queues(self) -> list[Queue]:
@@ -159,7 +162,7 @@ def derive(
     be read in parts. The source has been changed accordingly.
     """
     jobs = source.options.jobs
-    task = replace(_task(source), checks_bodies=checks_bodies)
+    task = replace(run_task(source), checks_bodies=checks_bodies)
     snapshot = source.snapshot
     kept_times = KeptTimes(lambda: snapshot.queues, snapshot.log.files, snapshot.delay_levels, source.open_files)
     derivation = Derivation(task, outputs, source.existing, source.sizes.index, kept_times)
@@ -180,7 +183,8 @@ def _without_damaged_rows() -> AbstractContextManager[object]:
     return suppress(DamagedDatabaseError)
 
 
-def _task(source: RebuildSource) -> RunTask:
+def run_task(source: RebuildSource) -> RunTask:
+    """The task of a pass over the log."""
     options = source.options
     return RunTask(
         files=source.snapshot.log.files,
@@ -200,4 +204,5 @@ def _task(source: RebuildSource) -> RunTask:
         learns_batch_topics=source.learns_batch_topics,
         anew=options.anew,
         left_out=options.left_out,
+        proven=ProvenRecords({damage.physical_offset: damage.proven for damage in source.damages or ()}),
     )

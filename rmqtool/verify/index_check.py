@@ -38,6 +38,7 @@ class IndexCheck:
         self._report = result.report
         self._tally = result.keys
         self._extents = result.extents
+        self._suspects = result.suspects
         self._units = reader.index
         self._lookups = reader.lookups
         self._log_start = reader.log_start
@@ -67,7 +68,7 @@ class IndexCheck:
         """Skip the units that point before physical offset `stop`, whose messages could not be read."""
         first, units = self._at, self._window(stop)
         self._at += len(units)
-        self._explain(first + np.arange(len(units)), units)
+        self._explain(first + np.arange(len(units)), units, units)
 
     def finish(self, log_end: int | None) -> None:
         """Check the remaining units; `log_end` is the end of the log's last record, None when more follows."""
@@ -80,7 +81,7 @@ class IndexCheck:
             if log_end is not None:
                 beyond = units["physical_offset"] >= log_end
                 self._add("index.ahead", "points behind the end of the commit log", unit_numbers[beyond])
-            self._explain(unit_numbers[~beyond], units[~beyond])
+            self._explain(unit_numbers[~beyond], units[~beyond], units)
             self._at += len(units)
 
     def _match_in_order(self, keys: IndexKeys, *, with_tags: bool) -> bool:
@@ -151,7 +152,7 @@ class IndexCheck:
         self._miss(lacking, keys)
         others = np.ones(len(units), dtype=np.bool_)
         others[matched] = False
-        self._explain(unit_numbers[others], units[others])
+        self._explain(unit_numbers[others], units[others], units)
 
     def _window(self, stop: int) -> NDArray[np.void]:
         """The next units that point before physical offset `stop`."""
@@ -169,8 +170,8 @@ class IndexCheck:
             at += len(units)
         return np.concatenate(blocks) if blocks else self._units.read(self._at, 0)
 
-    def _explain(self, unit_numbers: NDArray[np.intp], units: NDArray[np.void]) -> None:
-        """Report units that match no expected key."""
+    def _explain(self, unit_numbers: NDArray[np.intp], units: NDArray[np.void], around: NDArray[np.void]) -> None:
+        """Report units that match no expected key; `around` are all units of their messages."""
         for unit_number, unit in zip(unit_numbers.tolist(), units, strict=True):
             offset = int(unit["physical_offset"])
             if 0 <= offset < self._log_start or self._extents.reason_at(offset) is not None:
@@ -185,6 +186,8 @@ class IndexCheck:
             elif hashes is not None:
                 if self._lookups.is_older_key(offset, int(unit["key_hash"])):
                     continue
+                of_message = around["key_hash"][around["physical_offset"] == offset]
+                self._suspects.add_keys(offset, of_message.tolist())
                 message = f"hash {int(unit['key_hash'])} is that of no key of the message at {offset}"
             self._add(code, message, np.array([unit_number]))
 

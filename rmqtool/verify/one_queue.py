@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.broker.dispatched_units import QueueUnits
+from rmqtool.broker.field_damage import SuspectUnit
 from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.delays_seen import SeenDelays
@@ -17,6 +18,8 @@ from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.queue_progress import MAX_EXAMPLES, MAX_LOOKUPS, QueueProgress, report_jump
 from rmqtool.verify.task import StoreReader
 from rmqtool.verify.unit_diff import differences
+
+_FEW = 16  # units
 
 
 class UnitRun(NamedTuple):
@@ -53,6 +56,7 @@ class OneQueue:
         self._lookups = reader.lookups
         self._report = result.report
         self._extents = result.extents
+        self._suspects = result.suspects
         self._shift = 0  # unit number minus queue offset, where units were found so far
         self._lookups_made = 0
         self._next: int | None = None  # of a batch queue: number of the next unit
@@ -140,6 +144,9 @@ class OneQueue:
             units = "1 unit stands" if stop - start == 1 else f"{stop - start} units stand"
             message = f"{units} {abs(self._shift)} {side} the queue offset"
             self._report.add("consumequeue.shifted", message, count=stop - start, queue_offset=start, **details)
+            if self._files is not None and stop - start <= _FEW:  # it may be the stored queue offset that is damaged
+                for number in range(start, stop):
+                    self._suspect(self._files.units(number, 1), number)
 
     def _compare_units(self, files: UnitFiles, units: QueueUnits, expected: NDArray[np.void], unit_number: int) -> int:
         """Compare from unit `unit_number` on; returns how many records are done, 0 when their units are elsewhere."""
@@ -184,6 +191,8 @@ class OneQueue:
         for row, code, message, severity in differences(units, stored, has_ext_units=self._store.has_ext_units):
             if code == "consumequeue.tags-code" and self._is_of_older_release(units, stored, row):
                 continue
+            if code == "consumequeue.tags-code":
+                self._suspect(stored[row : row + 1], unit_number + row)
             self._add(code, message, units, row, unit_number + row, severity=severity)
 
     def _with_known_times(self, units: QueueUnits, stored: NDArray[np.void], unit_number: int) -> NDArray[np.void]:
@@ -195,6 +204,11 @@ class OneQueue:
         stored = stored.copy()
         stored["tags_code"][is_sound] = units.tags_codes[is_sound]
         return stored
+
+    def _suspect(self, stored: NDArray[np.void], unit_number: int) -> None:
+        """Note a unit that differs from its record: a field of that may be damaged."""
+        offset, size, code = (int(stored[name][0]) for name in ("physical_offset", "message_size", "tags_code"))
+        self._suspects.add_unit(offset, SuspectUnit(self.state.name, unit_number, size, code))
 
     def _is_of_older_release(self, units: QueueUnits, stored: NDArray[np.void], row: int) -> bool:
         """Whether an older release may have given the record the tags code that is stored."""

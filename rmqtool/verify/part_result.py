@@ -9,6 +9,7 @@ from rmqtool.base.errors import UnreadableError
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.signals import deferred_signals
 from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.field_damage import Suspects
 from rmqtool.broker.file_walk import FileWalk
 from rmqtool.broker.log_walk import join_walks
 from rmqtool.clients.keys import KeyTally
@@ -66,6 +67,7 @@ class PartResult:
     log_end: int | None = None  # behind the last record
     stale_from: int | None = None  # where stale records begin, which are not part of the log
     walks: list[FileWalk] = field(default_factory=list)
+    suspects: Suspects = field(default_factory=Suspects)  # records that may have damaged fields
     unread: str | None = None  # why the rest of the part was not read
     unreadable: dict[str, UnreadableError] = field(default_factory=dict)  # log files of which bytes were not read
     read_errors: UnreadFiles = field(default_factory=UnreadFiles)  # those of other files
@@ -116,6 +118,7 @@ class PartResult:
                 report_jump(known, state.first_offset, state.first_physical_offset, self.report, self.extents)
             known.extend(state)
         self.keys.extend(later.keys)
+        self.suspects.extend(later.suspects)
         self.report.merge(later.report)
         self.totals.extend(later.totals)
         join_walks(self.walks, later.walks)

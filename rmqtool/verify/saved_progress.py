@@ -39,6 +39,7 @@ _CLASSES = {
     "rmqtool.base.mapped_files": ("MappedFile",),
     "rmqtool.base.remote_path": ("RemotePath",),
     "rmqtool.broker.dispatched_units": ("QueueName",),
+    "rmqtool.broker.field_damage": ("SuspectUnit", "Suspects"),
     "rmqtool.broker.file_walk": ("FileWalk",),
     "rmqtool.clients.keys": ("KeyTally",),
     "rmqtool.findings.finding": ("Finding",),

@@ -11,6 +11,7 @@ from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
+from rmqtool.broker.proven_records import ProvenRecords
 from rmqtool.findings.report import Report, Selection
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import Version
@@ -46,6 +47,7 @@ class VerifyTask:
     recovery: RecoveryRules | None = None  # of the start that is predicted
     listed: QueueTable | None = None  # the queues in files; None: to be looked for
     unread_units: UnreadUnits | None = None  # of a DLedger node's index
+    proven: ProvenRecords = field(default_factory=ProvenRecords)  # what records with damaged fields were
 
     def reading(self) -> ReadPolicy:
         """How files are read."""
@@ -57,7 +59,7 @@ class VerifyTask:
 
     def dispatcher(self) -> Dispatcher:
         """A dispatcher, which derives units and keys from records."""
-        return Dispatcher(self.rules, self.batch_topics)
+        return Dispatcher(self.rules, self.batch_topics, self.proven)
 
 
 class StoreReader:

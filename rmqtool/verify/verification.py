@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import ParamSpec
@@ -14,7 +14,9 @@ from rmqtool.base.files import RateLimit
 from rmqtool.base.parallel import WorkerPool
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.field_damage import FieldDamage
 from rmqtool.broker.prediction import StartPrediction
+from rmqtool.broker.proven_records import ProvenRecords
 from rmqtool.broker.recovered_queues import KnownQueues
 from rmqtool.clients.losses import ClientLosses
 from rmqtool.findings.finding import counted
@@ -25,6 +27,7 @@ from rmqtool.store.commit_log import log_start
 from rmqtool.store.index_files import Geometry, IndexFile
 from rmqtool.store.queue_table import QueueTable
 from rmqtool.store.rocksdb import is_readable
+from rmqtool.store.rocksdb_queues import QueueDatabase
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.splits import PART_SIZE, log_parts
@@ -34,6 +37,7 @@ from rmqtool.verify.compaction_checks import check_compacted_logs
 from rmqtool.verify.config_witnesses import check_witnesses
 from rmqtool.verify.disk_and_time_checks import check_environment, check_times, first_records, latest_modification
 from rmqtool.verify.entry_index_check import unread_units
+from rmqtool.verify.field_checks import damaged_fields, report_fields
 from rmqtool.verify.index_chains import check_headers, check_timestamps
 from rmqtool.verify.index_check import check_index_end, check_missing_keys
 from rmqtool.verify.index_sequence import readable_files, tags_expected
@@ -183,10 +187,29 @@ class Verification:
             if self.ended_by is not None:
                 self._check_missing_keys(reader, self.merged())
                 return
-            self._check_after_scan(reader, self.merged())
+            damages = [] if self.task.live else damaged_fields(self.snapshot, reader, self.merged())
+            if not damages:
+                self._check_after_scan(reader, self.merged())
+        if damages:
+            self._run_again(damages, database)
         self.complete = True
         if self.saved:
             self.saved.remove()
+
+    def _run_again(self, damages: Sequence[FieldDamage], database: QueueDatabase | None) -> None:
+        """Read the log once more: records with damaged fields count as what they were."""
+        request = self.request
+        proven = ProvenRecords({damage.physical_offset: damage.proven for damage in damages})
+        self.task = replace(self.task, proven=proven)
+        self._total = None
+        with closing(StoreReader(self.task, self.snapshot.reading, database)) as reader:
+            self._part_run = PartRun(self.task, self._parts_to_check(reader), request, None)
+            jobs = request.jobs if self.snapshot.database is None else 1
+            with WorkerPool[PartResult]() as pool:  # the first one has handed out its parts, and takes no others
+                self._part_run.run(lambda _: None, pool, jobs, database)
+            if self.ended_by is None:
+                report_fields(damages, self._report)
+                self._check_after_scan(reader, self.merged())
 
     def _listed_queues(self) -> QueueTable | None:
         """The queues in files, None where some of them could not be listed."""

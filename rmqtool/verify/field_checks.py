@@ -1,0 +1,110 @@
+"""Records with a damaged field: units and keys that differ from them are judged once the whole log was read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rmqtool.base.errors import UnreadableError
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.dispatcher import Dispatcher
+from rmqtool.broker.field_damage import FieldDamage, FieldJudge, Suspects, SuspectUnit
+from rmqtool.findings.report import Report
+from rmqtool.formats.consume_queue import is_pre_blank
+from rmqtool.store.consume_queues import Queue
+from rmqtool.store.rocksdb_units import units_of
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.unit_files import UnitFiles
+from rmqtool.verify.part_result import PartResult
+from rmqtool.verify.task import StoreReader
+
+_CHUNK = 1 << 16  # units
+_SIGNS = frozenset(
+    {
+        *("commitlog.queue-offset-gap", "commitlog.queue-offset-restart", "commitlog.sys-flag"),
+        *("commitlog.properties", "commitlog.property-crc", "consumequeue.wrong-record", "consumequeue.shifted"),
+    }
+)
+"""Codes of which a damaged field may be the cause."""
+
+_CHAIN_CODES = frozenset({"index.slot", "index.chain", "index.geometry", "index.header"})
+"""Codes after which the index is no witness."""
+
+
+def damaged_fields(snapshot: Snapshot, reader: StoreReader, total: PartResult) -> list[FieldDamage]:
+    """The damaged fields of the log's records, as queues and index prove them."""
+    counts = total.report.all_totals()
+    suspects = total.suspects
+    if _CHAIN_CODES & {code for code, count in counts.items() if count}:
+        suspects.keys.clear()
+    with_signs = suspects or any(counts.get(code) for code in _SIGNS) or any(
+        state.missing for state in total.states.values()
+    )  # fmt: skip
+    if not with_signs:
+        return []
+    if reader.task.queues:
+        for queue in snapshot.queues:
+            _add_unmatched(queue, reader, total)
+    places = _Places(snapshot, reader)
+    raw = Dispatcher(reader.task.rules, reader.task.batch_topics)
+    topics = {queue.topic for queue in snapshot.queues} | {*snapshot.topics.by_name}
+    return FieldJudge(reader.files, raw, places.physical_offset, topics).damages(suspects)
+
+
+def report_fields(damages: Sequence[FieldDamage], report: Report) -> None:
+    """Report records with a damaged field."""
+    for damage in damages:
+        report.add("commitlog.field", damage.message, **damage.facts)
+
+
+def _add_unmatched(queue: Queue, reader: StoreReader, total: PartResult) -> None:
+    """Note the units of one queue that match no record, and point to one."""
+    name = QueueName(queue.topic, queue.queue_id)
+    state = total.states.get(name)
+    try:
+        files = units_of(queue, reader.open_files, reader.log_start)
+        rest = [(files.start, files.data_end)] if state is None else state.unproven(files.start, files.data_end)
+        for start, stop in rest:
+            for low, high, held in files.stretches(start, stop):
+                for first in range(low, high, _CHUNK) if held else ():
+                    _add_units(name, files, first, min(_CHUNK, high - first), reader, total.suspects)
+    except UnreadableError:
+        return  # which has its own finding
+
+
+def _add_units(
+    name: QueueName, files: UnitFiles, first: int, count: int, reader: StoreReader, suspects: Suspects
+) -> None:
+    units = files.units(first, count)
+    rows = files.is_written(units) & (units["physical_offset"] >= max(reader.log_start, 0))
+    rows &= units["physical_offset"] < (reader.files[-1].end_offset if reader.files else 0)
+    if files.queue.kind == "simple":
+        rows &= ~is_pre_blank(units)
+    for row in np.flatnonzero(rows).tolist():
+        if suspects.is_full:
+            return
+        number = int(units["base_queue_offset"][row]) if files.queue.kind == "batch" else first + row
+        unit = SuspectUnit(name, number, int(units["message_size"][row]), int(units["tags_code"][row]))
+        suspects.add_unit(int(units["physical_offset"][row]), unit)
+
+
+class _Places:
+    """The physical offsets in units, by queue and queue offset."""
+
+    def __init__(self, snapshot: Snapshot, reader: StoreReader) -> None:
+        self._snapshot = snapshot
+        self._reader = reader
+        self._units: dict[QueueName, UnitFiles | None] = {}
+
+    def physical_offset(self, name: QueueName, queue_offset: int) -> int | None:
+        """The physical offset in the unit of a queue offset; None without one."""
+        if name not in self._units:
+            queue = next((each for each in self._snapshot.queues if (each.topic, each.queue_id) == name), None)
+            opened = self._reader.open_files
+            self._units[name] = None if queue is None else units_of(queue, opened, self._reader.log_start)
+        files = self._units[name]
+        if files is None or not files.start <= queue_offset < files.data_end or files.queue.kind == "batch":
+            return None
+        unit = files.units(queue_offset, 1)
+        return int(unit["physical_offset"][0]) if files.is_written(unit)[0] else None
