@@ -10,6 +10,7 @@ from rmqtool.base.errors import UnreadableError
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatched, Dispatcher
+from rmqtool.broker.index_keys import TAGS
 from rmqtool.formats.host import format_host
 from rmqtool.rules.releases import release_before
 from rmqtool.rules.versions import VALUES_MAY_HOLD_SEPARATOR
@@ -79,6 +80,15 @@ class Lookups:
         if frames is None:
             return None
         return set(self._dispatcher.dispatch(frames).keys.key_hashes.tolist())
+
+    def is_key(self, physical_offset: int, key_hash: int) -> bool:
+        """Whether a hash is that of a key, other than its tags, of a record at an offset."""
+        with suppress(UnreadableError):
+            frames = record_at(self._files, physical_offset)
+            if frames is not None:
+                keys = self._dispatcher.dispatch(frames).keys
+                return key_hash in keys.key_hashes[keys.kinds != TAGS].tolist()
+        return False
 
     def begins_at(self, physical_offset: int) -> bool | None:
         """Whether a record begins at an offset; None where the file cannot be read."""

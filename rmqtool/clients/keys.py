@@ -6,11 +6,13 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.formats.file_name import MAX_OFFSET
+from rmqtool.store.index_files import IndexFile
 
 CountKeys = Callable[[int, int, int], int]
 """Reads the log from where a run begins, and counts the keys of messages from one physical offset to before another."""
@@ -21,13 +23,15 @@ class KeyTally:
     """The keys of the log's messages, without tags, counted run by run, in log order.
 
     `starts` are the physical offsets of the runs, `counts` their keys, `missing` those of them without an index unit,
-    and `firsts` the physical offset of the first message that misses one, -1 for none.
+    and `firsts` the physical offset of the first message that misses one, -1 for none. `unreached` counts keys that
+    have a unit in an index file to which no chain leads.
     """
 
     starts: array[int] = field(default_factory=lambda: array("q"))
     counts: array[int] = field(default_factory=lambda: array("q"))
     missing: array[int] = field(default_factory=lambda: array("q"))
     firsts: array[int] = field(default_factory=lambda: array("q"))
+    unreached: dict[Path, int] = field(default_factory=dict)
 
     def add(self, start: int, count: int) -> None:
         """Add a run of records."""
@@ -52,6 +56,7 @@ class KeyTally:
         self.counts.extend(later.counts)
         self.missing.extend(later.missing)
         self.firsts.extend(later.firsts)
+        self.unreached |= later.unreached
 
     def missing_before(self, stop: int, count: CountKeys) -> int:
         """How many keys of messages before physical offset `stop` have no unit; none from there on has one."""
@@ -78,15 +83,19 @@ class KeyTally:
 
 @dataclass(frozen=True)
 class IndexAfter:
-    """The index files after a start: which physical offsets it has keys of.
+    """The index after a start, of which the files `kept` are left: of which messages it has keys.
 
-    `kept_end` is the physical offset of the last unit in the files that are kept, -1 without one; keys of messages from
-    `put_from` on are put again, up to the end of the log, `log_end`.
+    Keys of messages from `put_from` on are put again, up to the end of the log, `log_end`; all are physical offsets.
     """
 
-    kept_end: int
+    kept: tuple[IndexFile, ...]
     put_from: int
     log_end: int
+
+    @property
+    def kept_end(self) -> int:
+        """The physical offset of the last unit in the files that are kept, -1 without one."""
+        return max((file.end_physical_offset for file in self.kept), default=-1)
 
     def puts_again(self, physical_offset: int) -> bool:
         """Whether the start puts the keys of a message into the index."""
@@ -100,4 +109,6 @@ class IndexAfter:
         kept = min(self.kept_end + 1, self.log_end)
         put_from = min(max(self.put_from, kept), self.log_end)
         never_put = keys.between(kept, put_from, count)
-        return keys.missing_before(kept, count) + never_put + keys.between(self.log_end, MAX_OFFSET, count)
+        unreached = sum(keys.unreached.get(file.path, 0) for file in self.kept)
+        cut = keys.between(self.log_end, MAX_OFFSET, count)
+        return keys.missing_before(kept, count) + unreached + never_put + cut

@@ -54,24 +54,23 @@ class ClientView:
         """The index after a start, or as it stands; None where it was not read, or brokers write none."""
         if not self.has_index or index_switched_off(self.snapshot.store.conf):
             return None
-        kept = self._kept(start)
         log_end, put_from = self.total.log_end or 0, MAX_OFFSET
         if start is not None:
             log_end = log_end if start.max_offset_after is None else min(start.max_offset_after, log_end)
             put_from = MAX_OFFSET if start.dispatched_from is None else start.dispatched_from
-        return IndexAfter(max((file.end_physical_offset for file in kept), default=-1), put_from, log_end)
+        return IndexAfter(tuple(self._kept(start)), put_from, log_end)
 
     def report_keys_lost(self, start: StartPrediction, report: Report) -> None:
         """Report keys that queries find now, and that a start takes out of the index with files that it deletes."""
         now, after = self.index_after(None), self.index_after(start)
-        if now is None or after is None or start.refuses or after.kept_end == now.kept_end:
+        if now is None or after is None or start.refuses or after.kept == now.kept:
             return
         as_it_stands = replace(now, log_end=after.log_end)
         keys = after.keys_not_found(self.total.keys, self._count_keys)
         keys -= as_it_stands.keys_not_found(self.total.keys, self._count_keys)
         report.check("start.keys-lost")
         if keys > 0:
-            files = len(self._kept(None)) - len(self._kept(start))
+            files = len(now.kept) - len(after.kept)
             details = {"keys": keys, "index_files_deleted": files, "put_again_from": start.dispatched_from}
             again = "puts none of their keys again"
             if start.dispatched_from is not None:

@@ -111,6 +111,9 @@ class ChainCheck:
         self._waiting_count = 0  # units
         self._used = 0
         self._chunk = sized(_CHUNK, _LEAST_CHUNK)
+        self._broken: set[int] = set()  # hash slots whose heads or links are wrong
+        self.unreached: list[tuple[int, int]] = []
+        """Physical offset and key hash of each unit that no chain leads a query to."""
 
     def add(self, first: int, units: NDArray[np.void]) -> None:
         """Check units from number `first` of the file on; those that do not go on where the last ones ended are not."""
@@ -149,6 +152,7 @@ class ChainCheck:
                 return  # header and slots are newer than the checked units
             self._check_ends(file)
             self._check_slots(file)
+            self._find_unreached(file)
         self._check_slot_count()
 
     def _check_slot_count(self) -> None:
@@ -186,6 +190,7 @@ class ChainCheck:
             elif previous[row] >= unit_numbers[row]:
                 code, message = "index.chain", f"links to unit {int(previous[row])}, which is not older"
             unit_number = int(unit_numbers[row])
+            self._broken.add(int(at[row]))
             self._add(code, f"unit {unit_number}: {message}", unit_position(len(self._slots), unit_number))
         return int(np.count_nonzero(expected == 0))
 
@@ -195,8 +200,32 @@ class ChainCheck:
             stored = np.frombuffer(file.read(slot_position(first), SLOT_DTYPE.itemsize * count), SLOT_DTYPE)
             wanted = self._slots[first : first + len(stored)]
             for row in np.flatnonzero(stored != wanted).tolist():
+                self._broken.add(first + row)
                 message = f"hash slot {first + row}: leads to unit {int(stored[row])}, expected {int(wanted[row])}"
                 self._add("index.slot", message, slot_position(first + row))
+
+    def _find_unreached(self, file: InputFile) -> None:
+        """Walk the broken chains as a query does (`IndexFile#selectPhyOffset`), and note the units that it misses."""
+        reached = {unit_number for slot in sorted(self._broken) for unit_number in self._walk(file, slot)}
+        slots, broken = len(self._slots), np.array(sorted(self._broken), np.intp)
+        for first in range(1, self._index_file.units + 1 if self._broken else 1, self._chunk):
+            count = min(self._chunk, self._index_file.units + 1 - first)
+            units = decode_units(file.read(unit_position(slots, first), count * UNIT_SIZE))
+            hashes = units["key_hash"].astype(np.int32)
+            for row in np.flatnonzero(np.isin(_slots_of(hashes, slots), broken) & (hashes >= 0)).tolist():
+                if first + row not in reached:
+                    self.unreached.append((int(units["physical_offset"][row]), int(hashes[row])))
+
+    def _walk(self, file: InputFile, slot: int) -> Iterator[int]:
+        """The numbers of the units of a hash slot that a query reaches, the newest first."""
+        slots, units = len(self._slots), self._index_file.units
+        unit_number = int(np.frombuffer(file.read(slot_position(slot), SLOT_DTYPE.itemsize), SLOT_DTYPE)[0])
+        before = units + 1
+        while 0 < unit_number < before:  # a link to a newer unit would never end
+            unit = decode_units(file.read(unit_position(slots, unit_number), UNIT_SIZE))[0]
+            if int(unit["key_hash"]) % slots == slot:
+                yield unit_number
+            before, unit_number = unit_number, int(unit["previous"])
 
     def _check_ends(self, file: InputFile) -> None:
         """Check that the header's physical offsets are those of the first and the last unit."""

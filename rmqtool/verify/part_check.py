@@ -24,6 +24,7 @@ from rmqtool.verify.log_reading import UnreadExtent, scan_live, scan_readable
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.parts import AnyPart, LogPart
 from rmqtool.verify.queue_check import QueueCheck
+from rmqtool.verify.queue_progress import MAX_LOOKUPS
 from rmqtool.verify.read_errors import INDEX_UNREAD
 from rmqtool.verify.record_checks import RecordChecks
 from rmqtool.verify.task import StoreReader, VerifyTask
@@ -84,7 +85,16 @@ class PartCheck(Job[PartResult]):
             return
         for index_file in self._task.index_files[part.first : part.stop]:
             with result.read_errors.scope():
-                yield from self._chains.take(index_file).run(self._reader.reading, result.report)
+                chains = self._chains.take(index_file)
+                yield from chains.run(self._reader.reading, result.report)
+                if chains.unreached:
+                    result.keys.unreached[index_file.file.path] = self._keys_of(chains.unreached)
+
+    def _keys_of(self, units: Sequence[tuple[int, int]]) -> int:
+        """How many of some index units are of keys of messages; further ones than are looked up count as such."""
+        looked_up, lookups = units[:MAX_LOOKUPS], self._reader.lookups
+        keys = sum(lookups.is_key(offset, key_hash) for offset, key_hash in looked_up)
+        return keys + len(units) - len(looked_up)
 
     def _check_log(self, part: LogPart, result: PartResult) -> Iterator[int]:
         if self._task.live:
