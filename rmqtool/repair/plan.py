@@ -64,7 +64,7 @@ class Plan:
             "steps": [step.as_json() for step in self.steps],
             "start_after": self.start_after,
             "remaining": list(self.remaining),
-            "clients": self.clients and self.clients.as_json(),
+            "clients": None if self.clients is None else self.clients.as_json(),
         }
 
 

@@ -41,7 +41,7 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
             "named": outcome.snapshot.releases.is_named,
             "evidence": list(outcome.snapshot.releases.evidence),
         },
-        "start": {**start.as_json(), "clients": clients and clients.as_json()} if start else None,
+        "start": {**start.as_json(), "clients": None if clients is None else clients.as_json()} if start else None,
         "starts": [
             {"releases": label(prediction.versions), "start": prediction.start.as_json()}
             for prediction in outcome.starts
