@@ -14,7 +14,6 @@ Entry = tuple[str, int, int]
 """Topic, queue and queue offset."""
 Group = tuple[str, str, int]
 """Group, topic and queue."""
-Place = tuple[int, int] | None
 Record = tuple[int, int]
 """Physical offset and size of a whole message."""
 Pair = tuple[str, int]
@@ -32,10 +31,8 @@ class View:
     refuses: str | None = None
     entries: dict[Entry, Record] = field(default_factory=dict)
     pairs: set[Pair] = field(default_factory=set)
-    groups: dict[Group, Place] = field(default_factory=dict)
-    """Queue and physical offset of the next message; None at the end of the queue."""
-    first: dict[tuple[str, int], Place] = field(default_factory=dict)
-    """The same of a group without a committed offset: a broker has it begin at 0, where the queue does."""
+    groups: dict[Group, int] = field(default_factory=dict)
+    """The queue offset from which the group goes on."""
     delayed: dict[tuple[int, int], int] = field(default_factory=dict)
     """By level and physical offset of what waits: the tags code of its unit, which is its due time."""
     passed: set[tuple[int, int]] = field(default_factory=set)
@@ -57,14 +54,15 @@ def view_of(facts: Mapping[str, Any]) -> View:
         for asked, offset, physical, *rest in queue["pulls"]:
             if rest and asked == offset and rest[-1]:
                 view.entries[topic, int(number), asked] = physical, rest[0]
-        view.first[topic, int(number)] = None if queue["min_offset"] else _next(queue, 0)
         if topic == SCHEDULE_TOPIC:
             _add_level(view, facts, int(number), queue)
     view.pairs = {(key, offset) for key, offsets in clients["keys"].items() for offset in offsets}
     checked = facts["committed"].get(f"{HALF_TOPIC}@{_CHECK_GROUP}/0", 0)
     view.half = {offset for topic, _, offset in view.entries if topic == HALF_TOPIC and offset >= checked}
-    for name, committed in facts["committed"].items():
-        _add_group(view, clients["queues"], name, committed)
+    for name, place in clients["groups"].items():
+        topic_and_group, _, number = name.rpartition("/") if "/" in name else (name, "", "0")  # a light queue has none
+        topic, _, group = topic_and_group.partition("@")
+        view.groups[group, topic, int(number)] = place
     return view
 
 
@@ -77,25 +75,6 @@ def _add_level(view: View, facts: Mapping[str, Any], number: int, queue: Mapping
             view.delayed[number + 1, physical] = tags_code
         else:
             view.passed.add((number + 1, physical))
-
-
-def _add_group(view: View, queues: Mapping[str, Any], name: str, committed: int) -> None:
-    topic_and_group, _, number = name.rpartition("/") if "/" in name else (name, "", "0")  # a light queue has none
-    topic, _, group = topic_and_group.partition("@")
-    queue = queues.get(f"{topic}/{number}")
-    if queue is not None and number.isdigit():
-        view.groups[group, topic, int(number)] = _next(queue, committed)
-
-
-def _next(queue: Mapping[str, Any], committed: int) -> Place:
-    """Where a consumer comes to that pulls from its committed offset on; None at the end of the queue."""
-    pulls = {pull[0]: pull for pull in queue["pulls"]}
-    offset = max(committed, queue["min_offset"])
-    while (pull := pulls.get(offset)) is not None:
-        if len(pull) > 3:  # a message, not the next offset and a status
-            return pull[1], pull[2]
-        offset = max(offset + 1, pull[1])
-    return None
 
 
 @dataclass
@@ -138,9 +117,9 @@ def difference(had: View, after: View, pairs: Collection[Pair] = (), finished: C
     found.unreachable = sorted(entry for entry, record in had.entries.items() if after.entries.get(entry) != record)
     found.keys_not_found = sorted({*had.pairs, *pairs} - after.pairs)
     for group, place in had.groups.items():
-        now = after.groups[group] if group in after.groups else after.first.get(group[1:])
+        now = after.groups.get(group)
         if place != now:
-            found.groups.append((group, place and place[0], now and now[0]))
+            found.groups.append((group, place, now))
     now_ms = int(time.time() * 1000)
     for waiting, due in had.delayed.items():
         new_due = after.delayed.get(waiting)
@@ -162,7 +141,6 @@ def common(had: View, after: View) -> View:
         entries=dict(had.entries.items() & after.entries.items()),
         pairs=had.pairs & after.pairs,
         groups={name: place for name, place in had.groups.items() if after.groups.get(name, ()) == place},
-        first=after.first,
         delayed=dict(had.delayed.items() & after.delayed.items()),
         timers=had.timers & after.timers,
         filters=had.filters & after.filters,

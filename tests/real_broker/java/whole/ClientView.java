@@ -33,14 +33,15 @@ final class ClientView {
         this.store = (DefaultMessageStore) controller.getMessageStore();
     }
 
-    /** The lines of `asked` are "TOPIC tab QUEUE", those of `keys` "TOPIC tab KEY". */
-    Map<String, Object> answer(Path asked, List<String> keys) throws Exception {
+    /** The lines of `asked` are "TOPIC tab QUEUE", those of `keys` "TOPIC tab KEY"; `committed` is by "TOPIC@GROUP/QUEUE". */
+    Map<String, Object> answer(Path asked, List<String> keys, Map<String, Object> committed) throws Exception {
         Map<String, Object> queues = new TreeMap<>();
         for (String line : Files.readAllLines(asked)) {
             String[] words = line.split("\t");
             queues.put(words[0] + "/" + words[1], queue(words[0], Integer.parseInt(words[1])));
         }
-        return Json.object("queues", queues, "keys", keys(keys), "filters", filters());
+        return Json.object("queues", queues, "keys", keys(keys), "groups", groups(committed),
+            "filters", filters());
     }
 
     private Map<String, Object> queue(String topic, int queue) throws Exception {
@@ -79,6 +80,26 @@ final class ClientView {
         } finally {
             result.release();
         }
+    }
+
+    /** The queue offset from which each group goes on that pulls from its committed offset. */
+    private Map<String, Object> groups(Map<String, Object> committed) throws Exception {
+        Map<String, Object> found = new TreeMap<>();
+        for (Map.Entry<String, Object> each : committed.entrySet()) {
+            int at = each.getKey().indexOf('@');
+            int slash = each.getKey().lastIndexOf('/');
+            String topic = each.getKey().substring(0, at);
+            int queue = slash > at ? Integer.parseInt(each.getKey().substring(slash + 1)) : 0; // a light queue has none
+            found.put(each.getKey(), next(topic, queue, ((Number) each.getValue()).longValue()));
+        }
+        return found;
+    }
+
+    /** The same offset within the queue; elsewhere what the broker answers to a pull. */
+    private long next(String topic, int queue, long committed) throws Exception {
+        boolean isInside = committed >= Math.max(0, store.getMinOffsetInQueue(topic, queue))
+            && committed <= store.getMaxOffsetInQueue(topic, queue) && committed > 0;
+        return isInside ? committed : (Long) pull(topic, queue, committed).get(1);
     }
 
     /** Physical offsets of the whole messages that a client accepts as those with the key. */

@@ -89,7 +89,7 @@ final class Survey {
             "keys", survey.keys(keys), "topics", survey.topics(), "groups", survey.groups(),
             "committed", survey.committed(), "delays", survey.delays(delays), "timers", Family.timers(controller));
         if (queues != null) {
-            facts.put("clients", new ClientView(controller).answer(queues, keys));
+            facts.put("clients", new ClientView(controller).answer(queues, keys, survey.committed()));
         }
         Family.release(controller);
         Thread thread = new Thread(survey.store::shutdown); // 4.x waits for seconds while it stops
