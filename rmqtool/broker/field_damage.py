@@ -106,8 +106,7 @@ class FieldDamage(NamedTuple):
     key_hashes: tuple[int, ...]  # of index units that no key of the record has any more
     proven: ProvenRecord
 
-    @property
-    def message(self) -> str:
+    def __str__(self) -> str:
         """What is wrong, and who shows it, in a sentence."""
         text = f"{self.field} is {_shown(self.found)}"
         if self.expected is not None:

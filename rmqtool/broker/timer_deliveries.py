@@ -69,7 +69,7 @@ def delivered_after(
     for row in candidates.tolist():
         message = messages.at(int(queue.physical_offsets[row]))
         copy = find_copy(messages, message, int(next_read.slots[row])) if message else None
-        if copy and copy.message:
+        if copy and copy.record:
             found.append(int(next_read.slots[row]))
     return np.array(found, np.int64)
 

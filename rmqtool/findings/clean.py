@@ -151,6 +151,8 @@ OWN_RUNS = (
         code="store.interrupted-run",
         fault=None,
         severity="warning",
+        treatment="interrupted",
+        is_trace=True,
         title="A run of rmqtool that writes was interrupted",
         what="The directory .rmqtool holds a run that did not end.",
         how="rmqtool was killed, or the machine went down.",
@@ -166,6 +168,8 @@ OWN_RUNS = (
         code="store.recorded-loss",
         fault=None,
         severity="warning",
+        treatment="acknowledge",
+        about="surroundings",
         title="Messages were lost before the store was rebuilt",
         what="A rebuild or a repair replaced what proved a loss: queues or an index that led behind the end of the "
         "log, a checkpoint that was newer, damaged bytes of the log; or a salvage made the store without them. It left "

@@ -9,6 +9,7 @@ LOG_LOSSES = (
         code="commitlog.missing",
         fault="F10",
         severity="error",
+        treatment="restore",
         title="The commit log is gone, or in another place",
         what="The log holds no message, and checkpoint, index, epochs, committed offsets, delay offsets or the "
         "timer's files prove that it did. No cleaner deletes the newest file of a log.",
@@ -25,6 +26,7 @@ LOG_LOSSES = (
         code="commitlog.end-missing",
         fault="F10",
         severity="error",
+        treatment="restore",
         title="The commit log once held newer messages",
         what="After a clean stop, the checkpoint, an index file or the epochs know a newer message than the newest one "
         "in the log. After a crash, only what lies behind the last file counts: the rest may be what a power loss "
@@ -42,6 +44,7 @@ LOG_LOSSES = (
         code="commitlog.head-missing",
         fault="F09",
         severity="warning",
+        treatment="restore",
         title="The first commit log files were not deleted by the cleaner",
         what="The log begins above 0, and queues or index files still hold files of deleted messages only; or the "
         "directory was last changed before the deleted files can have expired, and no queue has lost its first file.",

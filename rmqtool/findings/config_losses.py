@@ -9,6 +9,7 @@ CONFIG_LOSSES = (
         code="config.missing",
         fault=None,
         severity="error",
+        treatment="config",
         title="Configuration that the store proves is gone",
         what="A file in config/ and its .bak are gone, or the file no longer has the table that it is there for, and "
         "topics, retries, deliveries or the other files show what was in it. Where topics, groups and offsets are kept "
@@ -39,6 +40,7 @@ CONFIG_LOSSES = (
         code="config.topic-missing",
         fault=None,
         severity="warning",
+        treatment="config",
         title="A topic has lost its configuration",
         what="topics.json does not name a topic, and the store proves that nobody deleted it: a message of it was "
         "stored after topics.json was changed last, or groups still have offsets in it. Information for a retry "
@@ -61,6 +63,7 @@ CONFIG_LOSSES = (
         code="config.topic-permission",
         fault=None,
         severity="warning",
+        treatment="running",
         title="A topic that may not be read or written",
         what="The permission (perm) of a topic lacks reading or writing. A warning for a retry topic, for which nobody "
         "wants that; information for others, where it is a setting.",
@@ -73,6 +76,7 @@ CONFIG_LOSSES = (
         code="config.wrong-offset",
         fault=None,
         severity="warning",
+        treatment="config",
         title="A committed offset contradicts the store",
         what="The offset of a group is negative, more than 10,000 beyond the end of its queue, lower than in the .bak "
         "that was written before, or 0 or far behind although retries show that the group has consumed.",
@@ -92,6 +96,7 @@ CONFIG_LOSSES = (
         code="config.older-copy",
         fault=None,
         severity="warning",
+        treatment="config",
         title="A configuration file is older than the store",
         what="topics.json or subscriptionGroup.json has a lower data version than its .bak, or has lost more entries "
         "than its data version has grown by; or the committed offsets were written more than an hour before the newest "

@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
-from rmqtool.findings.finding import Severity
+from rmqtool.findings.finding import Finding, Severity
+
+Treatment = Literal[
+    "stop", "access", "restore", "decide", "release", "whole-log", "interrupted", "files", "neutralise", "queues",
+    "kept", "index", "config", "start", "running", "settings", "ignored", "acknowledge", "none", "refused",
+]  # fmt: skip
+"""How a finding is treated, in the order of a plan.
+
+`stop` the broker first; give `access` to what cannot be read; `restore` what is missing; `decide` what only people
+know; name the `release`; have the next start read the `whole-log`; end a run of ours that was `interrupted`; mend
+`files`, put inert records in place of damage (`neutralise`), rebuild `queues` or `index`, leave queues without a
+message in the log as they are (`kept`), mend `config` files: those a
+repair does; the next `start` mends it; once the broker is `running`; change `settings` before an upgrade; settings that
+are `ignored` can wait; `acknowledge` that something is lost; `none` is needed; `refused`: another finding says why a
+start is refused.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
     """What is the same in all findings of one code.
 
+    `treatment` is how it is treated, None for what needs none, or is of another command than verify; where the fact
+    `cause` of a finding says otherwise, `treatment_by_cause`. `about` says whether it describes messages, queues and
+    index or what is around them; `is_trace` that an unclean stop leaves it, and a start removes it.
     `fault` is the number of a known fault of brokers, F01 to F59, or None; `effect` the sentence that a finding
     carries; `versions` pairs of releases and what these do, more exactly; `remedy` the next command, with the fields
     ``{store}``, ``{offset}``, ``{topic}`` and ``{queue_id}``, or None where no command helps; `not_detected` what this
@@ -20,6 +40,10 @@ class Entry:
     code: str
     fault: str | None
     severity: Severity
+    treatment: Treatment | None = None
+    treatment_by_cause: Mapping[str, Treatment] = field(default_factory=dict, hash=False)
+    about: Literal["messages", "surroundings"] = "messages"
+    is_trace: bool = False
     title: str
     what: str
     how: str
@@ -28,3 +52,7 @@ class Entry:
     repair: str
     remedy: str | None = None
     not_detected: str | None = None
+
+    def treatment_of(self, finding: Finding) -> Treatment:
+        """The treatment of one finding of this code; without any, people decide."""
+        return self.treatment_by_cause.get(finding.details.get("cause", ""), self.treatment or "decide")

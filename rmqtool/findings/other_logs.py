@@ -9,6 +9,8 @@ OTHER_LOGS = (
         code="store.dledger-index",
         fault=None,
         severity="warning",
+        treatment="none",
+        is_trace=True,
         title="The index of DLedger's entries is missing, or does not lead to them",
         what="A node of a DLedger group has an index beside its log, with a unit of 32 bytes for each entry. Those of "
         "the first entry of each data file that a start reads and of the last entry are looked up, and those of all "
@@ -32,6 +34,7 @@ OTHER_LOGS = (
         code="store.compacted-log",
         fault=None,
         severity="error",
+        treatment="none",
         title="The compacted log of a queue is missing",
         what="Consumers of a topic with cleanup.policy=COMPACTION get its messages from compaction/compactionLog/ and "
         "compaction/compactionCq/ alone. By compaction/position-checkpoint a compaction has reached this queue, and it "
@@ -49,6 +52,7 @@ OTHER_LOGS = (
         code="store.dledger-checkpoint",
         fault=None,
         severity="error",
+        treatment="files",
         title="The checkpoint of a DLedger node has no number",
         what="dledger-ID/checkpoint gives the Raft index up to which entries were committed, as committedIndex=NUMBER. "
         "What stands there is not a number.",

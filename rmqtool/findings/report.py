@@ -9,28 +9,6 @@ from typing import Any, Literal, Protocol
 from rmqtool.findings.catalogue import CATALOGUE, finding
 from rmqtool.findings.finding import Finding, Severity
 
-MENDED = frozenset(
-    {
-        *("store.unclean-stop", "store.interrupted-run"),
-        *("commitlog.torn", "commitlog.stale-bytes", "commitlog.stale-records", "commitlog.preallocated"),
-        *("commitlog.empty-file", "consumequeue.empty-file"),
-        *("consumequeue.missing-queue", "consumequeue.behind", "consumequeue.ahead", "index.ahead"),
-        "start.depends-on-release",  # where none of them loses anything, or only some do
-        "store.dledger-index",  # which a node makes anew
-        *("checkpoint.future", "checkpoint.logics-offset"),  # of a log whose end is lost; the next message sets them
-    }
-)
-"""Codes of traces of an unclean stop that the next start cuts or derives again, without loss; not as errors."""
-
-AROUND = frozenset(
-    {
-        *("store.disk-full", "store.retention-blocked", "store.recorded-loss", "config.offset-out-of-range"),
-        *("upgrade.refused", "upgrade.changed", "upgrade.setting"),
-        "consumequeue.unread-batches",  # of which log and rows are as they should be
-    }
-)
-"""Codes that say nothing about whether messages, queues and index are sound."""
-
 NEEDING_QUEUES = (
     *("consumequeue.", "commitlog.queue-offset", "commitlog.deleted-topic", "commitlog.last-file-missing"),
     "commitlog.head-missing",
@@ -180,11 +158,11 @@ def verdict_of(findings: list[Finding], *, is_proven: bool, in_doubt: bool = Fal
     """
     if is_lost:
         return "corrupt"
-    without = AROUND | UNREADABLE
-    serious = [finding for finding in findings if finding.severity != "info" and finding.code not in without]
+    serious = [finding for finding in findings if finding.severity != "info" and finding.code not in UNREADABLE
+               and CATALOGUE[finding.code].about == "messages"]  # fmt: skip
     if not serious:
         return "clean" if is_proven else "unproven"
-    mended = all(finding.code in MENDED and finding.severity != "error" for finding in serious)
+    mended = all(CATALOGUE[finding.code].is_trace and finding.severity != "error" for finding in serious)
     if not mended:
         return "corrupt"
     return "unproven" if in_doubt else "dirty"

@@ -17,6 +17,8 @@ STARTS = (
         code="start.data-loss",
         fault=None,
         severity="error",
+        treatment="neutralise",
+        treatment_by_cause={"missing-file": "restore", "log-elsewhere": "restore"},
         title="A start would destroy good messages",
         what="The next start of a broker would end the commit log at a bad place and delete readable messages behind "
         "it.",
@@ -43,6 +45,8 @@ STARTS = (
         code="start.other-mode-data-loss",
         fault=None,
         severity="warning",
+        treatment="neutralise",
+        treatment_by_cause={"missing-file": "restore", "log-elsewhere": "restore"},
         title="Another kind of start would destroy good messages",
         what="The next start is harmless. But with the file abort (after a kill), or without the checkpoint, it would "
         "end "
@@ -58,6 +62,8 @@ STARTS = (
         code="start.depends-on-release",
         fault=None,
         severity="warning",
+        treatment="release",
+        is_trace=True,
         title="What a start does depends on the release",
         what="Nothing in the store shows which of several releases the broker is of, and they would not all do the "
         "same: some refuse to start, or lose messages or queue entries, and others do not.",
@@ -73,6 +79,8 @@ STARTS = (
         code="start.refuses",
         fault=None,
         severity="error",
+        treatment="refused",
+        treatment_by_cause={"queue-file": "queues", "queue-end": "queues", "index": "index"},
         title="The broker would not start",
         what="Loading the store would fail: the broker ends with an exception or the exit status -3.",
         how="A file of the wrong size, a stray file, a configuration that cannot be read, a record of an impossible "
@@ -91,6 +99,7 @@ STARTS = (
         code="start.hangs",
         fault=None,
         severity="error",
+        treatment="queues",
         title="The broker would hang while it starts",
         what="The start would wait for ever for the dispatch to catch up.",
         how="4.5.1 to 4.9.8 wait until all messages behind the queues are dispatched; a missing file in the middle of "
@@ -106,6 +115,7 @@ STARTS = (
         code="start.queue-loss",
         fault=None,
         severity="error",
+        treatment="queues",
         title="A start would cut or shift a consume queue",
         what="After a start the queue has fewer units than messages, or units at other offsets, though the messages "
         "are "
@@ -120,6 +130,7 @@ STARTS = (
         code="start.keys-lost",
         fault=None,
         severity="error",
+        treatment="files",
         title="A start would delete index files and put only some of their keys again",
         what="Queries by these keys find their messages now, and not after the start. The messages themselves are "
         "whole, and consumers get them.",
@@ -135,6 +146,7 @@ STARTS = (
         code="start.rows-lost",
         fault=None,
         severity="error",
+        treatment="whole-log",
         title="A start would leave out queue entries in RocksDB for good",
         what="The broker was killed before it had flushed the rows of these messages, and the next start looks for "
         "them in the newest commit log files only. The messages are in older ones.",

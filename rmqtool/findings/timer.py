@@ -17,6 +17,7 @@ TIMER = (
         code="timer.wheel-size",
         fault="F47",
         severity="error",
+        treatment="files",
         title="The timer wheel has another size than it must have",
         what="The file timerwheel has a fixed number of slots, 38,707,200 bytes, whatever timerPrecisionMs is.",
         how="The file was cut, or is of another program.",
@@ -29,6 +30,7 @@ TIMER = (
         code="timer.log",
         fault="F47",
         severity="warning",
+        treatment="files",
         title="Timer log and timer check do not fit each other",
         what="The file config/timercheck points behind the timer log, the newest slot of the wheel points at no unit "
         "of the timer log, or the log's files do not follow each other.",
@@ -49,6 +51,7 @@ TIMER = (
         code="timer.unit",
         fault="F47",
         severity="error",
+        treatment="files",
         title="Units of the timer log lead to no timer message",
         what="A unit of the timer log is not due yet and leads behind the end of the commit log, or to a message that "
         "is no timer message.",
@@ -73,6 +76,7 @@ TIMER = (
         code="timer.ahead",
         fault="F47",
         severity="error",
+        treatment="files",
         title="The timer would go on behind the end of its queue",
         what="By config/timercheck the timer has read more messages than rmq_sys_wheel_timer has, once a start has cut "
         "the units that lead behind the end of the commit log. A warning where a start corrects it: since 5.3.2, and "
@@ -91,6 +95,7 @@ TIMER = (
         code="timer.too-large",
         fault="F47",
         severity="error",
+        treatment="decide",
         title="Timer messages are larger than the timer can read",
         what="A record of the queue rmq_sys_wheel_timer has more bytes than the timer's buffer, and the broker has not "
         "read it yet, or waits to deliver it, or has passed over it before it is due. Information where all that it "
@@ -119,6 +124,7 @@ TIMER = (
         code="timer.chain",
         fault="F47",
         severity="error",
+        treatment="files",
         title="The timer wheel does not lead to all that waits",
         what="A slot of the wheel leads to the newest unit of the timer log that is due then, and each unit to the one "
         "before it. A unit that waits is in no such chain, or a chain leads to a unit of another slot, or back to one "
@@ -138,6 +144,7 @@ TIMER = (
         code="timer.read-time",
         fault="F47",
         severity="error",
+        treatment="files",
         title="The timer wheel was not read up to the time that timercheck says",
         what="config/timercheck says that the wheel was read up to a time at which no broker has run, by its own time "
         "of change, the checkpoint and the newest message; a warning where no message waits between both. Or, as a "
@@ -153,6 +160,7 @@ TIMER = (
         code="timer.lost",
         fault="F47",
         severity="error",
+        treatment="files",
         title="Timer messages wait that no broker would deliver",
         what="A message of the queue rmq_sys_wheel_timer is not due yet, the broker has read it from the queue, as "
         "config/timercheck says, and no unit of the timer log points to it that the wheel leads to.",
@@ -176,6 +184,7 @@ TIMER = (
         code="timer.again",
         fault="F47",
         severity="warning",
+        treatment="files",
         title="Timer messages would be delivered again",
         what="A start reads messages of the queue rmq_sys_wheel_timer that are in the timer log already, or that were "
         "delivered before. Information after an unclean stop, and where timerlog/ and config/timercheck are gone "
@@ -190,6 +199,7 @@ TIMER = (
         code="timer.row",
         fault="F59",
         severity="error",
+        treatment="decide",
         title="A timer in RocksDB leads to no message",
         what="A row of the family timer of rocksdbstore is of another form, or leads to no message of the timer's "
         "topic with its unique key and size.",
@@ -202,6 +212,7 @@ TIMER = (
         code="timer.row-missing",
         fault="F59",
         severity="error",
+        treatment="decide",
         title="A timer message that waits has no row in RocksDB",
         what="The time line in rocksdbstore has come past the message, its time has not come, and it has no row.",
         how="A table of the database is lost, or it was restored from another time.",

@@ -9,6 +9,8 @@ UPGRADES = (
         code="upgrade.refused",
         fault=None,
         severity="error",
+        treatment="settings",
+        about="surroundings",
         title="The named release does not start with this broker.conf",
         what="A broker of the release that --broker-version names would end before it serves anything: its settings "
         "exclude each other, or do not fit the store. The store itself is as sound as the verdict says.",
@@ -36,6 +38,8 @@ UPGRADES = (
         code="upgrade.changed",
         fault=None,
         severity="warning",
+        treatment="none",
+        about="surroundings",
         title="The named release does something otherwise",
         what="The release that --broker-version names is newer than all that may have written the store, and treats "
         "it otherwise than the last broker did; or a setting makes it look elsewhere than where the store has it. As "
@@ -66,6 +70,8 @@ UPGRADES = (
         code="upgrade.setting",
         fault=None,
         severity="warning",
+        treatment="ignored",
+        about="surroundings",
         title="The named release does not read a setting of broker.conf",
         what="broker.conf has a setting that a broker of the release that --broker-version names has not, or that has "
         "no effect in it.",

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rmqtool.base.shell import join, quote
+from rmqtool.findings.entry import Treatment
 from rmqtool.findings.finding import Finding
 from rmqtool.repair.diagnosis import Diagnosis
 from rmqtool.repair.not_healed import NotHealed
 from rmqtool.repair.plan_step import PlanStep
 from rmqtool.repair.reach import Replaced, out_of_reach
-from rmqtool.repair.treatments import Treatment
 from rmqtool.store.store import COMMIT_LOG, Store
 
 _MAX_MOVED, _MAX_NAMED = 20, 3  # entries of one command, and in its sentence; the next verification has the rest

@@ -10,6 +10,8 @@ from typing import get_args
 from rmqtool.base.shell import join
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.clients.losses import ClientLosses
+from rmqtool.findings.catalogue import CATALOGUE
+from rmqtool.findings.entry import Treatment
 from rmqtool.findings.finding import Finding
 from rmqtool.findings.report import UNREADABLE
 from rmqtool.repair.change import Change
@@ -20,7 +22,6 @@ from rmqtool.repair.log_files import BEFORE_REBUILDS, log_file_changes
 from rmqtool.repair.log_names import Renamed
 from rmqtool.repair.not_healed import NotHealed, moved_by_hand, not_healed
 from rmqtool.repair.reach import Replaced, out_of_reach
-from rmqtool.repair.treatments import Treatment, treatment_of
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX
@@ -212,7 +213,7 @@ def by_treatment(findings: Iterable[Finding]) -> dict[Treatment, list[Finding]]:
     found: dict[Treatment, list[Finding]] = defaultdict(list)
     for finding in all_findings:
         is_of_release = is_older and finding.code.startswith("start.")
-        found["release" if is_of_release else treatment_of(finding)].append(finding)
+        found["release" if is_of_release else CATALOGUE[finding.code].treatment_of(finding)].append(finding)
     return found
 
 
@@ -223,7 +224,7 @@ def judged_now(diagnosis: Diagnosis, repairs: Repairs) -> list[Finding]:
 
 def _is_judged_later(finding: Finding, repairs: Repairs) -> bool:
     if repairs.is_of_log:
-        treatment = treatment_of(finding)
+        treatment = CATALOGUE[finding.code].treatment_of(finding)
         return treatment == "config" or _is_done_last(finding) or (treatment == "restore" and repairs.renames)
     return repairs.goes_on and (_is_held_against_queues(finding) or _is_done_last(finding))
 

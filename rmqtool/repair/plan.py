@@ -10,6 +10,7 @@ from typing import Any
 from rmqtool.broker.start_findings import WHOLE_LOG
 from rmqtool.clients.losses import ClientLosses
 from rmqtool.findings.catalogue import CATALOGUE
+from rmqtool.findings.entry import Treatment
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import UNREADABLE
 from rmqtool.repair.by_hand import log_by_hand, moving_step, steps_by_hand, steps_of_node
@@ -30,7 +31,6 @@ from rmqtool.repair.permissions import permission_command
 from rmqtool.repair.plan_step import PlanStep
 from rmqtool.repair.reach import Replaced, out_of_reach
 from rmqtool.repair.timer_files import lost_by_rebuilt_queue
-from rmqtool.repair.treatments import Treatment
 from rmqtool.transaction.home import STAGING
 from rmqtool.transaction.paths import HOME
 

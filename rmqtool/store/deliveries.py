@@ -102,15 +102,15 @@ class Deliveries:
         copy = find_copy(self._messages, message, due)
         if copy is None:
             return None
-        if not copy.message:
+        if not copy.record:
             return not_found
-        return True if copy.message["store_timestamp"] < self._known_until else None
+        return True if copy.record["store_timestamp"] < self._known_until else None
 
 
 class Copy(NamedTuple):
     """What a search for the copy of a message that waited has found; no message where there is none."""
 
-    message: Message | None
+    record: Message | None
 
 
 def find_copy(messages: SingleMessages, message: Message, due: int) -> Copy | None:

@@ -12,7 +12,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import list_directory
 from rmqtool.base.paths import entry_path
 from rmqtool.findings.catalogue import CATALOGUE
-from rmqtool.findings.report import AROUND, NEEDING_QUEUES, Selection
+from rmqtool.findings.report import NEEDING_QUEUES, Selection
 from rmqtool.formats.checkpoint import FILE_SIZE
 from rmqtool.store.checkpoint import credible, read_checkpoint
 from rmqtool.store.paths import COMPACTION, COMPACTION_CHECKPOINT
@@ -169,7 +169,7 @@ def summary_of(gaps: Sequence[Gap]) -> str:
 
 
 def _left_out(selection: Selection) -> tuple[str, ...]:
-    counting = (code for code in CATALOGUE if is_of_verify(code) and code not in AROUND)
+    counting = (code for code, page in CATALOGUE.items() if is_of_verify(code) and page.about == "messages")
     return tuple(code for code in counting if not selection.wants(code))
 
 

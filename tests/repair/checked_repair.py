@@ -11,11 +11,11 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from rmqtool.repair.treatments import TREATMENTS
+from rmqtool.findings.catalogue import CATALOGUE
 from tests.commands.running import rmqtool
 
 GOES_ON = "then it verifies again, and goes on with what is left"
-_RESTORED = [code for code, treatment in TREATMENTS.items() if treatment == "restore"]
+_RESTORED = [code for code, page in CATALOGUE.items() if page.treatment == "restore"]
 
 
 @dataclass
