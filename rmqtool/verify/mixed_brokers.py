@@ -12,8 +12,8 @@ from rmqtool.verify.disk_and_time_checks import FirstRecord
 _OF_OTHERS = ("consumequeue.wrong-record", "consumequeue.missing-unit", "commitlog.duplicate-file")
 """Codes of findings where queues are not of the same broker as the log.
 
-Units of the index are none: a kill loses pages of it, and leaves units of messages that the log has lost, in whose place
-the next broker writes. Where all queues lead to their messages, the files of the log belong together.
+Units of the index are none: a kill loses pages of it, and leaves units of messages that the log has lost, in whose
+place the next broker writes. Where all queues lead to their messages, the files of the log belong together.
 """
 
 _NO_BROKER = "0.0.0.0:0"  # of inert records in place of damage
