@@ -21,7 +21,7 @@ from rmqtool.commands.ending import end, handle_signals, ignore_signals
 from rmqtool.commands.help_page import WIDTH, examples_and_statuses
 from rmqtool.commands.lazy import LazyGroup
 from rmqtool.commands.options import global_options
-from rmqtool.show.output import Style, note, write_error
+from rmqtool.show.output import Style, note, write_error, write_text
 from rmqtool.show.pager import end_paging
 from rmqtool.show.progress_line import answer_signals
 from rmqtool.show.times import show_times_in
@@ -68,6 +68,7 @@ _SECTIONS = {
 
 _TYPE_NAME = re.compile(r"is not a valid integer(?: range)?\.?$")
 _COMMANDS = [name for section in _SECTIONS.values() for name in section]
+_PLUGINS = ("verify", "inspect")  # have --format nagios
 _LIGHT = ("explain", "help", "version", "completion")  # they load no library that takes memory
 
 _EPILOG = examples_and_statuses(
@@ -200,8 +201,24 @@ def _run(style: Style, arguments: list[str]) -> int:
 
 def _report(style: Style, arguments: Sequence[str], error: RmqtoolError) -> int:
     command = next((argument for argument in arguments if argument in _COMMANDS), _NAME)
+    if _is_plugin(command, arguments):
+        from rmqtool.show.nagios import unknown_answer
+
+        answer = unknown_answer(str(error))
+        write_text(answer.text)
+        return answer.status
     write_error(style, command, error)
     return error.status
+
+
+def _is_plugin(command: str, arguments: Sequence[str]) -> bool:
+    """Whether a monitoring plug-in was asked for, whose statuses are 0 to 3, and which always answers in one line."""
+    if command not in _PLUGINS:
+        return False
+    before = ("", *arguments)
+    given = [word for last, word in zip(before, arguments, strict=False) if last == "--format"]
+    given += [word.removeprefix("--format=") for word in arguments if word.startswith("--format=")]
+    return (given[-1] if given else os.environ.get(f"{_NAME.upper()}_{command.upper()}_FORMAT")) == "nagios"
 
 
 def _reason(error: OSError) -> str:

@@ -73,7 +73,7 @@ def bundle(style: Style, /, max_damaged: int, **given: Any) -> Exit:
         result = {**counts_json(facts, request, size), "left_out": [each._asdict() for each in left]}
         write_document(style, "bundle", style.store, result, status=status)
         return status
-    write_text(f"{facts.outcome.verdict}: {request.output}, {byte_size(size)}\n")
+    write_text(f"{request.output} written ({byte_size(size)}); verdict of the store: {facts.outcome.verdict}\n")
     for each in left:
         write_text(f"not in it: {each.name}: {each.why}\n")
     return status

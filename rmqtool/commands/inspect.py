@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.base.paths import is_remote
 from rmqtool.base.shell import quote
+from rmqtool.base.times import parse_duration
 from rmqtool.commands.decoder_options import decoder_option
 from rmqtool.commands.filter_options import filter_options, limit_option
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
@@ -26,8 +29,11 @@ if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
     from rmqtool.inspect.log_statistics import LogStatistics
     from rmqtool.inspect.overview import Overview
+    from rmqtool.show.nagios import Measure
     from rmqtool.store.paths import Kind
     from rmqtool.store.snapshot import Snapshot
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _KINDS = (  # those of `store.paths`, written out so that `--help` loads nothing
     "store", "commitlog", "consumequeue", "batchconsumequeue", "consumequeue-ext", "index", "checkpoint", "abort",
@@ -59,6 +65,34 @@ _LISTING = (
 _OF_STORES = ("openmetrics", "nagios")  # formats for a whole store
 
 
+def _limits(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> dict[Any, float]:
+    """Values by what they limit; several may stand in one text, with commas between them."""
+    limits: dict[str, float] = {}
+    for text in (part.strip() for each in value for part in each.split(",") if part.strip()):
+        name, _, number = text.rpartition("=")
+        try:
+            limits[name or "lag"] = _limit(name or "lag", number)
+        except ValueError as error:
+            raise click.BadParameter(str(error), ctx, param) from error
+    return limits
+
+
+def _limit(name: str, text: str) -> float:
+    """The value that a limit has: a number, percent, or seconds of a duration."""
+    if name == "age":
+        return parse_duration(text) / 1000
+    if name not in ("lag", "disk"):
+        raise ValueError(f"{name!r} has no limit: lag, disk and age do, as lag=1000, disk=85% or age=15m")
+    if not re.fullmatch(r"\d{1,18}(\.\d{1,6})?%?" if name == "disk" else r"\d{1,18}", text, re.ASCII):
+        raise ValueError(f"{text!r} is not a {'percentage' if name == 'disk' else 'number of messages'}")
+    return float(text.removesuffix("%"))
+
+
+def _limit_option(name: str) -> Callable[[F], F]:
+    help_text = f"With --format nagios, {name.upper()} above lag=MESSAGES, disk=PERCENT, age=DURATION (last message)."
+    return click.option(f"--{name}", metavar="NAME=VALUE", multiple=True, callback=_limits, help=help_text)
+
+
 @click.command("inspect", cls=HelpPage, epilog=_EPILOG)
 @click.argument("path", type=StorePath(may_be_remote=True))
 @click.option("--scan", is_flag=True, help="Read the whole log: messages and bytes by topic and queue, sizes, damage.")
@@ -81,6 +115,8 @@ _OF_STORES = ("openmetrics", "nagios")  # formats for a whole store
     type=click.Choice(["text", "table", "json", "csv", *_OF_STORES]),
     help="text for people (default), a table, JSON lines, or CSV; figures of a store: openmetrics, nagios.",
 )
+@_limit_option("warning")
+@_limit_option("critical")
 @click.option("--count", is_flag=True, help="Only the number of each kind.")
 @click.option("--slots", is_flag=True, help="Hash slots of an index file, and the lengths of their chains.")
 @click.option(
@@ -122,6 +158,8 @@ def inspect(
     broker_version: Version | None,
     broker_conf: BrokerConf,
     limit_rate: RateLimit | None,
+    warning: dict[Measure, float],
+    critical: dict[Measure, float],
     **listing: Any,
 ) -> int:
     """Show what a store holds, or what is at a place in one.
@@ -136,8 +174,9 @@ def inspect(
     if listing["output_format"] == "json":
         style.json = True
     form = listing["output_format"] if listing["output_format"] in _OF_STORES else None
-    if form and (style.json or scan):
-        raise UsageError(f"--format {form} does not go with {'--json' if style.json else '--scan'}")
+    _require_fitting_form(
+        form, "--json" if style.json else "--scan" if scan else None, has_limits=bool(warning or critical)
+    )
     if listing["follow"] and is_remote(path):
         raise UsageError("--follow works on stores of this machine only: no broker appends to a copy", file=path)
     if is_given("jobs") and not scan:
@@ -159,17 +198,27 @@ def inspect(
     from rmqtool.inspect.overview import overview_of
 
     overview = overview_of(target, broker_version, limit_rate)
-    return _show_figures(overview, form) if form else _show_store(style, overview, scan=scan, jobs=jobs)
+    return (
+        _show_figures(overview, form, warning, critical) if form else _show_store(style, overview, scan=scan, jobs=jobs)
+    )
 
 
-def _show_figures(overview: Overview, form: str) -> int:
-    from rmqtool.show.nagios import overview_answer
+def _require_fitting_form(form: str | None, other: str | None, *, has_limits: bool) -> None:
+    """Raise UsageError where the figures of a store are asked for in two ways, or limits without what judges them."""
+    if form and other:
+        raise UsageError(f"--format {form} does not go with {other}")
+    if has_limits and form != "nagios":
+        raise UsageError("--warning and --critical are for --format nagios")
+
+
+def _show_figures(overview: Overview, form: str, warning: dict[Measure, float], critical: dict[Measure, float]) -> int:
+    from rmqtool.show.nagios import Limits, overview_answer
     from rmqtool.show.open_metrics import overview_metrics
 
     if form == "openmetrics":
         write_text(overview_metrics(overview))
         return Exit.LOSSY if overview.unread else Exit.OK
-    answer = overview_answer(overview)
+    answer = overview_answer(overview, Limits(warning, critical))
     write_text(answer.text)
     return answer.status
 

@@ -47,7 +47,7 @@ def report(style: Style, /, **given: Any) -> Exit:
     if style.json:
         write_document(style, "report", style.store, counts_json(facts, request, size), status=status)
     else:
-        write_text(f"{facts.outcome.verdict}: {request.output}, {byte_size(size)}\n")
+        write_text(f"{request.output} written ({byte_size(size)}); verdict of the store: {facts.outcome.verdict}\n")
         if not style.quiet:
             note(f"open it in a browser: {request.output.resolve().as_uri()}")
     return status

@@ -77,6 +77,7 @@ class Report:
         self.root = root
         self._tallies: dict[str, Tally] = {}
         self._unwanted: dict[str, int] = {}
+        self._informative: dict[str, int] = {}
 
     def check(self, code: str, count: int = 1) -> None:
         """Note that `count` more things were checked for a code."""
@@ -90,6 +91,8 @@ class Report:
 
     def add(self, code: str, message: str, *, count: int = 1, **given: Any) -> None:
         """Add a finding of the catalogue; `given` as in `catalogue.finding`. It stands for `count`."""
+        if given.get("severity") == "info":
+            self._informative[code] = self._informative.get(code, 0) + count
         if self.wants_example(code, given.get("topic")):
             self.add_finding(replace(finding(code, message, store=self.root, **given), count=count))
         else:
@@ -131,6 +134,8 @@ class Report:
         self.doubts |= other.doubts
         for code, count in other._unwanted.items():
             self._unwanted[code] = self._unwanted.get(code, 0) + count
+        for code, count in other._informative.items():
+            self._informative[code] = self._informative.get(code, 0) + count
         for code, theirs in other._tallies.items():
             tally = self._tallies.setdefault(code, Tally())
             tally.total += theirs.total
@@ -143,6 +148,10 @@ class Report:
     def all_totals(self) -> dict[str, int]:
         """How many findings there are of each code, selected or not: other checks depend on them."""
         return {**{code: count for code, count in self._unwanted.items() if count}, **self.totals()}
+
+    def serious_totals(self) -> dict[str, int]:
+        """Those of `all_totals` without the ones that were added as information."""
+        return {code: count - self._informative.get(code, 0) for code, count in self.all_totals().items()}
 
     def findings(self) -> list[Finding]:
         """The examples, the worst first; the last one of a code stands for all that are not shown, too."""

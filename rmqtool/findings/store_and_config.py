@@ -196,8 +196,9 @@ STORE = (
         severity="error",
         treatment="decide",
         title="Files of different brokers in one store",
-        what="Log files name another broker in their first message than the file before, and queues or index do not "
-        "fit the log. Where these fit it is only information.",
+        what="Log files name another broker in their first message than the file before, and queues do not fit the "
+        "log. Where they fit it is only information, whatever the index has: a kill leaves it with units of messages "
+        "that the log has lost.",
         how="Files were copied together; a disk of another broker was mounted; a switch of roles with an old "
         "directory.",
         effect="starts and serves what it finds",

@@ -10,6 +10,7 @@ from functools import cached_property
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import UNLIMITED, RateLimit
 from rmqtool.base.open_files import OpenFiles
+from rmqtool.base.paths import is_remote
 from rmqtool.base.shell import quote
 from rmqtool.base.tolerant import ReadErrors, ReadScope
 from rmqtool.findings.catalogue import finding
@@ -29,7 +30,7 @@ from rmqtool.store.file_findings import (
     unread_finding,
     with_next_command,
 )
-from rmqtool.store.lock import ABORT_FILE, LOCK_FILE, Holder
+from rmqtool.store.lock import ABORT_FILE, LOCK_FILE, Holder, unclean_stop
 from rmqtool.store.queue_range import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, Store
@@ -118,10 +119,10 @@ def _log_range(snapshot: Snapshot, queues: Iterable[tuple[Queue, QueueRange]]) -
 
 def _last_exit(store: Store, holder: Holder | None) -> str:
     """How the last broker ended: `abort` is there while one runs and after one that was killed."""
-    if holder:
+    if holder and holder.program is None:
         return "unknown"
     if (store.root / ABORT_FILE).exists():
-        return "unclean"
+        return "unknown" if is_remote(store.root) else "unclean"
     return "clean" if (store.root / CHECKPOINT).exists() or (store.root / LOCK_FILE).exists() else "unknown"
 
 
@@ -146,9 +147,8 @@ def _findings(overview: Overview, unread: ReadErrors) -> Iterator[Finding]:
         yield from interrupted_findings(store.root)
     yield from (unread_finding(store, error) for error in unread.errors)
     yield from layout_findings(store)
-    if overview.last_exit == "unclean":
-        message = "the last broker was killed or crashed: the file abort is there and no broker runs"
-        yield finding("store.unclean-stop", message, store=store.root, file=ABORT_FILE)
+    if (store.root / ABORT_FILE).exists() and not snapshot.holder:
+        yield finding("store.unclean-stop", unclean_stop(store.root), store=store.root, file=ABORT_FILE)
     releases = Releases.named(snapshot.version) if snapshot.version else ANY_RELEASE
     yield from log_findings(store, snapshot.log, releases, live=is_live)
     if not is_live:  # a file that a broker has just created gets its size a moment later

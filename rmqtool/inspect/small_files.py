@@ -10,6 +10,7 @@ import numpy as np
 
 from rmqtool.base.errors import EndingError, RmqtoolError
 from rmqtool.base.files import read_all
+from rmqtool.base.paths import is_remote
 from rmqtool.base.times import rfc3339
 from rmqtool.formats import timer_check
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
@@ -55,7 +56,8 @@ def list_marker(location: Location, options: ListingOptions) -> Iterator[Rows]:
             values["process_id"] = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
         if options.with_hex:
             values["hex"] = content.hex()
-        values |= {"broker_running": holder is not None, "broker_process_id": holder.pid if holder else None}
+        runs = None if is_remote(location.root) else holder is not None and holder.program is None
+        values |= {"broker_running": runs, "broker_process_id": holder.pid if holder and runs else None}
         yield one_row(location.kind, values)
 
 

@@ -79,8 +79,7 @@ def _steps_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> 
     if not found:
         return Plan()
     if diagnosis.snapshot.holder is not None or "stop" in found:
-        return Plan((PlanStep("Stop the broker that runs on the store, and verify it again:",
-                          diagnosis.command("verify")),))  # fmt: skip
+        return Plan((_stopping_step(diagnosis),))
     ending = ending_step(diagnosis, found.get("interrupted", ()))
     if any(each.file != _STAGED for each in found.get("interrupted", ())):
         return Plan((ending,), 1)  # what was found may be half old and half new: an error, whatever else is found
@@ -102,6 +101,15 @@ def _steps_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> 
     last = None if diagnosis.sound else len(steps) or None
     steps += _steps_after(diagnosis, found, repairs, notes)
     return Plan(tuple(steps), last, tuple(_remaining(diagnosis, found, repairs, notes)))
+
+
+def _stopping_step(diagnosis: Diagnosis) -> PlanStep:
+    """The step that ends whatever works on the store: a broker, or a run of ours, which may wait for an answer."""
+    holder = diagnosis.snapshot.holder
+    text = "Stop the broker that runs on the store, and verify it again:"
+    if holder and holder.program:
+        text = f"{holder.who} works on the store. Let it end, or answer its question, and verify again:"
+    return PlanStep(text, diagnosis.command("verify"))
 
 
 def _plan_of_node(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]]) -> Plan:

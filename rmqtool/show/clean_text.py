@@ -103,7 +103,11 @@ def note_next(plan: CleanPlan, options: NextOptions, next_deletion: int | None, 
 def _facts(plan: CleanPlan) -> Iterator[tuple[str, str]]:
     snapshot, trigger, settings = plan.snapshot, plan.trigger, plan.rules.settings
     running = "no broker runs on it"
-    if snapshot.holder:
+    if snapshot.broker_runs is None:
+        running = "not known whether a broker runs on it"
+    elif snapshot.holder and snapshot.holder.program:
+        running = f"{snapshot.holder.who} works on it"
+    elif snapshot.holder:
         running = f"broker running, process {snapshot.holder.pid}" if snapshot.holder.pid else "broker running"
     yield "store", f"{snapshot.store.root}, {running}"
     releases = snapshot.releases

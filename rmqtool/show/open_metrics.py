@@ -71,7 +71,8 @@ def overview_metrics(overview: Overview) -> str:
     """The text for an overview of a store."""
     store = str(overview.snapshot.store.root)
     running = Family("rmqtool_broker_running", "1 where a broker runs on the store.")
-    running.add(int(overview.snapshot.holder is not None), store=store)
+    if overview.snapshot.broker_runs is not None:
+        running.add(int(overview.snapshot.broker_runs), store=store)
     families = [running, *_commit_log(overview, store), *_queues(overview, store), *_groups(overview, store)]
     return _document([*families, _findings(overview.findings, store), _now(store)])
 

@@ -51,7 +51,7 @@ def overview_json(overview: Overview, statistics: LogStatistics | None = None) -
 
 def _broker(overview: Overview) -> dict[str, Any]:
     return {
-        "running": overview.snapshot.holder is not None,
+        "running": overview.snapshot.broker_runs,
         "last_exit": overview.last_exit,
         "pid": overview.snapshot.holder.pid if overview.snapshot.holder else None,
         "layout": overview.snapshot.store.layout,

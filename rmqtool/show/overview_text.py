@@ -67,9 +67,13 @@ def _facts(overview: Overview, statistics: LogStatistics | None) -> Iterator[tup
 
 
 def _broker(overview: Overview) -> str:
-    if overview.snapshot.holder:
-        pid = overview.snapshot.holder.pid
-        return f"running, process {pid}" if pid else "running"
+    holder = overview.snapshot.holder
+    if holder and overview.snapshot.broker_runs:
+        return f"running, process {holder.pid}" if holder.pid else "running"
+    if holder:
+        return f"not running; {holder.who} works on the store"
+    if overview.snapshot.broker_runs is None:
+        return f"not known whether it runs: locks stay on its machine; last stop {overview.last_exit}"
     why = {"clean": " (no file abort)", "unclean": " (the file abort is there)"}.get(overview.last_exit, "")
     return f"not running, last stop {overview.last_exit}{why}"
 

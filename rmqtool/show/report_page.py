@@ -9,6 +9,7 @@ from pathlib import Path
 from rmqtool import __version__
 from rmqtool.base.byte_size import byte_size
 from rmqtool.findings.finding import counted
+from rmqtool.inspect.overview import Overview
 from rmqtool.repair.plan import Plan
 from rmqtool.report.facts import Retention, StoreReport
 from rmqtool.report.positions import GroupPosition
@@ -95,11 +96,17 @@ def _verdict(report: StoreReport, hidden: ReportRedaction) -> Html:
     return element("p", head, Html("<br>"), told, class_=f"verdict {outcome.verdict}")
 
 
+def _broker(overview: Overview) -> str:
+    if overview.snapshot.broker_runs is None:
+        return f"not known whether it runs, last stop {overview.last_exit}"
+    return "runs on the store" if overview.snapshot.broker_runs else f"not running, last stop {overview.last_exit}"
+
+
 def _facts(report: StoreReport, clock: Clock, hidden: ReportRedaction) -> Html:
     outcome, overview = report.outcome, report.overview
     snapshot, log = outcome.snapshot, overview.log_range
     rows: list[tuple[str, str]] = [
-        ("broker", "runs on the store" if snapshot.holder else f"not running, last stop {overview.last_exit}"),
+        ("broker", _broker(overview)),
         ("release", f"the rules of {snapshot.releases} count{'' if snapshot.releases.is_named else _BY_SIGNS}"),
         ("commit log", f"{counted(len(snapshot.log.files), 'file')} of {byte_size(snapshot.log.file_size)}, "
                        f"{counted(outcome.total.totals.messages, 'message')}, {byte_size(outcome.total.totals.bytes)}"),

@@ -6,6 +6,7 @@ import fcntl
 import os
 import struct
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,28 +25,38 @@ HELD_HERE: set[tuple[int, int]] = set()
 _ON_MACOS = sys.platform == "darwin"
 _FLOCK = struct.Struct("@qqihh" if _ON_MACOS else "@hhqqi4x")
 _MAX_PROCESS_ID_SIZE = 20
+_OF_DESCRIPTION = -1  # the process of a lock of an open file description, as writers of ours take it on Linux
+_WRITERS = ("repair", "rebuild-cq", "rebuild-index", "undo", "clean", "convert", "salvage", "replay")
 
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that holds a lock of the store; `pid` is None where the system does not give it."""
+    """A process that holds a lock of the store; `pid` is None where the system does not give it.
+
+    `program` is ``rmqtool COMMAND`` where it is a run of ours; None for another program, or one that cannot be seen.
+    """
 
     pid: int | None
     file: str
+    program: str | None = None
 
     @property
     def who(self) -> str:
         """The process, for people."""
-        return f"process {self.pid}" if self.pid else "another process"
+        process = f"process {self.pid}" if self.pid else "another process"
+        return f"{self.program} ({process})" if self.program else process
 
     def refusal(
         self,
         root: Path,
         *,
         effect: str = "nothing is written",
-        hint: str = "stop the broker, or work on a copy of the store",
+        hint: str | None = None,
     ) -> StoreInUseError:
         """The error of a command that needs the store at `root` for itself."""
+        if hint is None:
+            hint = "let it end, or answer its question" if self.program else "stop the broker"
+            hint += ", or work on a copy of the store"
         return StoreInUseError(f"in use by {self.who} (seen in {self.file}): {effect}", file=root, hint=hint)
 
 
@@ -61,11 +72,18 @@ def lock_holder(root: Path) -> Holder | None:
     for name in (LOCK_FILE, ROCKSDB_LOCK_FILE):
         is_locked, pid = _record_lock(root / name)
         if is_locked:
-            return Holder(pid, name)
+            return Holder(pid, name, program_of(pid)) if pid != _OF_DESCRIPTION else _run_of_ours(root, name)
     pid = _abort_process_id(root)
     if pid is not None and _maps_files_of(pid, root):
         return Holder(pid, ABORT_FILE)
     return None
+
+
+def unclean_stop(root: Path) -> str:
+    """What the file `abort` shows where no holder of a lock is seen."""
+    if is_remote(root):
+        return "the file abort is there: a broker runs on the store, or the last one was killed or crashed"
+    return "the last broker was killed or crashed: the file abort is there and no broker runs"
 
 
 def _record_lock(path: Path) -> tuple[bool, int | None]:
@@ -79,7 +97,46 @@ def _record_lock(path: Path) -> tuple[bool, int | None]:
         return False, None  # no such file, or a file system without locks: nobody can hold it
     fields = _FLOCK.unpack(answer)
     kind, pid = (fields[3], fields[2]) if _ON_MACOS else (fields[0], fields[4])
-    return kind != fcntl.F_UNLCK, pid if pid > 0 else None
+    return kind != fcntl.F_UNLCK, pid if pid > 0 or pid == _OF_DESCRIPTION else None
+
+
+def _run_of_ours(root: Path, name: str) -> Holder:
+    """The run of ours that holds a lock of an open file description, which no broker takes and which names no process.
+
+    Its process is the one of ours that has the file open, where we may see that.
+    """
+    path = os.path.realpath(root / name)
+    for entry in Path("/proc").glob("[0-9]*") if os.path.isdir("/proc") else ():
+        pid = int(entry.name)
+        program = program_of(pid)
+        if program and pid != os.getpid() and _has_open(pid, path):
+            return Holder(pid, name, program)
+    return Holder(None, name, "rmqtool")
+
+
+def _has_open(pid: int, path: str) -> bool:
+    with suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with suppress(OSError):
+                if os.readlink(f"/proc/{pid}/fd/{name}") == path:
+                    return True
+    return False
+
+
+def program_of(pid: int | None) -> str | None:
+    """``rmqtool COMMAND`` where a process is a run of ours; None for others, and where its command line is hidden."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+    except OSError:
+        return None
+    names = [Path(word).name for word in words]
+    at = 0
+    if names[0].startswith("python"):  # which is followed by its options, and the script, or -m and the module
+        at = next((at for at, name in enumerate(names[1:], 1) if not name.startswith("-")), 0)
+    if names[at] != "rmqtool":
+        return None
+    command = next((word for word in words[at + 1 :] if word in _WRITERS), None)
+    return f"rmqtool {command}" if command else "rmqtool"
 
 
 def _question() -> bytes:

@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 
 from rmqtool.base.files import RateLimit, ReadPolicy, list_directory
 from rmqtool.base.mapped_files import MappedFiles
+from rmqtool.base.paths import is_remote
 from rmqtool.base.tolerant import ReadScope, skip_unreadable
 from rmqtool.rules.delay_levels import DelayLevels
 from rmqtool.rules.releases import Releases, release_of
@@ -70,6 +71,16 @@ class Snapshot:
     def holder(self) -> Holder | None:
         """The broker that runs on the store."""
         return lock_holder(self.store.root)
+
+    @property
+    def broker_runs(self) -> bool | None:
+        """Whether a broker runs on the store; None on another machine, whose locks cannot be seen.
+
+        While a run of ours has the lock no broker runs: it would not have got it.
+        """
+        if is_remote(self.store.root):
+            return None
+        return self.holder is not None and self.holder.program is None
 
     @property
     def bytes_per_second(self) -> int | None:

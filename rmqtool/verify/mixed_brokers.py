@@ -9,8 +9,12 @@ from rmqtool.findings.report import Report
 from rmqtool.store.store import Store
 from rmqtool.verify.disk_and_time_checks import FirstRecord
 
-_OF_OTHERS = ("consumequeue.wrong-record", "consumequeue.missing-unit", "index.unit", "commitlog.duplicate-file")
-"""Codes of findings where queues or index are not of the same broker as the log."""
+_OF_OTHERS = ("consumequeue.wrong-record", "consumequeue.missing-unit", "commitlog.duplicate-file")
+"""Codes of findings where queues are not of the same broker as the log.
+
+Units of the index are none: a kill loses pages of it, and leaves units of messages that the log has lost, in whose
+place the next broker writes. Where all queues lead to their messages, the files of the log belong together.
+"""
 
 _NO_BROKER = "0.0.0.0:0"  # of inert records in place of damage
 
@@ -18,21 +22,22 @@ _NO_BROKER = "0.0.0.0:0"  # of inert records in place of damage
 def check_hosts(store: Store, firsts: Sequence[FirstRecord], report_so_far: Report, report: Report) -> None:
     """Report that the broker's address changes from file to file.
 
-    An error when `report_so_far` has queues or index that contradict the log; else information, since a broker may
-    move, and after a switch of roles the log goes on with the address of the new master.
+    An error when `report_so_far` has queues that contradict the log; else information, since a broker may move, a pod
+    has another address after each start, and after a switch of roles the log goes on with that of the new master.
     """
     report.check("store.mixed", len(firsts))
     of_brokers = [first for first in firsts if first.store_host != _NO_BROKER]
     runs = [list(run) for _, run in groupby(of_brokers, key=lambda first: first.store_host)]
     if len(runs) < 2:
         return
-    counts = report_so_far.all_totals()
+    counts = report_so_far.serious_totals()
     contradicted = [code for code in _OF_OTHERS if counts.get(code)]
     hosts = dict.fromkeys(run[0].store_host for run in runs)
     message = f"the log's files name {len(hosts)} brokers: {', '.join([*hosts][:4])}{', ...' if len(hosts) > 4 else ''}"
     file = store.relative(runs[1][0].file.path)
     if contradicted:
-        report.add("store.mixed", f"{message}; and queues or index do not fit ({', '.join(contradicted)})", file=file)
+        message = f"{message}; and queues do not fit ({', '.join(contradicted)})"
+        report.add("store.mixed", message, file=file, details={"hosts": [*hosts], "contradicted": contradicted})
     else:
         effect = "none, when the broker's address has changed or another one has become the master"
-        report.add("store.mixed", message, severity="info", effect=effect, file=file)
+        report.add("store.mixed", message, severity="info", effect=effect, file=file, details={"hosts": [*hosts]})

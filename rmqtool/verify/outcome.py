@@ -216,7 +216,8 @@ class Outcome:
             left_out = "--skip leaves it out" if skip and "start".startswith(skip) else ""
             return left_out or "--only leaves it out; --only start predicts it"
         if self.snapshot.holder is not None:
-            return "a broker runs on this store"
+            program = self.snapshot.holder.program
+            return f"{program} works on this store" if program else "a broker runs on this store"
         if self.snapshot.leaves_queues_out:
             return "queues are in RocksDB, which needs the package rocksdict"
         if self.snapshot.store.dledger_directory:

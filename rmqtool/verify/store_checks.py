@@ -17,7 +17,7 @@ from rmqtool.formats.layout import position_of
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES
 from rmqtool.store.file_findings import layout_findings, log_findings
 from rmqtool.store.index_files import IndexFile
-from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.lock import ABORT_FILE, unclean_stop
 from rmqtool.store.owners import owners_of
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, Store
@@ -40,12 +40,12 @@ def check_store_files(snapshot: Snapshot, report: Report) -> None:
     store, log, holder, releases = snapshot.store, snapshot.log, snapshot.holder, snapshot.releases
     report.check("store.unclean-stop")
     if holder is not None:
-        report.add("store.in-use", f"a broker runs on this store ({holder.file}); what it writes now is not a fault",
-                   severity="info", file=holder.file)  # fmt: skip
+        who = f"{holder.who} works on this store" if holder.program else "a broker runs on this store"
+        details = {"pid": holder.pid, "program": holder.program}
+        report.add("store.in-use", f"{who} ({holder.file}); what it writes now is not a fault",
+                   severity="info", file=holder.file, details=details)  # fmt: skip
     elif (store.root / ABORT_FILE).exists():
-        report.add("store.unclean-stop",
-                   "the last broker was killed or crashed: the file abort is there and no broker runs",
-                   file=ABORT_FILE)  # fmt: skip
+        report.add("store.unclean-stop", unclean_stop(store.root), file=ABORT_FILE)
     check_file_types(store, report)
     with skip_wrong_type():
         for interrupted in interrupted_findings(store.root):

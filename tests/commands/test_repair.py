@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 from pathlib import Path
 
@@ -229,6 +230,32 @@ def test_what_a_later_transaction_needs_is_asked_for_first(golden_store: GoldenS
     assert found.status == Exit.USAGE
     assert "--broker-conf FILE" in found.err
     assert repair(root, "--yes").status == Exit.OK
+
+
+@pytest.mark.slow
+def test_a_repair_that_waits_for_its_answer_is_named(store: Path) -> None:
+    """It has the store's lock: no broker is stopped for that, and none is said to run."""
+    (ours, terminal), conf = pty.openpty(), conf_of(store)
+    command = ("repair", store, "--broker-version", VERSION, "--broker-conf", conf)
+    waiting = spawn(*command, stdin=terminal, stderr=terminal, start_new_session=True)
+    os.close(terminal)
+    asked = b""
+    while not asked.rstrip().endswith(b"[y/N]:"):
+        asked += os.read(ours, 1024)
+    try:
+        found = rmqtool("verify", store, "--json").document
+        [in_use] = [each for each in found["findings"] if each["code"] == "store.in-use"]
+        assert in_use["details"] == {"pid": waiting.pid, "program": "rmqtool repair"}
+        [step] = found["result"]["plan"]["steps"]
+        assert step["text"].startswith(f"rmqtool repair (process {waiting.pid}) works on the store")
+        assert rmqtool("inspect", store, "--json").document["result"]["broker"]["running"] is False
+        refused = rmqtool("rebuild-cq", store, "--yes", *command[2:])
+        assert refused.status == Exit.IN_USE
+        assert f"in use by rmqtool repair (process {waiting.pid})" in refused.err
+    finally:
+        os.write(ours, b"n\n")
+        finish(waiting)
+        os.close(ours)
 
 
 def test_a_release_older_than_the_store_is_refused(store: Path) -> None:

@@ -73,7 +73,7 @@ def test_a_store_that_grows(store: Path, tmp_path: Path) -> None:
     """Verdict, sizes, groups, times; every picture has a name, and nothing comes from elsewhere."""
     result, page = written(store, tmp_path / "report.html")
     assert result.status == Exit.OK
-    assert "clean: " in result.out
+    assert "; verdict of the store: clean\n" in result.out
     assert "file://" in result.err
     for said in ("Verdict: clean", "8 files of 32.0 KiB", "2023-11-14 22:13 +00:00 to 2023-11-16 01:07 +00:00",
                  "At 2023-11-19 04:00 +00:00, the next hour of deleteWhen: The next", "groups lose"):  # fmt: skip

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.store.lock import Holder, lock_holder
+from rmqtool.store.lock import Holder, lock_holder, program_of
 from tests.rights import NOBODY, needs_root
 from tests.store.other_process import BYTE_1, FLOCK, JAVA, MAP, NOTHING, ROCKSDB, SHARED, another_process
 from tests.unchanged import unchanged
@@ -50,6 +50,25 @@ def test_a_broker_s_lock_is_seen(store: Path, name: str, action: str) -> None:
         assert holder(store) == Holder(pid, name)
         assert holder(store) == Holder(pid, name)
     assert holder(store) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "words", "program"),
+    [("rmqtool", ["repair"], "rmqtool repair"), ("rmqtool", ["--json", "undo"], "rmqtool undo"),
+     ("rmqtool", [], "rmqtool"), ("mqbroker", ["repair"], None)],
+)  # fmt: skip
+def test_a_run_of_ours_is_named(tmp_path: Path, name: str, words: list[str], program: str | None) -> None:
+    """By its command line; what another program is called with does not count."""
+    script = tmp_path / name
+    script.write_text("import sys; print(flush=True); sys.stdin.read()")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, script, *words, "/data/rmqtool"], **pipes) as process:
+        assert process.stdout
+        process.stdout.readline()
+        assert program_of(process.pid) == program
+        process.communicate()
+    assert program_of(None) is None
 
 
 @pytest.mark.parametrize("action", [FLOCK, BYTE_1, NOTHING])
@@ -105,7 +124,7 @@ def test_what_is_no_lock_file(store: Path, kind: str) -> None:
 _ASK = """
 import os, sys
 from pathlib import Path
-from rmqtool.store.lock import lock_holder
+from rmqtool.store.lock import Holder, lock_holder
 
 os.seteuid(int(sys.argv[2]))
 found = lock_holder(Path(sys.argv[1]))

@@ -27,10 +27,12 @@ def numbers(store: Path) -> tuple[int, int]:
     return sum(slot != 0 for slot in slots), struct.unpack(">i", read(store, INDEX, 36, 4))[0] - 1
 
 
-@pytest.mark.parametrize(("of_used", "more", "is_found"), [(True, 0, False), (True, 1, False), (False, -1, False),
-                                                       (False, 0, False), (True, -1, True), (False, 1, True)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("of_used", "more", "is_found"),
+    [(True, 0, False), (True, 1, False), (False, -1, False), (False, 0, False), (True, -1, True), (False, 1, True)],
+)
 def test_each_count_between_is_sound(store: Path, of_used: bool, more: int, is_found: bool) -> None:
-    """A file begun by 4.4.0 and continued by 4.9.7 has one in between; others are information, for no broker reads it."""
+    """A file begun by 4.4.0 and continued by 4.9.7 has one in between; others are information."""
     used, keys = numbers(store)
     assert used + 1 < keys
     overwrite(store, INDEX, _AT, struct.pack(">i", (used if of_used else keys) + more))

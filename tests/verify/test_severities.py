@@ -56,6 +56,14 @@ def test_a_broker_that_moved(store: Path) -> None:
     assert severity_of(store, "store.mixed") == "error"
 
 
+@pytest.mark.parametrize("damage", ["hash", "index offset", "index seconds"])
+def test_an_address_that_changes_and_a_kill(store: Path, damage: str) -> None:
+    """A kill leaves an index that does not fit the log: of brokers that contradict each other it shows nothing."""
+    both(killed, tear, other_broker, DAMAGES[damage].apply)(store)
+    assert "index.unit" in codes_of(verify(store), info=True)
+    assert severity_of(store, "store.mixed") == "info"
+
+
 @pytest.mark.slow
 def test_index_files_in_another_order(tmp_path: Path) -> None:
     """Two that were swapped: the broker, which reads them by name, does not find newer messages (seen with 5.5.0)."""
