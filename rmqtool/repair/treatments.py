@@ -83,7 +83,13 @@ _BY_CODE: Mapping[Treatment, tuple[str, ...]] = {
     "none": (
         *("commitlog.queue-offset-restart", "commitlog.queue-offset-gap", "consumequeue.shifted"),
         "consumequeue.unread-batches",
-        *("commitlog.property-crc", "commitlog.sys-flag", "commitlog.field", "upgrade.changed"),
+        *(
+            "commitlog.property-crc",
+            "commitlog.sys-flag",
+            "commitlog.field",
+            "commitlog.body-compression",
+            "upgrade.changed",
+        ),
         *("index.row", "index.row-missing", "store.half-row", "store.pop-row", "store.dledger-index"),
         "store.compacted-log",
     ),
