@@ -157,6 +157,11 @@ class Dispatched:
         self.optional_units: QueueUnits | None = None
         """Units that only older releases derive, None without one; known once `units` are."""
 
+    def topics_of(self, rows: Positions) -> list[str]:
+        """The topics of some records, each once for all of its records."""
+        topics = self._dispatcher.topics
+        return [topics[number] for number in dict.fromkeys(self._topics[rows].tolist())]
+
     @cached_property
     def units(self) -> QueueUnits:
         """The consume queue units: of records that are neither prepared nor rolled back."""
@@ -375,8 +380,13 @@ class Dispatched:
         topics = self._dispatcher.topics
         queue_ids = self._frames.headers.field("queue_id")
         targets: list[tuple[int, int, int]] = []
+        for row, proven in self.proven_rows.items():
+            if proven.light_queues and row in rows and takes_topic(topics[self._topics[row]]):
+                for topic, queue_id, offset in proven.light_queues:
+                    targets.append((row, self._dispatcher.further_queue_number(topic, queue_id), offset))
+        done = {row for row, proven in self.proven_rows.items() if proven.light_queues is not None}
         for row in rows[(queues_of.sizes[rows] > 0) & (offsets_of.sizes[rows] > 0)].tolist():
-            if not takes_topic(topics[self._topics[row]]):
+            if row in done or not takes_topic(topics[self._topics[row]]):
                 continue
             for topic, queue_id, offset in multi_dispatch_targets(
                 queues_of.text(row), offsets_of.text(row), int(queue_ids[row]), lmq=self._rules.lmq

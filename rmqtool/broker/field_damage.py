@@ -25,6 +25,8 @@ from rmqtool.broker.proven_records import ProvenRecord, ProvenRecords
 from rmqtool.formats.java import decode_text, string_hash
 from rmqtool.formats.properties import (
     DELAY,
+    INNER_MULTI_DISPATCH,
+    INNER_MULTI_QUEUE_OFFSET,
     KEYS,
     NAME_VALUE_SEPARATOR,
     PROPERTY_SEPARATOR,
@@ -164,7 +166,12 @@ class FieldJudge:
             return None
         if len(frames.property_crcs.rows) and not [*wrong_property_crcs(frames)]:
             return None  # whose fields are all proven
+        light = [unit for unit in units if unit.name.topic.startswith(LMQ_PREFIX)]
+        if light and (damage := self._of_light_queues(frames, light)):
+            return damage
         for unit in units:
+            if unit in light:
+                continue
             damage = self._of_unit(frames, unit, hashes)
             if damage is not None:
                 return self._with_keys(frames, damage, hashes)
@@ -175,8 +182,6 @@ class FieldJudge:
     def _of_unit(self, frames: RecordRun, unit: SuspectUnit, hashes: tuple[int, ...] | None) -> FieldDamage | None:
         if int(frames.message_sizes[0]) != unit.message_size or self._of_queue[unit.name] > _FEW:
             return None
-        if unit.name.topic.startswith(LMQ_PREFIX):
-            return None  # which has only what a property of the record says
         claim, queue_offset, flags = self._claim_of(frames)
         differs: list[tuple[str, str | int, str | int, ProvenRecord]] = [
             ("topic", claim.topic, unit.name.topic, ProvenRecord(topic=unit.name.topic)),
@@ -256,6 +261,39 @@ class FieldJudge:
             return _differing_bytes(found.queue_id.to_bytes(4, "big", signed=True),
                                     expected.queue_id.to_bytes(4, "big", signed=True)) == 1  # fmt: skip
         return _differing_bytes(found.topic.encode(), expected.topic.encode()) == 1
+
+    def _of_light_queues(self, frames: RecordRun, units: list[SuspectUnit]) -> FieldDamage | None:
+        """A record whose properties do not name the light queues any more that lead to it."""
+        size, offset = int(frames.message_sizes[0]), int(frames.physical_offsets[0])
+        right = [unit for unit in units if unit.message_size == size and self._of_queue[unit.name] <= _FEW]
+        if not right or not all(self._is_between_its_own(unit) for unit in right):
+            return None
+        own = [(name, number) for name, number in self._places_of(frames) if name.topic.startswith(LMQ_PREFIX)]
+        kept = [(name, number) for name, number in own if self._unit_at(name, number) == offset]
+        places = {*kept, *((unit.name, unit.queue_offset) for unit in right)}
+        values = properties_at(self._files, offset) or {}
+        lost = next((place for place in own if place not in kept), None)
+        moved = lost is not None and lost[0] == right[0].name
+        field_name = INNER_MULTI_QUEUE_OFFSET if moved else INNER_MULTI_DISPATCH
+        expected = right[0].queue_offset if moved else right[0].name.topic
+        proven = ProvenRecord(light_queues=tuple((*name, number) for name, number in sorted(places)))
+        return self._damage(frames, field_name, values.get(field_name), expected, right[0], proven)
+
+    def _is_between_its_own(self, unit: SuspectUnit) -> bool:
+        """Whether a unit next to this one is of a record that names its place, and none is of one that does not."""
+        found = []
+        for number in (unit.queue_offset - 1, unit.queue_offset + 1):
+            offset = self._unit_at(unit.name, number) if number >= 0 else None
+            frames = record_at(self._files, offset) if offset is not None else None
+            if frames is not None:
+                found.append((unit.name, number) in self._places_of(frames))
+        return any(found)
+
+    def _places_of(self, frames: RecordRun) -> list[tuple[QueueName, int]]:
+        """The queues, and its queue offsets in them, that a record names."""
+        units = self._dispatcher.dispatch(frames).units
+        numbers = zip(units.queues.tolist(), units.queue_offsets.tolist(), strict=True)
+        return [(self._dispatcher.queues[queue], offset) for queue, offset in numbers]
 
     def _of_tags(self, frames: RecordRun, unit: SuspectUnit) -> FieldDamage | None:
         """A record whose tags, or whose delay level, are not those of its unit."""

@@ -16,6 +16,7 @@ class ProvenRecord:
     """The fields of one record that its witnesses prove; None for those that are as stored.
 
     `tags_code` is that of its queue entry, `key_hashes` are those of its index units, in their order.
+    `light_queues` are all further queues that it was dispatched to: topic, queue id and queue offset.
     """
 
     topic: str | None = None
@@ -24,6 +25,7 @@ class ProvenRecord:
     sys_flag: int | None = None
     tags_code: int | None = None
     key_hashes: tuple[int, ...] | None = None
+    light_queues: tuple[tuple[str, int, int], ...] | None = None
 
 
 @dataclass(frozen=True)

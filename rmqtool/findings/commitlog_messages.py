@@ -109,6 +109,24 @@ MESSAGES = (
         not_detected="Fields that neither queue nor index have: hosts, born time, reconsume times.",
     ),
     Entry(
+        code="commitlog.body-compression",
+        fault="F27",
+        severity="error",
+        treatment="none",
+        title="A body is not compressed as its flags say",
+        what="The sys flag calls a body compressed that does not decompress, or the other way round; its CRC is right.",
+        how="A flipped bit in the flags, which no CRC covers; or a producer that sets the flag without compressing.",
+        effect="a client that pulls the message fails to decompress it and drops the rest of that pull: consumers "
+        "lose the messages after it, too",
+        versions=(
+            ("clients in Java", "`MessageDecoder#decode` gives nothing for the message, and `decodes` ends there."),
+            ("brokers", "do not look at bodies, except a broker that splits inner batches."),
+        ),
+        repair="Restore the bytes from a replica or a backup. A pull with a smaller batch size loses fewer messages.",
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+        not_detected="A compressed body that begins right and breaks later, and whose CRC is right.",
+    ),
+    Entry(
         code="commitlog.time-order",
         fault="F28",
         severity="info",

@@ -244,8 +244,13 @@ class OneQueue:
         self._lookups_made += 1
         target = int(stored["physical_offset"][0])
         owners = self._lookups.queues_of(target)
-        if owners is None or self.state.name in owners:
-            return  # two records with this queue offset: reported as a restart of the queue's offsets
+        if owners is None:
+            return
+        if self.state.name in owners:
+            # Two records with this queue offset are reported as a restart; one of another has taken its place.
+            if owners[self.state.name] != int(units.queue_offsets[0]):
+                self._add_missing("consumequeue.missing-unit", units[:1])
+            return
         message = f"points to physical offset {target}, its message is at {int(units.physical_offsets[0])}"
         self._add("consumequeue.wrong-record", message, units, 0, unit_number)
         self.state.prove(unit_number, unit_number + 1, is_bad=True)

@@ -19,9 +19,12 @@ from rmqtool.formats.sys_flag import (
     NEED_UNWRAP,
     TRANSACTION_COMMIT,
     TRANSACTION_PREPARED,
+    compression,
 )
 from rmqtool.rules.versions import MAGIC_CODE_V2_SINCE, Version
 from rmqtool.scan.block import Positions
+from rmqtool.scan.bodies import BodyError, decompress
+from rmqtool.scan.compressed_heads import begins_as_flagged, compressed_but_not_flagged
 from rmqtool.scan.crcs import crcs_of, wrong_bodies, wrong_property_crcs
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.inert_records import inert_rows
@@ -32,7 +35,18 @@ _LAST_COMPRESSION_TYPE = 0x300  # 0 to 3 are zlib, lz4, zstd, zlib; Java refuses
 _HARMLESS = COMPRESSED | _LAST_COMPRESSION_TYPE | MULTI_TAGS | TRANSACTION_COMMIT | HOST_BITS | NEED_UNWRAP
 """Flags that are valid in all combinations."""
 
+_COMPRESSION_TYPES = (0x000, 0x100, 0x200)  # zlib, lz4, zstd
+_MAX_UNFLAGGED = 64
 _CLOCK_STEP = 60_000  # clocks are often set back by less, ms
+
+
+class Unflagged(NamedTuple):
+    """A body that is compressed as `expected_flag` says, while its sys flag calls it plain."""
+
+    physical_offset: int
+    topic: str
+    sys_flag: int
+    expected_flag: int
 
 
 class HeldFinding(NamedTuple):
@@ -60,6 +74,8 @@ class RecordTotals:
     earliest: int = 0  # the smallest store timestamp
     earliest_offset: int = 0
     unwritten_end: int | None = None  # where the last record begins, when its properties end in zero bytes
+    compressing: set[str] = field(default_factory=set)  # topics with compressed bodies
+    unflagged: list[Unflagged] = field(default_factory=list)
     held: list[HeldFinding] = field(default_factory=list)  # findings of that record, unless the log ends there
 
     def extend(self, other: RecordTotals) -> None:
@@ -74,6 +90,8 @@ class RecordTotals:
         for name in ("messages", "bytes", "without_body", "without_property_crc"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.last_timestamp, self.unwritten_end, self.held = other.last_timestamp, other.unwritten_end, other.held
+        self.compressing |= other.compressing
+        self.unflagged.extend(other.unflagged[: _MAX_UNFLAGGED - len(self.unflagged)])
         if other.latest > self.latest:
             self.latest, self.latest_offset = other.latest, other.latest_offset
 
@@ -99,6 +117,8 @@ class RecordChecks:
         settle_held(self.totals, self.report, self.extents)
         self.totals.unwritten_end = _unwritten_end(frames)
         bad = self._check_bodies(frames) if self.bodies else {}
+        if self.bodies:
+            self._check_compression(frames, dispatched, bad)
         self._check_property_crcs(frames, bad)
         self._check_flags(frames)
         self._check_times(frames)
@@ -128,6 +148,43 @@ class RecordChecks:
                          f"body of {int(frames.body_sizes[row])} bytes: CRC {actual:#010x}, "
                          f"stored {expected:#010x}")  # fmt: skip
         return dict.fromkeys(bad.tolist(), "body-crc")
+
+    def _check_compression(self, frames: RecordRun, dispatched: Dispatched, bad: dict[int, str]) -> None:
+        """Check that bodies are compressed as their flags say: a client ends a pull at one that is not.
+
+        A body with the right CRC is what was stored, so that its head tells whether it decompresses.
+        """
+        flags = frames.headers.field("sys_flag")
+        flagged = np.flatnonzero((flags & COMPRESSED != 0) & (frames.body_sizes > 0))
+        self.report.check("commitlog.body-compression", len(flagged))
+        topics = set(dispatched.topics_of(flagged)) if len(flagged) else set()
+        self.totals.compressing.update(topics)
+        for row in np.flatnonzero(~begins_as_flagged(frames)).tolist():
+            problem = None if row in bad else _decompression_error(frames, row)
+            if problem is not None:
+                self._report_compression(frames, dispatched, row, problem)
+        self._note_unflagged(frames, dispatched)
+
+    def _report_compression(self, frames: RecordRun, dispatched: Dispatched, row: int, problem: str) -> None:
+        flag, size = int(frames.headers.field("sys_flag")[row]), int(frames.body_sizes[row])
+        fits = _fitting_flag(_body(frames, row), flag)
+        is_plain = fits is not None and not fits & COMPRESSED
+        now = "is not compressed" if is_plain or fits is None else f"is {compression(fits)}"
+        message = f"the body of {size} bytes {now}, its flags say {compression(flag)}: {problem}"
+        details = {"sys_flag": flag, "compression": compression(flag), "expected_sys_flag": fits, "body_size": size}
+        self.report.add("commitlog.body-compression", message, offset=_offset(frames, row),
+                        topic=dispatched.topics_of(np.array([row]))[0], details=details)  # fmt: skip
+
+    def _note_unflagged(self, frames: RecordRun, dispatched: Dispatched) -> None:
+        """Keep some bodies that are compressed and not flagged so, until it is known what their producers do."""
+        if len(self.totals.unflagged) >= _MAX_UNFLAGGED:
+            return
+        for row in compressed_but_not_flagged(frames)[:_MAX_UNFLAGGED].tolist():
+            flag = int(frames.headers.field("sys_flag")[row])
+            fits = _fitting_flag(_body(frames, row), flag)
+            if fits is not None and fits != flag:
+                topic = dispatched.topics_of(np.array([row]))[0]
+                self.totals.unflagged.append(Unflagged(_offset(frames, row), topic, flag, fits))
 
     def _check_property_crcs(self, frames: RecordRun, bad: dict[int, str]) -> None:
         """Check `__CRC32#`, which covers all of the record before it."""
@@ -200,6 +257,43 @@ class RecordChecks:
 
     def _report(self, frames: RecordRun, row: int, code: str, message: str) -> None:
         self.report.add(code, message, offset=_offset(frames, row))
+
+
+def finish_compression(totals: RecordTotals, report: Report) -> None:
+    """Report compressed bodies without the flag, in topics whose producers compress: people may send what they like."""
+    for each in totals.unflagged:
+        if each.topic in totals.compressing:
+            kind = compression(each.expected_flag)
+            message = f"the body is a whole {kind} stream, and the flags do not say so, as those of other messages do"
+            details = {"sys_flag": each.sys_flag, "compression": "none", "expected_sys_flag": each.expected_flag}
+            report.add("commitlog.body-compression", message, severity="info", offset=each.physical_offset,
+                       topic=each.topic, effect="consumers get the compressed bytes", details=details)  # fmt: skip
+
+
+def _body(frames: RecordRun, row: int) -> bytes:
+    start = int(frames.body_positions[row])
+    return bytes(frames.block.view[start : start + int(frames.body_sizes[row])])
+
+
+def _decompression_error(frames: RecordRun, row: int) -> str | None:
+    """Why a body does not decompress as its flags say; None where it does."""
+    try:
+        decompress(_body(frames, row), int(frames.headers.field("sys_flag")[row]))
+    except BodyError as error:
+        return str(error)
+    return None
+
+
+def _fitting_flag(body: bytes, flag: int) -> int | None:
+    """The sys flag with the compression that a body has; None where it is none of those."""
+    rest = flag & ~(COMPRESSED | COMPRESSION_TYPE_MASK)
+    for kind in _COMPRESSION_TYPES:
+        try:
+            decompress(body, rest | COMPRESSED | kind)
+        except BodyError:
+            continue
+        return rest | COMPRESSED | kind
+    return rest if flag & COMPRESSED else None
 
 
 def settle_held(totals: RecordTotals, report: Report, extents: Extents) -> None:

@@ -52,7 +52,7 @@ _CLASSES = {
     "rmqtool.verify.parts": ("LogPart",),
     "rmqtool.verify.queue_progress": ("MissingUnits", "QueueProgress"),
     "rmqtool.verify.read_errors": ("UnreadFiles",),
-    "rmqtool.verify.record_checks": ("RecordTotals",),
+    "rmqtool.verify.record_checks": ("HeldFinding", "RecordTotals", "Unflagged"),
 }
 _UNPICKLING = (pickle.UnpicklingError, zlib.error, AttributeError, EOFError, LookupError, TypeError, ValueError)
 _DAMAGED = "is not the progress of a verification, or is damaged"

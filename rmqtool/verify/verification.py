@@ -57,7 +57,7 @@ from rmqtool.verify.parts import AnyPart, index_parts, live_parts, with_index
 from rmqtool.verify.queue_leftovers import LogBounds
 from rmqtool.verify.queue_visit import QueueVisit
 from rmqtool.verify.read_errors import UnreadFiles
-from rmqtool.verify.record_checks import finish_end, finish_times
+from rmqtool.verify.record_checks import finish_compression, finish_end, finish_times
 from rmqtool.verify.request import EarlyEnd, VerifyRequest
 from rmqtool.verify.rocksdb_checks import check_copies_alone, check_database, check_light_rows
 from rmqtool.verify.rocksdb_config import check_config_databases
@@ -264,6 +264,7 @@ class Verification:
         if is_end_read:
             check(finish_end, totals, report)
         check(finish_times, totals, report, now + _CLOCK_TOLERANCE)
+        check(finish_compression, totals, report)
         visit = self._visit_queues(reader, total) if task.queues else None
         self._predict(total, visit)
         if visit:
