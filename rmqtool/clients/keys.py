@@ -24,7 +24,7 @@ class KeyTally:
 
     `starts` are the physical offsets of the runs, `counts` their keys, `missing` those of them without an index unit,
     and `firsts` the physical offset of the first message that misses one, -1 for none. `unreached` counts keys that
-    have a unit in an index file to which no chain leads.
+    have a unit in an index file to which no chain leads, `not_whole` those of messages that are damaged.
     """
 
     starts: array[int] = field(default_factory=lambda: array("q"))
@@ -32,6 +32,7 @@ class KeyTally:
     missing: array[int] = field(default_factory=lambda: array("q"))
     firsts: array[int] = field(default_factory=lambda: array("q"))
     unreached: dict[Path, int] = field(default_factory=dict)
+    not_whole: int = 0
 
     def add(self, start: int, count: int) -> None:
         """Add a run of records."""
@@ -57,6 +58,7 @@ class KeyTally:
         self.missing.extend(later.missing)
         self.firsts.extend(later.firsts)
         self.unreached |= later.unreached
+        self.not_whole += later.not_whole
 
     def missing_before(self, stop: int, count: CountKeys) -> int:
         """How many keys of messages before physical offset `stop` have no unit; none from there on has one."""
@@ -111,4 +113,4 @@ class IndexAfter:
         never_put = keys.between(kept, put_from, count)
         unreached = sum(keys.unreached.get(file.path, 0) for file in self.kept)
         cut = keys.between(self.log_end, MAX_OFFSET, count)
-        return keys.missing_before(kept, count) + unreached + never_put + cut
+        return keys.missing_before(kept, count) + keys.not_whole + unreached + never_put + cut

@@ -66,12 +66,14 @@ class MovedGroup:
 class ClientLosses:
     """What clients lose between two states of a store; all zero where they get the same.
 
-    `keys_not_found` counts pairs of a key and a message, `pop_lost` messages in flight that are never delivered again,
-    `filters_lost` filters of groups that a broker forgets. `refuses` is why no broker serves anything.
+    `keys_not_found` counts pairs of a key and a message, `keys_in_damage` those of them whose messages are not whole;
+    `pop_lost` messages in flight that are never delivered again, `filters_lost` filters of groups that a broker forgets.
+    `refuses` is why no broker serves anything.
     """
 
     unreachable: Unreachable = field(default_factory=Unreachable)
     keys_not_found: int = 0
+    keys_in_damage: int = 0
     delayed: Due = field(default_factory=Due)
     timers: Due = field(default_factory=Due)
     half_messages_unchecked: int = 0
@@ -110,7 +112,7 @@ class ClientLosses:
         return replace(
             self,
             unreachable=Unreachable(left) if queues else self.unreachable,
-            keys_not_found=0 if index else self.keys_not_found,
+            keys_not_found=self.keys_in_damage if index else self.keys_not_found,
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -120,6 +122,7 @@ class ClientLosses:
         return {
             "unreachable": {"messages": reach.messages, "queues": queues},
             "keys_not_found": self.keys_not_found,
+            "keys_in_damage": self.keys_in_damage,
             "delayed": asdict(self.delayed),
             "timers": asdict(self.timers),
             "half_messages_unchecked": self.half_messages_unchecked,

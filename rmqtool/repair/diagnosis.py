@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import get_args
 
 from rmqtool.base.shell import join
@@ -130,6 +130,7 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
     clients = diagnosis.clients
     if clients is None or (diagnosis.cuts_log and not repairs.neutralise):
         return clients
+    clients = replace(clients, refuses=None) if repairs else clients  # as it is healed, or people heal it first
     later = diagnosis.by_treatment if repairs.goes_on else {}
     keeps_keys = any("start.keys-lost" in change.codes for change in repairs.changes)
     return clients.healed(

@@ -47,6 +47,7 @@ class ClientView:
         return ClientLosses(
             unreachable=Unreachable(sorted(self._unreachable(start if is_up else None), key=_worst_first)),
             keys_not_found=index.keys_not_found(self.total.keys, self._count_keys) if index else 0,
+            keys_in_damage=self.total.keys.not_whole if index else 0,
             refuses=start.refuses,
         )
 

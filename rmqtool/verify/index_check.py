@@ -16,7 +16,9 @@ from rmqtool.clients.keys import IndexAfter, KeyTally
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.index_file import unit_position
+from rmqtool.scan.block import Positions
 from rmqtool.store.index_files import index_paths
+from rmqtool.verify.bad_extents import UNREAD
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.task import StoreReader
 
@@ -25,6 +27,7 @@ _CHUNK = 1 << 16
 _FEW = 256  # missing keys of one run whose records are read again
 _MAX_SECONDS = (1 << 31) - 1
 _HASH_BITS = 31
+_NO_DAMAGE = (None, "torn", UNREAD)  # no damage, a record that was never whole on disk, or what is not known
 _PUT_AGAIN = "the next start puts these keys into the index"
 _TAGS_NOT_FOUND = "queries by tag, which brokers answer since 5.4.0, do not find these messages"
 
@@ -172,9 +175,11 @@ class IndexCheck:
 
     def _explain(self, unit_numbers: NDArray[np.intp], units: NDArray[np.void], around: NDArray[np.void]) -> None:
         """Report units that match no expected key; `around` are all units of their messages."""
-        for unit_number, unit in zip(unit_numbers.tolist(), units, strict=True):
+        reasons = [self._extents.reason_at(offset) for offset in units["physical_offset"].tolist()]
+        self._count_in_damage(units["physical_offset"][[reason not in _NO_DAMAGE for reason in reasons]])
+        for unit_number, unit, reason in zip(unit_numbers.tolist(), units, reasons, strict=True):
             offset = int(unit["physical_offset"])
-            if 0 <= offset < self._log_start or self._extents.reason_at(offset) is not None:
+            if 0 <= offset < self._log_start or reason is not None:
                 continue
             try:
                 hashes = self._lookups.hashes_at(offset)
@@ -190,6 +195,15 @@ class IndexCheck:
                 self._suspects.add_keys(offset, of_message.tolist())
                 message = f"hash {int(unit['key_hash'])} is that of no key of the message at {offset}"
             self._add(code, message, np.array([unit_number]))
+
+    def _count_in_damage(self, offsets: NDArray[np.int64]) -> None:
+        """Count units of messages that are damaged; where the index holds tags, one of each message is of its tags."""
+        tags = len(np.unique(offsets)) if self._tags_expected else 0
+        self._tally.not_whole += len(offsets) - tags
+
+    def damage(self, keys: IndexKeys, damaged_rows: Positions) -> None:
+        """Note the keys of records that are not whole."""
+        self._tally.not_whole += int(np.count_nonzero(np.isin(keys.rows, damaged_rows) & (keys.kinds != TAGS)))
 
     def _miss(self, rows: NDArray[np.bool_], keys: IndexKeys) -> None:
         if self._live and self._at >= self._stop:

@@ -193,6 +193,8 @@ class _LogCheck:
                 self._queues.damage(dispatched.units[np.isin(dispatched.units.rows, suspects)])
         if self._index is not None:
             self._check_index(lambda check: check.add(dispatched.keys, frames.physical_offset, end))
+            if len(suspects):
+                self._check_index(lambda check: check.damage(dispatched.keys, suspects))
 
     def _check_index(self, work: Callable[[IndexCheck], None]) -> None:
         """Do some of the comparison with the index, which ends at an error."""
