@@ -67,7 +67,7 @@ class ClientLosses:
     """What clients lose between two states of a store; all zero where they get the same.
 
     `keys_not_found` counts pairs of a key and a message, `keys_in_damage` those of them whose messages are not whole;
-    `pop_lost` messages in flight that are never delivered again, `filters_lost` filters of groups that a broker forgets.
+    `pop_lost` messages in flight that are never delivered again, `filters_lost` filters of groups that it forgets.
     `refuses` is why no broker serves anything.
     """
 
