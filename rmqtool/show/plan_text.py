@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rmqtool.base.visible import visible
+from rmqtool.clients.losses import ClientLosses
 from rmqtool.repair.plan import Plan
 from rmqtool.show.output import print_labelled
 from rmqtool.show.times import sentence
@@ -29,3 +30,11 @@ def show_plan(plan: Plan, console: Console) -> None:
             print_labelled(console, Text(f"{_INDENT}lost: ", style="yellow"), sentence(lost))
     for text in plan.remaining:
         print_labelled(console, Text("  stays: ", style="dim"), sentence(text))
+    if plan.steps and plan.clients is not None:
+        print_labelled(console, Text("  after: ", style="dim"), _left_after(plan.clients))
+
+
+def _left_after(clients: ClientLosses) -> str:
+    """What clients do not get even after the plan and a start."""
+    parts = ["no broker starts" if clients.refuses else "", *clients.parts()]
+    return ", ".join(filter(None, parts)) or "clients lose nothing"
