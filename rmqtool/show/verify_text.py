@@ -138,8 +138,10 @@ def show_verdict(console: Console, outcome: Outcome) -> None:
     color, meaning = _VERDICTS[outcome.verdict]
     if outcome.verdict == "clean" and any(finding.severity != "info" for finding in outcome.findings):
         meaning = "messages, queues and index are; see the findings about what is around them"
-    lost = outcome.start.messages_lost if outcome.start and not outcome.start.refuses else 0
-    loss = f"started now, a broker would lose {counted(lost, 'message')}" if lost else ""
+    loss = ""
+    if outcome.clients is not None and not outcome.clients.refuses:
+        loss = ", ".join(outcome.clients.parts())
+    loss = f"started now, a broker leaves {loss}" if loss else ""
     sentence = "; ".join(filter(None, (meaning, loss, summary_of(outcome.gaps))))
     head = Text.assemble(_label("verdict"), Text(outcome.verdict, style=color), " - " if sentence else "")
     print_labelled(console, head, sentence)

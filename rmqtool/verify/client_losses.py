@@ -24,6 +24,7 @@ from rmqtool.store.queue_range import QueueRange
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.verify.missing_units import is_deleted
 from rmqtool.verify.part_result import PartResult
+from rmqtool.verify.queue_progress import QueueProgress
 
 
 @dataclass(frozen=True)
@@ -87,10 +88,17 @@ class ClientView:
     def _unreachable(self, start: StartPrediction | None) -> Iterator[UnreachableQueue]:
         snapshot, states = self.snapshot, self.total.states
         twice = snapshot.has_queues_twice
-        batch_topics = () if snapshot.database and not twice else snapshot.topics.with_batch_queues or ()
+        in_rows = bool(snapshot.database) and not twice
+        batch_topics = snapshot.topics.with_batch_queues or ()
         in_damage = {name: max(self.led_to.get(name, 0), state.lost) for name, state in states.items()}
-        had = [state for name, state in states.items() if state.had and not self._is_deleted(name)]
-        return unreachable_queues(had, served_queues(self.ranges, start, twice=twice), in_damage, batch_topics)
+        in_damage = {**self.led_to, **in_damage}
+        queues = [state for name, state in states.items() if state.had and not self._is_deleted(name)]
+        queues += [QueueProgress(name) for name in self.led_to.keys() - states.keys()]
+        if in_rows:  # consumers get a batch at its first offset only
+            batches = [replace(each, had=each.records) for each in queues if each.name.topic in batch_topics]
+            queues = [each for each in queues if each.name.topic not in batch_topics] + batches
+        served = served_queues(self.ranges, start, twice=twice)
+        return unreachable_queues(queues, served, in_damage, () if in_rows else batch_topics)
 
     def _is_deleted(self, name: QueueName) -> bool:
         """Whether the queue was deleted with its topic."""

@@ -12,13 +12,16 @@ from numpy.typing import NDArray
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.tolerant import skip_unreadable
 from rmqtool.broker.index_keys import TAGS, IndexKeys
+from rmqtool.broker.other_log import index_of_another_log
 from rmqtool.clients.keys import IndexAfter, KeyTally
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.index_file import unit_position
 from rmqtool.scan.block import Positions
 from rmqtool.store.index_files import index_paths
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.verify.bad_extents import UNREAD
+from rmqtool.verify.index_sequence import FileUnits
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.task import StoreReader
 
@@ -295,6 +298,24 @@ def _report_missing(report: Report, count: int, offset: int, hint: str = "", **g
     report.add("index.missing", message, count=count, details={"keys": count, "physical_offset": offset}, **given)
 
 
-def check_index_end(reader: StoreReader, total: PartResult) -> None:
-    """Check the units behind those of all messages; `total` is the result of all parts of the log."""
+def check_index_end(snapshot: Snapshot, reader: StoreReader, total: PartResult) -> None:
+    """Check the units behind those of all messages; `total` is the result of all parts of the log.
+
+    Units that point past the last log file show keys that the store has had, unless they are of another log.
+    """
     IndexCheck(reader, total, total.boundary.index_at).finish(total.log_end or 0)
+    files_end = snapshot.log.files[-1].end_offset if snapshot.log.files else 0
+    of_another = index_of_another_log(snapshot)
+    for file in reader.index.files:
+        if file.units and file.file.end_physical_offset >= files_end and file.file.path not in of_another:
+            total.keys.not_whole += _count_past(reader, file, files_end)
+
+
+def _count_past(reader: StoreReader, file: FileUnits, files_end: int) -> int:
+    """How many units of a file point past the last log file, without those of tags."""
+    count = 0
+    for first in range(file.start, file.start + file.units, _CHUNK):
+        offsets = reader.index.read(first, min(_CHUNK, file.start + file.units - first))["physical_offset"]
+        past = offsets[offsets >= files_end]
+        count += len(past) - (len(np.unique(past)) if reader.task.tags_expected else 0)
+    return count

@@ -49,7 +49,7 @@ class UnmatchedUnits:
     """Checks the queues on disk, one after the other.
 
     `lost` counts units that point into damage, by queue, and `torn` those of them that point into a torn end of the
-    log, which was never whole on disk. `beyond_files` counts those that point past the last log file, by topic.
+    log, which was never whole on disk. `beyond_files` counts those that point past the last log file.
     """
 
     store: Store
@@ -58,7 +58,7 @@ class UnmatchedUnits:
     lookups: Lookups
     lost: Counter[QueueName] = field(default_factory=Counter)
     torn: Counter[QueueName] = field(default_factory=Counter)
-    beyond_files: Counter[str] = field(default_factory=Counter)
+    beyond_files: Counter[QueueName] = field(default_factory=Counter)
     releases: Releases = ANY_RELEASE
     batch_topics: Collection[str] = ()
     _lookups_made: int = 0
@@ -196,7 +196,7 @@ class UnmatchedUnits:
     def _check_beyond(self, files: UnitFiles, unit_numbers: NDArray[np.intp], offsets: NDArray[np.int64]) -> None:
         """Report units that point behind the last record."""
         outside = offsets >= self.bounds.files_end
-        self.beyond_files[files.queue.topic] += int(np.count_nonzero(outside))
+        self.beyond_files[QueueName(files.queue.topic, files.queue.queue_id)] += int(np.count_nonzero(outside))
         message = f"points behind the end of the commit log, {self.bounds.end}"
         self._report_all("consumequeue.ahead", message, files, unit_numbers)
 

@@ -265,6 +265,8 @@ class Verification:
             check(finish_end, totals, report)
         check(finish_times, totals, report, now + _CLOCK_TOLERANCE)
         check(finish_compression, totals, report)
+        if not live and task.index and not self.read_errors.index_in(store):
+            check(check_index_end, snapshot, reader, total)
         visit = self._visit_queues(reader, total) if task.queues else None
         self._predict(total, visit)
         if visit:
@@ -272,8 +274,6 @@ class Verification:
         self._check_missing_keys(reader, total)
         if self.view and self.starts:
             check(self.view.report_keys_lost, self.starts[0].start, report)
-        if not live and task.index and not self.read_errors.index_in(store):
-            check(check_index_end, reader, total)
         if not live:
             log = ScannedLog(snapshot, reader, log_end, totals, total.queue_ends)
             check(check_timestamps, reader, report)
@@ -352,7 +352,7 @@ class Verification:
             recovered = visit.recovered if visit else KnownQueues(self.snapshot.queues)
             self.starts = Predictor(self.snapshot, total.walks, total.states, recovered).predict()
             if visit:
-                led_to = visit.unmatched.lost - visit.unmatched.torn
+                led_to = visit.unmatched.lost - visit.unmatched.torn + visit.unmatched.beyond_files
                 self.view = ClientView(self.snapshot, total, visit.ranges, led_to, self.task.index)
                 self.clients = self.view.losses(self.starts[0].start)
         except EndingError:
