@@ -52,8 +52,10 @@ def view_of(facts: Mapping[str, Any]) -> View:
     for name, queue in clients["queues"].items():
         topic, _, number = name.rpartition("/")
         for asked, offset, physical, *rest in queue["pulls"]:
-            if rest and asked == offset and rest[-1]:
-                view.entries[topic, int(number), asked] = physical, rest[0]
+            if rest and asked == offset:
+                size, messages = rest
+                for inner in range(messages):
+                    view.entries[topic, int(number), offset + inner] = physical, size
         if topic == SCHEDULE_TOPIC:
             _add_level(view, facts, int(number), queue)
     view.pairs = {(key, offset) for key, offsets in clients["keys"].items() for offset in offsets}

@@ -7,7 +7,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.TreeSet;
-import java.util.zip.CRC32;
 import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.common.UtilAll;
 import org.apache.rocketmq.common.message.MessageDecoder;
@@ -22,6 +21,7 @@ final class ClientView {
     private static final int MOST = 5_000; // offsets of one queue that are asked for: a damaged maximum has no bound
     private static final int PHYSICAL_OFFSET = 28;
     private static final int SMALLEST = 91;
+    private static final int INNER_BATCH = 0x80;
     private static final int ALL = 10_000;
     private static final String SCHEDULE = "SCHEDULE_TOPIC_XXXX";
 
@@ -59,7 +59,7 @@ final class ClientView {
         return Json.object("min_offset", min, "max_offset", max, "pulls", pulls, "units", units);
     }
 
-    /** [asked, queue offset, physical offset, size, CRC-32 of all bytes, whole], or [asked, next offset, status]. */
+    /** [asked, queue offset, physical offset, size, messages in it, 0 where it is not whole], or [asked, next, status]. */
     private List<Object> pull(String topic, int queue, long offset) throws Exception {
         GetMessageResult result;
         try {
@@ -76,7 +76,7 @@ final class ClientView {
             }
             ByteBuffer message = result.getMessageBufferList().get(0);
             return Arrays.asList(offset, Family.queueOffset(result), physicalOffset(message), message.limit(),
-                crc(message), decoded(message) != null);
+                messages(message));
         } finally {
             result.release();
         }
@@ -149,10 +149,14 @@ final class ClientView {
         return message.limit() < PHYSICAL_OFFSET + Long.BYTES ? -1 : message.getLong(PHYSICAL_OFFSET);
     }
 
-    private static long crc(ByteBuffer message) {
-        CRC32 crc = new CRC32();
-        crc.update(message.duplicate());
-        return crc.getValue();
+    /** One, the number in a batch that is stored as one record, or 0 of what is damaged. */
+    private static int messages(ByteBuffer message) {
+        MessageExt decoded = decoded(message);
+        if (decoded == null) {
+            return 0;
+        }
+        String number = (decoded.getSysFlag() & INNER_BATCH) == 0 ? null : decoded.getProperty("INNER_NUM");
+        return number == null ? 1 : Integer.parseInt(number);
     }
 
     /** "TOPIC@GROUP" of each SQL filter that the broker knows. */
