@@ -46,7 +46,7 @@ CATALOGUE: Mapping[str, Entry] = MappingProxyType({entry.code: entry for entries
 
 def finding(
     code: str,
-    message: str,
+    message: str | None = None,
     *,
     store: Path | str | None = None,
     severity: Severity | None = None,
@@ -59,7 +59,8 @@ def finding(
 
     The remedy is filled with the path `store` and the `location` (file, offset, topic, queue_id, queue_offset);
     where one of its fields is not known it is left out. One that is given is a `Remedy` to be filled as the
-    page's is, or the text of a whole command. `details` are the facts.
+    page's is, or the text of a whole command. `details` are the facts; of them and the location the page makes the
+    sentence, unless a `message` is given.
     """
     entry = CATALOGUE[code]
     template = remedy.template if isinstance(remedy, Remedy) else entry.remedy
@@ -72,7 +73,7 @@ def finding(
         code=code,
         fault=entry.fault,
         severity=severity or entry.severity,
-        message=message,
+        message=entry.sentence({**location, **(details or {})}) if message is None else message,
         effect=effect or entry.effect,
         next_command=next_command,
         details=details or {},

@@ -12,6 +12,7 @@ MESSAGES = (
         title="Messages of a topic that is not configured",
         what="The commit log holds messages of topics that topics.json does not list.",
         how="The topic was deleted. Its messages stay in the log until the files expire.",
+        says="{messages:message} without a unit, the first at physical offset {physical_offset}",
         effect="none; but a rebuild of all queues brings the topic's queues back",
         versions=(("all", "ignores the messages."),),
         repair="No repair is needed. Leave the topic out of a rebuild if its queues should stay away.",
@@ -24,6 +25,7 @@ MESSAGES = (
         title="Queue offsets begin again",
         what="Within one queue a later record has a smaller queue offset, or the same one twice.",
         how="The topic was deleted and made again; a broker started without its consume queues; a role change.",
+        says="queue offset {found} where {expected} was expected",
         effect="the consume queue holds only one message for each offset; a rebuild by the broker drops others",
         versions=(
             ("all", "a rebuild keeps offset 0 always, drops offsets below the end of the queue, appends the rest."),
@@ -39,6 +41,7 @@ MESSAGES = (
         title="Queue offsets are missing",
         what="Within one queue the queue offsets of two neighbouring records are more than one apart.",
         how="Records between them were lost, or an append failed after its offset was given away.",
+        says="no record of {queue_offsets:queue offset} from {first} on",
         effect="after a rebuild by the broker all later messages of the queue stand at smaller offsets: consumers skip "
         "or repeat messages",
         versions=(("all", "a rebuild appends without a hole and logs `[BUG]logic queue order maybe wrong`."),),

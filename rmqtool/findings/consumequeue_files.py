@@ -15,6 +15,7 @@ CONSUME_QUEUE_FILES = (
         title="The last file of a queue holds only zeros",
         what="The file was made, and no unit was written to it.",
         how="A crash just after the file was made.",
+        says="holds only zeros",
         effect="since 4.5.1 a start may count the zeros as one unit: the queue grows by a message that does not exist",
         versions=(
             ("4.4.0", "no harm in most cases."),
@@ -40,6 +41,7 @@ CONSUME_QUEUE_FILES = (
         title="A queue holds a unit that is not a message",
         what="A unit of zeros at the start of a file, and good units behind it.",
         how="A broker was started on a queue whose last file held only zeros: see consumequeue.zero-file.",
+        says="neither a unit nor zeros behind the last unit{units:+unit}",
         effect="consumers skip it; a start may cut the queue here",
         versions=(("all", "if the file is one of the queue's last three, the next start cuts the queue before it."),),
         repair="Rebuild the consume queue.",
@@ -135,6 +137,11 @@ CONSUME_QUEUE_FILES = (
         title="A row of the consume queues is neither a unit nor the end of a queue",
         what="A key or a value in the RocksDB database has another form than brokers write.",
         how="Another program wrote into the database, a fault of the memory.",
+        says={
+            "bad-row": "key {key}: {why}",
+            "bad-unit": "key {key} among the units of a queue: its key or its value is too long or too short",
+            "no-max-row": "rows without a max row, and no message in the log",
+        },
         effect="none, for the broker asks for other keys; a value of another size stops the queue there",
         versions=(("5.2.0 and later", "does not look for it."),),
         repair="Have the queues written anew from the commit log.",
@@ -146,6 +153,7 @@ CONSUME_QUEUE_FILES = (
         title="Tables that the database of the consume queues does not name",
         what="Files of rows stand in the directory, and the MANIFEST of the RocksDB database does not name them.",
         how="The broker was killed while it wrote them; an older MANIFEST was restored.",
+        says="{tables:table}, such as {names!l}",
         effect="the broker deletes them; what is missing then has findings of its own",
         versions=(("5.2.0 and later", "deletes them when it opens the database."),),
         repair="No repair is needed where no unit is missing. Else restore the whole directory.",
@@ -159,6 +167,7 @@ CONSUME_QUEUE_FILES = (
         "no "
         "number.",
         how="The topic was deleted or got fewer queues.",
+        says="{configured_in} has no such topic; {units:unit}",
         effect="loaded, and cleaned when its messages expire; a name that is not a number is ignored",
         versions=(("all", "loads every directory whose name is a number."),),
         repair="No repair is needed.",
@@ -173,6 +182,7 @@ CONSUME_QUEUE_FILES = (
         "queues "
         "stand beside a RocksDB database.",
         how="The attribute queue.type or the setting storeType was changed.",
+        says="a {kind} queue, but the topic is configured for {configured}",
         effect="the broker refuses to start; beside RocksDB the files are not read",
         versions=(
             ("before 5.0", "knows simple queues only."),

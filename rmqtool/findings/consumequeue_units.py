@@ -16,6 +16,7 @@ CONSUME_QUEUES = (
         title="The queue ends before the commit log does",
         what="The last records of the queue in the commit log have no units yet.",
         how="The broker was killed: the log is flushed more often than the queues.",
+        says="{messages:message} without a unit, the first at physical offset {physical_offset}",
         effect="a start after a crash derives the missing units again; after a clean stop most versions do not",
         versions=(
             ("all, with the file abort", "derives the units again from the file that the checkpoint chooses on."),
@@ -42,6 +43,7 @@ CONSUME_QUEUES = (
         what="A record that the broker dispatches is in the commit log, other messages behind it have units, it has "
         "none.",
         how="A queue was short when the broker was started after a clean stop; a restore of different times.",
+        says="{messages:message} without a unit, the first at physical offset {physical_offset}",
         effect="the message is never consumed, and no start mends it",
         versions=(("all", "only a start after a crash derives units anew, and only where the queue has none yet."),),
         repair="Rebuild the consume queue.",
@@ -56,6 +58,7 @@ CONSUME_QUEUES = (
         title="A queue has messages but no consume queue",
         what="The commit log holds messages of a queue whose directory does not exist.",
         how="The directory was deleted or not restored.",
+        says="{messages:message} without a unit, the first at physical offset {physical_offset}",
         effect="unless a start derives its units again, its messages are never consumed, and the next one gets queue "
         "offset 0",
         versions=(
@@ -78,6 +81,7 @@ CONSUME_QUEUES = (
         what="The last units of the queue point to messages that are not in the commit log.",
         how="After a power loss the queue's pages may be on the disk and the log's not; or the last commit log file is "
         "missing.",
+        says="points behind the end of the commit log, {log_end}{units:+unit}",
         effect="a start cuts these units",
         versions=(
             (
@@ -96,6 +100,12 @@ CONSUME_QUEUES = (
         title="A unit of zeros or nonsense inside a queue",
         what="A unit without a size stands before units that are in use.",
         how="A page was not on the disk when the power went; a damaged disk.",
+        says={
+            "no-unit": "{messages:message} without a unit, the first at physical offset {physical_offset}",
+            "no-file": "in no file, before units of messages{units:+unit}",
+            "no-row": "no row, before rows of messages{units:+unit}",
+            "unwritten": "zeros or nonsense before units of messages{units:+unit}",
+        },
         effect="a start cuts the queue here for good and deletes its later files, if this is one of its last three",
         versions=(
             (
@@ -115,6 +125,13 @@ CONSUME_QUEUES = (
         title="A unit points to something that is not its message",
         what="Where the unit points stands no record, or one of another topic, queue, queue offset or size.",
         how="Commit log and queues of different times or brokers; a flipped bit in a unit.",
+        says={
+            "size": "size {found}, the record has {expected}",
+            "other-target": "points to physical offset {found}, its message is at {expected}",
+            "no-record": "no record begins at physical offset {found}{units:+unit}",
+            "other-queue": "points to a record of {topic_of_record}, queue {queue_id_of_record}, at "
+            "{found}{units:+unit}",
+        },
         effect="consumers get what stands there: neither broker nor client compares topic or queue",
         versions=(("all", "does not notice at a start, unless it points behind the end of the log."),),
         repair="Rebuild the consume queue.",
@@ -130,6 +147,12 @@ CONSUME_QUEUES = (
         "of another message; or rows have no max row. Or the min row, by which it knows the beginning, is behind units "
         "of messages in the log.",
         how="Rows were changed by another program, a fault of the broker.",
+        says={
+            "no-unit": "{messages:message} without a unit, the first at physical offset {physical_offset}",
+            "no-last-row": "the max row ends it with a unit of {expected}, and there is none{units:+unit}",
+            "other-last-row": "the max row ends it with a unit of {expected}, and there is one of {found}{units:+unit}",
+            "min-row": "the min row begins it at {begins_at}, behind {units:unit} of messages in the log",
+        },
         effect="messages behind the end, or before the beginning, are not consumed, and new ones get queue offsets "
         "from the end on; before it consumers wait for units that do not exist",
         versions=(("5.2.0 and later", "trusts the row."),),
@@ -145,6 +168,10 @@ CONSUME_QUEUES = (
         what="The broker writes each unit twice, into queue files and into RocksDB, and one of both is another or "
         "missing.",
         how="One of both was restored from another time, or is damaged.",
+        says={
+            "other-row": "the file's unit points to {in_file}, in RocksDB is {in_rocksdb}",
+            "no-row": "the file's unit points to {in_file}, in RocksDB is no row",
+        },
         effect="a broker that reads the wrong one serves other messages: combineCQPreferCQType says which it reads, "
         "the files by default",
         versions=(("5.3.1 and later", "compares only their ends."),),
@@ -159,6 +186,7 @@ CONSUME_QUEUES = (
         title="Rows behind the end of a queue in RocksDB",
         what="Rows of messages that are not in the commit log stand behind the end that the queue has.",
         how="A start has cut the commit log after a crash: it moves the ends of queues back, and leaves the rows.",
+        says="{units:row} behind its end, of messages behind the end of the commit log{units:+unit}",
         effect="none: the next messages of the queue are written over them",
         versions=(("5.2.0 and later", "does not read them."),),
         repair="No repair is needed.",
@@ -176,6 +204,11 @@ CONSUME_QUEUES = (
         "where the queue is in files, too, from which a broker gives all of them.",
         how="storeType=defaultRocksDB with topics of queue.type=BatchCQ. A queue that was written twice "
         "(rocksdbCQDoubleWriteEnable) is read from its files before.",
+        says={
+            "all-rows": "consumers get {read} of {batches} batches: they begin at {min_offset}",
+            "no-row": "consumers get {read} of {batches} batches: they begin at {min_offset}, and there is no row "
+            "at {missing_row}",
+        },
         effect="consumers do not get these batches, and stay where there is no row",
         versions=(
             ("5.2.0 to 5.4.0", "send a consumer back to offset 0 where there is no row: it gets the same again."),
@@ -193,6 +226,7 @@ CONSUME_QUEUES = (
         what="Units in RocksDB and batch units hold the time at which the broker stored the message; it differs from "
         "the record's.",
         how="A flipped bit.",
+        says="store time {found}, the record has {expected}",
         effect="a search by time may find another offset; messages and their order are not concerned",
         versions=(("5.2.0 and later", "trusts the unit."),),
         repair="Rebuild the consume queue.",
@@ -206,6 +240,7 @@ CONSUME_QUEUES = (
         title="Units stand at other offsets than their messages say",
         what="The number of a unit in its queue differs from the queue offset in its record.",
         how="A broker rebuilt the queue around lost records, or lost a unit and went on.",
+        says="{units:unit stands|units stand} {distance} {side} the queue offset",
         effect="messages are consumed; their queue offset in the client differs from the one the broker counts",
         versions=(("all", "does not compare."),),
         repair="A rebuild as the broker does it keeps the shift. Committed offsets fit the queue as it is.",
@@ -218,6 +253,7 @@ CONSUME_QUEUES = (
         title="Two units of a queue point to the same message",
         what="A message stands twice in its queue.",
         how="A start that derived the same record twice, a repair that filled a hole with a copy of its neighbour.",
+        says="points to {found} as another unit does{units:+unit}",
         effect="the message is consumed twice",
         versions=(("all", "does not notice."),),
         repair="Rebuild the consume queue if consumers cannot bear it; the offsets behind it then change.",
@@ -230,6 +266,7 @@ CONSUME_QUEUES = (
         title="A unit stands for a lost message",
         what="It points to the next message of the queue, which has its own unit behind it.",
         how="`rmqtool rebuild-cq` keeps the queue offsets of the messages behind one that is lost.",
+        says="points to {found} as another unit does{units:+unit}",
         effect="the next message is consumed more than once, each time with its own queue offset",
         versions=(("all", "does not notice."),),
         repair="No repair is needed.",
@@ -243,6 +280,11 @@ CONSUME_QUEUES = (
         what="The hash of the tag, or the delivery time of a delayed message, differs from what the record gives.",
         how="4.9.2 to 4.9.8 write hashes instead of delivery times when a recovery rebuilds SCHEDULE_TOPIC_XXXX; "
         "or a flipped bit.",
+        says={
+            "other": "tags code {found}, the record gives {expected}",
+            "recovered-as-tags": "tags code {found}, the record gives {expected}: a delayed message, dispatched by the "
+            "recovery of a broker 4.9.2 to 4.9.8",
+        },
         effect="consumers that filter by tag miss the message or get one too many; a delayed message comes at once",
         versions=(("all", "trusts the unit."),),
         repair="Rebuild the consume queue.",
@@ -256,6 +298,7 @@ CONSUME_QUEUES = (
         title="Filler units where none belong",
         what="Filler units (offset 0, size 2147483647) stand elsewhere than at the head of the queue's first file.",
         how="An incomplete rebuild, a missing first file.",
+        says="filler behind units of messages{units:+unit}",
         effect="consumers skip them, and may skip good messages behind them; the queue's minimum may be wrong",
         versions=(("all", "takes them for units of messages that have expired."),),
         repair="Rebuild the consume queue.",
@@ -269,6 +312,7 @@ CONSUME_QUEUES = (
         title="A light queue does not fit its messages",
         what="The queues or offsets in INNER_MULTI_DISPATCH and INNER_MULTI_QUEUE_OFFSET differ from the units.",
         how="enableLmq or enableMultiDispatch was switched on or off in between; a flipped bit.",
+        says="points to a record of {topic_of_record}, queue {queue_id_of_record}, at {found}{units:+unit}",
         effect="consumers of the light queue miss messages or get others",
         versions=(("before 4.9", "knows no light queues."), ("4.9 and later", "trusts the units.")),
         repair="Rebuild the consume queue.",
@@ -282,6 +326,11 @@ CONSUME_QUEUES = (
         title="A unit of a batch queue is not valid",
         what="A negative offset, a size or count of 0, or a base that does not follow the unit before.",
         how="As consumequeue.hole.",
+        says={
+            "no-file": "in no file, before units of messages{units:+unit}",
+            "unwritten": "zeros or nonsense before units of messages{units:+unit}",
+            "other-fields": "other times, offsets or counts than the record gives",
+        },
         effect="a start cuts the queue before the first invalid unit",
         versions=(("before 5.0", "knows no batch queues."), ("5.0 and later", "cuts the queue there.")),
         repair="Rebuild the consume queue.",
@@ -295,6 +344,7 @@ CONSUME_QUEUES = (
         title="Units refer to an ext file that is not there",
         what="The tags code of a unit is an address in consumequeue_ext/, and no such file exists.",
         how="consumequeue_ext/ was deleted, or enableConsumeQueueExt was switched off.",
+        says="{found} is an address in consumequeue_ext/, which is not there",
         effect="consumers that filter by tag do not get these messages",
         versions=(("all", "takes the address for the hash of a tag when the ext files are off."),),
         repair="Bring the files back and enable them, or rebuild the consume queue with plain tags codes.",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from rmqtool.findings.finding import Finding, Severity
+from rmqtool.findings.sentence import filled
 
 Treatment = Literal[
     "stop", "access", "restore", "decide", "release", "whole-log", "interrupted", "files", "neutralise", "queues",
@@ -31,6 +32,8 @@ class Entry:
     `treatment` is how it is treated, None for what needs none, or is of another command than verify; where the fact
     `cause` of a finding says otherwise, `treatment_by_cause`. `about` says whether it describes messages, queues and
     index or what is around them; `is_trace` that an unclean stop leaves it, and a start removes it.
+    `says` is the template of its sentence (`sentence.filled`), or one for each value of the fact `problem`; None where
+    checks give the whole sentence.
     `fault` is the number of a known fault of brokers, F01 to F59, or None; `effect` the sentence that a finding
     carries; `versions` pairs of releases and what these do, more exactly; `remedy` the next command, with the fields
     ``{store}``, ``{offset}``, ``{topic}`` and ``{queue_id}``, or None where no command helps; `not_detected` what this
@@ -47,11 +50,18 @@ class Entry:
     title: str
     what: str
     how: str
+    says: str | Mapping[str, str] | None = field(default=None, hash=False)
     effect: str
     versions: tuple[tuple[str, str], ...]
     repair: str
     remedy: str | None = None
     not_detected: str | None = None
+
+    def sentence(self, facts: Mapping[str, Any]) -> str:
+        """What a finding of this code says, from its facts."""
+        if self.says is None:
+            raise ValueError(f"{self.code} needs a sentence")
+        return filled(self.says if isinstance(self.says, str) else self.says[facts["problem"]], facts)
 
     def treatment_of(self, finding: Finding) -> Treatment:
         """The treatment of one finding of this code; without any, people decide."""

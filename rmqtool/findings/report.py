@@ -89,7 +89,7 @@ class Report:
         tally = self._tallies.get(code)
         return self.selection.wants_finding(code, topic) and (tally is None or len(tally.examples) < self.max_examples)
 
-    def add(self, code: str, message: str, *, count: int = 1, **given: Any) -> None:
+    def add(self, code: str, message: str | None = None, *, count: int = 1, **given: Any) -> None:
         """Add a finding of the catalogue; `given` as in `catalogue.finding`. It stands for `count`."""
         if given.get("severity") == "info":
             self._informative[code] = self._informative.get(code, 0) + count

@@ -285,6 +285,7 @@ CONFIG = (
         title="A topic's configuration does not fit its queues",
         what="The topic has queues with a number that its configuration does not allow to read.",
         how="The number of queues was reduced.",
+        says="the topic has {read_queues:queue} to read and {write_queues} to write",
         effect="messages in those queues are not consumed",
         versions=(("all", "serves queues below readQueueNums only."),),
         repair="Raise readQueueNums until the queues are empty.",

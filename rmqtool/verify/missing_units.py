@@ -8,7 +8,6 @@ from typing import Any
 
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
-from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.system_topics import LMQ_PREFIX, is_system_topic
@@ -44,14 +43,16 @@ def report_missing_units(
         if live and code == "consumequeue.behind":
             continue
         offset, physical_offset = missing.examples[0]
-        message = f"{counted(missing.count, 'message')} without a unit, the first at physical offset {physical_offset}"
-        details: dict[str, Any] = {"count": missing.count, "topic": name.topic, "queue_id": name.queue_id}
+        facts = {"problem": "no-unit", "messages": missing.count, "physical_offset": physical_offset}
+        given: dict[str, Any] = {
+            "count": missing.count, "topic": name.topic, "queue_id": name.queue_id, "details": facts,
+        }  # fmt: skip
         if code == "consumequeue.missing-queue" and is_deleted(name.topic, topics, releases):
-            report.add("commitlog.deleted-topic", message, offset=physical_offset, **details)
+            report.add("commitlog.deleted-topic", offset=physical_offset, **given)
         elif code == "consumequeue.missing-queue" and is_derived(start, state):
-            report.add(code, message, severity="warning", effect=_DERIVED, queue_offset=offset, **details)
+            report.add(code, severity="warning", effect=_DERIVED, queue_offset=offset, **given)
         else:
-            report.add(code, message, queue_offset=offset, **details)
+            report.add(code, queue_offset=offset, **given)
 
 
 def is_deleted(topic: str, topics: Topics, releases: Releases) -> bool:

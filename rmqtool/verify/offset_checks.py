@@ -37,13 +37,13 @@ def check_topics(topics: Topics, ranges: Ranges, report: Report) -> None:
     for name, queue_range in ranges.items():
         report.check("consumequeue.orphan")
         topic = topics.by_name.get(name.topic)
-        details: dict[str, Any] = {"topic": name.topic, "queue_id": name.queue_id}
+        given: dict[str, Any] = {"topic": name.topic, "queue_id": name.queue_id}
         if topic is None and not is_system_topic(name.topic):
-            message = f"{topics.place} has no such topic; {counted(queue_range.max_offset, 'unit')}"
-            report.add("consumequeue.orphan", message, **details)
+            facts = {"configured_in": topics.place, "units": queue_range.max_offset}
+            report.add("consumequeue.orphan", details=facts, **given)
         elif topic and name.queue_id >= max(topic.read_queues, topic.write_queues) and not is_system_topic(name.topic):
-            message = f"the topic has {counted(topic.read_queues, 'queue')} to read and {topic.write_queues} to write"
-            report.add("config.topic-queues", message, **details)
+            queues = {"read_queues": topic.read_queues, "write_queues": topic.write_queues}
+            report.add("config.topic-queues", details=queues, **given)
 
 
 def check_kind(topics: Topics, queue: Queue, report: Report) -> None:
@@ -51,10 +51,8 @@ def check_kind(topics: Topics, queue: Queue, report: Report) -> None:
     report.check("consumequeue.kind")
     topic = topics.by_name.get(queue.topic)
     if topic is not None and queue.files.files and topic.has_batch_queues != (queue.kind == "batch"):
-        message = (
-            f"a {queue.kind} queue, but the topic is configured for {'batch' if topic.has_batch_queues else 'simple'}"
-        )
-        report.add("consumequeue.kind", message, topic=queue.topic, queue_id=queue.queue_id)
+        kinds = {"kind": queue.kind, "configured": "batch" if topic.has_batch_queues else "simple"}
+        report.add("consumequeue.kind", topic=queue.topic, queue_id=queue.queue_id, details=kinds)
 
 
 def check_offsets(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,11 +140,10 @@ class OneQueue:
         self.state.prove(start, stop)
         self._next = stop
         if self._shift:
-            details: dict[str, Any] = {"topic": self.state.name.topic, "queue_id": self.state.name.queue_id}
             side = "before" if self._shift < 0 else "behind"
-            units = "1 unit stands" if stop - start == 1 else f"{stop - start} units stand"
-            message = f"{units} {abs(self._shift)} {side} the queue offset"
-            self._report.add("consumequeue.shifted", message, count=stop - start, queue_offset=start, **details)
+            self._report.add("consumequeue.shifted", count=stop - start, topic=self.state.name.topic,
+                             queue_id=self.state.name.queue_id, queue_offset=start,
+                             details={"units": stop - start, "distance": abs(self._shift), "side": side})  # fmt: skip
             if self._files is not None and stop - start <= _FEW:  # it may be the stored queue offset that is damaged
                 for number in range(start, stop):
                     self._suspect(self._files.units(number, 1), number)
@@ -188,12 +188,12 @@ class OneQueue:
         self.state.prove(unit_number, unit_number + len(units))
         if self.state.name.topic == SCHEDULE_TOPIC:
             stored = self._with_known_times(units, stored, unit_number)
-        for row, code, message, severity in differences(units, stored, has_ext_units=self._store.has_ext_units):
+        for row, code, facts, severity in differences(units, stored, has_ext_units=self._store.has_ext_units):
             if code == "consumequeue.tags-code" and self._is_of_older_release(units, stored, row):
                 continue
             if code == "consumequeue.tags-code":
                 self._suspect(stored[row : row + 1], unit_number + row)
-            self._add(code, message, units, row, unit_number + row, severity=severity)
+            self._add(code, facts, units, row, unit_number + row, severity=severity)
 
     def _with_known_times(self, units: QueueUnits, stored: NDArray[np.void], unit_number: int) -> NDArray[np.void]:
         """The stored units of a delay level, with the expected delivery times where theirs are of another setting."""
@@ -251,8 +251,8 @@ class OneQueue:
             if owners[self.state.name] != int(units.queue_offsets[0]):
                 self._add_missing("consumequeue.missing-unit", units[:1])
             return
-        message = f"points to physical offset {target}, its message is at {int(units.physical_offsets[0])}"
-        self._add("consumequeue.wrong-record", message, units, 0, unit_number)
+        facts = {"problem": "other-target", "found": target, "expected": int(units.physical_offsets[0])}
+        self._add("consumequeue.wrong-record", facts, units, 0, unit_number)
         self.state.prove(unit_number, unit_number + 1, is_bad=True)
 
     def _add_missing(self, code: str, units: QueueUnits, count: int | None = None) -> None:
@@ -261,12 +261,14 @@ class OneQueue:
         )
         self.state.add_missing(code, list(offsets), len(units) if count is None else count)
 
-    def _add(self, code: str, message: str, units: QueueUnits, row: int, unit_number: int, **details: Any) -> None:
+    def _add(
+        self, code: str, facts: Mapping[str, Any], units: QueueUnits, row: int, unit_number: int, **given: Any
+    ) -> None:
         name = self.state.name
         if not self._report.wants_example(code, name.topic) or self._files is None:
             self._report.count(code, 1, name.topic)
             return
         path, position = self._files.location_of(unit_number)
         file = None if path is None else self._store.relative(path)
-        self._report.add(code, message, file=file, offset=position, topic=name.topic, queue_id=name.queue_id,
-                         queue_offset=int(units.queue_offsets[row]), **details)  # fmt: skip
+        self._report.add(code, file=file, offset=position, topic=name.topic, queue_id=name.queue_id,
+                         queue_offset=int(units.queue_offsets[row]), details=facts, **given)  # fmt: skip

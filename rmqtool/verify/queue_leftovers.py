@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -15,7 +15,6 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
-from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import PRE_BLANK_HEAD, is_pre_blank
 from rmqtool.formats.file_name import MAX_OFFSET
@@ -107,11 +106,11 @@ class UnmatchedUnits:
         """Report the last files of zeros, when the next start is predicted, or is not: it may write into them."""
         for queue, file, state in self._zero_files:
             name = QueueName(queue.topic, queue.queue_id)
-            details: dict[str, Any] = {"topic": name.topic, "queue_id": name.queue_id}
+            given: dict[str, Any] = {"topic": name.topic, "queue_id": name.queue_id}
             if state is not None and is_derived(start, state):
-                details.update(severity="info", effect="the next start writes the unit that was to come into it")
+                given.update(severity="info", effect="the next start writes the unit that was to come into it")
             shown = self.store.relative(file.path)
-            self.report.add("consumequeue.zero-file", "holds only zeros", file=shown, **details)
+            self.report.add("consumequeue.zero-file", file=shown, details={"size": file.size}, **given)
 
     def _pre_blank_stop(self, files: UnitFiles) -> int:
         """Number behind the filler that a queue's first file may begin with (`ConsumeQueue#fillPreBlank`)."""
@@ -132,7 +131,7 @@ class UnmatchedUnits:
         offsets = units["physical_offset"]
         blank = is_pre_blank(units) if files.queue.kind == "simple" else np.zeros(len(units), dtype=np.bool_)
         self._check_unwritten(files, unit_numbers[~written])
-        self._report_all("consumequeue.pre-blank", "filler behind units of messages", files, unit_numbers[blank])
+        self._report_all("consumequeue.pre-blank", {}, files, unit_numbers[blank])
         rest = written & ~blank & (offsets >= self.bounds.start)
         beyond = rest & (offsets >= self.bounds.end)
         if not self.bounds.live:
@@ -146,12 +145,12 @@ class UnmatchedUnits:
         if files.queue.database:
             self._check_no_rows(files, np.arange(first, min(stop, first + _CHUNK)), stop - first)
         elif first < self._last_written(files):
-            self._add(_hole_code(files), "in no file, before units of messages", files, first, stop - first)
+            self._add(_hole_code(files), {"problem": "no-file"}, files, first, stop - first)
 
     def _check_no_rows(self, files: UnitFiles, unit_numbers: NDArray[np.intp], count: int) -> None:
         """Report queue offsets without a row and without a record; those of a batch have one at its first offset."""
         if files.queue.topic not in self.batch_topics and len(unit_numbers):
-            self._add("consumequeue.hole", "no row, before rows of messages", files, int(unit_numbers[0]), count,
+            self._add("consumequeue.hole", {"problem": "no-row"}, files, int(unit_numbers[0]), count,
                       effect="a pull that begins here gets nothing, and one before it ends here")  # fmt: skip
 
     def _check_last_row(self, files: RocksDbUnits) -> None:
@@ -161,14 +160,13 @@ class UnmatchedUnits:
             rows = files.rows(files.data_end - 1, files.data_end)
             found = [int(offset) for offset in rows.values["physical_offset"]]
             if found != [files.last.physical_offset]:
-                row = f"there is one of {found[0]}" if found else "there is none"
-                message = f"the max row ends it with a unit of {files.last.physical_offset}, and {row}"
-                self._add("consumequeue.wrong-end", message, files, files.data_end - 1, 1)
+                facts: dict[str, Any] = {"problem": "no-last-row", "expected": files.last.physical_offset}
+                facts |= {"problem": "other-last-row", "found": found[0]} if found else {}
+                self._add("consumequeue.wrong-end", facts, files, files.data_end - 1, 1)
         behind = files.rows(files.data_end, MAX_OFFSET, most=_CHUNK)
         stale = int(np.count_nonzero(behind.values["physical_offset"] >= self.bounds.end))
         if stale and not self.bounds.live:
-            message = f"{counted(stale, 'row')} behind its end, of messages behind the end of the commit log"
-            self._add("consumequeue.stale-row", message, files, files.data_end, stale)
+            self._add("consumequeue.stale-row", {"log_end": self.bounds.end}, files, files.data_end, stale)
 
     def _check_unwritten(self, files: UnitFiles, unit_numbers: NDArray[np.intp]) -> None:
         if not len(unit_numbers):
@@ -179,9 +177,9 @@ class UnmatchedUnits:
             return
         last = self._last_written(files)
         inside = unit_numbers[unit_numbers < last]
-        self._report_all(_hole_code(files), "zeros or nonsense before units of messages", files, inside)
-        self._report_all("consumequeue.garbage-after-end", "neither a unit nor zeros behind the last unit", files,
-                       unit_numbers[unit_numbers > last][:1])  # fmt: skip
+        self._report_all(_hole_code(files), {"problem": "unwritten"}, files, inside)
+        garbage = unit_numbers[unit_numbers > last][:1]
+        self._report_all("consumequeue.garbage-after-end", {"last_unit": last}, files, garbage)
 
     def _last_written(self, files: UnitFiles) -> int:
         """Number of the last written unit."""
@@ -197,8 +195,7 @@ class UnmatchedUnits:
         """Report units that point behind the last record."""
         outside = offsets >= self.bounds.files_end
         self.beyond_files[QueueName(files.queue.topic, files.queue.queue_id)] += int(np.count_nonzero(outside))
-        message = f"points behind the end of the commit log, {self.bounds.end}"
-        self._report_all("consumequeue.ahead", message, files, unit_numbers)
+        self._report_all("consumequeue.ahead", {"log_end": self.bounds.end}, files, unit_numbers)
 
     def _check_target(self, files: UnitFiles, unit_number: int, physical_offset: int) -> None:
         queue = files.queue
@@ -216,15 +213,15 @@ class UnmatchedUnits:
             self.report.count("consumequeue.wrong-record", 1, queue.topic)
             return
         self._lookups_made += 1
-        owners = self.lookups.queues_of(physical_offset)
+        owners, facts = self.lookups.queues_of(physical_offset), dict[str, Any]()
         if owners is None:
             return
         if not owners:
-            code, message = "consumequeue.wrong-record", f"no record begins at physical offset {physical_offset}"
+            code, facts = "consumequeue.wrong-record", {"problem": "no-record", "found": physical_offset}
         elif (name := QueueName(queue.topic, queue.queue_id)) in owners:
             if self.bounds.live:
                 return  # dispatched after its record was compared
-            code, message = "consumequeue.duplicate-unit", f"points to {physical_offset} as another unit does"
+            code, facts = "consumequeue.duplicate-unit", {"found": physical_offset}
             if (
                 owners[name] > unit_number
             ):  # for a lost message before the one that it points to (`rebuild.queue_placement`)
@@ -232,14 +229,17 @@ class UnmatchedUnits:
         else:
             code = "consumequeue.lmq-mismatch" if queue.topic.startswith(LMQ_PREFIX) else "consumequeue.wrong-record"
             first = next(iter(owners))
-            message = f"points to a record of {first.topic}, queue {first.queue_id}, at {physical_offset}"
-        self._report_all(code, message, files, np.array([unit_number]))
+            facts = {"problem": "other-queue", "found": physical_offset}
+            facts |= {"topic_of_record": first.topic, "queue_id_of_record": first.queue_id}
+        self._report_all(code, facts, files, np.array([unit_number]))
 
     def _is_copy(self, queue: Queue) -> bool:
         """Whether rows stand for files that are missing: their units are compared with nothing, and told as missing."""
         return bool(queue.database) and self.store.writes_queues_twice and not queue.topic.startswith(LMQ_PREFIX)
 
-    def _report_all(self, code: str, message: str, files: UnitFiles, unit_numbers: NDArray[np.intp]) -> None:
+    def _report_all(
+        self, code: str, facts: Mapping[str, Any], files: UnitFiles, unit_numbers: NDArray[np.intp]
+    ) -> None:
         """Report one finding for each run of consecutive units."""
         if not len(unit_numbers):
             return
@@ -249,14 +249,16 @@ class UnmatchedUnits:
             if not self.report.wants_example(code, files.queue.topic):
                 self.report.count(code, len(unit_numbers) - low, files.queue.topic)
                 return
-            self._add(code, message, files, unit_number, count)
+            self._add(code, facts, files, unit_number, count)
 
-    def _add(self, code: str, message: str, files: UnitFiles, unit_number: int, count: int, **details: Any) -> None:
+    def _add(
+        self, code: str, facts: Mapping[str, Any], files: UnitFiles, unit_number: int, count: int, **given: Any
+    ) -> None:
         path, position = files.location_of(unit_number)
         file = None if path is None else self.store.relative(path)
-        more = f" ({count} units)" if count > 1 else ""
-        self.report.add(code, message + more, count=count, file=file, offset=position, topic=files.queue.topic,
-                        queue_id=files.queue.queue_id, queue_offset=unit_number, **details)  # fmt: skip
+        self.report.add(code, count=count, file=file, offset=position, topic=files.queue.topic,
+                        queue_id=files.queue.queue_id, queue_offset=unit_number,
+                        details={**facts, "units": count}, **given)  # fmt: skip
 
 
 def _hole_code(files: UnitFiles) -> str:

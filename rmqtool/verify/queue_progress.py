@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
 from rmqtool.verify.bad_extents import Extents
@@ -185,15 +184,15 @@ def report_jump(state: QueueProgress, offset: int, physical_offset: int, report:
     """Report a record whose queue offset does not follow that of the last record of its queue."""
     if offset == state.next_offset or state.may_jump:
         return
-    details: dict[str, Any] = {"topic": state.name.topic, "queue_id": state.name.queue_id, "offset": physical_offset}
+    given: dict[str, Any] = {"topic": state.name.topic, "queue_id": state.name.queue_id, "offset": physical_offset}
     if offset < state.next_offset:
-        message = f"queue offset {offset} where {state.next_offset} was expected"
-        report.add("commitlog.queue-offset-restart", message, queue_offset=offset, **details)
+        offsets = {"found": offset, "expected": state.next_offset}
+        report.add("commitlog.queue-offset-restart", queue_offset=offset, details=offsets, **given)
         state.restart()
     elif extents.between(state.last_physical_offset, physical_offset):
         room = extents.damaged_between(state.last_physical_offset, physical_offset) // MIN_MESSAGE_SIZE
         state.lost += min(offset - state.next_offset, room)
     elif physical_offset >= extents.chosen_until and not state.may_hold_all_to(offset):
         skipped = offset - state.next_offset
-        message = f"no record of {counted(skipped, 'queue offset')} from {state.next_offset} on"
-        report.add("commitlog.queue-offset-gap", message, queue_offset=offset, **details)
+        gap = {"queue_offsets": skipped, "first": state.next_offset}
+        report.add("commitlog.queue-offset-gap", queue_offset=offset, details=gap, **given)

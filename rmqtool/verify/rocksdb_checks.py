@@ -33,19 +33,17 @@ def check_database(
     database: QueueDatabase, states: Mapping[QueueName, QueueProgress], report: Report, *, live: bool
 ) -> None:
     """Check the rows that belong to no queue, and the tables; `states` are the queues by the log."""
-    details: dict[str, Any] = {"file": database.path.name}
+    given: dict[str, Any] = {"file": database.path.name}
     report.check("consumequeue.row")
     report_bad_units(database, report)
     for key, why in database.bad_rows():
-        report.add("consumequeue.row", f"key {key.hex()}: {why}", **details)
+        report.add("consumequeue.row", details={"problem": "bad-row", "key": key.hex(), "why": why}, **given)
     if database.rows.left_over and not live:
-        tables = ", ".join(database.rows.left_over[:_MAX_SHOWN])
-        message = f"{counted(len(database.rows.left_over), 'table')}, such as {tables}"
-        report.add("consumequeue.left-over-table", message, count=len(database.rows.left_over), **details)
+        count, names = len(database.rows.left_over), [*database.rows.left_over[:_MAX_SHOWN]]
+        report.add("consumequeue.left-over-table", count=count, details={"tables": count, "names": names}, **given)
     for topic, queue_id in sorted(database.with_rows() - database.lasts.keys()):
         if QueueName(topic, queue_id) not in states:
-            message = "rows without a max row, and no message in the log"
-            report.add("consumequeue.row", message, topic=topic, queue_id=queue_id, **details)
+            report.add("consumequeue.row", topic=topic, queue_id=queue_id, details={"problem": "no-max-row"}, **given)
 
 
 def check_copies_alone(snapshot: Snapshot, states: Mapping[QueueName, QueueProgress], report: Report) -> None:
@@ -84,8 +82,7 @@ def check_light_rows(snapshot: Snapshot, report: Report) -> None:
 def report_bad_units(database: QueueDatabase, report: Report) -> None:
     """Report rows of another form that were met among the units of queues."""
     for key in sorted(database.bad_units):
-        message = f"key {key.hex()} among the units of a queue: its key or its value is too long or too short"
-        report.add("consumequeue.row", message, file=database.path.name)
+        report.add("consumequeue.row", file=database.path.name, details={"problem": "bad-unit", "key": key.hex()})
     database.bad_units.clear()
 
 
@@ -104,12 +101,12 @@ def check_batches(snapshot: Snapshot, rows: RocksDbUnits, min_offset: int, repor
         first = int(offsets[-1]) + 1
     report.check("consumequeue.unread-batches", batches)
     if read < batches:
-        message = f"consumers get {read} of {batches} batches: they begin at {min_offset}"
-        message += f", and there is no row at {end}" if end < rows.data_end else ""
+        facts: dict[str, Any] = {"problem": "all-rows", "read": read, "batches": batches, "min_offset": min_offset}
+        facts |= {"problem": "no-row", "missing_row": end} if end < rows.data_end else {}
         first_unread = rows.start if rows.start < min_offset else end
         queue = rows.queue
         files = snapshot.store.root / BATCH_CONSUME_QUEUE / queue.topic / str(queue.queue_id)
-        report.add("consumequeue.unread-batches", message, severity="warning" if has_directory(files) else "info",
+        report.add("consumequeue.unread-batches", details=facts, severity="warning" if has_directory(files) else "info",
                    count=batches - read, topic=queue.topic, queue_id=queue.queue_id,
                    queue_offset=first_unread)  # fmt: skip
 
@@ -119,9 +116,9 @@ def check_minimum(rows: RocksDbUnits, minimum: LastUnit | None, log_start: int, 
     if minimum is None or not minimum.begins_behind(rows.start, log_start):
         return
     count = min(minimum.queue_offset, rows.data_end) - rows.start
-    message = f"the min row begins it at {minimum.queue_offset}, behind {counted(count, 'unit')} of messages in the log"
-    report.add("consumequeue.wrong-end", message, count=count, topic=rows.queue.topic, queue_id=rows.queue.queue_id,
-               queue_offset=rows.start)  # fmt: skip
+    facts = {"problem": "min-row", "begins_at": minimum.queue_offset, "units": count}
+    report.add("consumequeue.wrong-end", count=count, topic=rows.queue.topic, queue_id=rows.queue.queue_id,
+               queue_offset=rows.start, details=facts)  # fmt: skip
 
 
 def check_copy(queue: Queue, database: QueueDatabase, reader: StoreReader, report: Report) -> None:
@@ -143,7 +140,8 @@ def check_copy(queue: Queue, database: QueueDatabase, reader: StoreReader, repor
             differs = np.any([unit[field] != row[field] for field in _FIELDS], axis=0)
             if differs.any():
                 at = int(np.argmax(differs))
-                shown = f"{int(row['physical_offset'][at])}" if row["message_size"][at] else "no row"
-                message = f"the file's unit points to {int(unit['physical_offset'][at])}, in RocksDB is {shown}"
-                report.add("consumequeue.copies-differ", message, count=int(np.count_nonzero(differs)),
-                           topic=queue.topic, queue_id=queue.queue_id, queue_offset=first + at)  # fmt: skip
+                facts: dict[str, Any] = {"problem": "no-row", "in_file": int(unit["physical_offset"][at])}
+                if row["message_size"][at]:
+                    facts |= {"problem": "other-row", "in_rocksdb": int(row["physical_offset"][at])}
+                report.add("consumequeue.copies-differ", count=int(np.count_nonzero(differs)), topic=queue.topic,
+                           queue_id=queue.queue_id, queue_offset=first + at, details=facts)  # fmt: skip

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ class UnitDifference(NamedTuple):
 
     row: int
     code: str
-    message: str
+    facts: Mapping[str, Any]
     severity: Severity | None = None
 
 
@@ -32,29 +32,25 @@ def differences(units: QueueUnits, stored: NDArray[np.void], *, has_ext_units: b
     for row in np.flatnonzero(other_codes).tolist():
         yield _of_code(row, int(stored["tags_code"][row]), units)
     for row in np.flatnonzero(~is_size_equal).tolist():
-        message = f"size {int(stored['message_size'][row])}, the record has {int(units.message_sizes[row])}"
-        yield UnitDifference(row, "consumequeue.wrong-record", message)
+        sizes = {"found": int(stored["message_size"][row]), "expected": int(units.message_sizes[row])}
+        yield UnitDifference(row, "consumequeue.wrong-record", {"problem": "size", **sizes})
     if "batch_size" not in (stored.dtype.names or ()) and "store_timestamp" in (stored.dtype.names or ()):
         is_time_equal = stored["store_timestamp"] == units.store_timestamps
         for row in np.flatnonzero(~is_time_equal).tolist():
-            message = f"store time {int(stored['store_timestamp'][row])}, the record has "
-            message += str(int(units.store_timestamps[row]))
-            yield UnitDifference(row, "consumequeue.store-timestamp", message)
+            times = {"found": int(stored["store_timestamp"][row]), "expected": int(units.store_timestamps[row])}
+            yield UnitDifference(row, "consumequeue.store-timestamp", times)
     if "batch_size" in (stored.dtype.names or ()):
         for row in np.flatnonzero(is_size_equal & is_code_equal).tolist():
-            message = "other times, offsets or counts than the record gives"
-            yield UnitDifference(row, "consumequeue.batch-unit", message)
+            yield UnitDifference(row, "consumequeue.batch-unit", {"problem": "other-fields"})
 
 
 def _of_ext_addresses(stored: NDArray[np.void], rows: NDArray[np.bool_]) -> Iterator[UnitDifference]:
     for row in np.flatnonzero(rows & (stored["tags_code"] <= MAX_EXT_ADDRESS)).tolist():
-        message = f"{int(stored['tags_code'][row])} is an address in consumequeue_ext/, which is not there"
-        yield UnitDifference(row, "consumequeue.ext-address", message)
+        yield UnitDifference(row, "consumequeue.ext-address", {"found": int(stored["tags_code"][row])})
 
 
 def _of_code(row: int, tags_code: int, units: QueueUnits) -> UnitDifference:
-    message = f"tags code {tags_code}, the record gives {int(units.tags_codes[row])}"
+    codes = {"found": tags_code, "expected": int(units.tags_codes[row])}
     if tags_code == int(units.tags_hashes[row]):
-        message += ": a delayed message, dispatched by the recovery of a broker 4.9.2 to 4.9.8"
-        return UnitDifference(row, "consumequeue.tags-code", message, "info")
-    return UnitDifference(row, "consumequeue.tags-code", message)
+        return UnitDifference(row, "consumequeue.tags-code", {"problem": "recovered-as-tags", **codes}, "info")
+    return UnitDifference(row, "consumequeue.tags-code", {"problem": "other", **codes})
