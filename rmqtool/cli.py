@@ -213,7 +213,7 @@ def _report(style: Style, arguments: Sequence[str], error: RmqtoolError) -> int:
 
 def _is_plugin(command: str, arguments: Sequence[str]) -> bool:
     """Whether a monitoring plug-in was asked for, whose statuses are 0 to 3, and which always answers in one line."""
-    if command not in _PLUGINS:
+    if command not in _PLUGINS or "--json" in arguments:
         return False
     before = ("", *arguments)
     given = [word for last, word in zip(before, arguments, strict=False) if last == "--format"]

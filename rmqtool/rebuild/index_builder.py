@@ -14,10 +14,9 @@ from rmqtool.broker.index_keys import IndexKeys
 from rmqtool.formats.index_file import SLOT_DTYPE, UNIT_DTYPE, IndexHeader, slot_position, unit_position
 from rmqtool.formats.layout import build
 from rmqtool.rebuild.sinks import IndexWriter
-from rmqtool.store.index_files import Geometry
+from rmqtool.store.index_files import WESTERNMOST, Geometry
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_WESTERNMOST = timedelta(hours=-12)
 _LATEST = 253402128000000  # the year 9999 ends a day later, epoch ms
 _NO_SLOTS = np.empty(0, dtype=np.int32)
 _SLOTS_AT_ONCE = 1 << 18  # a copy of all slots of a usual file would take 20 MB
@@ -33,7 +32,7 @@ def index_file_name(timestamp: int) -> str:
     A broker takes its local time. Files are loaded by name, so ours must not sort behind those that it creates later:
     the time is that of UTC-12, which is never ahead of the broker's.
     """
-    time = _EPOCH + timedelta(milliseconds=clamp_timestamp(timestamp)) + _WESTERNMOST
+    time = _EPOCH + timedelta(milliseconds=clamp_timestamp(timestamp)) + WESTERNMOST
     return f"{time:%Y%m%d%H%M%S}{time.microsecond // 1000:03d}"
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,21 @@ class IndexFile:
     def keys(self) -> int:
         """Units in the file: their numbers begin at 1, and a file never written says 0 (`IndexHeader#load`)."""
         return max(self.index_count, 1) - 1
+
+
+WESTERNMOST = timedelta(hours=-12)
+"""The time zone of the names that a rebuild gives, which is never ahead of a broker's; no broker lives there."""
+
+_SLACK_MS = 600_000  # between the first message and the first key
+
+
+def is_of_rebuild(file: IndexFile) -> bool:
+    """Whether a rebuild wrote this file, as its name shows: what it holds is then no evidence of a broker's release."""
+    try:
+        named = datetime.strptime(file.path.name[:14], "%Y%m%d%H%M%S").replace(tzinfo=timezone.utc) - WESTERNMOST
+    except (ValueError, OverflowError):
+        return False
+    return -1000 <= file.begin_timestamp - int(named.timestamp() * 1000) <= _SLACK_MS
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from rmqtool.store.commit_log import LogRange, log_range
 from rmqtool.store.consume_queues import Queue, has_light_queues, list_queues, list_rocksdb_queues, queue_in
 from rmqtool.store.consumer_offsets import CommittedOffsets, load_offsets
 from rmqtool.store.delays_seen import delay_levels_of_store
-from rmqtool.store.index_files import Geometry, IndexFile, geometry_or_none, list_index_files
+from rmqtool.store.index_files import Geometry, IndexFile, geometry_or_none, is_of_rebuild, list_index_files
 from rmqtool.store.index_query import Index, open_index
 from rmqtool.store.loaded_rows import LoadedRows
 from rmqtool.store.lock import Holder, lock_holder
@@ -291,7 +291,8 @@ class Snapshot:
     @cached_property
     def record_signs(self) -> set[str]:
         """Names of the signs of newer releases that records and index units show; only samples are read."""
-        return sampled_signs(self.log.files, self.reading) | ({"index-of-tags"} if self.index_holds_tags else set())
+        is_sign = self.index_holds_tags and self.newest_index and not is_of_rebuild(self.newest_index[0])
+        return sampled_signs(self.log.files, self.reading) | ({"index-of-tags"} if is_sign else set())
 
     @cached_property
     def file_signs(self) -> set[str]:

@@ -36,7 +36,7 @@ from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.checkpoint import credible
 from rmqtool.store.config_json import ConfigFile, load_config
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, CommittedOffsets
-from rmqtool.store.index_files import Geometry, IndexFile
+from rmqtool.store.index_files import Geometry, IndexFile, is_of_rebuild
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import (
     BATCH_CONSUME_QUEUE,
@@ -118,7 +118,8 @@ def index_traces(newest: IndexFile, geometry: Geometry, *, has_tags: bool | None
     """Traces in the newest index file that holds units; `has_tags` is the result of `holds_tags` for it."""
     if newest.hash_slot_count == newest.keys > geometry.slots:
         yield Trace("index-slots-counted-per-put", before=INDEX_COUNTS_SLOTS)
-    if has_tags is not None:
+    if has_tags is not None and not (has_tags and is_of_rebuild(newest)):
+        # A rebuild leaves tags out only where the release is known to be older.
         name = "index-of-tags" if has_tags else "index-without-tags"
         yield Trace(name, since=INDEX_OF_TAGS if has_tags else None, before=None if has_tags else INDEX_OF_TAGS)
 
@@ -136,7 +137,8 @@ def checkpoint_signs(checkpoint: Mapping[str, int] | None) -> set[str]:
 
 def index_signs(index_files: Iterable[IndexFile]) -> set[str]:
     """Names of the signs that the headers of the index files show."""
-    is_counted_once = any(0 < file.hash_slot_count < file.keys for file in index_files)
+    of_brokers = (file for file in index_files if not is_of_rebuild(file))
+    is_counted_once = any(0 < file.hash_slot_count < file.keys for file in of_brokers)
     return {"index-slots-counted-once"} if is_counted_once else set()
 
 

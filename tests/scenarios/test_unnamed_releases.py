@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.base.errors import Exit
 from rmqtool.rules.releases import Releases
-from rmqtool.rules.versions import Version
+from rmqtool.rules.versions import INDEX_OF_TAGS, Version
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.golden import stores
+from tests.real_broker.harness import GEOMETRY
 from tests.verify.verifying import codes_of, verify
 
 DIFFERING = [f"more/{version}-differing" for version in ("4.7.1", "4.9.7", "5.3.3", "5.5.0")]
@@ -70,6 +72,24 @@ def test_a_rebuild_without_signs_plans_nothing(name: str, golden_store: GoldenSt
     """The units that are there decide."""
     store = stores.without_signs(golden_store(name), tmp_path / "store")
     assert rmqtool("rebuild-cq", store, "--dry-run", "--json").document["result"]["state"] == "nothing"
+
+
+@pytest.mark.slow
+def test_what_a_repair_wrote_shows_no_release(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """An index with tags, by the rules of the newest release that fits, is no evidence of a broker of that release."""
+    store = copied(golden_store("5.3.3-clean"), tmp_path / "store")
+    shutil.rmtree(store / "index")
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        (store / "config" / name).unlink(missing_ok=True)
+    conf = tmp_path / "broker.conf"
+    conf.write_text("".join(f"{name}={value}\n" for name, value in GEOMETRY.items()))
+    before = Snapshot(open_store(store)).releases
+    assert before.oldest < INDEX_OF_TAGS <= before.newest
+    assert rmqtool("rebuild-index", store, "--yes", "--broker-conf", conf).status == Exit.OK
+    snapshot = Snapshot(open_store(store))
+    assert snapshot.index_holds_tags
+    assert snapshot.releases == before
+    assert rmqtool("rebuild-index", store, "--dry-run", "--json").document["result"]["state"] == "nothing"
 
 
 @pytest.mark.parametrize("name", LIGHT)

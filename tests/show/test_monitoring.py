@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import Exit
-from rmqtool.show.nagios import PluginStatus
+from rmqtool.inspect.overview import overview_of
+from rmqtool.show.nagios import PluginStatus, unknown_answer
 from rmqtool.show.open_metrics import Family
+from rmqtool.store.store import open_store
 from tests.commands.running import Result, rmqtool
+from tests.conftest import GoldenStore
 from tests.unchanged import unchanged
 from tests.verify.damages import log_file, overwrite
 from tests.verify.small_store import small_store
@@ -106,19 +109,111 @@ def test_a_plug_in(store: Path) -> None:
     for command in ("verify", "inspect"):
         answer = run(command, store, "nagios")
         assert answer.status == PluginStatus.OK
-        assert re.fullmatch(r"RMQTOOL OK - [^|]+ \| (\w+=[0-9.]+(B|s)? ?)+\n", answer.out), answer.out
+        assert re.fullmatch(r"RMQTOOL OK - [^|]+ \| (\w+=[0-9.]+(B|s|%)? ?)+\n", answer.out), answer.out
     (store / "abort").touch()
-    assert run("verify", store, "nagios").status == PluginStatus.WARNING
+    assert run("verify", store, "nagios").status in (PluginStatus.WARNING, PluginStatus.CRITICAL)
     log_file(store, 0).write_bytes(b"")
     answer = run("verify", store, "nagios")
     assert answer.status == PluginStatus.CRITICAL
-    assert "the broker would refuse to start | " in answer.out.splitlines()[0]
-    assert "error: commitlog.empty-file commitlog/" in answer.out
+    [line] = answer.out.splitlines()
+    assert "the broker would refuse to start: " in line
+    assert "commitlog.empty-file" in line
 
 
-def test_a_plug_in_and_what_is_no_store(tmp_path: Path) -> None:
-    """Any status above 3 is unknown to monitoring."""
-    assert rmqtool("verify", tmp_path, "--format", "nagios").status > PluginStatus.UNKNOWN
+@pytest.mark.parametrize("command", ["verify", "inspect"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("no/such/store", "--format", "nagios"), (".", "--format=nagios"), 
+        (".", "--format", "nagios", "--nonsense"), (".", "--format", "nagios", "--broker-conf", "no.conf"),
+        ("--format", "nagios"),
+    ],
+)  # fmt: skip
+def test_a_plug_in_that_cannot_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, words: tuple[str, ...]
+) -> None:
+    """An unmounted disk, what is no store, a wrong command line: one line, and UNKNOWN."""
+    monkeypatch.chdir(tmp_path)
+    answer = rmqtool(command, *words)
+    assert (answer.status, len(answer.out.splitlines())) == (PluginStatus.UNKNOWN, 1)
+    assert answer.out.startswith("RMQTOOL UNKNOWN - ")
+
+
+def test_a_plug_in_that_the_environment_asks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As each option."""
+    monkeypatch.setenv("RMQTOOL_VERIFY_FORMAT", "nagios")
+    assert rmqtool("verify", tmp_path).out.startswith("RMQTOOL UNKNOWN - ")
+    assert rmqtool("inspect", tmp_path).status == Exit.NOT_A_STORE
+
+
+def test_a_plug_in_and_names_with_control_characters(store: Path) -> None:
+    """They stand in the line as escapes: a monitoring server takes no NUL."""
+    for name in ("a\tb\nc", "a|b", "\x1b[31m", "x\u202ey"):
+        (store / "commitlog" / name).touch()
+    for command in ("verify", "inspect"):
+        [line] = run(command, store, "nagios").out.splitlines()
+        assert line.isprintable()
+        assert line.count("|") == 1
+    assert unknown_answer("a\0b | \x07").text == "RMQTOOL UNKNOWN - a\\x00b / \\x07\n"
+
+
+LAG, USED, AGE = 358, 83.5, 600.0
+
+
+@pytest.mark.parametrize(
+    ("limits", "status"),
+    [
+        ((), PluginStatus.OK),
+        (("--warning", "lag=358", "--critical", "lag=1000"), PluginStatus.OK),
+        (("--warning", "lag=357", "--critical", "lag=1000"), PluginStatus.WARNING),
+        (("--warning", "lag=100", "--critical", "lag=357"), PluginStatus.CRITICAL),
+        (("--critical", "357"), PluginStatus.CRITICAL),
+        (("--warning", "disk=83%"), PluginStatus.WARNING),
+        (("--warning", "disk=80,lag=10", "--critical", "disk=83.4"), PluginStatus.CRITICAL),
+        (("--critical", "disk=83.5"), PluginStatus.OK),
+        (("--warning", "age=9m"), PluginStatus.WARNING),
+        (("--warning", "age=11m", "--warning", "lag=1000"), PluginStatus.OK),
+    ],
+)
+def test_limits(store: Path, monkeypatch: pytest.MonkeyPatch, limits: tuple[str, ...], status: PluginStatus) -> None:
+    """What is above a limit decides, and stands in the line with its limits."""
+    measured = {"lag": LAG, "disk": USED, "age": AGE}
+    monkeypatch.setattr("rmqtool.show.nagios._measured", lambda overview, now: measured)
+    answer = rmqtool("inspect", store, "--format", "nagios", *limits)
+    assert answer.status == status
+    assert "lag=358" in answer.out
+    assert ("--critical" not in limits) or re.search(r"(lag|disk)=[0-9.]+%?;\d*;[0-9.]+", answer.out)
+
+
+def test_limits_of_what_is_not_known(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No figure, no answer: UNKNOWN, unless something else is wrong."""
+    monkeypatch.setattr("rmqtool.show.nagios._measured", lambda overview, now: {"lag": 5, "disk": None, "age": None})
+    for limits, status in ((("age=5m",), PluginStatus.UNKNOWN), (("age=5m", "lag=4"), PluginStatus.WARNING),
+                           (("lag=6",), PluginStatus.OK)):  # fmt: skip
+        words = [word for limit in limits for word in ("--warning", limit)]
+        assert rmqtool("inspect", store, "--format", "nagios", *words).status == status
+
+
+@pytest.mark.parametrize("limit", ["lags=4", "lag=x", "disk=high", "age=4", "lag="])
+def test_wrong_limits(store: Path, limit: str) -> None:
+    """They are named."""
+    answer = rmqtool("inspect", store, "--format", "nagios", "--warning", limit)
+    assert answer.status == PluginStatus.UNKNOWN
+    assert rmqtool("inspect", store, "--warning", "lag=4").status == Exit.USAGE
+
+
+def test_the_lag_of_a_store(golden_store: GoldenStore) -> None:
+    """It is the sum of what groups have not consumed, the disk is that of the store."""
+    root = golden_store("5.3.3-shop")
+    overview = overview_of(open_store(root))
+    lags = [lag for each in overview.snapshot.committed.offsets if (lag := overview.lag(each) or 0) > 0]
+    assert sum(lags)
+    for limit, status in ((sum(lags), PluginStatus.OK), (sum(lags) - 1, PluginStatus.CRITICAL)):
+        answer = rmqtool("inspect", root, "--format", "nagios", "--critical", f"lag={limit}")
+        assert answer.status == status, answer.out
+    assert f"lag={sum(lags)};;{limit}" in answer.out
+    assert re.search(r"disk=\d", answer.out)
+    assert re.search(r"age=\d+", answer.out)
 
 
 def test_sarif(damaged: Path) -> None:
@@ -145,11 +240,14 @@ def test_sarif(damaged: Path) -> None:
 def test_one_form_at_a_time(store: Path, command: str, form: str, other: str) -> None:
     """Which of them was meant is not guessed."""
     done = rmqtool(command, store, "--format", form, other)
-    assert done.status == Exit.USAGE
+    assert done.status == (PluginStatus.UNKNOWN if other == "--scan" else Exit.USAGE)
     assert f"--format {form} does not go with {other}" in done.out + done.err
 
 
 def test_figures_are_of_whole_stores(store: Path) -> None:
-    done = rmqtool("inspect", store / "commitlog", "--format", "nagios")
+    done = rmqtool("inspect", store / "commitlog", "--format", "openmetrics")
     assert done.status == Exit.USAGE
     assert "is for a whole store" in done.err
+    done = rmqtool("inspect", store / "commitlog", "--format", "nagios")
+    assert done.status == PluginStatus.UNKNOWN
+    assert "is for a whole store" in done.out
