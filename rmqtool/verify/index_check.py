@@ -15,6 +15,7 @@ from rmqtool.broker.index_keys import TAGS, IndexKeys
 from rmqtool.findings.finding import counted
 from rmqtool.formats.index_file import unit_position
 from rmqtool.store.index_files import index_paths
+from rmqtool.verify.bad_extents import UNSOUND_FIELDS
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.task import StoreReader
 
@@ -169,7 +170,8 @@ class IndexCheck:
         """Report units that match no expected key; `around` are all units of their messages."""
         for unit_number, unit in zip(unit_numbers.tolist(), units, strict=True):
             offset = int(unit["physical_offset"])
-            if 0 <= offset < self._log_start or self._extents.reason_at(offset) is not None:
+            reason = self._extents.reason_at(offset)
+            if 0 <= offset < self._log_start or reason not in (None, *UNSOUND_FIELDS):
                 continue
             try:
                 hashes = self._lookups.hashes_at(offset)
@@ -183,6 +185,8 @@ class IndexCheck:
                     continue
                 of_message = around["key_hash"][around["physical_offset"] == offset]
                 self._suspects.add_keys(offset, of_message.tolist())
+                if reason is not None:
+                    continue
                 message = f"hash {int(unit['key_hash'])} is that of no key of the message at {offset}"
             self._add(code, message, np.array([unit_number]))
 
