@@ -260,6 +260,15 @@ class Dispatched:
         _ = self._tags_codes, self._batches  # they mark the rows
         return np.flatnonzero(self._malformed)
 
+    @property
+    def refused_rows(self) -> Positions:
+        """Those of `malformed_rows` that end the log for a recovery, or have no unit that proves them."""
+        topics = self._dispatcher.topics
+        rows = self.malformed_rows
+        kept = [row not in self.proven_rows or topics[self._topics[row]] == SCHEDULE_TOPIC for row in rows.tolist()]
+        refused: Positions = rows[np.array(kept, dtype=np.bool_)]
+        return refused
+
     def _key_hashes(self, found: KeyTexts) -> NDArray[np.int32]:
         prefixes = self._dispatcher.key_prefixes(self._topics.take(found.rows), of_tags=False)
         return key_hashes(prefixes, hash_texts(found.texts))
@@ -335,6 +344,7 @@ class Dispatched:
         offsets, sizes, taken = self._derived_batches
         for row, proven in self.proven_rows.items():
             offsets = _with(offsets, row, proven.queue_offset)
+            sizes, taken = _with(sizes, row, proven.batch_size), _with(taken, row, proven.batch_size)
         return offsets, sizes, taken
 
     @cached_property

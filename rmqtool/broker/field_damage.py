@@ -25,8 +25,10 @@ from rmqtool.broker.proven_records import ProvenRecord, ProvenRecords
 from rmqtool.formats.java import decode_text, string_hash
 from rmqtool.formats.properties import (
     DELAY,
+    INNER_BASE,
     INNER_MULTI_DISPATCH,
     INNER_MULTI_QUEUE_OFFSET,
+    INNER_NUM,
     KEYS,
     NAME_VALUE_SEPARATOR,
     PROPERTY_SEPARATOR,
@@ -56,6 +58,15 @@ class SuspectUnit(NamedTuple):
     queue_offset: int
     message_size: int
     tags_code: int
+    batch_size: int | None = None  # of a batch queue
+
+
+def suspect_of(name: QueueName, unit_number: int, unit: np.void) -> SuspectUnit:
+    """A unit with a number in its queue; one of a batch queue has a queue offset of its own."""
+    fields = int(unit["message_size"]), int(unit["tags_code"])
+    if "base_queue_offset" in (unit.dtype.names or ()):
+        return SuspectUnit(name, int(unit["base_queue_offset"]), *fields, int(unit["batch_size"]))
+    return SuspectUnit(name, unit_number, *fields)
 
 
 @dataclass
@@ -166,6 +177,9 @@ class FieldJudge:
             return None
         if len(frames.property_crcs.rows) and not [*wrong_property_crcs(frames)]:
             return None  # whose fields are all proven
+        for unit in units:
+            if unit.batch_size is not None and (damage := self._of_batch(frames, unit)):
+                return self._with_keys(frames, damage, hashes)
         light = [unit for unit in units if unit.name.topic.startswith(LMQ_PREFIX)]
         if light and (damage := self._of_light_queues(frames, light)):
             return damage
@@ -261,6 +275,18 @@ class FieldJudge:
             return _differing_bytes(found.queue_id.to_bytes(4, "big", signed=True),
                                     expected.queue_id.to_bytes(4, "big", signed=True)) == 1  # fmt: skip
         return _differing_bytes(found.topic.encode(), expected.topic.encode()) == 1
+
+    def _of_batch(self, frames: RecordRun, unit: SuspectUnit) -> FieldDamage | None:
+        """A batch whose properties do not have the first queue offset, or the count, of its unit."""
+        if int(frames.message_sizes[0]) != unit.message_size or self._claim_of(frames)[0] != unit.name:
+            return None
+        values = properties_at(self._files, int(frames.physical_offsets[0])) or {}
+        proven = ProvenRecord(queue_offset=unit.queue_offset, batch_size=unit.batch_size)
+        for name, right in ((INNER_NUM, str(unit.batch_size)), (INNER_BASE, str(unit.queue_offset))):
+            found = values.get(name)
+            if found is not None and _differing_bytes(found.encode(), right.encode()) == 1:
+                return self._damage(frames, name, found, right, unit, proven)
+        return None
 
     def _of_light_queues(self, frames: RecordRun, units: list[SuspectUnit]) -> FieldDamage | None:
         """A record whose properties do not name the light queues any more that lead to it."""

@@ -16,7 +16,8 @@ class ProvenRecord:
     """The fields of one record that its witnesses prove; None for those that are as stored.
 
     `tags_code` is that of its queue entry, `key_hashes` are those of its index units, in their order.
-    `light_queues` are all further queues that it was dispatched to: topic, queue id and queue offset.
+    `batch_size` counts the messages of a batch, whose first queue offset is `queue_offset`; `light_queues` are all
+    further queues that it was dispatched to: topic, queue id and queue offset.
     """
 
     topic: str | None = None
@@ -25,6 +26,7 @@ class ProvenRecord:
     sys_flag: int | None = None
     tags_code: int | None = None
     key_hashes: tuple[int, ...] | None = None
+    batch_size: int | None = None
     light_queues: tuple[tuple[str, int, int], ...] | None = None
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import rmqtool
-from rmqtool.base.errors import Exit, RmqtoolError, UsageError
+from rmqtool.base.errors import EndingError, Exit, RmqtoolError, UsageError
 from rmqtool.base.files import RateLimit
 from rmqtool.base.shell import join
 from rmqtool.commands.filter_options import filter_options, filter_words
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rmqtool.show.salvage_result import Choice, Salvaged
     from rmqtool.store.store import Store
 
+_MOST_DOUBTFUL = 10_000  # records of one source
 _EPILOG = examples_and_statuses(
     (
         "rmqtool salvage /data/rocketmq/store --output /data/new --dry-run",
@@ -171,11 +172,29 @@ def _plan(style: Style, request: _Request, stores: Sequence[Store]) -> SalvagePl
     from rmqtool.show.progress import byte_progress
 
     inputs = list_inputs(stores, request.raw)
+    if len(inputs.names) > 1:
+        inputs = inputs.with_doubts({source: _doubtful(request, store) for source, store in enumerate(stores)})
     total = sum(file.size for file in inputs.files)
     with byte_progress("looking for messages", total, style=style) as progress:
         reading = ReadPolicy(request.limit_rate)
         topics = known_topics(stores)
         return make_plan(inputs, request.broker_conf, topics, reading, progress.update, request.jobs)
+
+
+def _doubtful(request: _Request, store: Store) -> frozenset[int]:
+    """The records of a source that its own queues and index contradict: another copy of these is to be preferred."""
+    from rmqtool.verify.request import VerifyRequest
+    from rmqtool.verify.verification import Verification
+
+    rate = request.limit_rate.bytes_per_second if request.limit_rate else None
+    try:
+        verification = Verification(store, VerifyRequest(max_examples=_MOST_DOUBTFUL, jobs=request.jobs, rate=rate))
+        verification.run(lambda _: None)
+    except EndingError:
+        raise
+    except RmqtoolError:
+        return frozenset()  # nothing contradicts it then
+    return verification.doubtful_records
 
 
 def _choose(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.broker.field_damage import Suspects, SuspectUnit
+from rmqtool.broker.field_damage import Suspects, suspect_of
 from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS, is_pre_blank
 from rmqtool.rebuild.existing import ExistingQueues
 from rmqtool.rebuild.sinks import FileGrid, Piece, Timestamps, Units
@@ -191,9 +191,7 @@ class Comparison:
         for row in np.flatnonzero(rows).tolist():
             if self.suspects.is_full:
                 return
-            number = first + row if self.kind == "simple" else int(units["base_queue_offset"][row])
-            unit = SuspectUnit(name, number, int(units["message_size"][row]), int(units["tags_code"][row]))
-            self.suspects.add_unit(int(units["physical_offset"][row]), unit)
+            self.suspects.add_unit(int(units["physical_offset"][row]), suspect_of(name, first + row, units[row]))
 
     def _compare(self, queue: QueueName, unit_number: int, file: MappedFile, piece: Piece, new: bytes) -> None:
         old = self._existing.queues[queue].read_in(file, piece.position // self._grid.unit_size, piece.high - piece.low)

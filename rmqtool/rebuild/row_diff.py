@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.broker.field_damage import Suspects, SuspectUnit
+from rmqtool.broker.field_damage import Suspects, suspect_of
 from rmqtool.rebuild.queue_diff import ADDED, CHANGED, SAME, QueueDifference, Spans
 from rmqtool.rebuild.rows import StoredRows, rows_of
 from rmqtool.rebuild.sinks import Timestamps, Units
@@ -149,9 +149,8 @@ class RowComparison:
         for row in np.flatnonzero(rows).tolist():
             if self.suspects.is_full:
                 return
-            unit, number = found.values[row], int(found.offsets[row])
-            suspect = SuspectUnit(name, number, int(unit["message_size"]), int(unit["tags_code"]))
-            self.suspects.add_unit(int(unit["physical_offset"]), suspect)
+            unit = found.values[row]
+            self.suspects.add_unit(int(unit["physical_offset"]), suspect_of(name, int(found.offsets[row]), unit))
 
     def _live(self, name: QueueName, first: int, end: int) -> int:
         found = self._stored.rows(name, first, end).values

@@ -122,7 +122,10 @@ class RunReader:
         task = self._task
         dispatched = self._dispatcher.dispatch(frames)
         wrong = wrong_bodies(frames) if task.checks_bodies else np.zeros(len(frames.physical_offsets), dtype=np.bool_)
-        dropped = wrong if task.drops_wrong_bodies and wrong.any() else None
+        dropped = wrong.copy() if task.drops_wrong_bodies else None
+        if dropped is not None:
+            dropped[dispatched.refused_rows] = True
+            dropped = dropped if dropped.any() else None
         units = dispatched.units if task.queues else None
         optional = dispatched.optional_units if task.queues else None
         if units is not None and dropped is not None:
@@ -185,10 +188,12 @@ class RunReader:
 def _lost(frames: RecordRun, dispatched: Dispatched, dropped: NDArray[np.bool_] | None) -> Iterator[Extent]:
     """Records without a message: refused by the broker, dropped for a wrong body, or inert ones of ours."""
     rows = dict.fromkeys(inert_rows(frames), NEUTRALISED)
-    refused = (row for row in dispatched.malformed_rows.tolist() if row not in dispatched.proven_rows)
-    rows.update(dict.fromkeys(refused, _REFUSED))
     if dropped is not None:
         rows.update(dict.fromkeys(np.flatnonzero(dropped).tolist(), _WRONG_BODY))
+    refused = dispatched.refused_rows.tolist()
+    if dropped is None:  # what is proven keeps its unit, unless the record is replaced
+        refused = [row for row in refused if row not in dispatched.proven_rows]
+    rows.update(dict.fromkeys(refused, _REFUSED))
     timestamps: NDArray[Any] = frames.headers.field("store_timestamp") if rows else np.empty(0)
     for row in sorted(rows):
         location = int(frames.physical_offsets[row]), int(frames.message_sizes[row])

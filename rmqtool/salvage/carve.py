@@ -180,7 +180,7 @@ class Carver:
             count = max(1, inert[0])
         is_odd = False
         if self._topics is not None and not (inert and inert[0] == 0):
-            odd = odd_rows(frames[:count], self._topics)
+            odd = odd_rows(frames[:count], self._topics, self._source.doubtful)
             is_odd = bool(odd[0])
             count = int(np.argmax(odd != is_odd)) or count
         entry, count = _entry(frames, count, header_size)

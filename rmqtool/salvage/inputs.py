@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import gcd
 from pathlib import Path
 
@@ -36,6 +36,7 @@ class Input:
     start_offset: int | None = None
     may_have_headers: bool = False
     latest_term: int | None = None
+    doubtful: frozenset[int] = frozenset()  # physical offsets of records that its own store contradicts
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,11 @@ class Inputs:
     errors: tuple[RmqtoolError, ...] = ()
     has_nodes: bool = False
     committed: int | None = None
+
+    def with_doubts(self, doubts: Mapping[int, frozenset[int]]) -> Inputs:
+        """The same; `doubts` are physical offsets, by source, of records that their own stores contradict."""
+        files = tuple(replace(file, doubtful=doubts.get(file.source, frozenset())) for file in self.files)
+        return replace(self, files=files)
 
     def of_source(self, source: int) -> list[Input]:
         """The files of one source."""

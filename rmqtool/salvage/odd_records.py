@@ -13,15 +13,18 @@ from rmqtool.scan.frames import RecordRun
 _LEGAL = r"^[%|a-zA-Z0-9_\-]+$"  # what `TopicValidator` takes
 
 
-def odd_rows(frames: RecordRun, topics: frozenset[str]) -> NDArray[np.bool_]:
+def odd_rows(frames: RecordRun, topics: frozenset[str], doubtful: frozenset[int] = frozenset()) -> NDArray[np.bool_]:
     """Which records of a run have a topic that is no name or none of `topics`, or properties that are not text.
 
-    A record with a CRC of its own is never odd. Without `topics` every name will do.
+    A record with a CRC of its own is never odd. Without `topics` every name will do. Those at `doubtful` physical
+    offsets are odd, too: queue or index of their own store show another topic, queue, flag or key.
     """
     odd = ~_are_named(_texts(frames.block.slices(frames.topic_positions, frames.topic_sizes)), topics)
     properties = _texts(frames.block.slices(frames.properties_positions, frames.properties_sizes))
     odd |= _mask(pc.or_kleene(pc.is_null(properties), pc.match_substring(properties, "\0")))
     odd[frames.property_crcs.rows] = False
+    if doubtful:
+        odd |= np.isin(frames.physical_offsets, np.fromiter(doubtful, np.int64, len(doubtful)))
     return odd
 
 

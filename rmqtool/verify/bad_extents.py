@@ -7,6 +7,9 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+UNSOUND_FIELDS = ("property-crc", "properties")
+"""Reasons of records that are whole, but for a field."""
+
 UNREAD = "unread"
 """The reason of an extent whose bytes could not be read, so that its content is not known."""
 

@@ -9,7 +9,7 @@ import numpy as np
 from rmqtool.base.errors import UnreadableError
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
-from rmqtool.broker.field_damage import FieldDamage, FieldJudge, Suspects, SuspectUnit
+from rmqtool.broker.field_damage import FieldDamage, FieldJudge, Suspects, suspect_of
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.store.consume_queues import Queue
@@ -84,9 +84,7 @@ def _add_units(
     for row in np.flatnonzero(rows).tolist():
         if suspects.is_full:
             return
-        number = int(units["base_queue_offset"][row]) if files.queue.kind == "batch" else first + row
-        unit = SuspectUnit(name, number, int(units["message_size"][row]), int(units["tags_code"][row]))
-        suspects.add_unit(int(units["physical_offset"][row]), unit)
+        suspects.add_unit(int(units["physical_offset"][row]), suspect_of(name, first + row, units[row]))
 
 
 class _Places:

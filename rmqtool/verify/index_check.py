@@ -20,7 +20,7 @@ from rmqtool.formats.index_file import unit_position
 from rmqtool.scan.block import Positions
 from rmqtool.store.index_files import index_paths
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.verify.bad_extents import UNREAD
+from rmqtool.verify.bad_extents import UNREAD, UNSOUND_FIELDS
 from rmqtool.verify.index_sequence import FileUnits
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.task import StoreReader
@@ -30,7 +30,12 @@ _CHUNK = 1 << 16
 _FEW = 256  # missing keys of one run whose records are read again
 _MAX_SECONDS = (1 << 31) - 1
 _HASH_BITS = 31
-_NO_DAMAGE = (None, "torn", UNREAD)  # no damage, a record that was never whole on disk, or what is not known
+_NO_DAMAGE = (
+    None,
+    "torn",
+    UNREAD,
+    *UNSOUND_FIELDS,
+)  # no damage, a record that was never whole on disk, or what is not known
 _PUT_AGAIN = "the next start puts these keys into the index"
 _TAGS_NOT_FOUND = "queries by tag, which brokers answer since 5.4.0, do not find these messages"
 
@@ -182,7 +187,7 @@ class IndexCheck:
         self._count_in_damage(units["physical_offset"][[reason not in _NO_DAMAGE for reason in reasons]])
         for unit_number, unit, reason in zip(unit_numbers.tolist(), units, reasons, strict=True):
             offset = int(unit["physical_offset"])
-            if 0 <= offset < self._log_start or reason is not None:
+            if 0 <= offset < self._log_start or reason not in (None, *UNSOUND_FIELDS):
                 continue
             try:
                 hashes = self._lookups.hashes_at(offset)
@@ -196,6 +201,8 @@ class IndexCheck:
                     continue
                 of_message = around["key_hash"][around["physical_offset"] == offset]
                 self._suspects.add_keys(offset, of_message.tolist())
+                if reason is not None:
+                    continue
                 message = f"hash {int(unit['key_hash'])} is that of no key of the message at {offset}"
             self._add(code, message, np.array([unit_number]))
 

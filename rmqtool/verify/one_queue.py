@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.broker.dispatched_units import QueueUnits
-from rmqtool.broker.field_damage import SuspectUnit
+from rmqtool.broker.field_damage import suspect_of
 from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.delays_seen import SeenDelays
@@ -191,7 +191,7 @@ class OneQueue:
         for row, code, facts, severity in differences(units, stored, has_ext_units=self._store.has_ext_units):
             if code == "consumequeue.tags-code" and self._is_of_older_release(units, stored, row):
                 continue
-            if code == "consumequeue.tags-code":
+            if code in ("consumequeue.tags-code", "consumequeue.batch-unit"):
                 self._suspect(stored[row : row + 1], unit_number + row)
             self._add(code, facts, units, row, unit_number + row, severity=severity)
 
@@ -207,8 +207,7 @@ class OneQueue:
 
     def _suspect(self, stored: NDArray[np.void], unit_number: int) -> None:
         """Note a unit that differs from its record: a field of that may be damaged."""
-        offset, size, code = (int(stored[name][0]) for name in ("physical_offset", "message_size", "tags_code"))
-        self._suspects.add_unit(offset, SuspectUnit(self.state.name, unit_number, size, code))
+        self._suspects.add_unit(int(stored["physical_offset"][0]), suspect_of(self.state.name, unit_number, stored[0]))
 
     def _is_of_older_release(self, units: QueueUnits, stored: NDArray[np.void], row: int) -> bool:
         """Whether an older release may have given the record the tags code that is stored."""

@@ -243,7 +243,7 @@ class RecordChecks:
 
     def _check_properties(self, frames: RecordRun, dispatched: Dispatched, bad: dict[int, str]) -> None:
         self.report.check("commitlog.properties", len(frames))
-        for row in dispatched.malformed_rows.tolist():
+        for row in dispatched.refused_rows.tolist():
             self._hold(frames, row, "commitlog.properties",
                        "DELAY, INNER_BASE or INNER_NUM is not a number that the broker takes")  # fmt: skip
             bad.setdefault(row, "properties")

@@ -81,6 +81,7 @@ from rmqtool.verify.witnesses import Witnesses
 _CLOCK_TOLERANCE = 60_000  # ms
 _SMALL_PART = 4 << 20  # bytes: where only some parts are checked, many small ones stand for more of the log
 _LOG_PER_QUEUE = 8 << 10  # bytes of a part at least: each part opens and compares each of its queues
+_OF_FIELDS = frozenset({"commitlog.field", "commitlog.sys-flag", "commitlog.body-compression", "commitlog.properties"})
 P = ParamSpec("P")
 
 
@@ -154,6 +155,12 @@ class Verification:
         ):
             return None  # a node of a DLedger group is left to `gaps_of_store`
         return RecoveryRules.of(snapshot.release, snapshot.store.conf)
+
+    @property
+    def doubtful_records(self) -> frozenset[int]:
+        """Physical offsets of whole records of which a field is, or must be, wrong."""
+        findings = self.report_with(self.merged().report).findings()
+        return frozenset(each.offset for each in findings if each.code in _OF_FIELDS and each.offset is not None)
 
     @property
     def total_bytes(self) -> int:

@@ -1,0 +1,114 @@
+"""A flipped bit in a field that no CRC covers: it is named, and no repair takes away what is served."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands.running import rmqtool
+from tests.conftest import GoldenStore
+from tests.copies import copied
+from tests.repair.damaged_fields import Record, flip, keys, records_of, served
+
+pytestmark = pytest.mark.slow
+
+STORES = ("4.7.1-shop", "4.9.7-shop", "5.3.3-shop", "more/5.3.3-rocksdb", "5.3.3-crc32-property")
+
+FLIPS = (
+    ("topic", "topic", 1),
+    ("queue_id", "queue_id", 1),
+    ("queue_id", "queue_id", 64),
+    ("queue_offset", "queue_offset", 1),
+    ("queue_offset", "queue_offset", 64),
+    ("sys_flag", "sys_flag", 4),  # prepared: a broker dispatches no such record
+    ("sys_flag", "sys_flag", 12),  # rolled back
+    ("UNIQ_KEY", "UNIQ_KEY", 2),
+    ("UNIQ_KEY name", "UNIQ_KEY", 2),
+    ("UNIQ_KEY separator", "UNIQ_KEY", 4),
+    ("KEYS", "KEYS", 1),
+    ("KEYS", "KEYS", 128),
+    ("KEYS name", "KEYS", 16),
+    ("KEYS separator", "KEYS", 2),
+    ("TAGS", "TAGS", 16),
+    ("TAGS name", "TAGS", 1),
+    ("TAGS separator", "TAGS", 32),
+)
+"""The field that is damaged, the one that the finding names, and the bits that change."""
+
+_OF_BROKERS = ("RMQ_", "SCHEDULE_", "%")
+UNCOVERED = ("flag", "born_timestamp", "born_host", "store_host", "reconsume_times", "prepared_transaction_offset")
+"""Fields that nothing else in the store knows."""
+
+
+def _run(command: str, store: Path, *options: str) -> dict[str, Any]:
+    document: dict[str, Any] = rmqtool("--json", command, store, *options).document
+    return document
+
+
+def _healthy_verdict(store: Path) -> set[str]:
+    return {each["code"] for each in _run("verify", store)["findings"] if each["severity"] != "info"}
+
+
+def _chosen(records: list[Record], field: str) -> Record:
+    """A record from the middle of a queue that has the field; no system topic."""
+    fitting = [
+        each for each in records if field in each.fields and not each.topic.startswith(("RMQ_", "SCHEDULE_", "%"))
+    ]
+    fitting = [each for each in fitting if each.fields[field][1] and each.queue_offset]
+    if not fitting:
+        pytest.skip("no message of this store has the field")
+    return fitting[len(fitting) // 2]
+
+
+@pytest.mark.parametrize(("field", "named", "mask"), FLIPS, ids=str)
+@pytest.mark.parametrize("name", STORES)
+def test_witnesses_count_against_a_damaged_field(
+    unpacked: GoldenStore, tmp_path: Path, name: str, field: str, named: str, mask: int
+) -> None:
+    """The finding names the field; queue and index lead where they did, also after a repair and a rebuild."""
+    if "rocksdb" in name:
+        pytest.importorskip("rocksdict")
+    store = copied(unpacked(name), tmp_path / "store")
+    records = records_of(store)
+    record = _chosen(records, field)
+    flip(store, record, field, mask)
+    queues, index = served(store, records), keys(store)
+
+    verified = _run("verify", store)
+    fields = [each for each in verified["findings"] if each["code"] == "commitlog.field"]
+    assert [(each["details"]["field"], each["offset"]) for each in fields] == [(named, record.physical_offset)]
+    assert verified["result"]["verdict"] == "corrupt"
+
+    for command in ("repair", "rebuild-cq", "rebuild-index"):
+        _run(command, store, "--yes")
+        assert served(store, records) == queues, command
+        assert not index - keys(store), command
+    assert _run("repair", store, "--yes")["result"]["state"] == "nothing"
+
+
+@pytest.mark.parametrize("field", UNCOVERED)
+def test_what_nothing_else_knows_changes_nothing(unpacked: GoldenStore, tmp_path: Path, field: str) -> None:
+    """No witness, no finding, and nothing to repair."""
+    store = copied(unpacked("4.9.7-shop"), tmp_path / "store")
+    before = _healthy_verdict(store)
+    flip(store, _chosen(records_of(store), field), field)
+    assert _healthy_verdict(store) == before
+    assert _run("repair", store, "--yes")["result"]["state"] == "nothing"
+
+
+def test_expected_values_are_known(unpacked: GoldenStore, tmp_path: Path) -> None:
+    """Topic, queue id and key as they were."""
+    store = copied(unpacked("4.9.7-shop"), tmp_path / "store")
+    records = records_of(store)
+    chosen = {field: _chosen(records, field) for field in ("topic", "KEYS")}
+    data = {field: (store / each.path).read_bytes() for field, each in chosen.items()}
+    for field, record in chosen.items():
+        flip(store, record, field)
+        found = _run("verify", store)["findings"]
+        details = next(each["details"] for each in found if each["code"] == "commitlog.field")
+        start, size = record.fields[field]
+        was = data[field][start : start + size].decode()
+        assert details["expected"] == (was.split(" ")[-1] if field == "KEYS" else was)
+        flip(store, record, field)
