@@ -30,7 +30,7 @@ _CHUNK = 1 << 16
 _FEW = 256  # missing keys of one run whose records are read again
 _MAX_SECONDS = (1 << 31) - 1
 _HASH_BITS = 31
-_NO_DAMAGE = (
+_NO_DAMAGE = (None, "torn", UNREAD, *UNSOUND_FIELDS)  # a torn record was never whole on disk
     None,
     "torn",
     UNREAD,
