@@ -31,11 +31,6 @@ _FEW = 256  # missing keys of one run whose records are read again
 _MAX_SECONDS = (1 << 31) - 1
 _HASH_BITS = 31
 _NO_DAMAGE = (None, "torn", UNREAD, *UNSOUND_FIELDS)  # a torn record was never whole on disk
-    None,
-    "torn",
-    UNREAD,
-    *UNSOUND_FIELDS,
-)  # no damage, a record that was never whole on disk, or what is not known
 _PUT_AGAIN = "the next start puts these keys into the index"
 _TAGS_NOT_FOUND = "queries by tag, which brokers answer since 5.4.0, do not find these messages"
 
