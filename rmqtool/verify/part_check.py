@@ -181,6 +181,7 @@ class _LogCheck:
     def _frames(self, frames: RecordRun) -> None:
         dispatched = self._dispatcher.dispatch(frames)
         suspects = self._records.add(frames, dispatched)
+        not_whole = np.append(suspects, np.array(self._records.undecodable, np.intp))
         with self._result.read_errors.scope():  # of their index
             self._entries.add(frames)
         if self._walker is not None:
@@ -189,12 +190,12 @@ class _LogCheck:
         end = self._result.log_end = frames.physical_offset + frames.size
         if self._queues is not None:
             self._queues.add(dispatched.units, dispatched.optional_units)
-            if len(suspects):
-                self._queues.damage(dispatched.units[np.isin(dispatched.units.rows, suspects)])
+            if len(not_whole):
+                self._queues.damage(dispatched.units[np.isin(dispatched.units.rows, not_whole)])
         if self._index is not None:
             self._check_index(lambda check: check.add(dispatched.keys, frames.physical_offset, end))
-            if len(suspects):
-                self._check_index(lambda check: check.damage(dispatched.keys, suspects))
+            if len(not_whole):
+                self._check_index(lambda check: check.damage(dispatched.keys, not_whole))
 
     def _check_index(self, work: Callable[[IndexCheck], None]) -> None:
         """Do some of the comparison with the index, which ends at an error."""

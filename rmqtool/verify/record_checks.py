@@ -109,6 +109,8 @@ class RecordChecks:
     version: Version | None
     bodies: bool = True
     totals: RecordTotals = field(default_factory=RecordTotals)
+    undecodable: list[int] = field(default_factory=list)
+    """Rows of the last run that a broker serves, and that no client decodes."""
 
     def add(self, frames: RecordRun, dispatched: Dispatched) -> Positions:
         """Check a run; returns the rows that a broker takes for damaged, because of their body or properties."""
@@ -159,9 +161,11 @@ class RecordChecks:
         self.report.check("commitlog.body-compression", len(flagged))
         topics = set(dispatched.topics_of(flagged)) if len(flagged) else set()
         self.totals.compressing.update(topics)
+        self.undecodable = []
         for row in np.flatnonzero(~begins_as_flagged(frames)).tolist():
             problem = None if row in bad else _decompression_error(frames, row)
             if problem is not None:
+                self.undecodable.append(row)
                 self._report_compression(frames, dispatched, row, problem)
         self._note_unflagged(frames, dispatched)
 
