@@ -17,12 +17,13 @@ from rmqtool.salvage.layout import Layout
 from rmqtool.salvage.ranges import Ranges, meets, ranges_of, without
 from rmqtool.salvage.sources import Sources
 
-Reason = Literal["damaged", "unreadable", "stale", "no-room", "other-log", "not-a-record"]
+Reason = Literal["damaged", "unreadable", "stale", "contradicted", "no-room", "other-log", "not-a-record"]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 MEANINGS: dict[Reason, str] = {
     "damaged": "bytes of the log that do not prove themselves",
     "unreadable": "the disk does not give them",
     "stale": "whole records of another generation, or that differ from those saved at their offsets",
+    "contradicted": "records with a damaged field, of which another source has the right copy",
     "no-room": "whole records beside a gap that is too small to be filled without them",
     "other-log": "whole records so far from the others that they are of another log",
     "not-a-record": "other bytes of a file that is not named as one of a log",
@@ -33,6 +34,7 @@ MAX_LISTED = 1000
 """Ranges that are listed one by one; all are counted."""
 
 _BLOCK = 1 << 20
+_SIZE_MAGIC_AND_CRC = 12  # bytes that a record begins with
 
 
 class Left(NamedTuple):
@@ -72,7 +74,7 @@ class LeftBehind:
     @property
     def is_loss(self) -> bool:
         """Whether any of it may have been a message."""
-        return any(reason != "not-a-record" for reason in self.totals)
+        return any(reason not in ("not-a-record", "contradicted") for reason in self.totals)
 
 
 def left_behind(found: Sequence[Extents], refused: Extents, layout: Layout, sources: Sources) -> LeftBehind:
@@ -87,9 +89,9 @@ def left_behind(found: Sequence[Extents], refused: Extents, layout: Layout, sour
         rest = without(_positions(of_records(extents)), _positions(_in(file, log.copies)))
         for reason, of_reason in sets:
             for extent in _in(file, of_reason):
-                left.add(_left(extent, reason))
+                left.add(_left(extent, "contradicted" if log.has_right_copies(file, extent) else reason))
             rest = without(rest, _positions(_in(file, of_reason)))
-        for row in log.other_records(extents, rest):
+        for row in log.other_records(file, extents, rest):
             left.add(row)
         for row in _unproven(file, extents, log, sources):
             left.add(row)
@@ -133,12 +135,32 @@ class _Log:
         begin, stop = self._range
         return start < begin or end > stop or meets(self._lost, start, end)
 
-    def other_records(self, extents: Extents, rest: Ranges) -> Iterator[Left]:
+    def has_right_copies(self, file: Input, extent: np.void) -> bool:
+        """Whether all records of an extent are doubtful, and the log has another copy of each."""
+        offset, end = int(extent["physical_offset"]), int(extent["physical_offset"] + extent["size"])
+        while offset < end:
+            size = self._sources.record_size(extent, offset)
+            if not self._has_right_copy(file, extent, offset, size):
+                return False
+            offset += size
+        return True
+
+    def _has_right_copy(self, file: Input, extent: np.void, offset: int, size: int) -> bool:
+        """Whether a record is doubtful, and the log has one of the same size and body at its offset."""
+        if offset + int(extent["header_size"]) not in file.doubtful:
+            return False
+        copies = self._between(offset, offset + size)
+        if len(copies) != 1 or not copies[0]["physical_offset"] <= offset <= ends(copies)[0] - size:
+            return False
+        start = offset + int(extent["header_size"])
+        return self._sources.equal(copies[0], extent, start, _SIZE_MAGIC_AND_CRC)
+
+    def other_records(self, file: Input, extents: Extents, rest: Ranges) -> Iterator[Left]:
         """Records at the positions of `rest`, which are not copied: those that the log has not from elsewhere."""
         for extent in of_records(extents):
             start, size = int(extent["position"]), int(extent["size"])
             if meets(rest, start, start + size) and self._may_differ(extent):
-                yield from self._differing(extent, rest)
+                yield from self._differing(file, extent, rest)
 
     def _may_differ(self, extent: np.void) -> bool:
         """Whether an extent may have records that the log does not have.
@@ -167,7 +189,7 @@ class _Log:
         size = min(int(shorter["last_size"] - shorter["header_size"]), end - start)
         return self._sources.equal(one, other, end - size, size)
 
-    def _differing(self, extent: np.void, rest: Ranges) -> Iterator[Left]:
+    def _differing(self, file: Input, extent: np.void, rest: Ranges) -> Iterator[Left]:
         """The records of an extent that the log does not have, those one behind the other as one."""
         shift, run = _shift(extent), None
         offset, end = int(extent["physical_offset"]), int(extent["physical_offset"] + extent["size"])
@@ -175,7 +197,11 @@ class _Log:
             size = self._sources.record_size(extent, offset)
             position = offset - shift
             if meets(rest, position, position + size) and not self._has(extent, offset, size):
-                run = run or Left(int(extent["input"]), position, 0, "stale", 0, offset)
+                reason: Reason = "contradicted" if self._has_right_copy(file, extent, offset, size) else "stale"
+                if run and run.reason != reason:
+                    yield run
+                    run = None
+                run = run or Left(int(extent["input"]), position, 0, reason, 0, offset)
                 run = run._replace(size=run.size + size, records=run.records + 1)
             elif run:
                 yield run

@@ -70,7 +70,7 @@ def _left(plan: SalvagePlan) -> Iterator[str]:
     if plan.committed_missing:
         yield f"missing: {counted(plan.committed_missing, 'committed message')}, by the Raft indices of the entries"
     for reason, total in sorted(plan.left.totals.items()):
-        if reason == "not-a-record" or (reason in _SEEN_IN_GAPS and plan.layout.gaps):
+        if reason in ("not-a-record", "contradicted") or (reason in _SEEN_IN_GAPS and plan.layout.gaps):
             continue
         messages = f", {counted(total.records, 'message')}" if total.records else ""
         yield f"left behind: {counted(total.size, 'byte')}{messages}: {MEANINGS[reason]}"

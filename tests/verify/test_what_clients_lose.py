@@ -1,0 +1,96 @@
+"""Damage that leaves log, units and CRCs in order, and takes messages from consumers all the same."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import pytest
+
+from rmqtool.base.mapped_files import list_mapped_files
+from rmqtool.formats.sys_flag import COMPRESSED
+from rmqtool.scan.compressed_heads import begins_as_flagged, compressed_but_not_flagged
+from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.reader import scan_files
+from tests.building import LOG, message, write_log
+from tests.commands.running import rmqtool
+from tests.conftest import GoldenStore
+from tests.copies import copied
+from tests.repair.damaged_fields import flip, records_of, served
+from tests.verify.verifying import codes_of, verify
+
+_LZ4 = bytes.fromhex("04224d18") + b"rest of a frame"
+_ZSTD = bytes.fromhex("28b52ffd") + b"rest of a frame"
+_PLAIN = b'{"order": 17, "text": "a plain body"}'
+BODIES = {
+    "zlib": (zlib.compress("".join(f"order {n * 7919};" for n in range(200)).encode()), COMPRESSED, True),
+    "zlib by its number": (zlib.compress(_PLAIN * 9, 0), COMPRESSED | 0x300, True),
+    "lz4": (_LZ4, COMPRESSED | 0x100, True),
+    "zstd": (_ZSTD, COMPRESSED | 0x200, True),
+    "plain, not flagged": (_PLAIN, 0, True),
+    "empty": (b"", COMPRESSED, True),
+    "plain, flagged": (_PLAIN, COMPRESSED, False),
+    "zlib, called lz4": (zlib.compress(_PLAIN), COMPRESSED | 0x100, False),
+    "lz4, called zstd": (_LZ4, COMPRESSED | 0x200, False),
+    "zstd, called zlib": (_ZSTD, COMPRESSED, False),
+    "text that begins as zlib does": (b"x^2 + y^2 = z^2", COMPRESSED, False),
+    "of no type": (zlib.compress(_PLAIN), COMPRESSED | 0x400, False),
+}
+
+
+def run_of(directory: Path, body: bytes, sys_flag: int = 0) -> RecordRun:
+    """A log of one record."""
+    write_log(directory, {0: message(body=body, sys_flag=sys_flag)})
+    (frames,) = (each for each in scan_files(list_mapped_files(directory / LOG).files) if isinstance(each, RecordRun))
+    return frames
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_heads_of_bodies(tmp_path: Path, name: str) -> None:
+    """A few bytes show whether a body begins as its flags say."""
+    body, sys_flag, fits = BODIES[name]
+    frames = run_of(tmp_path, body, sys_flag)
+    assert begins_as_flagged(frames).tolist() == [fits]
+    assert compressed_but_not_flagged(frames).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("body", "rows"), [(zlib.compress(_PLAIN), [0]), (_LZ4, [0]), (_ZSTD, [0]), (b"x*y = z, text", [])]
+)
+def test_heads_without_the_flag(tmp_path: Path, body: bytes, rows: list[int]) -> None:
+    """Compressed bodies that nothing calls so."""
+    assert compressed_but_not_flagged(run_of(tmp_path, body)).tolist() == rows
+
+
+@pytest.mark.slow
+def test_a_flag_on_a_plain_body(unpacked: GoldenStore, tmp_path: Path) -> None:
+    """A client drops the rest of the pull: an error, which a repair leaves."""
+    store = copied(unpacked("4.9.7-shop"), tmp_path / "store")
+    record = records_of(store)[20]
+    flip(store, record, "sys_flag", COMPRESSED)
+    outcome = verify(store)
+    found = [each for each in outcome.findings if each.code == "commitlog.body-compression"]
+    assert [(each.severity, each.offset) for each in found] == [("error", record.physical_offset)]
+    assert found[0].details["compression"] == "zlib"
+    assert found[0].details["expected_sys_flag"] == 0
+    assert "commitlog.body-compression" not in codes_of(verify(store, bodies=False))
+    assert rmqtool("--json", "repair", store, "--yes").document["result"]["state"] == "nothing"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["4.7.1-shop", "4.9.7-shop"])
+@pytest.mark.parametrize("dropped", [0, 3, 7])
+def test_a_unit_is_dropped_and_the_rest_moved(unpacked: GoldenStore, tmp_path: Path, name: str, dropped: int) -> None:
+    """The message of the dropped unit reaches nobody: an error, and a repair brings it back."""
+    store = copied(unpacked(name), tmp_path / "store")
+    before = served(store, records_of(store))
+    queue = max(before, key=lambda each: (each[2], each))[:2]
+    path = min((store / "consumequeue" / queue[0] / str(queue[1])).iterdir())
+    data = path.read_bytes()
+    path.write_bytes(data[: dropped * 20] + data[dropped * 20 + 20 :] + bytes(20))
+    outcome = verify(store)
+    found = [each for each in outcome.findings if each.code == "consumequeue.missing-unit"]
+    assert [(each.severity, each.topic, each.queue_offset) for each in found] == [("error", queue[0], dropped)]
+    assert rmqtool("--json", "repair", store, "--yes").document["result"]["state"] == "done"
+    assert served(store, records_of(store)) == before
+    assert rmqtool("--json", "repair", store, "--yes").document["result"]["state"] == "nothing"
