@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rmqtool.base.files import list_directory
-from rmqtool.base.mapped_files import MappedFile, MappedFiles
+from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files
 from rmqtool.base.paths import entry_path, has_directory
+from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.broker.prediction import StartRefusal
 from rmqtool.formats import timer_wheel
 from rmqtool.formats.file_name import MAX_OFFSET
@@ -19,24 +22,25 @@ from rmqtool.rules.versions import BATCH_QUEUES
 from rmqtool.store.config_json import load_config
 from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.index_files import IndexFile
-from rmqtool.store.lock import LOCK_FILE
+from rmqtool.store.lock import ABORT_FILE, LOCK_FILE
+from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
 from rmqtool.store.queue_table import QueueTable
 from rmqtool.store.rocksdb_config import is_unread
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, CONFIG, INDEX, Store
+from rmqtool.store.timer_wheel import newest_wheel
 from rmqtool.store.topics import TOPICS, Topics
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
-_TIMER_WHEEL = "timerwheel"
 
 
 @dataclass(frozen=True)
 class Loaded:
     """What a start has loaded before it recovers.
 
-    `refusal` is the reason why the broker does not start; `ignored` are commit log files that it leaves out, `deleted`
-    empty files that it deletes. Of the store's queues the first `queue_count` are loaded; `with_fewer_files` are those
-    of them that lack some then, by index. Sizes are those of a whole file, bytes.
+    `refusal` is the reason why the broker does not start, or `hangs`; `ignored` are commit log files that it leaves
+    out, `deleted` empty files that it deletes. Of the store's queues the first `queue_count` are loaded;
+    `with_fewer_files` are those of them that lack some then, by index. Sizes are those of a whole file, bytes.
     """
 
     files: tuple[MappedFile, ...]
@@ -48,6 +52,7 @@ class Loaded:
     ignored: tuple[MappedFile, ...] = ()
     deleted: tuple[Path, ...] = ()
     refusal: StartRefusal | None = None
+    hangs: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,9 +96,10 @@ def load(snapshot: Snapshot, rules: RecoveryRules) -> Loaded:
             fewer[index] = replace(queue, files=MappedFiles(loaded.files))
         deleted += loaded.deleted
         refusal = refusal or loaded.refusal
-    refusal = refusal or _directory_refusal(store) or _index_refusal(store, rules) or _timer_refusal(store, rules)
+    refusal = refusal or _opened_refusal(store, rules) or _index_refusal(store, rules) or _timer_refusal(store, rules)
+    waits = _waits_for_ever(store, rules)
     return Loaded(log_files.files, size, sizes["simple"], sizes["batch"], count, fewer, ignored, tuple(deleted),
-                  refusal)  # fmt: skip
+                  waits or refusal, hangs=waits is not None)  # fmt: skip
 
 
 def _loaded_kinds(snapshot: Snapshot, rules: RecoveryRules) -> tuple[Kind, ...]:
@@ -186,27 +192,67 @@ def _config_refusal(store: Store, rules: RecoveryRules) -> StartRefusal | None:
     return None
 
 
-def _directory_refusal(store: Store) -> StartRefusal | None:
-    """`StoreCheckpoint` and `DefaultMessageStore#<init>` open these with `RandomAccessFile`."""
-    name = next((name for name in (LOCK_FILE, CHECKPOINT) if (store.root / name).is_dir()), None)
-    why = "a directory where a file should be (FileNotFoundException: Is a directory)"
-    return StartRefusal("directory", why, name) if name else None
+def open_problem(path: Path) -> str | None:
+    """Why `RandomAccessFile` in mode "rw" fails on a path, or the mapping of what it opens; None where both work.
+
+    It follows links, and creates what is missing in a directory that is there, also where a link leads. Permissions are
+    those of another user, and have findings of their own.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        target = Path(os.path.realpath(path))
+        if not path.is_symlink() or target.parent.is_dir():
+            return None
+        return f"a link to {target}, whose directory is missing (FileNotFoundException: No such file or directory)"
+    except PermissionError:
+        return None
+    except OSError as error:
+        return f"it cannot be opened (FileNotFoundException: {error.strerror})"
+    if stat.S_ISDIR(mode):
+        return "a directory where a file should be (FileNotFoundException: Is a directory)"
+    return None if stat.S_ISREG(mode) else "neither a file nor a directory, which cannot be mapped (IOException)"
+
+
+def _opened_refusal(store: Store, rules: RecoveryRules) -> StartRefusal | None:
+    """`StoreCheckpoint`, `DefaultMessageStore#<init>`, `TimerCheckpoint` open these with `RandomAccessFile`."""
+    names = [LOCK_FILE, CHECKPOINT]
+    if _has_timer(store, rules):
+        names.append(f"{CONFIG}/{TIMER_CHECK}")
+    for name in names:
+        problem = open_problem(store.root / name)
+        if problem:
+            return StartRefusal("directory", problem, name)
+    return None
+
+
+def _waits_for_ever(store: Store, rules: RecoveryRules) -> StartRefusal | None:
+    """A pipe in the place of a file that is read as a whole (`MixAll#file2String`): nobody writes into it."""
+    names = [f"{CONFIG}/{name}" for name in loaded_configs(rules.version, store.conf)]
+    if rules.version >= BATCH_QUEUES:
+        names.append(ABORT_FILE)  # since then it is written as these are, with a .bak of what was in it
+    name = next((name for name in names if (store.root / name).is_fifo()), None)
+    return StartRefusal("hang", "a pipe, from which the broker waits to read for ever", name) if name else None
+
+
+def _has_timer(store: Store, rules: RecoveryRules) -> bool:
+    return rules.has_timer_wheel and store.conf.is_on("timerWheelEnable", default=True)
 
 
 def _index_refusal(store: Store, rules: RecoveryRules) -> StartRefusal | None:
-    """`IndexService#load`: a directory whose name is a number cannot be mapped."""
-    obstacle = next(_index_directories(store), None) if rules.refuses_index_directories else None
+    """`IndexService#load`: a directory whose name is a number cannot be mapped, nor what else is no file."""
+    obstacle = next(_index_obstacles(store), None) if rules.refuses_index_directories else None
     if obstacle is None:
         return None
-    why = "a directory where an index file should be (load file error)"
-    return StartRefusal("index", why, f"{INDEX}/{obstacle.name}")
+    what = "a directory where an index file should be" if obstacle.is_dir() else open_problem(obstacle)
+    return StartRefusal("index", f"{what} (load file error)", f"{INDEX}/{obstacle.name}")
 
 
-def _index_directories(store: Store) -> Iterator[Path]:
-    """Directories among the index files whose names are numbers."""
+def _index_obstacles(store: Store) -> Iterator[Path]:
+    """What stands among the index files under a number and cannot be opened as a file."""
     if has_directory(store.root / INDEX):
         for entry in list_directory(store.root / INDEX):
-            if entry.is_dir() and _NUMBER.fullmatch(entry.name):
+            if _NUMBER.fullmatch(entry.name) and not entry.is_file() and open_problem(entry_path(entry)):
                 yield entry_path(entry)
 
 
@@ -214,16 +260,22 @@ def loaded_index_files(snapshot: Snapshot, rules: RecoveryRules) -> Iterator[Ind
     """`IndexService#load`: before 5.0.0 a directory whose name is a number silently ends the loading."""
     obstacle = None
     if not rules.refuses_index_directories:
-        obstacle = next((path.name for path in _index_directories(snapshot.store)), None)
+        obstacle = next((path.name for path in _index_obstacles(snapshot.store)), None)
     for file in snapshot.index_files:
         if obstacle is None or file.path.name < obstacle:
             yield file
 
 
 def _timer_refusal(store: Store, rules: RecoveryRules) -> StartRefusal | None:
-    """`TimerWheel`: the file must have its size."""
-    path = store.root / _TIMER_WHEEL
-    size = _size_of(path) if rules.has_timer_wheel and path.is_file() else 0
-    if size in (0, timer_wheel.FILE_SIZE):
+    """`TimerWheel`: the file must have its size, once it is opened; `TimerLog#load`: so must those of the log."""
+    if not _has_timer(store, rules):
         return None
-    return StartRefusal("timer", f"{size} bytes instead of {timer_wheel.FILE_SIZE} (Timer wheel length)", _TIMER_WHEEL)
+    path = newest_wheel(store)
+    problem, size = open_problem(path), _size_of(path) if path.is_file() else 0
+    if problem:
+        return StartRefusal("timer", problem, path.name)
+    if size not in (0, timer_wheel.FILE_SIZE):
+        return StartRefusal("timer", f"{size} bytes instead of {timer_wheel.FILE_SIZE} (Timer wheel length)", path.name)
+    log = list_mapped_files(store.root / TIMER_LOG, scope=skip_wrong_type)
+    usual = store.conf.size("mappedFileSizeTimerLog") or log.file_size or 0
+    return _load_files(store, log, usual, rules).refusal

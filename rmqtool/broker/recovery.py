@@ -85,7 +85,7 @@ class Recovery:
         mode = self.mode if unclean is None else ("abnormal" if unclean else "normal")
         outline = StartPrediction(mode, str(self.rules.version), unsure=list(self._unsure()))
         if self.loaded.refusal:
-            return replace(outline, refusal=self.loaded.refusal)
+            return replace(outline, refusal=self.loaded.refusal, hangs=self.loaded.hangs)
         if not self.loaded.files:
             return self._without_log(outline)
         cut = self.cut(mode, checkpoint)
