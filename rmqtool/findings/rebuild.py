@@ -177,6 +177,18 @@ REBUILDS = (
         repair="Nothing is to be done.",
     ),
     Entry(
+        code="rebuild.stranger",
+        fault=None,
+        severity="warning",
+        title="Messages are in no queue, since their queue offset fits nowhere",
+        what="The queue that a record names goes on as if the record were not there: its topic, queue id or queue "
+        "offset is damaged, and no queue entry shows which queue it is of.",
+        how="A flipped bit: no CRC covers these fields.",
+        effect="consumers do not get the message; all others keep their places",
+        versions=(("all", "puts the message where its fields say, and drops others of that queue."),),
+        repair="Find the message with `rmqtool inspect`, or restore the bytes from a replica or a backup.",
+    ),
+    Entry(
         code="rebuild.shifted",
         fault=None,
         severity="warning",

@@ -112,6 +112,7 @@ def _irregular(name: QueueName, irregular: Irregular) -> Iterator[Finding]:
         ("neutral-units", irregular.neutral, "message", "lost: units that do no harm keep the offsets of the others"),
         ("superseded", irregular.superseded, "unit", "left out: the queue began again at a lower offset"),
         ("queue-offset", irregular.renumbered, "stored queue offset", "refuted by the messages around"),
+        ("stranger", irregular.strangers, "message", "left out: the queue goes on as if they were not there"),
         ("shifted", irregular.shifted, "unit", "put at another number than stored, as a broker does it"),
         ("repeated", irregular.repeated, "unit", "dropped as repeated, as a broker drops them"),
     )

@@ -38,6 +38,7 @@ class Irregular:
     repeated: int = 0  # dropped, as a broker drops them
     shifted: int = 0  # put where the broker puts them instead of at their stored queue offset
     renumbered: int = 0  # a stored queue offset that the messages around it refute
+    strangers: int = 0  # dropped, since the messages around them leave no place for them
     jump: tuple[int, int] | None = None  # numbers between which more are missing than bytes of the log are lost
 
 
@@ -251,6 +252,9 @@ class SimpleQueues:
             elif int(run.offsets[0]) == self.end(queue) + len(pending.offsets):
                 self.irregular[queue].renumbered += len(pending.offsets)
                 self._put(queue, self.end(queue), pending)
+            elif int(run.offsets[0]) == self.end(queue):
+                # The queue goes on as if they were not there: topic, queue id or offset of theirs is damaged.
+                self.irregular[queue].strangers += len(pending.offsets)
             else:
                 self._settle(queue, pending)
         if self.end(queue) not in (-1, int(run.offsets[0])) and len(run.offsets) <= _FEW:

@@ -92,6 +92,7 @@ def causes() -> Iterator[Cause]:
     yield Cause("rebuild.neutral-units", damaged)
     yield Cause("rebuild.no-messages-in-log", without_the_end)
     yield Cause("rebuild.superseded", topic_made_again)
+    yield Cause("rebuild.stranger", log_of(0, 1, 2, 3, 0, 4, 5))
     yield Cause("rebuild.queue-offset", log_of(0, 1, 7, 3, 4, 5))
     yield Cause("rebuild.shifted", log_of(0, 1, 7, 8), options=("--append-order",))
     yield Cause("rebuild.repeated", log_of(0, 1, 2, 1, 3), options=("--append-order",))

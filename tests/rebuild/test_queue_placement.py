@@ -173,6 +173,16 @@ def test_one_damaged_queue_offset_is_refuted_by_its_neighbours(wrong: int) -> No
     assert not queues.irregular[0].jump
 
 
+@pytest.mark.parametrize("wrong", [0, 7, 100, 1 << 50])
+def test_message_of_another_queue_takes_no_place(wrong: int) -> None:
+    """Where a queue goes on as if a few messages were not there, these do not belong to it: nothing else is dropped."""
+    sink, queues = place([units([*range(20), wrong, *range(20, 40)])])
+
+    assert sink.targets() == at(*range(20), *range(21, 41))
+    assert queues.irregular[0].strangers == 1
+    assert (queues.irregular[0].superseded, queues.irregular[0].neutral) == (0, 0)
+
+
 def test_negative_queue_offset_is_dropped() -> None:
     """No broker can put such a unit."""
     sink, queues = place([units([0, 1, -5, 2])])
