@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from rmqtool.rules.releases import Releases
+from rmqtool.rules.system_topics import LMQ_PREFIX, is_system_topic
+from rmqtool.rules.versions import LIGHT_QUEUES_EXPIRE
 from rmqtool.store.config_json import ConfigFile
 from rmqtool.store.rocksdb_config import CONFIG_DATABASES, SECOND, expected_database, load_table
 from rmqtool.store.store import CONFIG, Store
@@ -102,3 +105,10 @@ def _attributes(value: dict[str, Any]) -> dict[str, str]:
     if not isinstance(attributes, dict):
         return {}
     return {name.lstrip("+"): text for name, text in attributes.items() if isinstance(text, str)}
+
+
+def is_deleted(topic: str, topics: Topics, releases: Releases) -> bool:
+    """Whether a topic without a queue was deleted, so that nobody misses its messages."""
+    if topic.startswith(LMQ_PREFIX):
+        return releases.newest >= LIGHT_QUEUES_EXPIRE  # before, no broker deletes one
+    return topics.names_all and topic not in topics.by_name and not is_system_topic(topic)

@@ -22,7 +22,7 @@ from rmqtool.scan.reader import scan_files
 from rmqtool.store.index_files import IndexFile
 from rmqtool.store.queue_range import QueueRange
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.verify.missing_units import is_deleted
+from rmqtool.store.topics import is_deleted
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.queue_progress import QueueProgress
 

@@ -10,9 +10,8 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.findings.report import Report
 from rmqtool.rules.releases import Releases
-from rmqtool.rules.system_topics import LMQ_PREFIX, is_system_topic
-from rmqtool.rules.versions import LIGHT_QUEUES_EXPIRE
-from rmqtool.store.topics import Topics
+from rmqtool.rules.system_topics import LMQ_PREFIX
+from rmqtool.store.topics import Topics, is_deleted
 from rmqtool.verify.queue_progress import QueueProgress
 from rmqtool.verify.rederived_queues import is_derived
 
@@ -53,13 +52,6 @@ def report_missing_units(
             report.add(code, severity="warning", effect=_DERIVED, queue_offset=offset, **given)
         else:
             report.add(code, queue_offset=offset, **given)
-
-
-def is_deleted(topic: str, topics: Topics, releases: Releases) -> bool:
-    """Whether a topic without a queue was deleted, so that nobody misses its messages."""
-    if topic.startswith(LMQ_PREFIX):
-        return releases.newest >= LIGHT_QUEUES_EXPIRE  # before, no broker deletes one
-    return topics.names_all and topic not in topics.by_name and not is_system_topic(topic)
 
 
 def lost_by_topic(

@@ -1,0 +1,328 @@
+"""What consumers reach of a queue, found without a scan of the log: holes, and what the next start derives again.
+
+Three witnesses are asked: the queue's recovered end, written units past it in its files or rows, and the newest part of
+the log. `verify` compares all of the log with all queues, and comes to the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.prediction import StartPrediction
+from rmqtool.broker.queue_recovery import recover_queue
+from rmqtool.broker.recovery import Recovery
+from rmqtool.clients.log_sample import LoggedMessages, LogReader, LogSample
+from rmqtool.findings.finding import counted
+from rmqtool.formats.consume_queue import is_pre_blank
+from rmqtool.formats.file_name import MAX_OFFSET
+from rmqtool.rules.recovery import RecoveryRules
+from rmqtool.store.queue_units import LoadedQueue
+from rmqtool.store.rocksdb_units import open_any_units
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.topics import is_deleted
+from rmqtool.store.unit_files import written_units
+
+MOST_UNITS = 1 << 22
+"""So many units of a queue are looked at, the last ones: 80 MiB."""
+
+_MOST_PROBED = 64  # units that do not fit their neighbours
+
+
+@dataclass(frozen=True)
+class QueueHole:
+    """Queue entries that are missing from `queue_offset` on, while the log has messages of them or past them.
+
+    `entries` are missing; because of that consumers do not get `messages`, up to `last_queue_offset`. Where the queue
+    ends at the hole, `messages_past` of these have written entries past it; else only the missing ones are lost.
+    """
+
+    queue_offset: int
+    entries: int
+    messages: int
+    messages_past: int
+    last_queue_offset: int
+    ends_queue: bool
+
+    def unread_from(self, committed: int) -> int:
+        """How many of the messages a group at a committed offset has still to get."""
+        if committed <= self.queue_offset:
+            return self.messages
+        return max(0, min(self.messages, self.last_queue_offset + 1 - committed))
+
+    @property
+    def told(self) -> str:
+        """The hole in a sentence."""
+        last = self.queue_offset + self.entries - 1
+        which = f"queue entries {self.queue_offset} to {last} are missing"
+        if self.entries <= 1:
+            which = f"queue entry {last} is missing" if self.entries else f"the queue ends before entry {last + 1}"
+        offsets = f" (queue offsets {self.queue_offset} to {self.last_queue_offset})" if self.messages_past else ""
+        are = "is" if self.messages == 1 else "are"
+        return f"{which}: {counted(self.messages, 'message')} of the log{offsets} {are} out of consumers' reach"
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of the machine interface."""
+        return {
+            "queue_offset": self.queue_offset,
+            "entries": self.entries,
+            "messages_past": self.messages_past,
+            "unreachable": self.messages,
+            "last_queue_offset": self.last_queue_offset,
+            "ends_queue": self.ends_queue,
+        }
+
+
+@dataclass(frozen=True)
+class QueueView:
+    """The holes of a queue in order, and how many messages the next start derives again, which are in none of them."""
+
+    holes: tuple[QueueHole, ...] = ()
+    derived: int = 0
+
+    @property
+    def unreachable(self) -> int:
+        """How many messages of the log consumers do not get."""
+        return sum(hole.messages for hole in self.holes)
+
+    @property
+    def end(self) -> QueueHole | None:
+        """The hole at which the queue ends; None where it does not."""
+        return next((hole for hole in self.holes if hole.ends_queue), None)
+
+    def hole_at(self, queue_offset: int) -> QueueHole | None:
+        """The hole because of which consumers do not get a queue offset; None where there is none."""
+        return next((hole for hole in self.holes if hole.queue_offset <= queue_offset <= hole.last_queue_offset), None)
+
+    def from_offset(self, committed: int) -> tuple[QueueHole | None, int]:
+        """The first hole that concerns a group at a committed offset, and how many messages it misses for all."""
+        unread = [(hole, hole.unread_from(committed)) for hole in self.holes]
+        first = next((hole for hole, messages in unread if messages or hole.ends_queue), None)
+        return first, sum(messages for _, messages in unread)
+
+
+class _Entries(NamedTuple):
+    """Written units that lead into the log: their numbers in the queue, and what they stand for."""
+
+    numbers: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    targets: NDArray[np.int64]
+
+    def __bool__(self) -> bool:
+        return bool(len(self.numbers))
+
+    def kept(self, rows: NDArray[Any]) -> _Entries:
+        return _Entries(*(column[rows] for column in self))
+
+
+class QueueViews:
+    """The queues of one store as consumers see them; the log's newest part is read once, when it is first needed.
+
+    Of a store on which a broker runs nothing is said: it serves what it remembers, and files and log move on.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._known: dict[tuple[QueueName, int], QueueView] = {}
+
+    def of(self, topic: str, queue_id: int, first: int = 0) -> QueueView:
+        """One queue, whose entries are compared from queue offset `first` on; empty where it cannot be read."""
+        name = QueueName(topic, queue_id)
+        if (name, first) not in self._known:
+            try:
+                self._known[name, first] = self._view(name, first)
+            except RmqtoolError:  # which whoever reads the queue or the log meets, too
+                self._known[name, first] = QueueView()
+        return self._known[name, first]
+
+    def missing(self) -> Iterator[QueueName]:
+        """Queues of which the newest part of the log has messages, and that are not there."""
+        if self._is_silent:
+            return
+        try:
+            known = {(queue.topic, queue.queue_id) for queue in self._snapshot.queues}
+            yield from sorted(name for name in self._sample.queues if name not in known)
+        except RmqtoolError:
+            return
+
+    @property
+    def _is_silent(self) -> bool:
+        snapshot = self._snapshot
+        return snapshot.holder is not None or snapshot.leaves_queues_out or not snapshot.log.files
+
+    @cached_property
+    def _log(self) -> LogReader:
+        return LogReader(self._snapshot)
+
+    @cached_property
+    def _sample(self) -> LogSample:
+        return self._log.newest()
+
+    @cached_property
+    def _start(self) -> StartPrediction | None:
+        """The next start, where it need not read more of the log than the sample does; None else, or where it fails."""
+        snapshot = self._snapshot
+        if snapshot.log.size > self._log.most_bytes:
+            return None
+        start = Recovery(snapshot, RecoveryRules.of(snapshot.release, snapshot.store.conf)).predict()
+        return None if start.refuses or start.hangs else start
+
+    def _view(self, name: QueueName, first: int) -> QueueView:
+        if self._is_silent:
+            return QueueView()
+        queue = self._snapshot.queue(*name)
+        if queue is None or not (queue.queue.database or queue.queue.files.files):
+            holes = [*self._of_missing(name)]
+        else:
+            holes = [*self._holes(name, queue, first)]
+        return self._after_start(name, holes) if holes else QueueView()
+
+    def _of_missing(self, name: QueueName) -> Iterator[QueueHole]:
+        """All messages of a queue that is gone, and was not deleted with its topic."""
+        logged = self._sample.of(name)
+        if not len(logged.queue_offsets) or is_deleted(name.topic, self._snapshot.topics, self._snapshot.releases):
+            return
+        first, messages = int(logged.queue_offsets[0]), int(logged.counts.sum())
+        end = int(logged.queue_offsets[-1] + logged.counts[-1])
+        yield QueueHole(first, max(end - first, 1), messages, 0, max(end - 1, first), ends_queue=True)
+
+    def _holes(self, name: QueueName, queue: LoadedQueue, first: int) -> Iterator[QueueHole]:
+        entries, end = self._entries(name, queue, first)
+        if self._sample.begin <= max(self._snapshot.log_min_offset, 0):
+            yield from self._before(name, queue, entries, first)
+        split = int(np.searchsorted(entries.numbers, end))
+        start = max(first, queue.range.min_offset, 0)
+        for before, after in self._gaps(name, entries.kept(np.arange(split)), start):
+            offset, stop = _end_of(entries, before, start), int(entries.offsets[after])
+            messages = self._logged(name, entries, before, after, offset, stop)
+            if messages:
+                yield QueueHole(offset, stop - offset, messages, 0, stop - 1, ends_queue=False)
+        yield from self._past(name, entries, split - 1, min(start, end))
+
+    def _before(self, name: QueueName, queue: LoadedQueue, entries: _Entries, first: int) -> Iterator[QueueHole]:
+        """Messages that the log has, and that are below the queue's minimum: its first files are missing."""
+        if not entries or first > queue.range.min_offset:
+            return
+        logged = self._sample.of(name)
+        logged = LoggedMessages(*(column[logged.physical_offsets < entries.targets[0]] for column in logged))
+        begin = int(entries.offsets[0])
+        logged = logged.within(max(0, first), begin)
+        if len(logged.queue_offsets):
+            offset = int(logged.queue_offsets[0])
+            yield QueueHole(offset, begin - offset, int(logged.counts.sum()), 0, begin - 1, ends_queue=False)
+
+    def _past(self, name: QueueName, entries: _Entries, last: int, start: int) -> Iterator[QueueHole]:
+        """The hole at which the queue ends, behind the entry of index `last`: entries past it, messages in the log."""
+        offset = end = _end_of(entries, last, start)
+        past = entries.kept(np.arange(last + 1, len(entries.numbers)))
+        messages, messages_past, stop = 0, int(past.counts.sum()), offset
+        if past:
+            stop, end = int(past.offsets[0]), int(past.offsets[-1] + past.counts[-1])
+            messages = self._logged(name, entries, last, last + 1, offset, stop)
+        target = int(entries.targets[-1]) if entries else -1
+        tail = self._sample.of(name).behind(target).within(end, MAX_OFFSET)
+        if len(tail.queue_offsets):
+            begin, end = end, int(tail.queue_offsets[-1] + tail.counts[-1])
+            is_whole = target >= self._sample.begin or self._sample.begin <= self._snapshot.log_min_offset
+            in_tail = int(tail.counts.sum()) if is_whole else end - begin
+            if past:
+                messages_past += in_tail
+            else:
+                offset = offset if entries or not is_whole else int(tail.queue_offsets[0])
+                messages, stop = in_tail, end
+        if messages + messages_past:
+            total = messages + messages_past
+            yield QueueHole(offset, stop - offset, total, messages_past, end - 1, ends_queue=True)
+
+    def _after_start(self, name: QueueName, holes: list[QueueHole]) -> QueueView:
+        """The holes without what the next start derives again from the log."""
+        changes = self._start.queues if self._start else []
+        change = next((each for each in changes if (each.topic, each.queue_id) == name), None)
+        derived = change.dispatched if change else 0
+        left = []
+        for hole in holes:
+            if not hole.ends_queue or not derived:
+                left.append(hole)
+            elif derived < hole.messages:
+                left.append(_without(hole, derived))
+        return QueueView(tuple(left), derived if any(hole.ends_queue for hole in holes) else 0)
+
+    def _entries(self, name: QueueName, queue: LoadedQueue, first: int) -> tuple[_Entries, int]:
+        """The written units that lead into the log, and the number at which a start ends the queue."""
+        stored, found = queue.queue, []
+        if stored.database:
+            end, stop = queue.range.max_offset, MAX_OFFSET
+            start = max(first, queue.range.min_offset, end - MOST_UNITS, 0)
+            rows = stored.database.units((stored.topic, stored.queue_id), start, stop, 2 * MOST_UNITS)
+            found.append((rows.offsets, rows.values))
+        else:
+            recovered = recover_queue(stored)
+            end = recovered.files[-1].start_offset // stored.unit_size + recovered.written
+            with open_any_units(stored, self._snapshot.reading) as units:
+                begin, stop = units.start, units.data_end
+            is_batch = stored.kind == "batch"
+            wanted = begin if is_batch else max(first, queue.range.min_offset, begin)
+            start = max(min(wanted, end), end - MOST_UNITS)
+            found.extend(written_units(stored, max(begin, start - (not is_batch)), stop, self._snapshot.reading))
+        if not found:
+            return _Entries(*(np.zeros(0, np.int64) for _ in _Entries._fields)), end
+        numbers = np.concatenate([numbers for numbers, _ in found]).astype(np.int64)
+        return self._sound(name, numbers, np.concatenate([rows for _, rows in found]), stored.kind == "batch"), end
+
+    def _sound(self, name: QueueName, numbers: NDArray[np.int64], rows: NDArray[np.void], is_batch: bool) -> _Entries:  # noqa: FBT001
+        """Units without those that lead nowhere: out of the log, or out of order and to no message of theirs."""
+        targets, sizes = rows["physical_offset"].astype(np.int64), rows["message_size"].astype(np.int64)
+        offsets = rows["base_queue_offset"].astype(np.int64) if is_batch else numbers
+        counts = rows["batch_size"].astype(np.int64) if is_batch else np.ones(len(numbers), np.int64)
+        low, high = self._snapshot.log_min_offset, self._snapshot.log_range.max_offset
+        sound = (targets >= low) & (targets < high) & (sizes > 0)
+        if not is_batch and rows.dtype.itemsize == 20:
+            sound &= ~is_pre_blank(rows)
+        kept = np.flatnonzero(sound)
+        steps = np.flatnonzero(targets[kept][1:] < (targets + sizes)[kept][:-1])
+        for row in kept[np.unique(np.concatenate([steps, steps + 1]))[:_MOST_PROBED]].tolist():
+            sound[row] = self._log.belongs(name, int(offsets[row]), int(targets[row]))
+        return _Entries(numbers, offsets, counts, targets).kept(sound)
+
+    def _gaps(self, name: QueueName, entries: _Entries, start: int) -> Iterator[tuple[int, int]]:
+        """Neighbours, by index, between which queue offsets from `start` on have no entry; -1 for what precedes all."""
+        if entries and int(entries.offsets[0]) > start:
+            yield -1, 0
+        ends = entries.offsets + entries.counts
+        for before in np.flatnonzero(entries.offsets[1:] > np.maximum(ends[:-1], start)).tolist():
+            in_batch = self._log.count_at(name, int(entries.targets[before])) if entries.counts[before] == 1 else 0
+            if entries.offsets[before] + max(in_batch, 1) < entries.offsets[before + 1]:  # in rows batches have one
+                yield before, before + 1
+
+    def _logged(self, name: QueueName, entries: _Entries, before: int, after: int, offset: int, stop: int) -> int:
+        """How many messages between two entries the log has; where that is far to look, all that are missing."""
+        low = int(entries.targets[before]) if before >= 0 else max(self._snapshot.log_min_offset, 0)
+        high = int(entries.targets[after])
+        if low >= self._sample.begin:
+            sample = self._sample
+        elif high - low > self._log.most_bytes:
+            return stop - offset
+        else:
+            sample = self._log.read(low, high)
+        return int(sample.of(name).within(offset, stop).counts.sum())
+
+
+def _end_of(entries: _Entries, index: int, start: int) -> int:
+    """The queue offset behind an entry; `start` where nothing precedes."""
+    return int(entries.offsets[index] + entries.counts[index]) if index >= 0 else start
+
+
+def _without(hole: QueueHole, derived: int) -> QueueHole:
+    """A hole at the end without the messages that the next start derives, which are the last ones."""
+    messages = hole.messages - derived
+    past = max(0, hole.messages_past - derived)
+    last = hole.last_queue_offset - derived
+    return QueueHole(hole.queue_offset, min(hole.entries, last + 1 - hole.queue_offset), messages, past, last, True)
