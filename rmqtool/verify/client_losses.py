@@ -10,9 +10,11 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.index_keys import TAGS
 from rmqtool.broker.prediction import StartPrediction
+from rmqtool.clients.delays import DelayRequest, delayed_due
 from rmqtool.clients.keys import IndexAfter
 from rmqtool.clients.losses import ClientLosses, Unreachable, UnreachableQueue
 from rmqtool.clients.queues import served_queues, unreachable_queues
+from rmqtool.clients.timers import timers_due
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.file_name import MAX_OFFSET
@@ -51,6 +53,20 @@ class ClientView:
             keys_in_damage=self.total.keys.not_whole if index else 0,
             refuses=start.refuses,
         )
+
+    def add_waiting(self, losses: ClientLosses, start: StartPrediction, known_until: int) -> None:
+        """Add delayed and timer messages that come at another time after a start right after the newest message.
+
+        Of deliveries from `known_until` on, epoch ms, the offsets of delay levels need not know. Raises RmqtoolError.
+        """
+        totals, states = self.total.totals, self.total.states
+        if start.refuses or not totals.messages:
+            return
+        in_log = {name: (state.first_offset, state.next_offset) for name, state in states.items() if state.records}
+        has_wrong_times = bool(self.total.report.all_totals().get("consumequeue.tags-code"))
+        request = DelayRequest(totals.latest, totals.latest, known_until, has_wrong_times)
+        losses.delayed = delayed_due(self.snapshot, start, in_log, request)
+        losses.timers = timers_due(self.snapshot, start, totals.latest, totals.latest)
 
     def index_after(self, start: StartPrediction | None) -> IndexAfter | None:
         """The index after a start, or as it stands; None where it was not read, or brokers write none."""

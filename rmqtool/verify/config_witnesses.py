@@ -37,16 +37,11 @@ def check_witnesses(witnesses: Witnesses, report: Report) -> None:
 
 def _check_delays(witnesses: Witnesses, report: Report) -> None:
     file, newest = witnesses.file(DELAYS), witnesses.totals.latest
-    table = main_table(DELAYS, file.content)
-    offsets = _offsets_of(table)
+    offsets = _offsets_of(main_table(DELAYS, file.content))
     report.check("config.delay-offset", len(offsets))
     lost = witnesses.state(DELAYS)
-    written = modified_ms(file.path) if file.path and table else newest + 1 + _CLOCK_MS
-    is_copied = written is None or (witnesses.is_unclean and (not table or written > newest + _FLUSH_MS))
-    if written is None or is_copied:  # the time of a copy, not of a write
-        written = newest - _FLUSH_MS
     until = chosen_until(witnesses.snapshot.store.root)
-    levels = list(Deliveries(witnesses.messages, newest, written - _CLOCK_MS, until).levels(offsets))
+    levels = list(Deliveries(witnesses.messages, newest, delays_known_until(witnesses), until).levels(offsets))
     repeated = sum(level.repeated for level in levels)
     if lost in ("gone", "without its table", "empty") and repeated:
         shown = f"and {counted(repeated, 'message')} of {counted(len(levels), 'delay level')} were delivered"
@@ -65,6 +60,17 @@ def _check_delays(witnesses: Witnesses, report: Report) -> None:
             report.add("config.delay-offset", message, file=f"{CONFIG}/{DELAYS}", severity=repeating,
                        effect="the broker delivers them again", topic=SCHEDULE_TOPIC, queue_id=level_number - 1,
                        queue_offset=offset)  # fmt: skip
+
+
+def delays_known_until(witnesses: Witnesses) -> int:
+    """Up to when the offsets of delay levels know what was delivered, epoch ms: a killed broker wrote them earlier."""
+    file, newest = witnesses.file(DELAYS), witnesses.totals.latest
+    table = main_table(DELAYS, file.content)
+    written = modified_ms(file.path) if file.path and table else newest + 1 + _CLOCK_MS
+    is_copied = written is None or (witnesses.is_unclean and (not table or written > newest + _FLUSH_MS))
+    if written is None or is_copied:  # the time of a copy, not of a write
+        written = newest - _FLUSH_MS
+    return written - _CLOCK_MS
 
 
 def _in_backup(file: ConfigFile) -> dict[int, int]:

@@ -34,7 +34,7 @@ from rmqtool.store.splits import PART_SIZE, log_parts
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store
 from rmqtool.verify.client_losses import ClientView
 from rmqtool.verify.compaction_checks import check_compacted_logs
-from rmqtool.verify.config_witnesses import check_witnesses
+from rmqtool.verify.config_witnesses import check_witnesses, delays_known_until
 from rmqtool.verify.disk_and_time_checks import check_environment, check_times, first_records, latest_modification
 from rmqtool.verify.entry_index_check import unread_units
 from rmqtool.verify.field_checks import damaged_fields, report_fields
@@ -331,6 +331,9 @@ class Verification:
         witnesses = Witnesses(snapshot, ranges, total.states, total.totals, messages)
         check(check_witnesses, witnesses, report)
         check(check_timer, reader, self.log_end, ends, total.totals.latest, messages, snapshot.releases, report)
+        if self.view and self.clients is not None and self.start:
+            known_until = delays_known_until(witnesses)
+            check(self.view.add_waiting, self.clients, self.start, known_until)
 
     def _visit_queues(self, reader: StoreReader, total: PartResult) -> QueueVisit:
         """Read each queue on disk, one after the other."""
