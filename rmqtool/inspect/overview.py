@@ -147,8 +147,7 @@ def _findings(overview: Overview, unread: ReadErrors) -> Iterator[Finding]:
     yield from (unread_finding(store, error) for error in unread.errors)
     yield from layout_findings(store)
     if overview.last_exit == "unclean":
-        message = "the last broker was killed or crashed: the file abort is there and no broker runs"
-        yield finding("store.unclean-stop", message, store=store.root, file=ABORT_FILE)
+        yield finding("store.unclean-stop", store=store.root, file=ABORT_FILE)
     releases = Releases.named(snapshot.version) if snapshot.version else ANY_RELEASE
     yield from log_findings(store, snapshot.log, releases, live=is_live)
     if not is_live:  # a file that a broker has just created gets its size a moment later
