@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Literal
+
 from rmqtool.findings.entry import Entry
+
+DamageReason = Literal[
+    "zeroed", "magic-code", "physical-offset", "lengths", "truncated", "missing", "torn", "leftover",
+]  # fmt: skip
+"""Why an extent holds no message."""
+
+DAMAGE_MEANINGS: Mapping[DamageReason, str] = {
+    "zeroed": "zero bytes where a record should begin",
+    "magic-code": "neither a message nor a blank begins here",
+    "physical-offset": "a record that gives another position as its own",
+    "lengths": "lengths do not add up, or a blank that does not cover what follows it in its file",
+    "truncated": "the file ends inside a record",
+    "missing": "no file holds these bytes",
+    "torn": "the last record was not written to its end, as an unclean stop leaves it",
+    "leftover": "old bytes behind the last record, up to the end of the page",
+}
+"""The sentence for each reason."""
 
 _SCAN_ENDS_HERE = (
     "not noticed while messages are served; but a recovery scan that reaches it takes it for the end of the log, "
@@ -30,6 +50,10 @@ RECORDS = (
         title="The last record was not written to its end",
         what="The last record of the log is cut, or its end is zeros, and nothing but zeros follows.",
         how="The broker was killed or the machine lost power while it appended.",
+        says={
+            "record": f"the log ends here: {DAMAGE_MEANINGS['torn']} ({{bytes}} bytes)",
+            "properties": "the last record's properties end in zero bytes: it was not written to its end",
+        },
         effect="a start cuts the log before this record; its producer was never told that it was stored",
         versions=(
             ("4.4.0 to 4.9", "cuts the log there."),
@@ -47,6 +71,7 @@ RECORDS = (
         what="Behind the last record, up to the end of the page, are bytes that are no record.",
         how="Brokers that write without mmap write whole pages, and what was in the buffer before stays behind the "
         "end.",
+        says=f"{DAMAGE_MEANINGS['leftover']} ({{bytes}} bytes)",
         effect="a start takes the log to end before them",
         versions=(("all", "new messages overwrite them."),),
         repair="No repair is needed.",
@@ -60,6 +85,7 @@ RECORDS = (
         title="Old records behind the end of the log",
         what="Behind the logical end of the log stand records that were cut from it.",
         how="A start cuts the log without zeroing what is behind the cut.",
+        says="old records behind the end of the log",
         effect="none, until a new record ends exactly where an old one begins: then a later recovery brings the old "
         "ones "
         "back",
@@ -76,6 +102,7 @@ RECORDS = (
         title="A message's body is not what was stored",
         what="The CRC-32 of the body differs from the one in the record.",
         how="A flipped bit on the disk or in memory, a page of another time after a power loss.",
+        says="body of {body_size} bytes: CRC {found:#010x}, stored {expected:#010x}",
         effect="consumers get the damaged body; a recovery scan that reaches it takes it for the end of the log, and "
         "deletes everything behind it",
         versions=_SCAN_VERSIONS,
@@ -94,6 +121,10 @@ RECORDS = (
         title="A record is not what its __CRC32# property says",
         what="Since 5.2.0, with enabledAppendPropCRC, a record ends with a CRC-32 over all of it. It differs.",
         how="As commitlog.body-crc, but anywhere in the record.",
+        says={
+            "other": "{message_size} bytes: CRC {computed:#010x}, __CRC32# has {stored:#010x}",
+            "unreadable": "{message_size} bytes: CRC {computed:#010x}, __CRC32# has nothing that can be read",
+        },
         effect="noticed only with forceVerifyPropCRC: then a recovery scan that reaches it takes it for the end of the "
         "log",
         versions=(
@@ -112,6 +143,7 @@ RECORDS = (
         title="The lengths in a record do not add up",
         what="Body, topic and properties together do not give the record's size.",
         how="A flipped bit in one of the lengths, or something else was written over the record.",
+        says=f"{DAMAGE_MEANINGS['lengths']} ({{bytes}} bytes)",
         effect=_SCAN_ENDS_HERE,
         versions=_SCAN_VERSIONS,
         repair=_SCAN_REPAIR,
@@ -125,6 +157,7 @@ RECORDS = (
         title="A file ends inside a record",
         what="A record's size leads behind the end of its file.",
         how="A flipped bit in the size, or the file was cut.",
+        says=f"{DAMAGE_MEANINGS['truncated']} ({{bytes}} bytes)",
         effect=_SCAN_ENDS_HERE,
         versions=_SCAN_VERSIONS,
         repair=_SCAN_REPAIR,
@@ -138,6 +171,7 @@ RECORDS = (
         title="Neither a message nor a blank begins where one should",
         what="The four bytes that give the kind of record are none that RocketMQ writes.",
         how="A flipped bit, a page of something else, or a wrong size in the record before.",
+        says=f"{DAMAGE_MEANINGS['magic-code']} ({{bytes}} bytes)",
         effect=_SCAN_ENDS_HERE,
         versions=_SCAN_VERSIONS,
         repair=_SCAN_REPAIR,
@@ -151,6 +185,7 @@ RECORDS = (
         title="Zero bytes inside the commit log",
         what="Zeros where a record should begin, and good records behind them.",
         how="A page was not on the disk when the power went; a disk or RAID lost blocks; a sparse copy went wrong.",
+        says=f"{DAMAGE_MEANINGS['zeroed']} ({{bytes}} bytes)",
         effect=_SCAN_ENDS_HERE,
         versions=_SCAN_VERSIONS,
         repair=_SCAN_REPAIR,
@@ -164,6 +199,7 @@ RECORDS = (
         title="A record gives another position than its own",
         what="The physical offset stored in the record is not where the record stands.",
         how="The file was copied from another broker or renamed; a flipped bit.",
+        says=f"{DAMAGE_MEANINGS['physical-offset']} ({{bytes}} bytes)",
         effect="a recovery scan goes on, but derives a consume queue unit that points to the wrong place; the queue "
         "may "
         "then refuse later messages until the log has grown past it",
@@ -187,6 +223,12 @@ RECORDS = (
         what="Before each message of a DLedger log stands a header of 48 bytes. It gives another position or size than "
         "the entry has, a Raft index that is not the next one, or a lower Raft term than the entry before.",
         how="A flipped bit; a file of another node.",
+        says={
+            "position": "the entry gives the position {found}, and stands at {expected}",
+            "size": "the entry gives its message {found} bytes, and that has {expected}",
+            "index": "the entry has the Raft index {found} behind {before}",
+            "term": "the entry has the Raft term {found} behind {before}",
+        },
         effect="messages are served; but a start that reaches it takes it for the end of the log, and cuts everything "
         "behind it",
         versions=(
@@ -210,6 +252,12 @@ RECORDS = (
         what="A file that is not the last must end with a blank of the right length. It is missing, zeroed, or has "
         "another length.",
         how="The file size was changed, a crash, an incomplete copy.",
+        says={
+            "none": "the last record ends exactly at the file's end, so that no blank follows",
+            "size": "a blank of {found} bytes where {left} are left in its file",
+            "inside": "a blank inside its file, with records behind it ({bytes} bytes)",
+            "zeros": "zeros up to the end of the file, where a blank should be ({bytes} bytes)",
+        },
         effect="a missing, zeroed or too long blank is the end of the log for a recovery scan: later files are deleted",
         versions=(
             ("4.4.0 to 5.3.1", "a missing or zeroed blank ends the log; a wrong length is ignored."),
@@ -227,6 +275,7 @@ RECORDS = (
         title="A record claims a size that none can have",
         what="The kind of record is right, the size is larger than any broker accepts.",
         how="A flipped bit in the size.",
+        says="claims {claimed} bytes, more than its file has left ({bytes} bytes)",
         effect="a recovery scan that reaches it dies of OutOfMemoryError before 5.3.2; later it takes it for the end "
         "of "
         "the log",

@@ -16,6 +16,12 @@ LOG_FILES = (
         "not.",
         how="An incomplete copy or restore, a disk that filled up while the file was made, a tool that cuts trailing "
         "zeros; or mappedFileSizeCommitLog was changed, and then all older files differ.",
+        says={
+            "others": "{size} bytes where the others have {expected}",
+            "entries": "{size} bytes where the others have {expected}; broker.conf has mappedFileSizeCommitLog for "
+            "them, too",
+            "configured": "{size} bytes, and broker.conf says mappedFileSizeCommitLog={expected}",
+        },
         effect="most versions refuse to start; 4.4.0 and 4.9.2 ignore this file and all later ones",
         versions=(
             (
@@ -44,6 +50,13 @@ LOG_FILES = (
         title="A commit log file has 0 bytes",
         what="The file exists and holds nothing.",
         how="A crash between making the file and giving it its size, a full disk, or somebody's `touch`.",
+        says={
+            "earlier": "0 bytes, with files behind it",
+            "last": "0 bytes: the broker was killed after it had created the file and before it gave it its size",
+            "some-refuse": "0 bytes: the broker was killed after it had created the file and before it gave it its "
+            "size; {refusing} refuse to start on it",
+            "entries": "0 bytes",
+        },
         effect="since 5.1.3 a start deletes it if it is the last; others refuse to start, 4.4.0 and 4.9.2 ignore it "
         "and "
         "all later files",
@@ -79,6 +92,7 @@ LOG_FILES = (
         title="Something in the commit log directory is not a commit log file",
         what="A name that is not 20 digits, or something that is neither file nor directory.",
         how="Backups of editors, nohup.out, a copy such as 00000000000000000000.bak, a named pipe.",
+        says="not a commit log file ({kind})",
         effect="the broker refuses to start; 4.4.0 and 4.9.2 may ignore it together with all files behind it: "
         "move it out of the directory, do not delete it",
         versions=(
@@ -99,6 +113,7 @@ LOG_FILES = (
         title="A directory stands among the commit log files",
         what="A directory inside commitlog/.",
         how="Somebody's backup folder.",
+        says="not a commit log file ({kind})",
         effect="before 5.1.0 most versions refuse to start; later ones skip it: move it out of the directory",
         versions=(
             ("4.4.0, 4.9.2", "loads nothing that sorts behind it; behind the digits it does no harm."),
@@ -116,6 +131,11 @@ LOG_FILES = (
         what="The file before this one ends before this one begins: bytes of the log are in no file.",
         how="Files were deleted by hand to free space, a disk of a log with several paths is not mounted, or a restore "
         "was incomplete.",
+        says={
+            "no-file": "{bytes} bytes of the commit log before this file are in no file.",
+            "no-paths": "{bytes} bytes of the commit log before this file are in no file. If the log has several "
+            "paths, give --broker-conf.",
+        },
         effect="starts, and skips what is missing when it is read; a rebuild of the consume queues by the broker "
         "hangs or shifts offsets. Restore the missing files; do not let a broker rebuild",
         versions=(
@@ -142,6 +162,7 @@ LOG_FILES = (
         title="The commit log does not begin at offset 0",
         what="The first file has a start offset above 0: what was before has been deleted.",
         how="Retention: the broker deletes old files. Or somebody deleted them by hand, which looks the same.",
+        says="begins at {offset}: older files were deleted",
         effect="none: this is how every store looks after its first cleaning",
         versions=(("all", "takes the first file's start offset as the minimum of the log."),),
         repair="No repair is needed.",
@@ -157,6 +178,7 @@ LOG_FILES = (
         what="Consume queue units or index files point behind the end of the commit log.",
         how="The last file was deleted or not restored. After a power loss the queues may be ahead a little; that is "
         "consumequeue.ahead.",
+        says="{messages:message} behind the last file, to which queues lead",
         effect="a start cuts the queues to what is left of the log, and new messages get offsets that were in use: "
         "restore the file before any start",
         versions=(
@@ -177,6 +199,7 @@ LOG_FILES = (
         title="Two commit log files overlap",
         what="A file begins before the one before it ends.",
         how="A file was renamed or copied from elsewhere; mappedFileSizeCommitLog was changed.",
+        says="begins {bytes} bytes before the file before it ends",
         effect="accepted, but offsets are looked up in the wrong file; it may have been renamed or copied",
         versions=(
             ("4.4.0 to 4.9", "starts; messages are read from the wrong file."),
@@ -194,6 +217,7 @@ LOG_FILES = (
         title="A commit log file's name does not fit what is in it",
         what="The records in the file give positions that differ from those that the file's name gives them.",
         how="The file was renamed, or copied from another broker.",
+        says="its name does not fit those of the other files and their size",
         effect="accepted, but its messages are not found, and a recovery scan puts wrong offsets into the queues",
         versions=(
             (
@@ -212,6 +236,7 @@ LOG_FILES = (
         title="Two directories of the commit log hold a file of the same offset",
         what="storePathCommitLog names several directories, and two of them have a file with the same name.",
         how="A file was copied from one disk to another and the original left in place.",
+        says="{other_file} begins at the same offset",
         effect="the broker loads both, and which one it reads is chance",
         versions=(("4.9.2 and later", "loads both."), ("before 4.9.2", "does not know several paths.")),
         repair="Compare the two (`cmp`), keep the right one, move the other out.",
@@ -225,6 +250,7 @@ LOG_FILES = (
         title="Empty commit log files behind the end",
         what="The last files hold only zeros: the broker makes the next file ahead of time.",
         how="Every running broker has one. After a crash they stay.",
+        says="holds only zeros",
         effect="a start deletes those that it does not need",
         versions=(
             (
@@ -243,6 +269,7 @@ LOG_FILES = (
         title="Commit log files have holes",
         what="The file system has given the files fewer blocks than their size, and has less free than is missing.",
         how="The broker makes files without writing to all of them; copies by rsync -S or tar -S keep it so.",
+        says="{bytes} bytes of the log files have no place on the disk yet, which has {usable} left",
         effect="none, unless the disk fills up: then a write into the file kills the broker (SIGBUS)",
         versions=(("all", "does not notice."),),
         repair="Keep enough free space for the rest of the last file.",

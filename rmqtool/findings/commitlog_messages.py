@@ -55,6 +55,7 @@ MESSAGES = (
         title="A record's properties cannot be read as the broker needs them",
         what="A property that the broker itself uses is not a number, or lists that belong together differ in length.",
         how="A flipped bit: no CRC covers properties. Or a client that sets reserved properties.",
+        says="DELAY, INNER_BASE or INNER_NUM is not a number that the broker takes",
         effect="a DELAY that is not a number makes the whole record unreadable: the end of the log for a recovery scan",
         versions=(
             ("all", "DELAY in SCHEDULE_TOPIC_XXXX: the record is taken for the end of the log."),
@@ -74,6 +75,7 @@ MESSAGES = (
         "the "
         "broker is older.",
         how="A downgrade.",
+        says="version 2 of a record, which {version} cannot read",
         effect="brokers before 5.1.0 take the first such record for the end of the log and delete everything behind it",
         versions=(
             ("before 5.1.0", "a recovery scan that reaches such a record cuts the log there."),
@@ -89,6 +91,7 @@ MESSAGES = (
         title="A record's flags cannot be right",
         what="Bits of the sys flag that no version sets, or that contradict the rest of the record.",
         how="A flipped bit, or files of different brokers.",
+        says="sys flag {sys_flag:#x}: {why}",
         effect="the broker may read the record's end at the wrong place, and then takes it for the end of the log",
         versions=(("all", "reads the record as its flags say."),),
         repair="Restore the bytes from a replica or a backup. A repair leaves the record as it is: its lengths add up.",
@@ -136,6 +139,7 @@ MESSAGES = (
         title="Store timestamps go backwards",
         what="A record has an earlier store timestamp than the one before it, by more than a moment.",
         how="The broker's clock was set back.",
+        says="stored {seconds:.0f} s before a message that stands in front of it",
         effect="searches by time may find the wrong offset; which file a recovery begins with may change",
         versions=(("all", "assumes that store timestamps ascend."),),
         repair="No repair is needed.",
@@ -148,6 +152,7 @@ MESSAGES = (
         title="Messages were stored in the future",
         what="A record's store timestamp is later than now.",
         how="The broker's clock was ahead, or the clock of this machine is behind.",
+        says="stored at {store_timestamp!t}, which is in the future",
         effect="searches by time, and the choice of the file where a recovery begins, are wrong until that time has "
         "come",
         versions=(("all", "retention goes by the files' modification times and is not touched."),),

@@ -55,6 +55,7 @@ CONSUME_QUEUE_FILES = (
         title="A consume queue file is missing in the middle",
         what="A file of the queue does not begin where the one before it ends.",
         how="Files were deleted by hand, or a restore was incomplete.",
+        says="begins {distance} bytes behind the end of the file before it",
         effect="starts silently; consumers skip the missing messages",
         versions=(("all", "does not check."),),
         repair="Rebuild the consume queue.",
@@ -68,6 +69,10 @@ CONSUME_QUEUE_FILES = (
         title="A consume queue file has another size than it should",
         what="All files of all queues have the size that mappedFileSizeConsumeQueue says (6,000,000 bytes by default).",
         how="An incomplete copy; or the setting was changed.",
+        says={
+            "others": "{size} bytes where the others have {expected}",
+            "start": "begins at {start_offset}, which is not a multiple of {size}",
+        },
         effect="most versions refuse to start; 4.4.0 and 4.9.2 ignore this file and all later ones of the queue",
         versions=(
             ("4.4.0, 4.9.2", "the queue ends before this file; a queue whose first file is short begins again at 0."),
@@ -87,6 +92,12 @@ CONSUME_QUEUE_FILES = (
         what="The file exists and holds nothing. An error when no release that may run here starts on it.",
         how="The broker was killed between creating the file and giving it its size, a full disk, or somebody's "
         "`touch`.",
+        says={
+            "earlier": "0 bytes, with files behind it",
+            "last": "0 bytes: the broker was killed after it had created the file and before it gave it its size",
+            "some-refuse": "0 bytes: the broker was killed after it had created the file and before it gave it its "
+            "size; {refusing} refuse to start on it",
+        },
         effect="since 5.1.3 a start deletes it if it is the last of its queue; 4.5.1 to 4.9.1 and 4.9.3 to 5.1.2 "
         "refuse to start; 4.4.0 and 4.9.2 leave it out",
         versions=(
@@ -105,6 +116,10 @@ CONSUME_QUEUE_FILES = (
         title="Something in a consume queue's directory is not a consume queue file",
         what="A name that is not 20 digits, a directory, or something that is neither file nor directory.",
         how="Backups of editors, copies made by hand.",
+        says={
+            "file": "not a consume queue file ({kind})",
+            "directory": "not a directory of a topic or a queue: move it away",
+        },
         effect="the broker refuses to start; a directory is skipped since 5.1.0",
         versions=(
             ("4.4.0, 4.9.2", "with another size: loads nothing of the queue that sorts behind it."),

@@ -152,6 +152,7 @@ DERIVED = (
         title="The names of index files are in another order than their messages",
         what="A name is the time of creation: the later one must hold the later messages.",
         how="The broker's clock was set back; files were copied or swapped by hand.",
+        says="sorts behind {other_file}, but holds older messages",
         effect="queries by key that have a beginning find nothing in files that sort before one with older messages",
         remedy=_REBUILD,
         versions=(
@@ -169,6 +170,7 @@ DERIVED = (
         title="There is no checkpoint",
         what="The file checkpoint does not exist, or is shorter than its numbers.",
         how="It was not copied, or the broker never stopped properly.",
+        says="the file is not there",
         effect="a start after a crash scans the whole log (since 5.4.0 the last ten files) and cuts it at the first "
         "bad "
         "record",
@@ -188,6 +190,7 @@ DERIVED = (
         what="A time in the checkpoint is later than the newest record.",
         how="A power failure: the checkpoint was on disk and the end of the log was not. Or the clock was set back, or "
         "log and checkpoint were restored from different times.",
+        says="{fields}: {time!t}, the newest message is of {newest!t}",
         effect="a start after a crash scans the last file only, so that queues without older messages stay without "
         "them (start.queue-loss shows whether there are any); the next message sets it right",
         versions=(
@@ -204,6 +207,7 @@ DERIVED = (
         title="The checkpoint is far behind the commit log",
         what="The checkpoint's times are 0 or much older than the newest record.",
         how="Normal after a crash; or the checkpoint is older than the log.",
+        says="a timestamp is 0",
         effect="a start after a crash scans from that time on",
         versions=(("all", "scans from the last file whose first record is not newer than the checkpoint."),),
         repair="No repair is needed.",
@@ -218,6 +222,7 @@ DERIVED = (
         what="Bytes 40 to 47, which 5.5.0 uses, point behind the log or between two records.",
         how="A power failure took the end of the log; or the log was cut or restored and the checkpoint kept. An error "
         "when broker.conf has enableAcceleratedRecovery=true.",
+        says="no record begins at {physical_offset}",
         effect="5.5.0 with enableAcceleratedRecovery refuses to start or cuts the log there; without it, the offset "
         "only "
         "chooses the file where a start after a crash begins",

@@ -229,6 +229,7 @@ REBUILDS = (
         title="Damage is replaced by inert records",
         what="Rolled back messages of the topic %RMQTOOL%LOST, or a blank, stand in the place of what nobody can read.",
         how="rmqtool rebuild-cq --neutralise.",
+        says="{bytes} bytes are an inert record in place of damage",
         effect="scans past them; a slave or replica that has the bytes as they were differs from then on",
         versions=(("all", "derives nothing from a rolled back message."),),
         repair="rmqtool undo puts the bytes back.",

@@ -13,6 +13,7 @@ STORE = (
         title="A broker runs on this store",
         what="A process holds the store's lock.",
         how="The broker is running, or a second one was started on the same directory.",
+        says="a broker runs on this store ({file}); what it writes now is not a fault",
         effect="a second broker recovers first, and deletes what it takes for damage, before it notices the lock",
         versions=(("all", "a second start cuts files under the running broker and then ends with `Lock failed`."),),
         repair="Never start a second broker. rmqtool reads a store in use, and refuses to write to it.",
@@ -38,6 +39,10 @@ STORE = (
         what="What has the name of a part of the store is not of its kind, so there is nothing to read. The rest of "
         "the store is verified.",
         how="A restore or a script that made a directory for a file, or wrote a file in the place of a directory.",
+        says={
+            "index": "an index file should be here: move away what stands in its place; nothing of it is verified",
+            "other": "{found} where a {expected} should be: move it away; nothing of it is verified",
+        },
         effect="does not start, or cannot write that part",
         versions=(("all", "as the finding says of each part."),),
         repair="Move away what stands there, and restore the part from a backup, or rebuild it if it is a queue or an "
@@ -52,6 +57,7 @@ STORE = (
         title="The last broker did not stop properly",
         what="The file abort is there and no broker runs.",
         how="The broker was killed, crashed, or the machine went down.",
+        says="the last broker was killed or crashed: the file abort is there and no broker runs",
         effect="the next start recovers: it scans the end of the log and cuts what is torn",
         versions=(
             ("4.4.0 to 5.3", "scans from the file that the checkpoint's times choose; without a checkpoint all."),
@@ -70,6 +76,10 @@ STORE = (
         title="The store looks like after a crash, but the file abort is missing",
         what="The log's end is torn, or queues are behind, and yet the last stop claims to have been clean.",
         how="The file was deleted or not copied; or a broker since 5.3.4 failed to load and removed it.",
+        says={
+            "crash": "torn or behind as after a crash, but there is no file abort",
+            "torn": "torn as after a crash, but there is no file abort",
+        },
         effect="the next start takes the stop for clean: queues that are behind stay behind in most versions",
         versions=(
             ("before 5.3.4", "removes abort only at a clean stop."),
@@ -86,6 +96,10 @@ STORE = (
         title="Files that the broker may not write",
         what="A file or directory of the store belongs to another user than the others, or its owner may not write it.",
         how="The store was restored or touched as root, or made read-only in part.",
+        says={
+            "owner": "owned by user {uid}, the others by {usual_uid}",
+            "mode": "mode {mode:03o}: its owner may not write, as the broker has to",
+        },
         effect="the broker refuses to start",
         versions=(("all", "refuses to start (FileNotFoundException, `load exception`)."),),
         repair="Give the files to the broker's user and let it write them: chown -R, chmod -R u+w.",
@@ -99,6 +113,7 @@ STORE = (
         title="The commit log is in other directories",
         what="broker.conf names other or several directories for the commit log, or there is none in the store.",
         how="storePathCommitLog is set. In 4.4.0 its default is $HOME/store/commitlog whatever the root is.",
+        says="{directories} directories hold the commit log",
         effect="none: the broker loads all of them",
         versions=(("before 4.9.2", "knows one path."), ("4.9.2 and later", "knows several, separated by commas.")),
         repair="Give --broker-conf, so that rmqtool looks there too.",
@@ -152,6 +167,10 @@ STORE = (
         "has no inodes left. Above information only where a broker runs and refuses messages: a copy may lie on a full "
         "disk.",
         how="More messages than the disk holds for the retention time.",
+        says={
+            "bytes": "the disk below {directory} is {used:.0%} full",
+            "inodes": "{left} of {inodes} inodes are left on the disk below {directory}",
+        },
         effect="above 75% expired files are deleted at any hour, above 85% any old file, above 90% producers are "
         "refused",
         versions=(("all", "with the default ratios."),),
@@ -168,6 +187,12 @@ STORE = (
         what="The setting deleteWhen or a modification time in the future keeps the cleaner from deleting what has "
         "expired.",
         how="A deleteWhen with a blank or an hour that never comes, a clock that was wrong, touch.",
+        says={
+            "future": "modified {modified!t}, which is in the future",
+            "delete-when": "deleteWhen {delete_when!r} is not hours separated by ; alone: the cleaner fails with an "
+            "exception",
+            "no-hour": "no hour of the day is deleteWhen {delete_when!r}: hours are 0 to 23",
+        },
         effect="the disk fills up",
         versions=(("all", "looks at modification times, not at messages."),),
         repair="Correct the setting. `rmqtool clean --dry-run` says for each file why it is kept.",
@@ -184,6 +209,11 @@ STORE = (
         what="A log file was modified before its first message was stored, or all of them at once although their "
         "messages are hours apart.",
         how="The store was copied or restored without its times, or touched.",
+        says={
+            "before": "modified {modified!t}, before its first message: {store_timestamp!t}",
+            "copied": "all {files} log files were modified at {modified!t}, as by a copy; their messages are "
+            "{hours} h apart",
+        },
         effect="files expire later than they should; up to 5.1.0 searches by time may answer wrongly",
         versions=(("all", "retention counts from the modification time."),),
         repair="If it matters, set each file's time to that of its last message: touch -d.",

@@ -83,20 +83,21 @@ def log_findings(
     """
     for stray in log.strays:
         code = "commitlog.stray-directory" if stray.kind == "directory" else "commitlog.stray"
-        yield finding(code, f"not a commit log file ({stray.kind})", file=store.relative(stray.path))
+        yield finding(code, file=store.relative(stray.path), details={"kind": stray.kind})
     for file in log.files:
         name = store.relative(file.path)
         if file.size == 0:
             is_last = file is log.files[-1]
             if file.header_size and not live:
-                yield finding("commitlog.empty-file", "0 bytes", severity="error", effect=_NODE_SIZES, file=name)
+                yield finding("commitlog.empty-file", severity="error", effect=_NODE_SIZES, file=name,
+                              details={"problem": "entries"})  # fmt: skip
             elif not (live and is_last):
                 yield empty_file_finding("commitlog.empty-file", store, file, releases if is_last else None)
         elif file.size != log.file_size:
-            message, effect = f"{file.size} bytes where the others have {log.file_size}", None
-            if file.header_size:
-                message, effect = f"{message}; broker.conf has mappedFileSizeCommitLog for them, too", _NODE_SIZES
-            yield finding("commitlog.file-size", message, store=store.root, file=name, effect=effect)
+            facts = {"problem": "entries" if file.header_size else "others", "size": file.size}
+            facts["expected"] = log.file_size
+            effect = _NODE_SIZES if file.header_size else None
+            yield finding("commitlog.file-size", store=store.root, file=name, effect=effect, details=facts)
     yield from _configured_size(store, log)
     for before, after in pairwise(file for file in log.files if file.size):
         if before.end_offset != after.start_offset:
@@ -107,9 +108,9 @@ def _configured_size(store: Store, log: MappedFiles) -> Iterator[Finding]:
     """A size in broker.conf that the files of a node's log do not have; of other stores the start is predicted."""
     configured, entries = store.conf.size(*LOG_FILE_SIZE), MappedFiles(tuple(f for f in log.files if f.header_size))
     if configured and entries.file_size and configured != entries.file_size:
-        message = f"{entries.file_size} bytes, and broker.conf says {LOG_FILE_SIZE[0]}={configured}"
+        facts = {"problem": "configured", "size": entries.file_size, "expected": configured}
         name = store.relative(entries.files[0].path)
-        yield finding("commitlog.file-size", message, store=store.root, file=name, effect=_NODE_SIZES)
+        yield finding("commitlog.file-size", store=store.root, file=name, effect=_NODE_SIZES, details=facts)
 
 
 def empty_file_finding(
@@ -119,25 +120,24 @@ def empty_file_finding(
     shown = store.relative(file.path)
     if releases is None:
         effect = "most versions refuse to start; 4.4.0 and 4.9.2 ignore this file and all later ones"
-        return finding(code, "0 bytes, with files behind it", severity="error", effect=effect, file=shown, **location)
-    message = "0 bytes: the broker was killed after it had created the file and before it gave it its size"
-    refusing = releases.where(refuses_empty_last_file)
+        facts: dict[str, Any] = {"problem": "earlier"}
+        return finding(code, severity="error", effect=effect, file=shown, details=facts, **location)
+    refusing, effect = releases.where(refuses_empty_last_file), effect_of_empty_last_file(releases)
     if refusing != releases.fitting:
-        message += f"; {spans_of(refusing)} refuse to start on it" if refusing else ""
-        return finding(code, message, effect=effect_of_empty_last_file(releases), file=shown, **location)
-    details = {"effect": effect_of_empty_last_file(releases), "remedy": f"find {quote(str(file.path))} -empty -delete"}
-    return finding(code, message, severity="error", file=shown, **{**location, **details})
+        facts = {"problem": "some-refuse", "refusing": str(spans_of(refusing))} if refusing else {"problem": "last"}
+        return finding(code, effect=effect, file=shown, details=facts, **location)
+    remedy = f"find {quote(str(file.path))} -empty -delete"
+    given: dict[str, Any] = {"severity": "error", "effect": effect, "remedy": remedy}
+    return finding(code, file=shown, details={"problem": "last"}, **given, **location)
 
 
 def _not_in_line(store: Store, before: MappedFile, after: MappedFile) -> Finding:
     file, distance = store.relative(after.path), after.start_offset - before.end_offset
     if distance < 0:
-        message = f"begins {-distance} bytes before the file before it ends"
-        return finding("commitlog.overlap", message, file=file, offset=after.start_offset)
-    conf = "" if store.conf.commit_log_paths else " If the log has several paths, give --broker-conf."
-    message = f"{distance} bytes of the commit log before this file are in no file.{conf}"
+        return finding("commitlog.overlap", file=file, offset=after.start_offset, details={"bytes": -distance})
+    facts = {"problem": "no-file" if store.conf.commit_log_paths else "no-paths", "bytes": distance}
     effect = _NODE_GAP if before.header_size else None
-    return finding("commitlog.gap", message, store=store.root, file=file, offset=before.end_offset, effect=effect)
+    return finding("commitlog.gap", store=store.root, file=file, offset=before.end_offset, effect=effect, details=facts)
 
 
 def queue_findings(
@@ -151,26 +151,25 @@ def _queue_findings(store: Store, queue: Queue, releases: Releases, *, live: boo
     files = queue.files
     location: dict[str, Any] = {"store": store.root, "topic": queue.topic, "queue_id": queue.queue_id}
     for stray in files.strays:
-        message = f"not a consume queue file ({stray.kind})"
-        yield finding("consumequeue.stray", message, file=store.relative(stray.path), **location)
+        facts: dict[str, Any] = {"problem": "file", "kind": stray.kind}
+        yield finding("consumequeue.stray", file=store.relative(stray.path), details=facts, **location)
     for file in files.files:
-        message = ""
+        facts = {}
         if not file.size:
             is_last = file is files.files[-1]
             if not (live and is_last):
                 yield empty_file_finding("consumequeue.empty-file", store, file, releases if is_last else None,
                                   topic=queue.topic, queue_id=queue.queue_id)  # fmt: skip
         elif file.size != files.file_size or file.size % queue.unit_size:
-            message = f"{file.size} bytes where the others have {files.file_size}"
+            facts = {"problem": "others", "size": file.size, "expected": files.file_size}
         elif file.start_offset % file.size:
-            message = f"begins at {file.start_offset}, which is not a multiple of {file.size}"
-        if message:
-            yield finding("consumequeue.file-size", message, file=store.relative(file.path), **location)
+            facts = {"problem": "start", "start_offset": file.start_offset, "size": file.size}
+        if facts:
+            yield finding("consumequeue.file-size", file=store.relative(file.path), details=facts, **location)
     for before, after in pairwise(file for file in files.files if file.size):
         if before.end_offset != after.start_offset:
-            distance = after.start_offset - before.end_offset
-            message = f"begins {distance} bytes behind the end of the file before it"
-            yield finding("consumequeue.gap", message, file=store.relative(after.path), offset=0, **location)
+            distance = {"distance": after.start_offset - before.end_offset}
+            yield finding("consumequeue.gap", file=store.relative(after.path), offset=0, details=distance, **location)
 
 
 def _is_usual(files: MappedFiles, unit_size: int) -> bool:

@@ -16,7 +16,7 @@ from rmqtool.formats.layout import parse
 from rmqtool.formats.message import BLANK_SIZE, HEADER_DTYPES, MAGIC_CODE_BLANK, MAGIC_CODE_V1, MIN_MESSAGE_SIZE
 from rmqtool.formats.message import Blank as BlankUnit
 from rmqtool.rules.versions import NEGATIVE_SIZES_KNOWN, SIZE_COMPARED_FIRST, Version
-from rmqtool.scan.events import REASON_MEANINGS, Blank, Damage
+from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.frames import RecordRun
 from rmqtool.store.store import Store
 from rmqtool.verify.bad_extents import Extents
@@ -46,8 +46,8 @@ class DamageChecks:
         end = frames.physical_offset + frames.size
         file = file_at(self._files, frames.physical_offset)
         if file is not None and end == file.end_offset and file is not self._files[-1]:
-            message = "the last record ends exactly at the file's end, so that no blank follows"
-            self._report.add("commitlog.blank", message, file=self._store.relative(file.path), offset=end)
+            shown = self._store.relative(file.path)
+            self._report.add("commitlog.blank", file=shown, offset=end, details={"problem": "none"})
 
     def blank(self, blank: Blank) -> None:
         """Check that the size of a blank leads to the end of its file."""
@@ -57,11 +57,11 @@ class DamageChecks:
             return
         since = NEGATIVE_SIZES_KNOWN if size < 0 else SIZE_COMPARED_FIRST
         refused = (size < 0 or size > blank.size) and (self._version is None or self._version >= since)
-        message = f"a blank of {size} bytes where {blank.size} are left in its file"
-        details = self._named(blank.physical_offset)
+        given = self._named(blank.physical_offset)
         if not refused:
-            details.update(severity="info", effect="none: the size of a blank is not used")
-        self._report.add("commitlog.blank", message, offset=blank.physical_offset, **details)
+            given.update(severity="info", effect="none: the size of a blank is not used")
+        facts = {"problem": "size", "found": size, "left": blank.size}
+        self._report.add("commitlog.blank", offset=blank.physical_offset, details=facts, **given)
 
     def damage(self, damage: Damage) -> None:
         """Something else."""
@@ -89,9 +89,7 @@ class DamageChecks:
         """Report that stale records begin here; returns where the log ends, a physical offset."""
         waiting, self._waiting = self._waiting, None
         start = waiting.physical_offset if waiting else physical_offset
-        self._report.add(
-            "commitlog.stale-records", "old records behind the end of the log", offset=start, **self._named(start)
-        )
+        self._report.add("commitlog.stale-records", offset=start, **self._named(start))
         return start
 
     def settle(self) -> None:
@@ -99,32 +97,33 @@ class DamageChecks:
         damage, self._waiting = self._waiting, None
         if damage is None:
             return
-        code, message = self._code_of(damage)
+        code, facts = self._code_of(damage)
         if code != "commitlog.stale-bytes":
             self._extents.add(damage.physical_offset, damage.size, code.removeprefix("commitlog."))
         if code != "commitlog.gap":  # reported by the names of the files
-            self._report.add(code, f"{message} ({damage.size} bytes)", offset=damage.physical_offset,
+            self._report.add(code, offset=damage.physical_offset, details={"bytes": damage.size, **facts},
                              **self._named(damage.physical_offset))  # fmt: skip
 
-    def _code_of(self, damage: Damage) -> tuple[str, str]:
-        reason, message = damage.reason, REASON_MEANINGS[damage.reason]
+    def _code_of(self, damage: Damage) -> tuple[str, dict[str, Any]]:
+        """The code of the fault, and what its finding says beside the size of the damage."""
+        reason = damage.reason
         if reason == "missing":
-            return "commitlog.gap", message
+            return "commitlog.gap", {}
         if reason == "leftover" and not self._is_begun(damage):
-            return "commitlog.stale-bytes", message
+            return "commitlog.stale-bytes", {}
         if reason == "physical-offset" and damage.tail and self._is_old(damage):
-            return "commitlog.stale-bytes", REASON_MEANINGS["leftover"]
+            return "commitlog.stale-bytes", {}
         if damage.tail and reason != "physical-offset":
-            return "commitlog.torn", f"the log ends here: {REASON_MEANINGS['torn']}"
+            return "commitlog.torn", {"problem": "record"}
         file = file_at(self._files, damage.physical_offset)
         size, magic_code = self._head(damage.physical_offset)
         if magic_code == MAGIC_CODE_BLANK:
-            return "commitlog.blank", "a blank inside its file, with records behind it"
+            return "commitlog.blank", {"problem": "inside"}
         if file is not None and damage.physical_offset + damage.size == file.end_offset and reason == "zeroed":
-            return "commitlog.blank", "zeros up to the end of the file, where a blank should be"
+            return "commitlog.blank", {"problem": "zeros"}
         if reason in ("lengths", "truncated") and file is not None and damage.physical_offset + size > file.end_offset:
-            return "commitlog.huge-size", f"claims {size} bytes, more than its file has left"
-        return f"commitlog.{reason}", message
+            return "commitlog.huge-size", {"claimed": size}
+        return f"commitlog.{reason}", {}
 
     def _is_old(self, damage: Damage) -> bool:
         """Whether it is at most a page, and begins with a copy of an earlier record.

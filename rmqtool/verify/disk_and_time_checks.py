@@ -11,7 +11,6 @@ from pathlib import Path
 from rmqtool.base.errors import RmqtoolError, UnreadableError
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.paths import is_remote
-from rmqtool.base.times import rfc3339
 from rmqtool.broker.delete_when import failing_hours, matching_hours
 from rmqtool.broker.disks import Disk, disk_of
 from rmqtool.broker.dispatched_record import Lookups
@@ -76,30 +75,29 @@ def check_times(store: Store, firsts: Sequence[FirstRecord], report: Report) -> 
     for first, modified in modified_files:
         file = store.relative(first.file.path)
         if modified < first.store_timestamp - _TOLERANCE:
-            message = f"modified {rfc3339(modified)}, before its first message: {rfc3339(first.store_timestamp)}"
+            facts = {"problem": "before", "modified": modified, "store_timestamp": first.store_timestamp}
             effect = "the file is deleted earlier than its messages expire; up to 5.1.0 searches by time may go wrong"
-            report.add("store.modification-times", message, file=file, effect=effect)
+            report.add("store.modification-times", file=file, effect=effect, details=facts)
         elif modified > time.time() * 1000 + _TOLERANCE:
-            report.add("store.retention-blocked", f"modified {rfc3339(modified)}, which is in the future", file=file,
+            report.add("store.retention-blocked", details={"problem": "future", "modified": modified}, file=file,
                        effect="keeps it and all newer ones until then, and for the retention time")  # fmt: skip
     if len(times) > 1 and max(times) - min(times) <= _SAME:
         span = modified_files[-1][0].store_timestamp - modified_files[0][0].store_timestamp
         if span > _HOUR:
-            message = f"all {len(times)} log files were modified at {rfc3339(max(times))}, as by a copy; their " \
-                      f"messages are {span // _HOUR} h apart"  # fmt: skip
-            report.add("store.modification-times", message)
+            facts = {"problem": "copied", "files": len(times), "modified": max(times), "hours": span // _HOUR}
+            report.add("store.modification-times", details=facts)
 
 
 def _check_delete_when(settings: RetentionSettings, report: Report) -> None:
     report.check("store.retention-blocked")
     given = settings.delete_when
     if failing_hours(given):
-        message = f"deleteWhen {given!r} is not hours separated by ; alone: the cleaner fails with an exception"
+        facts = {"problem": "delete-when", "delete_when": given}
         effect = "deletes nothing in those hours, not even when the disk is full"
-        report.add("store.retention-blocked", message, effect=effect)
+        report.add("store.retention-blocked", effect=effect, details=facts)
     elif not matching_hours(given):
-        message = f"no hour of the day is deleteWhen {given!r}: hours are 0 to 23"
-        report.add("store.retention-blocked", message, effect="deletes only when the disk is too full")
+        facts = {"problem": "no-hour", "delete_when": given}
+        report.add("store.retention-blocked", effect="deletes only when the disk is too full", details=facts)
 
 
 def _check_disk(disk: Disk, ratio: float, settings: RetentionSettings, *, live: bool, report: Report) -> None:
@@ -110,15 +108,15 @@ def _check_disk(disk: Disk, ratio: float, settings: RetentionSettings, *, live: 
     effect = "a broker would delete its oldest files, whether they have expired or not"
     if refused:
         effect = f"{'the broker refuses' if live else 'a broker would refuse'} messages, and delete its oldest files"
-    report.add("store.disk-full", f"the disk below {disk.path} is {ratio:.0%} full", effect=effect,
-               severity="warning" if live and refused else "info")  # fmt: skip
+    report.add("store.disk-full", effect=effect, severity="warning" if live and refused else "info",
+               details={"problem": "bytes", "directory": str(disk.path), "used": ratio})  # fmt: skip
 
 
 def _check_inodes(directory: Path, report: Report) -> None:
     space = os.statvfs(directory)
     if space.f_files and space.f_favail < space.f_files * _FEW_INODES:
-        message = f"{space.f_favail} of {space.f_files} inodes are left on the disk below {directory}"
-        report.add("store.disk-full", message, severity="info", effect="new files cannot be made")
+        facts = {"problem": "inodes", "left": space.f_favail, "inodes": space.f_files, "directory": str(directory)}
+        report.add("store.disk-full", severity="info", effect="new files cannot be made", details=facts)
 
 
 def _check_holes(store: Store, files: Sequence[MappedFile], disk: Disk, report: Report) -> None:
@@ -128,8 +126,8 @@ def _check_holes(store: Store, files: Sequence[MappedFile], disk: Disk, report: 
     missing = sum(size for _, size in holes if size > 0)
     if missing > disk.usable:
         first = next(file for file, size in holes if size > 0)
-        message = f"{missing} bytes of the log files have no place on the disk yet, which has {disk.usable} left"
-        report.add("commitlog.sparse", message, file=store.relative(first.path), offset=first.start_offset)
+        report.add("commitlog.sparse", file=store.relative(first.path), offset=first.start_offset,
+                   details={"bytes": missing, "usable": disk.usable})  # fmt: skip
 
 
 def latest_modification(files: Sequence[MappedFile]) -> int:

@@ -6,6 +6,7 @@ A start reads those of the last three files at least (`DLedgerMmapFileStore#reco
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, SupportsInt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,20 +48,19 @@ class EntryChecks:
     def _check_places(self, frames: RecordRun, headers: NDArray[np.void]) -> None:
         places = frames.physical_offsets - ENTRY_HEADER_SIZE
         for row in np.flatnonzero(headers["position"] != places).tolist():
-            self._add(frames, row, f"gives the position {headers['position'][row]}, and stands at {places[row]}")
+            self._add(frames, row, "position", found=headers["position"][row], expected=places[row])
         for row in np.flatnonzero(headers["body_size"] != frames.message_sizes).tolist():
-            sizes = headers["body_size"][row], frames.message_sizes[row]
-            self._add(frames, row, "gives its message {} bytes, and that has {}".format(*sizes))
+            self._add(frames, row, "size", found=headers["body_size"][row], expected=frames.message_sizes[row])
 
     def _check_order(self, frames: RecordRun, headers: NDArray[np.void]) -> None:
         """Check that Raft indexes are one behind the other, and terms never less; the first entry may be known."""
         known = len(headers) - len(frames)
         indexes = headers["index"].astype(np.int64)
         for row in _breaks(indexes - np.arange(len(headers))):
-            self._add(frames, max(row - known, 0), f"has the Raft index {indexes[row]} behind {indexes[row - 1]}")
+            self._add(frames, max(row - known, 0), "index", found=indexes[row], before=indexes[row - 1])
         terms = headers["term"].astype(np.int64)
         for row in (np.flatnonzero(np.diff(terms) < 0) + 1).tolist():
-            self._add(frames, max(row - known, 0), f"has the Raft term {terms[row]} behind {terms[row - 1]}")
+            self._add(frames, max(row - known, 0), "term", found=terms[row], before=terms[row - 1])
 
     def _check_units(self, units: UnreadUnits, frames: RecordRun, headers: NDArray[np.void]) -> None:
         """Check that units lead to the entries of a run, where these are one behind the other."""
@@ -83,8 +83,9 @@ class EntryChecks:
                 offset=int(frames.physical_offsets[row]),
             )
 
-    def _add(self, frames: RecordRun, row: int, message: str) -> None:
-        self._report.add(_CODE, f"the entry {message}", offset=int(frames.physical_offsets[row]))
+    def _add(self, frames: RecordRun, row: int, problem: str, **numbers: SupportsInt) -> None:
+        facts: dict[str, Any] = {"problem": problem, **{name: int(number) for name, number in numbers.items()}}
+        self._report.add(_CODE, offset=int(frames.physical_offsets[row]), details=facts)
 
 
 def _breaks(levels: NDArray[np.int64]) -> Iterator[int]:

@@ -64,8 +64,8 @@ def check_file_types(store: Store, report: Report) -> None:
         expected, fits = ("directory", stat.S_ISDIR(mode)) if name in _DIRECTORIES else ("file", stat.S_ISREG(mode))
         if not fits:
             actual = "a directory" if stat.S_ISDIR(mode) else "a file" if stat.S_ISREG(mode) else "something else"
-            message = f"{actual} where a {expected} should be: move it away; nothing of it is verified"
-            report.add("store.wrong-kind", message, effect=effect, file=name)
+            facts = {"problem": "other", "found": actual, "expected": expected}
+            report.add("store.wrong-kind", effect=effect, file=name, details=facts)
     with skip_wrong_type():
         _check_index_directory(store, report)
     for name in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE):
@@ -76,9 +76,8 @@ def check_file_types(store: Store, report: Report) -> None:
 def _check_index_directory(store: Store, report: Report) -> None:
     for entry in list_directory(store.root / INDEX):
         if is_index_name(entry.name) and not entry.is_file():
-            message = "an index file should be here: move away what stands in its place; nothing of it is verified"
             effect = "the broker refuses to start; before 5.0.0 it loads no index file behind it"
-            report.add("store.wrong-kind", message, effect=effect, file=f"{INDEX}/{entry.name}")
+            report.add("store.wrong-kind", effect=effect, file=f"{INDEX}/{entry.name}", details={"problem": "index"})
 
 
 def _check_queue_directories(store: Store, name: str, report: Report) -> None:
@@ -92,11 +91,9 @@ def _check_queue_directories(store: Store, name: str, report: Report) -> None:
     report.check("consumequeue.stray", len(entries))
     for entry in entries:
         if not entry.is_dir():
-            message = "not a directory of a topic or a queue: move it away"
-            effect = "looks past it, and cannot write a queue of that name"
-            report.add(
-                "consumequeue.stray", message, severity="info", effect=effect, file=store.relative(entry_path(entry))
-            )
+            report.add("consumequeue.stray", severity="info", file=store.relative(entry_path(entry)),
+                       effect="looks past it, and cannot write a queue of that name",
+                       details={"problem": "directory"})  # fmt: skip
 
 
 def _entries(directory: Path) -> list[DirectoryEntry]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rmqtool.base.times import rfc3339
 from rmqtool.broker.dispatcher import Dispatched
 from rmqtool.findings.report import Report
 from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V2
@@ -53,7 +53,7 @@ class HeldFinding(NamedTuple):
     """A finding of the last record, which is dropped when that record was not written to its end."""
 
     code: str
-    message: str
+    facts: Mapping[str, Any]
     physical_offset: int
     size: int
 
@@ -129,8 +129,8 @@ class RecordChecks:
         for row in inert_rows(frames):
             offset = _offset(frames, row)
             self.extents.inert.append(offset)
-            message = f"{int(frames.message_sizes[row])} bytes are an inert record in place of damage"
-            self.report.add("commitlog.neutralised", message, offset=offset)
+            size = {"bytes": int(frames.message_sizes[row])}
+            self.report.add("commitlog.neutralised", offset=offset, details=size)
         rows = sorted(bad)
         held = {each.physical_offset for each in self.totals.held}
         for row in rows:
@@ -146,9 +146,8 @@ class RecordChecks:
         computed = crcs_of(frames.block, frames.body_positions[bad], frames.body_sizes[bad])
         stored = frames.headers.field("body_crc")[bad].view(np.uint32)
         for row, actual, expected in zip(bad.tolist(), computed.tolist(), stored.tolist(), strict=True):
-            self._report(frames, row, "commitlog.body-crc",
-                         f"body of {int(frames.body_sizes[row])} bytes: CRC {actual:#010x}, "
-                         f"stored {expected:#010x}")  # fmt: skip
+            facts = {"body_size": int(frames.body_sizes[row]), "found": actual, "expected": expected}
+            self._report(frames, row, "commitlog.body-crc", facts)
         return dict.fromkeys(bad.tolist(), "body-crc")
 
     def _check_compression(self, frames: RecordRun, dispatched: Dispatched, bad: dict[int, str]) -> None:
@@ -198,10 +197,10 @@ class RecordChecks:
             return
         self.report.check("commitlog.property-crc", count)
         for row, wrong in wrong_property_crcs(frames):
-            shown = "nothing that can be read" if wrong.stored is None else f"{wrong.stored:#010x}"
-            self._hold(frames, row, "commitlog.property-crc",
-                       f"{int(frames.message_sizes[row])} bytes: CRC {wrong.computed:#010x}, "
-                       f"__CRC32# has {shown}")  # fmt: skip
+            problem = "unreadable" if wrong.stored is None else "other"
+            facts = {"problem": problem, "message_size": int(frames.message_sizes[row]),
+                     "computed": wrong.computed, "stored": wrong.stored}  # fmt: skip
+            self._hold(frames, row, "commitlog.property-crc", facts)
             bad.setdefault(row, "property-crc")
 
     def _check_flags(self, frames: RecordRun) -> None:
@@ -217,7 +216,7 @@ class RecordChecks:
         wrong = np.isin(flags, [flag for flag in distinct if wrong_flag(flag)]) | prepared_offsets
         for row in np.flatnonzero(wrong).tolist():
             why = wrong_flag(int(flags[row])) or "prepared or rolled back, but with a queue offset"
-            self._report(frames, row, "commitlog.sys-flag", f"sys flag {int(flags[row]):#x}: {why}")
+            self._report(frames, row, "commitlog.sys-flag", {"sys_flag": int(flags[row]), "why": why})
 
     def _check_times(self, frames: RecordRun) -> None:
         times = frames.headers.field("store_timestamp")
@@ -241,26 +240,23 @@ class RecordChecks:
             return
         self.report.check("commitlog.magic-code-v2", len(frames))
         for row in np.flatnonzero(frames.headers.field("magic_code") == MAGIC_CODE_V2).tolist():
-            self._report(
-                frames, row, "commitlog.magic-code-v2", f"version 2 of a record, which {self.version} cannot read"
-            )
+            self._report(frames, row, "commitlog.magic-code-v2", {"version": str(self.version)})
 
     def _check_properties(self, frames: RecordRun, dispatched: Dispatched, bad: dict[int, str]) -> None:
         self.report.check("commitlog.properties", len(frames))
         for row in dispatched.refused_rows.tolist():
-            self._hold(frames, row, "commitlog.properties",
-                       "DELAY, INNER_BASE or INNER_NUM is not a number that the broker takes")  # fmt: skip
+            self._hold(frames, row, "commitlog.properties", {})
             bad.setdefault(row, "properties")
 
-    def _hold(self, frames: RecordRun, row: int, code: str, message: str) -> None:
+    def _hold(self, frames: RecordRun, row: int, code: str, facts: Mapping[str, Any]) -> None:
         """Report a finding, but hold it if the last record may not have been written to its end."""
         if _offset(frames, row) == self.totals.unwritten_end:
-            self.totals.held.append(HeldFinding(code, message, _offset(frames, row), int(frames.message_sizes[row])))
+            self.totals.held.append(HeldFinding(code, facts, _offset(frames, row), int(frames.message_sizes[row])))
         else:
-            self._report(frames, row, code, message)
+            self._report(frames, row, code, facts)
 
-    def _report(self, frames: RecordRun, row: int, code: str, message: str) -> None:
-        self.report.add(code, message, offset=_offset(frames, row))
+    def _report(self, frames: RecordRun, row: int, code: str, facts: Mapping[str, Any]) -> None:
+        self.report.add(code, offset=_offset(frames, row), details=facts)
 
 
 def finish_compression(totals: RecordTotals, report: Report) -> None:
@@ -302,8 +298,8 @@ def _fitting_flag(body: bytes, flag: int) -> int | None:
 
 def settle_held(totals: RecordTotals, report: Report, extents: Extents) -> None:
     """Report the held findings: the log goes on behind the record, which is damaged."""
-    for code, message, offset, size in totals.held:
-        report.add(code, message, offset=offset)
+    for code, facts, offset, size in totals.held:
+        report.add(code, offset=offset, details=facts)
         extents.add(offset, size, code.removeprefix("commitlog."))
     totals.held = []
 
@@ -311,18 +307,17 @@ def settle_held(totals: RecordTotals, report: Report, extents: Extents) -> None:
 def finish_times(totals: RecordTotals, report: Report, now: int) -> None:
     """Report wrong times in the whole log; `now` is the latest time of any clock, epoch ms."""
     if totals.largest_step > _CLOCK_STEP:
-        message = f"stored {totals.largest_step / 1000:.0f} s before a message that stands in front of it"
-        report.add("commitlog.time-order", message, offset=totals.step_offset)
+        seconds = {"seconds": totals.largest_step / 1000}
+        report.add("commitlog.time-order", offset=totals.step_offset, details=seconds)
     if totals.latest > now:
-        message = f"stored at {rfc3339(totals.latest) or totals.latest}, which is in the future"
-        report.add("commitlog.future-timestamp", message, offset=totals.latest_offset)
+        time = {"store_timestamp": totals.latest}
+        report.add("commitlog.future-timestamp", offset=totals.latest_offset, details=time)
 
 
 def finish_end(totals: RecordTotals, report: Report) -> None:
     """Report a last record that was not written to its end: its properties end in zeros."""
     if totals.unwritten_end is not None:
-        message = "the last record's properties end in zero bytes: it was not written to its end"
-        report.add("commitlog.torn", message, offset=totals.unwritten_end,
+        report.add("commitlog.torn", offset=totals.unwritten_end, details={"problem": "properties"},
                    effect="the broker keeps the message, without what its last properties said")  # fmt: skip
 
 

@@ -6,10 +6,10 @@ import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 from rmqtool.base.errors import WrongKindError
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
-from rmqtool.base.times import rfc3339
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.findings.report import Report
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
@@ -55,12 +55,11 @@ def check_store_files(snapshot: Snapshot, report: Report) -> None:
     for code in ("commitlog.stray", "commitlog.file-size", "commitlog.gap", "commitlog.overlap"):
         report.check(code, len(log.files))
     if log.files and log.files[0].start_offset:
-        message = f"begins at {log.files[0].start_offset}: older files were deleted"
-        report.add("commitlog.no-first-file", message, offset=log.files[0].start_offset)
-    for code, file, message in (*_duplicate_files(log), *_misaligned(log)):
-        report.add(code, message, file=store.relative(file.path), offset=file.start_offset)
+        report.add("commitlog.no-first-file", offset=log.files[0].start_offset)
+    for code, file, facts in (*_duplicate_files(log), *_misaligned(log)):
+        report.add(code, file=store.relative(file.path), offset=file.start_offset, details=facts)
     if len(store.commit_log_directories) > 1:
-        report.add("store.paths", f"{len(store.commit_log_directories)} directories hold the commit log")
+        report.add("store.paths", details={"directories": len(store.commit_log_directories)})
     _check_owners(store, log, report)
     check_config_files(snapshot, report)
     if holder is None:
@@ -86,19 +85,19 @@ def check_selection(store: Store, report: Report) -> None:
             report.add_finding(each)
 
 
-def _duplicate_files(log: MappedFiles) -> Iterator[tuple[str, MappedFile, str]]:
+def _duplicate_files(log: MappedFiles) -> Iterator[tuple[str, MappedFile, dict[str, Any]]]:
     for before, after in pairwise(log.files):
         if before.start_offset == after.start_offset:
-            yield "commitlog.duplicate-file", after, f"{before.path} begins at the same offset"
+            yield "commitlog.duplicate-file", after, {"other_file": str(before.path)}
 
 
-def _misaligned(log: MappedFiles) -> Iterator[tuple[str, MappedFile, str]]:
+def _misaligned(log: MappedFiles) -> Iterator[tuple[str, MappedFile, dict[str, Any]]]:
     """Files whose start offset is not a multiple of the file size away from those of the others."""
     rests = Counter(file.start_offset % log.file_size for file in log.files if log.file_size)
     usual = max(rests, key=lambda rest: rests[rest], default=0)
     for file in log.files if len(rests) > 1 else ():
         if file.start_offset % log.file_size != usual:
-            yield "commitlog.misaligned-file", file, "its name does not fit those of the other files and their size"
+            yield "commitlog.misaligned-file", file, {"start_offset": file.start_offset, "file_size": log.file_size}
 
 
 def _check_owners(store: Store, log: MappedFiles, report: Report) -> None:
@@ -106,11 +105,11 @@ def _check_owners(store: Store, log: MappedFiles, report: Report) -> None:
     owners = owners_of(store, log)
     report.check("store.permission", len(owners.statuses))
     for path, status in owners.of_others():
-        message = f"owned by user {status.st_uid}, the others by {owners.usual[0]}"
-        report.add("store.permission", message, file=store.relative(path))
+        facts = {"problem": "owner", "uid": status.st_uid, "usual_uid": owners.usual[0]}
+        report.add("store.permission", file=store.relative(path), details=facts)
     for path, status in owners.not_writable():
-        message = f"mode {stat.S_IMODE(status.st_mode):03o}: its owner may not write, as the broker has to"
-        report.add("store.permission", message, file=store.relative(path))
+        mode = stat.S_IMODE(status.st_mode)
+        report.add("store.permission", file=store.relative(path), details={"problem": "mode", "mode": mode})
 
 
 def check_checkpoint(log: ScannedLog, report: Report, *, is_end_read: bool) -> None:
@@ -126,25 +125,24 @@ def check_checkpoint(log: ScannedLog, report: Report, *, is_end_read: bool) -> N
     if not log.totals.messages:
         return
     if checkpoint is None:
-        report.add("checkpoint.missing", "the file is not there", file=CHECKPOINT)
+        report.add("checkpoint.missing", file=CHECKPOINT)
         return
     report.check("checkpoint.future", len(CHECKPOINT_TIMES))
     ahead = [name for name in CHECKPOINT_TIMES if checkpoint[name] > log.totals.latest and is_end_read]
     if ahead:
         newest = max(checkpoint[name] for name in ahead)
-        message = f"{' and '.join(ahead)}: {rfc3339(newest) or newest}, the newest message is of " \
-                  f"{rfc3339(log.totals.latest)}"  # fmt: skip
-        report.add("checkpoint.future", message, file=CHECKPOINT)
+        facts = {"fields": " and ".join(ahead), "time": newest, "newest": log.totals.latest}
+        report.add("checkpoint.future", file=CHECKPOINT, details=facts)
     of_queues = 1 if log.store.layout == "rocksdb" else checkpoint["logics_message_timestamp"]  # 0 since 5.3.3
     if checkpoint["physic_message_timestamp"] == 0 or of_queues == 0:
         effect = "a start after a crash scans the whole log, since 5.4.0 the last ten files of it"
-        report.add("checkpoint.behind", "a timestamp is 0", file=CHECKPOINT, effect=effect)
+        report.add("checkpoint.behind", file=CHECKPOINT, effect=effect)
     offset = checkpoint["logics_physical_offset"]
     report.check("checkpoint.logics-offset")
     begins = not offset or offset < log.reader.log_start or log.reader.lookups.begins_at(offset) is not False
     if offset and (offset > log.end or not begins):
         is_used = log.store.conf.is_on("enableAcceleratedRecovery")
-        report.add("checkpoint.logics-offset", f"no record begins at {offset}", file=CHECKPOINT,
+        report.add("checkpoint.logics-offset", details={"physical_offset": offset}, file=CHECKPOINT,
                    offset=position_of(CHECKPOINT_DTYPE, "logics_physical_offset"),
                    severity="error" if is_used else None)  # fmt: skip
 
@@ -154,15 +152,14 @@ def check_index_names(store: Store, files: list[IndexFile], report: Report) -> N
     report.check("index.name", len(files))
     for before, after in pairwise(file for file in files if file.keys):
         if after.begin_physical_offset < before.begin_physical_offset:
-            message = f"sorts behind {before.path.name}, but holds older messages"
-            report.add("index.name", message, file=store.relative(after.path))
+            report.add("index.name", file=store.relative(after.path), details={"other_file": before.path.name})
 
 
 def check_preallocated(store: Store, files: Sequence[MappedFile], end: int, report: Report) -> None:
     """Report log files, but for the first, that begin at `end`, behind which nothing is written, or later."""
     for file in files[1:]:
         if file.size and file.start_offset >= end:
-            report.add("commitlog.preallocated", "holds only zeros", file=store.relative(file.path))
+            report.add("commitlog.preallocated", file=store.relative(file.path), details={"size": file.size})
 
 
 def check_abort_missing(counts: Mapping[str, int], report: Report) -> None:
@@ -173,7 +170,7 @@ def check_abort_missing(counts: Mapping[str, int], report: Report) -> None:
     if "store.unclean-stop" in counts:
         return
     if any(map(counts.get, _CRASH_SIGNS)):
-        report.add("store.abort-missing", "torn or behind as after a crash, but there is no file abort")
+        report.add("store.abort-missing", details={"problem": "crash"})
     elif counts.get("commitlog.torn"):
-        report.add("store.abort-missing", "torn as after a crash, but there is no file abort", severity="info",
+        report.add("store.abort-missing", details={"problem": "torn"}, severity="info",
                    effect="the next start takes the stop for clean, and cuts the torn end all the same")  # fmt: skip

@@ -19,7 +19,6 @@ from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.proven_records import ProvenRecords
 from rmqtool.broker.recovered_queues import KnownQueues
 from rmqtool.clients.losses import ClientLosses
-from rmqtool.findings.finding import counted
 from rmqtool.findings.report import NEEDING_INDEX, NEEDING_QUEUES, Report, verdict_of
 from rmqtool.rules.broker_conf import index_switched_off
 from rmqtool.rules.recovery import RecoveryRules
@@ -348,8 +347,7 @@ class Verification:
         self.lost = lost_by_topic(visit.unmatched.lost, total.states, snapshot.topics, snapshot.releases)
         beyond = visit.unmatched.beyond_files.total()
         if beyond:
-            message = f"{counted(beyond, 'message')} behind the last file, to which queues lead"
-            self._report.add("commitlog.last-file-missing", message, offset=files_end)
+            self._report.add("commitlog.last-file-missing", offset=files_end, details={"messages": beyond})
         return visit
 
     def _predict(self, total: PartResult, visit: QueueVisit | None) -> None:
