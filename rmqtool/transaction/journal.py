@@ -14,8 +14,9 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -92,7 +93,8 @@ class Deletion:
 class Journal:
     """One transaction; `number` counts those of a store.
 
-    `options` are those of the command that the next commands on the store need, too, as words.
+    `options` are those of the command that the next commands on the store need, too, as words. `times` are those of
+    modification, ns, of the directories whose entries the steps change, as they were before; "" is the store.
     """
 
     number: int
@@ -100,6 +102,7 @@ class Journal:
     steps: tuple[Step, ...]
     deletions: tuple[Deletion, ...] = ()
     options: tuple[str, ...] = ()
+    times: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def id(self) -> str:
@@ -108,7 +111,8 @@ class Journal:
 
     def as_bytes(self) -> bytes:
         """The file `journal.json`."""
-        contents = {"format": FORMAT, "id": self.id, **self._contents(), "options": self.options}
+        contents = {"format": FORMAT, "id": self.id, **self._contents(), "options": self.options,
+                    "times": dict(self.times)}  # fmt: skip
         return _text(contents, indent=1)
 
     def _contents(self) -> dict[str, Any]:
@@ -144,6 +148,8 @@ def read_journal(directory: Path, paths: StorePaths) -> Journal:
         raise _unknown(path) from error
     if journal.id != directory.name:
         raise _unknown(path)
+    for path in filter(None, journal.times):
+        paths.check(path)
     for step in journal.steps:
         paths.check(step.path)
         if not all(f"{change.path}/".startswith(f"{step.path}/") for change in step.changes):
@@ -197,6 +203,7 @@ def _parse(content: dict[str, Any]) -> Journal:
         ),
         tuple(Deletion(**deletion) for deletion in content["deletions"]),
         tuple(map(str, content.get("options", ()))),
+        {str(path): int(time) for path, time in content.get("times", {}).items()},
     )
 
 

@@ -36,11 +36,14 @@ class Session:
         self.assembler = Assembler(self.paths, self.neighbours, system)
         self.settler = Settler(self.home, Mover(self.paths, system), self.assembler, system)
         self.recovered: list[Recovered] = []
+        self.root_mtime_ns = 0
         self.guard = StoreGuard(self.paths, self.neighbours, system, logs)
 
     def __enter__(self) -> Session:
         with reported(self.paths.root):
             self._check_rights()
+            status = self.system.lstat(str(self.paths.root))  # before `lock`, and our directory, are made
+            self.root_mtime_ns = status.st_mtime_ns if status else 0
             self.guard.acquire()
         try:
             self._recover()

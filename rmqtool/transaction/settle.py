@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.signals import Deferred
@@ -12,7 +13,7 @@ from rmqtool.transaction.journal import Deletion, Journal, State, Step, write_st
 from rmqtool.transaction.mover import Mover, Progress, StepPaths
 from rmqtool.transaction.report import reported
 from rmqtool.transaction.steps import Assembler
-from rmqtool.transaction.system import System, remove_tree, sync_path
+from rmqtool.transaction.system import System, is_directory, remove_tree, sync_path
 
 Moves = Sequence[tuple[Step, StepPaths]]
 
@@ -74,9 +75,19 @@ class Settler:
                 self._write(name, "done")
                 self.tidy(name, journal)
                 return _rolled_back(error, fresh=fresh)
+            self._give_back_times(journal)
             self._home.forget_loss(name)
             self._home.drop(name)
+            self._give_back_times(journal, only="")  # from which our directory may have gone
         return "finished"
+
+    def _give_back_times(self, journal: Journal, only: str | None = None) -> None:
+        """Give the directories whose entries were changed the times that they had; one that refuses keeps its own."""
+        for path, mtime_ns in journal.times.items():
+            place = self._home.paths.path(path) if path else self._home.paths.root
+            if only in (None, path) and is_directory(self._system, place):
+                with suppress(OSError):
+                    self._system.set_mtime(place, mtime_ns)
 
     def recover(self, name: str) -> Recovered | None:
         """Bring one transaction to its end; None when it was there already."""

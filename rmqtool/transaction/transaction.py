@@ -260,7 +260,17 @@ class Transaction:
         return journal
 
     def _journal(self, steps: tuple[Step, ...]) -> Journal:
-        return Journal(self._home.next_number(), self.command, steps, tuple(self._deletions.values()), self.options)
+        deletions = tuple(self._deletions.values())
+        return Journal(self._home.next_number(), self.command, steps, deletions, self.options, self._times(steps))
+
+    def _times(self, steps: tuple[Step, ...]) -> dict[str, int]:
+        """The times of the directories whose entries the steps change, which an undo gives back."""
+        times = {"": self._session.root_mtime_ns}
+        for parent in sorted({os.path.dirname(step.path) for step in steps} - {""}):
+            status = self._system.lstat(self._paths.path(parent))
+            if status:
+                times[parent] = status.st_mtime_ns
+        return times if steps else {}
 
     def _finish_file(self, file: StagedFile, staging: Staging) -> None:
         path = staging.path(file.name)

@@ -328,3 +328,28 @@ def test_replaced_files_that_are_all_gone(store: Path) -> None:
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     with unchanged(tmp_path):
         assert rmqtool("undo", tmp_path, "--yes").status == Exit.NOT_A_STORE
+
+
+def times(store: Path) -> dict[str, int]:
+    """When each directory was changed last, ns; `.rmqtool` is ours."""
+    directories = (path for path in (store, *store.rglob("*")) if path.is_dir())
+    return {
+        str(path.relative_to(store)): path.stat().st_mtime_ns for path in directories if ".rmqtool" not in path.parts
+    }
+
+
+@pytest.mark.slow
+def test_directories_get_their_times_back(store: Path) -> None:
+    """Of each one in which something was replaced, made or removed, and of the store; of all transactions."""
+    (store / "lock").touch()
+    (store / "commitlog" / "notes.txt").write_text("notes")
+    (store / "config" / "consumerOffset.json").write_text('{"offsetTable":{"orders@far":{0:5000}}}')
+    (store / "checkpoint").unlink()
+    shutil.rmtree(store / "consumequeue" / "orders" / "0")
+    for number, path in enumerate([*store.rglob("*"), store]):
+        os.utime(path, ns=(10**18 + number, 10**18 + number))
+    before, trees = times(store), tree(store)
+    assert rmqtool("repair", store, "--yes").status in (Exit.OK, Exit.FINDINGS)
+    assert times(store) != before
+    assert rmqtool("undo", store, "--yes").status == Exit.OK
+    assert (times(store), tree(store)) == (before, trees)
