@@ -13,7 +13,7 @@ from typing import NoReturn
 import click
 
 from rmqtool import __version__
-from rmqtool.base.errors import Exit, RmqtoolError, UnreadableError, UsageError
+from rmqtool.base.errors import Exit, RmqtoolError, UnreadableError, UsageError, failed_reads, failed_so_far
 from rmqtool.base.limits import exhausted, require_memory
 from rmqtool.base.notices import listen
 from rmqtool.commands.completion import COMPLETE
@@ -158,7 +158,8 @@ def run(arguments: Sequence[str], style: Style | None = None) -> int:
 def _checked(style: Style, arguments: Sequence[str]) -> int:
     """Run one command line, and tell what goes wrong with its output."""
     try:
-        status = _run(style, list(arguments) or ["--help"])
+        with failed_reads():
+            status = _with_unread(style, _run(style, list(arguments) or ["--help"]))
         sys.stdout.flush()
         return status
     except BrokenPipeError:
@@ -176,6 +177,19 @@ def _checked(style: Style, arguments: Sequence[str]) -> int:
         message = f"standard output cannot be written: {_reason(error)}"
         write_error(Style(color=style.color), _NAME, RmqtoolError(message))
         return Exit.FAILED
+
+
+def _with_unread(style: Style, status: int) -> int:
+    """The exit status, which is not OK where something was not read that the command could do without."""
+    failed = failed_so_far()
+    if status != Exit.OK or not failed:
+        return status
+    for error in failed:
+        if style.json and style.lines_begun:
+            write_error(style, _NAME, error)
+        else:
+            note(str(error))  # the document of a program is complete by now
+    return Exit.LOSSY
 
 
 def _run(style: Style, arguments: list[str]) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
 
@@ -118,3 +121,45 @@ class NotAStoreError(RmqtoolError):
 def reason_of(error: OSError) -> str:
     """Why the system, or a library that speaks with another machine, could not do something."""
     return error.strerror.lower() if error.strerror else " ".join(str(error).split())
+
+
+NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.EINVAL)
+"""Errors of the system that say what there is, and no failure of a disk."""
+
+_failed_reads: list[dict[str, UnreadableError]] = []  # of each `failed_reads` that is open
+
+
+def noted(error: UnreadableError) -> UnreadableError:
+    """The error, known to every `failed_reads` from now on, though whoever asked may do without what was not read."""
+    for failed in _failed_reads:
+        failed.setdefault(error.file or "", error)
+    return error
+
+
+def shrunk(path: Path | str, position: int, size: int) -> UnreadableError:
+    """The error for a file that ends at `position`, and had `size` bytes when it was listed or opened."""
+    message = f"cannot read: the file ends at byte {position}, and was {size} bytes long a moment before"
+    hint = "something has cut it meanwhile, which no broker does"
+    return noted(UnreadableError(message, file=path, offset=position, hint=hint))
+
+
+def failed_so_far() -> list[UnreadableError]:
+    """The errors that the outermost `failed_reads` has collected, by file."""
+    return sorted(_failed_reads[0].values(), key=lambda error: error.file or "") if _failed_reads else []
+
+
+@contextmanager
+def failed_reads() -> Iterator[dict[str, UnreadableError]]:
+    """Collect the first error of each file here that is there and was not read, also of those that nobody reports."""
+    failed: dict[str, UnreadableError] = {}
+    _failed_reads.append(failed)
+    try:
+        yield failed
+    finally:
+        _failed_reads[:] = [each for each in _failed_reads if each is not failed]
+
+
+def note_failure(path: Path | str, error: OSError) -> None:
+    """Note an error with which a caller goes on, as if nothing were there."""
+    if error.errno not in NOT_THERE and not isinstance(error, FileNotFoundError):
+        noted(UnreadableError(f"cannot read: {reason_of(error)}", file=path))

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from rmqtool.base.errors import RmqtoolError, UnreadableError, WrongKindError, reason_of
+from rmqtool.base.errors import NOT_THERE, RmqtoolError, UnreadableError, WrongKindError, noted, reason_of, shrunk
 from rmqtool.base.limits import exhausted
 from rmqtool.base.paths import CircularLink, DirectoryEntry, Place
 from rmqtool.base.remote_path import RemoteEntry, RemotePath, unread_there
@@ -65,7 +65,7 @@ UNLIMITED = ReadPolicy()
 
 
 class InputFile:
-    """A regular file open for reading; `size` is its size when opened, bytes.
+    """A regular file open for reading; `size` is its size when opened, bytes, at least `listed`, that of a listing.
 
     Raises UnreadableError and WrongKindError.
     """
@@ -73,7 +73,7 @@ class InputFile:
     _fd = -1
     _remote: RemoteFile | None = None
 
-    def __init__(self, path: Place, reading: ReadPolicy = UNLIMITED) -> None:
+    def __init__(self, path: Place, reading: ReadPolicy = UNLIMITED, listed: int = 0) -> None:
         self.path = path
         self._reading = reading
         if isinstance(path, RemotePath):
@@ -82,6 +82,8 @@ class InputFile:
         try:
             self._fd = open_read_only(path)
             self.size = self._check_kind()
+            if self.size < listed:
+                raise shrunk(path, self.size, listed)
             if reading.drop_page_cache:
                 self._expect_random_reads()
         except BaseException as error:
@@ -114,7 +116,7 @@ class InputFile:
         return self._fd
 
     def read(self, position: int, size: int) -> bytes:
-        """Up to `size` bytes from `position`; fewer only at the end of the file."""
+        """Up to `size` bytes from `position`; fewer only at the end of the file, UnreadableError where it was cut."""
         if self._remote is not None or (size > _SMALL_READ and self._reading != UNLIMITED):
             target = memoryview(bytearray(size))
             return bytes(target[: self.read_into(target, position)])
@@ -124,6 +126,8 @@ class InputFile:
                 data += more
         except OSError as error:
             raise unreadable(self.path, position, error) from error
+        if len(data) < size and position + len(data) < self.size:
+            raise shrunk(self.path, position + len(data), self.size)
         return data
 
     def read_into(self, target: memoryview, position: int) -> int:
@@ -144,6 +148,8 @@ class InputFile:
                 done += count
             if self._reading.drop_page_cache:
                 self._drop_from_cache(position + cached, done - cached)
+        if done < len(target) and position + done < self.size:
+            raise shrunk(self.path, position + done, self.size)
         return done
 
     def next_data(self, position: int, end: int) -> int:
@@ -338,4 +344,5 @@ def unreadable(path: Place, position: int | None, error: OSError) -> RmqtoolErro
         hint = "the disk reports an error: copy the store with a tool that skips bad sectors (ddrescue) first"
     elif error.errno == errno.ENOTDIR:
         hint = "a directory belongs here; something else stands in its place"
-    return UnreadableError(f"cannot read: {reason_of(error)}", file=path, offset=position, hint=hint)
+    failed = UnreadableError(f"cannot read: {reason_of(error)}", file=path, offset=position, hint=hint)
+    return failed if error.errno in NOT_THERE else noted(failed)

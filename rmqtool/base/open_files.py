@@ -22,20 +22,20 @@ class OpenFiles:
         self._limit = open_files_at_once(_MAX_OPEN)
         self._files: OrderedDict[Place, InputFile] = OrderedDict()
 
-    def get(self, path: Place) -> InputFile:
-        """The open file; raises UnreadableError."""
+    def get(self, path: Place, listed: int = 0) -> InputFile:
+        """The open file, of at least `listed` bytes; raises UnreadableError."""
         file = self._files.get(path)
         if file is None:
             if len(self._files) >= self._limit:
                 self._files.popitem(last=False)[1].close()
-            file = self._files[path] = self.opened(path)
+            file = self._files[path] = self.opened(path, listed)
         else:
             self._files.move_to_end(path)
         return file
 
-    def opened(self, path: Place) -> InputFile:
+    def opened(self, path: Place, listed: int = 0) -> InputFile:
         """A file, opened."""
-        return (InputFile if self._reading.drop_page_cache else _WithHead)(path, self._reading)
+        return (InputFile if self._reading.drop_page_cache else _WithHead)(path, self._reading, listed)
 
     def close(self) -> None:
         """Close all of them."""

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic
 
 from rmqtool.base.child_process import kill_children
-from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.errors import RmqtoolError, noted
 from rmqtool.base.limits import cannot_start, processes_at_once
 from rmqtool.base.memory import share_held
 from rmqtool.base.pipe_messages import receive
@@ -77,6 +77,8 @@ class Worker(Generic[R]):
         """The step that was received; raises the error that the process sent."""
         step, self.next_step = self.next_step, None
         if isinstance(step, WorkerStep):
+            for error in step.failed:
+                noted(error)
             return step
         raise step or LookupError
 

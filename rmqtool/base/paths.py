@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from pathlib import Path
 
-from rmqtool.base.errors import UnsupportedError, UsageError
+from rmqtool.base.errors import UnsupportedError, UsageError, note_failure
 from rmqtool.base.filesystems import SCHEMES
 from rmqtool.base.remote_path import NO_AUTHORITY, RemoteEntry, RemotePath
 
@@ -115,17 +116,28 @@ def modified_ms(path: Path) -> int | None:
 
 def has_directory(path: Path) -> bool:
     """Whether a directory is there, and can be seen."""
-    return path.is_dir() if is_remote(path) else os.path.isdir(path)
+    return path.is_dir() if is_remote(path) else stat.S_ISDIR(_mode(path))
 
 
 def has_file(path: Path) -> bool:
     """Whether a file is there, and can be seen."""
-    return path.is_file() if is_remote(path) else os.path.isfile(path)
+    return path.is_file() if is_remote(path) else stat.S_ISREG(_mode(path))
 
 
 def has_entry(path: Path) -> bool:
     """Whether anything is there, be it a link that leads nowhere."""
-    return path.exists() if is_remote(path) else os.path.lexists(path)
+    return path.exists() if is_remote(path) else bool(_mode(path, follows=False))
+
+
+def _mode(path: Path, *, follows: bool = True) -> int:
+    """The mode of what is there, 0 of what is not, or cannot be seen; a disk that fails is noted."""
+    try:
+        return (os.stat if follows else os.lstat)(path).st_mode
+    except OSError as error:
+        note_failure(path, error)
+    except ValueError:
+        pass  # a name with a zero byte
+    return 0
 
 
 def local_only(path: Path, what: str) -> None:

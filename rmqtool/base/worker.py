@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from rmqtool.base.errors import UnreadableError, failed_reads
 from rmqtool.base.hidden_pandas import hide_pandas
 from rmqtool.base.limits import exhausted
 from rmqtool.base.memory import hold, sized
@@ -36,13 +37,17 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class WorkerStep(Generic[R]):
-    """The progress of a process on a part since its last step; `worker` is its number in the pool, 0 this process."""
+    """The progress of a process on a part since its last step; `worker` is its number in the pool, 0 this process.
+
+    `failed` are the errors of files that another process could not read, which it may have done without.
+    """
 
     part: int
     size: int = 0  # bytes
     result: R | None = None
     ended: bool = False
     worker: int = 0
+    failed: tuple[UnreadableError, ...] = ()
 
 
 class Job(Generic[R]):
@@ -96,11 +101,13 @@ def serve(
         job = jobs.recv()()
         sender.heed_stop()
         size = 0
-        for step in do_parts(job, part_numbers, worker):
-            size += step.size
-            if step.ended or step.result is not None or size >= _PROGRESS_STEP:
-                sender.put(replace(step, size=size))
-                size = 0
+        with failed_reads() as failed:
+            for step in do_parts(job, part_numbers, worker):
+                size += step.size
+                if step.ended or step.result is not None or size >= _PROGRESS_STEP:
+                    sender.put(replace(step, size=size, failed=tuple(failed.values())))
+                    size = 0
+                    failed.clear()
         sender.put_last(DONE)
     except _StoppedError:
         unfinished = job and job.unfinished()

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rmqtool.base.errors import note_failure
 from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files
 from rmqtool.base.paths import entry_path, has_directory
@@ -178,7 +179,8 @@ def _entries(listed: MappedFiles) -> Iterator[_Entry]:
 def _size_of(path: Path) -> int:
     try:
         return path.stat().st_size
-    except OSError:
+    except OSError as error:
+        note_failure(path, error)
         return 0  # as java.io.File#length does on any error
 
 

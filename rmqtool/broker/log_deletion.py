@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from rmqtool.base.errors import note_failure
 from rmqtool.base.files import unreadable
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.trigger import Trigger
@@ -79,7 +80,8 @@ def allocated_bytes(path: Path) -> int:
     """Bytes that a file occupies on its disk; 0 when it no longer exists."""
     try:
         status = os.stat(path)
-    except OSError:
+    except OSError as error:
+        note_failure(path, error)
         return 0
     return status.st_blocks * _BLOCK
 

@@ -56,6 +56,7 @@ _EPILOG = examples_and_statuses(
     ),
     {
         Exit.OK: "done, whether or not anything would go",
+        Exit.LOSSY: "done, but something in the store could not be read",
         Exit.USAGE: "a wrong command line or broker.conf, or nobody agreed to what is lost",
         Exit.FAILED: "something cannot be read or is not supported, or a plan is outdated",
         Exit.IN_USE: "without --dry-run: a broker runs on the store",

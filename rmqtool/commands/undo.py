@@ -39,6 +39,7 @@ _EPILOG = examples_and_statuses(
     ),
     {
         Exit.OK: "done, or nothing to do",
+        Exit.LOSSY: "done, but something in the store could not be read",
         Exit.USAGE: "nobody at a terminal to be asked, and no --yes",
         Exit.FAILED: "files have changed since, or something cannot be read or written",
         Exit.IN_USE: "a broker runs on the store",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from rmqtool.base.bounds import EXAMPLES, JOBS, OFFSETS, PERCENT, QUEUE_IDS, RATE, SECONDS
-from rmqtool.base.errors import UsageError
+from rmqtool.base.errors import UsageError, failed_reads
 from rmqtool.base.files import RateLimit
 from rmqtool.base.paths import path_of
 from rmqtool.base.times import parse_time
@@ -270,7 +270,7 @@ class Store:
             if progress is not None:
                 progress(done, verification.total_bytes)
 
-        with workers_for(self.path, jobs) as pool:  # before there is a progress bar, which has a thread
+        with failed_reads(), workers_for(self.path, jobs) as pool:  # before there is a progress bar, which has a thread
             verification = self.verification(request)
             on_read(0)
             verification.run(on_read, pool)

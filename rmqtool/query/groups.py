@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rmqtool.base.errors import note_failure
 from rmqtool.base.paths import modified_ms
 from rmqtool.base.times import rfc3339
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
@@ -127,5 +128,6 @@ def _modified(path: Path) -> int | None:
     """Modification time, epoch ms."""
     try:
         return modified_ms(path)
-    except OSError:
+    except OSError as error:
+        note_failure(path, error)
         return None

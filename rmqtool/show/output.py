@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
 
-from rmqtool.base.errors import Exit, RmqtoolError
+from rmqtool.base.errors import Exit, RmqtoolError, failed_so_far
 from rmqtool.base.int64 import Int64, with_int64
 from rmqtool.base.visible import json_text, visible
 from rmqtool.findings.finding import Finding
@@ -103,7 +103,9 @@ def document_text(
     status: Exit = Exit.OK,
     error: RmqtoolError | None = None,
 ) -> str:
-    """The one JSON document of a command."""
+    """The one JSON document of a command; its exit is not OK where the command did without what could not be read."""
+    if status is Exit.OK and failed_so_far():
+        status = Exit.LOSSY
     document: dict[str, Any] = {
         "schema": f"rmqtool.{command}/1",
         "command": command,

@@ -122,17 +122,27 @@ class Index:
     def _reading(self, file: IndexFile) -> Iterator[Callable[[int], Iterable[IndexUnit]]]:
         """A file open for reading, as a function from a hash to its chain; an error is a problem of the file."""
         geometry = self.geometry(file)
-        if geometry is None:
+        opened = None if geometry is None else self._opened(file)
+        if geometry is None or opened is None:
             yield lambda _: ()
             return
         try:
-            with InputFile(file.path) as opened:
+            with opened:
                 slots = geometry.slots
                 yield lambda stored_hash: _Chain(opened, file, geometry, stored_hash % slots, self.problems)
         except EndingError:
             raise
         except RmqtoolError as error:
             self.problems[file.path] = error.message
+
+    def _opened(self, file: IndexFile) -> InputFile | None:
+        try:
+            return InputFile(file.path)
+        except EndingError:
+            raise
+        except RmqtoolError as error:
+            self.problems[file.path] = error.message
+            return None
 
     def geometry(self, file: IndexFile) -> Geometry | None:
         """Slots and units of a file; None when they cannot be derived or the file has no unit."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
@@ -10,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqtool.base.errors import StoreInUseError, UnreadableError, WrongKindError
+from rmqtool.base.errors import StoreInUseError, UnreadableError, WrongKindError, note_failure
 from rmqtool.base.files import InputFile, read_all
 from rmqtool.base.paths import is_remote
 
@@ -93,8 +94,12 @@ def _record_lock(path: Path) -> tuple[bool, int | None]:
             return False, None
         with InputFile(path) as file:
             answer = fcntl.fcntl(file.fileno(), fcntl.F_GETLK, _question())
-    except (UnreadableError, WrongKindError, OSError):
+    except OSError as error:
+        if error.errno in (errno.EIO, errno.ESTALE):
+            note_failure(path, error)
         return False, None  # no such file, or a file system without locks: nobody can hold it
+    except (UnreadableError, WrongKindError):
+        return False, None
     fields = _FLOCK.unpack(answer)
     kind, pid = (fields[3], fields[2]) if _ON_MACOS else (fields[0], fields[4])
     return kind != fcntl.F_UNLCK, pid if pid > 0 or pid == _OF_DESCRIPTION else None

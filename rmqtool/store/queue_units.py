@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rmqtool.base.errors import note_failure
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, file_at, list_mapped_files
 from rmqtool.formats.consume_queue import is_ext_address
@@ -56,8 +57,11 @@ def find_queue(store: Store, topic: str, queue_id: int) -> Queue | None:
 def _is_directory(path: Path) -> bool:
     try:
         return path.is_dir()
-    except (OSError, UnicodeError):  # a name longer than the file system allows, or not to be encoded
-        return False
+    except OSError as error:  # also a name longer than the file system allows
+        note_failure(path, error)
+    except UnicodeError:
+        pass  # a name that cannot be encoded
+    return False
 
 
 class QueueFile:

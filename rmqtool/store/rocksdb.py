@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from rmqtool.base.errors import UnreadableError, UnsupportedError, UnwritableError
+from rmqtool.base.errors import UnreadableError, UnsupportedError, UnwritableError, note_failure
 from rmqtool.base.files import list_directory, read_all
 from rmqtool.base.own_files import own_directory
 from rmqtool.base.paths import DirectoryEntry, is_remote
@@ -82,7 +82,8 @@ def holds_rows(entry: DirectoryEntry) -> bool:
         return entry.name.endswith(_TABLE)
     try:
         return entry.stat().st_size > 0
-    except OSError:
+    except OSError as error:
+        note_failure(entry.path, error)
         return False  # a running broker deletes it when its content is in tables
 
 

@@ -6,6 +6,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from rmqtool.base.errors import note_failure
 from rmqtool.base.files import list_directory
 from rmqtool.base.paths import DirectoryEntry, entry_path
 from rmqtool.base.tolerant import skip_wrong_type
@@ -59,7 +60,8 @@ def check_file_types(store: Store, report: Report) -> None:
         report.check("store.wrong-kind")
         try:
             mode = (store.root / name).stat().st_mode
-        except OSError:
+        except OSError as error:
+            note_failure(store.root / name, error)
             continue  # reported by the checks that need it
         expected, fits = ("directory", stat.S_ISDIR(mode)) if name in _DIRECTORIES else ("file", stat.S_ISREG(mode))
         if not fits:

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
-from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.errors import RmqtoolError, note_failure
 from rmqtool.base.files import list_directory
 from rmqtool.base.paths import entry_path
 from rmqtool.findings.catalogue import CATALOGUE
@@ -178,7 +178,10 @@ def _has_started(store: Store) -> bool:
     try:
         has_size = (store.root / CHECKPOINT).stat().st_size >= FILE_SIZE
         return has_size and bool(credible(read_checkpoint(store)))
-    except (OSError, RmqtoolError):
+    except OSError as error:
+        note_failure(store.root / CHECKPOINT, error)
+        return False
+    except RmqtoolError:
         return False
 
 

@@ -139,7 +139,7 @@ class ChainCheck:
         self.report, index_file, left = report, self._index_file, self._index_file.file.size
         self.report.check("index.slot", index_file.units)
         self.report.check("index.chain", index_file.units)
-        with InputFile(index_file.file.path, reading) as file:
+        with InputFile(index_file.file.path, reading, index_file.file.size) as file:
             for first in range(self._next, index_file.units + 1, self._chunk):
                 count = min(self._chunk, index_file.units + 1 - first)
                 data = file.read(unit_position(index_file.geometry.slots, first), count * UNIT_SIZE)

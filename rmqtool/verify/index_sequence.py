@@ -83,7 +83,8 @@ class IndexUnits:
 
     def _read_file(self, file: FileUnits, first: int, stop: int) -> NDArray[np.void]:
         position = unit_position(file.geometry.slots, first - file.start + 1)
-        units = decode_units(self._open.get(file.file.path).read(position, (stop - first) * UNIT_SIZE))
+        opened = self._open.get(file.file.path, file.file.size)
+        units = decode_units(opened.read(position, (stop - first) * UNIT_SIZE))
         if self.on_read is not None:
             self.on_read(file, first, units)
         return units

@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.errors import RmqtoolError, note_failure
 from rmqtool.base.paths import modified_ms
 from rmqtool.base.times import rfc3339
 from rmqtool.broker.dispatched_units import QueueName
@@ -161,7 +161,8 @@ def _check_age(store: Store, path: Path, newest: int, report: Report) -> None:
     report.check("config.older-copy")
     try:
         written = modified_ms(path)
-    except OSError:
+    except OSError as error:
+        note_failure(path, error)
         return
     if written is None or newest > time.time() * 1000:  # a time that is still to come proves nothing
         return

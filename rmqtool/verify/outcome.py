@@ -85,8 +85,12 @@ def outcome_of(verification: Verification) -> Outcome:
     """The outcome so far, or in the end."""
     total = verification.merged()
     report = verification.report_with(total.report)
+    gaps = [*_gaps(verification, total, report)]
+    if verification.note_unreported():  # of what was read for the gaps
+        report = verification.report_with(total.report)
+        gaps = [*_gaps(verification, total, report)]
     findings = [for_log_elsewhere(verification.snapshot, each) for each in report.findings()]
-    gaps = wanted([*_gaps(verification, total, report)], verification.request.selection)
+    gaps = wanted(gaps, verification.request.selection)
     topics = verification.request.selection.topics
     verdict = verdict_of(findings, is_proven=not gaps, in_doubt=any(gap.is_doubt for gap in gaps),
                          is_lost=_is_lost(verification.clients))  # fmt: skip

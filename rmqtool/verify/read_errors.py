@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -27,10 +28,24 @@ class UnreadFiles:
 
     errors: dict[str, UnreadableError] = field(default_factory=dict)
     queues: set[QueueName] = field(default_factory=set)
+    partly: set[str] = field(default_factory=set)  # files of which a check did without what it could not read
 
     def note(self, error: UnreadableError) -> None:
         """Keep the first error of each file."""
         self.errors.setdefault(error.file or "", error)
+
+    def note_unreported(self, failed: Iterable[UnreadableError], reported: Container[str]) -> bool:
+        """Keep errors that no check has reported, but for those of the files `reported` elsewhere; whether any is new.
+
+        A check that can do without some bytes hides that a disk fails, and may have found less than there is.
+        """
+        known = len(self.errors)
+        for error in failed:
+            file = error.file or ""
+            if file not in self.errors and file not in reported:
+                self.partly.add(file)
+                self.note(error)
+        return len(self.errors) > known
 
     def scope(self) -> AbstractContextManager[None]:
         """Read a piece of the store, which ends at an error; `check_file_types` reports files of a wrong type."""
@@ -45,6 +60,7 @@ class UnreadFiles:
         for error in later.errors.values():
             self.note(error)
         self.queues |= later.queues
+        self.partly |= later.partly
 
     def any_in(self, store: Store, *directories: str) -> bool:
         """Whether a file or directory at or below one of these gave an error."""
@@ -68,14 +84,10 @@ class UnreadFiles:
                 f"{error.message}; {counted(len(names), 'queue')} not compared: {shown}" if names else error.message
             )
             return finding("consumequeue.database", message, store=str(store.root), file=file)
-        return _finding(store, error)
-
-
-def _finding(store: Store, error: UnreadableError) -> Finding:
-    hint = f" ({error.hint})" if error.hint else ""
-    file = store.relative(path_of(error.file)) if error.file else None
-    message = f"{error.message}: nothing of it is verified{hint}"
-    return finding("store.unreadable", message, store=str(store.root), file=file, offset=error.offset)
+        hint = f" ({error.hint})" if error.hint else ""
+        left_out = "not all of it is verified" if error.file in self.partly else "nothing of it is verified"
+        message = f"{error.message}: {left_out}{hint}"
+        return finding("store.unreadable", message, store=str(store.root), file=file, offset=error.offset)
 
 
 class _Scope(AbstractContextManager[None]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
-from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.errors import RmqtoolError, note_failure
 from rmqtool.base.files import read_all
 from rmqtool.base.mapped_files import MappedFiles, file_at
 from rmqtool.broker.dispatched_units import QueueName
@@ -29,7 +29,8 @@ def check_wheel_size(store: Store, report: Report) -> None:
     """Check the wheel's size: with another one no broker starts; an empty wheel is created anew (`TimerWheel`)."""
     try:
         size = (store.root / WHEEL).stat().st_size
-    except OSError:
+    except OSError as error:
+        note_failure(store.root / WHEEL, error)
         return
     report.check("timer.wheel-size")
     if size not in (0, timer_wheel.FILE_SIZE):

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import ParamSpec
 
-from rmqtool.base.errors import EndingError, RmqtoolError
+from rmqtool.base.errors import EndingError, RmqtoolError, UnreadableError, failed_reads, failed_so_far
 from rmqtool.base.files import RateLimit
 from rmqtool.base.parallel import WorkerPool
 from rmqtool.broker.dispatch_rules import DispatchRules
@@ -108,6 +108,7 @@ class Verification:
         self._report = self.task.report()
         self._part_run: PartRun | None = None
         self._total: PartResult | None = None
+        self._failed: dict[str, UnreadableError] = {}
 
     def _task(self) -> VerifyTask:
         """The task for the parts of log and index."""
@@ -145,13 +146,9 @@ class Verification:
     def _recovery_rules(self) -> RecoveryRules | None:
         """The rules of the predicted start; None when none is predicted, as for a store in use."""
         snapshot = self.snapshot
-        is_asked = self.request.selection.wants_any("start.")
-        if (
-            snapshot.holder is not None
-            or snapshot.leaves_queues_out
-            or not is_asked
-            or snapshot.store.dledger_directory
-        ):
+        if not self.request.selection.wants_any("start.") or snapshot.holder is not None:
+            return None
+        if snapshot.leaves_queues_out or snapshot.store.dledger_directory:
             return None  # a node of a DLedger group is left to `gaps_of_store`
         return RecoveryRules.of(snapshot.release, snapshot.store.conf)
 
@@ -176,7 +173,7 @@ class Verification:
 
         `pool` holds processes that were started for this; they end with it.
         """
-        with pool or WorkerPool[PartResult]() as workers:
+        with failed_reads() as self._failed, pool or WorkerPool[PartResult]() as workers:
             self._run(progress, workers)
 
     def _run(self, progress: Callable[[int], None], pool: WorkerPool[PartResult]) -> None:
@@ -391,9 +388,17 @@ class Verification:
 
     def report_with(self, part_report: Report) -> Report:
         """The findings of the whole store together with those of its parts, `part_report`."""
+        self.note_unreported()
         both = self.task.report()
         both.merge(self._report)
         both.merge(part_report)
         for error in self.read_errors.findings(self.snapshot.store):
             both.add_always(error)
         return both
+
+    def note_unreported(self) -> bool:
+        """Note read errors that no check reports; whether there are any new ones."""
+        if self._part_run and not self._total:  # the parts may report them yet
+            return False
+        reported = {*self._total.unreadable, *self._total.deleted} if self._total else set()
+        return self.read_errors.note_unreported([*self._failed.values(), *failed_so_far()], reported)
