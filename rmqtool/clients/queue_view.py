@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.shell import quote
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.queue_recovery import recover_queue
@@ -143,6 +144,33 @@ class QueueViews:
                 self._known[name, first] = QueueView()
         return self._known[name, first]
 
+    def logged_at(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
+        """The physical offset of the message at a queue offset whose entry is missing; None where it is not found."""
+        name, snapshot = QueueName(topic, queue_id), self._snapshot
+        found = self._sample.of(name).within(queue_offset, queue_offset + 1)
+        if len(found.physical_offsets):
+            return int(found.physical_offsets[-1])
+        queue = snapshot.queue(topic, queue_id)
+        if queue is None or queue.queue.kind == "batch" or not (queue.queue.database or queue.queue.files.files):
+            return None
+        entries, _ = self._entries(name, queue, 0)
+        index = int(np.searchsorted(entries.offsets, queue_offset))
+        after = entries.kept(np.arange(index, min(index + 1, len(entries.offsets))))
+        if after and after.offsets[0] == queue_offset:
+            return int(after.targets[0])
+        low = int(entries.targets[index - 1]) if index else max(snapshot.log_min_offset, 0)
+        high = int(after.targets[0]) if after else snapshot.log_range.max_offset
+        if high - low > self._log.most_bytes:
+            return None
+        found = self._log.read(low, high).of(name).within(queue_offset, queue_offset + 1)
+        return int(found.physical_offsets[-1]) if len(found.physical_offsets) else None
+
+    def repair_of(self, topic: str, queue_id: int) -> str:
+        """The command that makes a queue whole."""
+        store = self._snapshot.store
+        conf = f" --broker-conf {quote(store.conf.path)}" if store.conf.path else ""
+        return f"rmqtool rebuild-cq {quote(str(store.root))}{conf} --topic {quote(topic)} --queue {queue_id}"
+
     def missing(self) -> Iterator[QueueName]:
         """Queues of which the newest part of the log has messages, and that are not there."""
         if self._is_silent:
@@ -215,8 +243,8 @@ class QueueViews:
         logged = LoggedMessages(*(column[logged.physical_offsets < entries.targets[0]] for column in logged))
         begin = int(entries.offsets[0])
         logged = logged.within(max(0, first), begin)
-        if len(logged.queue_offsets):
-            offset = int(logged.queue_offsets[0])
+        offset = int(logged.queue_offsets[0]) if len(logged.queue_offsets) else begin
+        if offset < begin and queue.unit_at(offset) is None:  # a `min` row may come after the first one
             yield QueueHole(offset, begin - offset, int(logged.counts.sum()), 0, begin - 1, ends_queue=False)
 
     def _past(self, name: QueueName, entries: _Entries, last: int, start: int) -> Iterator[QueueHole]:

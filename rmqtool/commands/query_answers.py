@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.shell import quote
 from rmqtool.base.times import rfc3339
+from rmqtool.base.visible import visible
 from rmqtool.commands.query_options import one_queue
 from rmqtool.findings.finding import counted
 from rmqtool.rules.releases import release_before
@@ -20,16 +21,20 @@ if TYPE_CHECKING:
 
     from rmqtool.broker.offset_by_time import QueueTimes
     from rmqtool.broker.pull import Answer, Subscription
+    from rmqtool.clients.queue_view import QueueHole, QueueViews
     from rmqtool.query.by_place import Message
     from rmqtool.query.notes import Notes
     from rmqtool.rules.releases import Releases
     from rmqtool.store.queue_units import LoadedQueue
     from rmqtool.store.snapshot import Snapshot
 
+_GOES_ON = ("ok", "hole", "never-consumed")  # states of an offset from which a group gets a message next
+
 
 def pull(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: Notes) -> Exit:
     """Print the broker's answer to a pull, whatever its status."""
     from rmqtool.broker.pull import Subscription, puller_of
+    from rmqtool.clients.queue_view import QueueViews
     from rmqtool.query.by_place import why_no_queue
     from rmqtool.show.query_text import show_pull
     from rmqtool.store.topics import is_compacted
@@ -50,6 +55,11 @@ def pull(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: Notes) 
 
     answer = answer_of(puller.version)
     _note_other_releases(snapshot.releases, answer_of, answer, notes)
+    views = QueueViews(snapshot)
+    view = views.of(topic, queue_id)
+    hole = view.hole_at(asked["queue_offset"]) or view.hole_at(answer.next_begin_offset)
+    if hole:
+        notes.add(_hole_text(views, topic, queue_id, hole), lossy=True)
     if answer.passed_over:
         lost = counted(answer.passed_over, "message")
         notes.add(f"{lost} passed over: no log file holds what the units lead to; consumers go on behind", lossy=True)
@@ -61,6 +71,7 @@ def pull(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: Notes) 
         "max": asked["most"],
         "tags": list(filters.tags),
         **{name: getattr(answer, name) for name in ("status", "next_begin_offset", "min_offset", "max_offset")},
+        "hole": hole.as_json() if hole else None,
         "messages": [_sent(snapshot, unit, subscription, asked, notes) for unit in answer.units],
     }
     if asked["redaction"]:
@@ -166,13 +177,17 @@ def _offset_line(queue: LoadedQueue, times: QueueTimes, timestamp: int, answer: 
 
 def group(style: Style, snapshot: Snapshot, name: str, notes: Notes) -> Exit:
     """Print the committed offsets of a consumer group."""
+    from rich.text import Text
+
+    from rmqtool.clients.queue_view import QueueViews
     from rmqtool.query.groups import group_offsets, groups_of
     from rmqtool.show.query_text import show_consumers
     from rmqtool.store.rocksdb import is_readable
     from rmqtool.store.store import rocksdb_configs
     from rmqtool.store.why_nothing import instead_of
 
-    lines = [offset.as_json() for offset in group_offsets(snapshot, name)]
+    found = [*group_offsets(snapshot, name)]
+    lines = [offset.as_json() for offset in found]
     if rocksdb_configs(snapshot.store) and not is_readable():
         notes.add("consumer offsets are kept in RocksDB, which needs the package rocksdict", lossy=True)
     if snapshot.leaves_queues_out:
@@ -189,21 +204,37 @@ def group(style: Style, snapshot: Snapshot, name: str, notes: Notes) -> Exit:
         return Exit.FINDINGS
     _show(style, lines, show_consumers)
     if not style.json:
+        console, views = style.console(), QueueViews(snapshot)
+        for offset in found:
+            if offset.hole:
+                text = _hole_text(views, offset.topic, offset.queue_id, offset.hole)
+                console.print(Text(visible(text)), soft_wrap=True)
         _note_next_message(style, snapshot, lines)
     return Exit.OK
 
 
 def _note_next_message(style: Style, snapshot: Snapshot, lines: list[dict[str, Any]]) -> None:
     """Name the command that shows what the group gets next from the queue with its largest lag."""
-    behind = max((line for line in lines if line["state"] == "ok" and line["lag"]), key=itemgetter("lag"), default=None)
+    waiting = (line for line in lines if line["state"] in _GOES_ON and (line["lag"] or 0) > 0)
+    behind = max(waiting, key=itemgetter("lag"), default=None)
     if behind is None or style.quiet:
         return
-    conf = f" --broker-conf {quote(snapshot.store.conf.path)}" if snapshot.store.conf.path else ""
+    conf = _conf_option(snapshot)
+    offset = behind["min_offset"] if behind["committed_offset"] is None else behind["committed_offset"]
     note(
         f"the message that it gets next from the queue with the largest lag: rmqtool query "
         f"{quote(str(snapshot.store.root))}{conf} --topic {quote(behind['topic'])} --queue {behind['queue_id']} "
-        f"--queue-offset {behind['committed_offset']} --trace"
+        f"--queue-offset {offset} --trace"
     )
+
+
+def _hole_text(views: QueueViews, topic: str, queue_id: int, hole: QueueHole) -> str:
+    """A hole, what is out of reach because of it, and the command that makes the queue whole."""
+    return f"{topic} queue {queue_id}: {hole.told}; repair: {views.repair_of(topic, queue_id)}"
+
+
+def _conf_option(snapshot: Snapshot) -> str:
+    return f" --broker-conf {quote(snapshot.store.conf.path)}" if snapshot.store.conf.path else ""
 
 
 def _show(style: Style, lines: list[dict[str, Any]], show: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from rmqtool.base.errors import UnsupportedError
 from rmqtool.base.mapped_files import file_at
 from rmqtool.base.shell import quote
+from rmqtool.clients.queue_view import QueueViews
 from rmqtool.formats.host import format_host
 from rmqtool.formats.message_id import parse_message_id
 from rmqtool.query.notes import Notes
@@ -67,12 +68,12 @@ def by_queue_offset(
 ) -> Iterator[Message]:
     """The message to which a unit leads; `queue_name` is topic and queue id."""
     queue = snapshot.queue(*queue_name)
-    if queue is None:
-        notes.add(why_no_queue(snapshot, *queue_name))
-        return
-    unit = queue.unit_at(queue_offset) if queue_offset < queue.range.max_offset else None
-    if unit is None:
-        notes.add(_why_no_unit(queue, queue_offset))
+    unit = queue.unit_at(queue_offset) if queue and queue_offset < queue.range.max_offset else None
+    if queue is None or unit is None:
+        if (message := _in_hole(snapshot, queue_name, queue_offset, body, notes)) is not None:
+            yield message
+        elif not notes.lossy:
+            notes.add(_why_no_unit(queue, queue_offset) if queue else why_no_queue(snapshot, *queue_name))
         return
     message = message_at(snapshot, unit.physical_offset, body)
     if message is None:
@@ -81,6 +82,19 @@ def by_queue_offset(
         return
     _compare(queue, unit, queue_offset, message, notes)
     yield message
+
+
+def _in_hole(
+    snapshot: Snapshot, queue_name: tuple[str, int], queue_offset: int, body: BodyChoice, notes: Notes
+) -> Message | None:
+    """The message at a queue offset whose entry is missing, from the log; notes name the hole."""
+    views = QueueViews(snapshot)
+    hole = views.of(*queue_name).hole_at(queue_offset)
+    if hole is None:
+        return None
+    notes.add(f"{hole.told}; repair: {views.repair_of(*queue_name)}", lossy=True)
+    physical_offset = views.logged_at(*queue_name, queue_offset)
+    return None if physical_offset is None else message_at(snapshot, physical_offset, body)
 
 
 def why_not_at(snapshot: Snapshot, physical_offset: int) -> tuple[str, bool]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rmqtool.base.errors import note_failure
 from rmqtool.base.paths import modified_ms
 from rmqtool.base.times import rfc3339
+from rmqtool.clients.queue_view import QueueHole, QueueView, QueueViews
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rmqtool.store.consumer_offsets import CommittedOffset, load_offsets_of
 from rmqtool.store.queue_units import LoadedQueue
@@ -20,7 +21,10 @@ _COPIED_MS = 1000  # a .bak that is so much older than its file was not made wit
 
 @dataclass(frozen=True)
 class GroupOffset:
-    """A group's offset in a queue; `committed` is None for a retry or dead letter queue that it never consumed."""
+    """A group's offset in a queue; `committed` is None for a retry or dead letter queue that it never consumed.
+
+    `view` is what consumers reach of the queue.
+    """
 
     group: str
     topic: str
@@ -29,32 +33,70 @@ class GroupOffset:
     queue: LoadedQueue | None
     last_consumed_timestamp: int | None = None
     in_rocksdb: bool = False  # where the queue may be, when it has no files
+    view: QueueView = field(default_factory=QueueView)
 
     @property
     def state(self) -> str:
-        """How the offset fits the queue: ok, below-min, beyond-max, no-queue, never-consumed or unread."""
+        """How the offset fits the queue: ok, hole, below-min, beyond-max, no-queue, never-consumed or unread."""
         if self.queue is None:
             return "unread" if self.in_rocksdb else "no-queue"
+        if self.hole:
+            return "hole"
         if self.committed is None:
             return "never-consumed"
         if self.committed < self.queue.range.min_offset:
             return "below-min"
-        return "beyond-max" if self.committed > self.queue.range.max_offset else "ok"
+        return "beyond-max" if self.committed > self._end else "ok"
+
+    @property
+    def hole(self) -> QueueHole | None:
+        """The first hole of the queue that keeps messages from the group."""
+        return self.view.from_offset(self.committed or 0)[0]
+
+    @property
+    def unreachable(self) -> int:
+        """How many messages of the log the group has not got, and does not get because of holes."""
+        return self.view.from_offset(self.committed or 0)[1]
+
+    @property
+    def lag(self) -> int | None:
+        """Messages that the group gets from its offset on, with those that the next start derives; None: no queue."""
+        return None if self.queue is None else self._end - self._start
+
+    @property
+    def _end(self) -> int:
+        """The queue's maximum, at the hole where it ends at one, else as the log proves it."""
+        if self.queue is None:
+            return 0
+        end = self.view.end
+        return (
+            min(self.queue.range.max_offset, end.queue_offset)
+            if end
+            else self.queue.range.max_offset + self.view.derived
+        )
+
+    @property
+    def _start(self) -> int:
+        if self.committed is not None:
+            return self.committed
+        return self.queue.range.min_offset if self.queue else 0
 
     def as_json(self) -> dict[str, Any]:
         """The line of the machine interface."""
-        offsets = self.queue.range if self.queue else None
-        start = self.committed if self.committed is not None else offsets.min_offset if offsets else 0
+        offsets, hole = self.queue.range if self.queue else None, self.hole
         return {
             "kind": "consumer",
             "group": self.group,
             "topic": self.topic,
             "queue_id": self.queue_id,
             "committed_offset": self.committed,
-            "lag": offsets.max_offset - start if offsets else None,
+            "lag": self.lag,
             "min_offset": offsets.min_offset if offsets else None,
             "max_offset": offsets.max_offset if offsets else None,
             "state": self.state,
+            "hole": hole.as_json() if hole else None,
+            "unreachable": self.unreachable,
+            "after_next_start": self.view.derived,
             "last_consumed_timestamp": self.last_consumed_timestamp,
             "last_consumed_time": rfc3339(self.last_consumed_timestamp),
         }
@@ -62,15 +104,19 @@ class GroupOffset:
 
 def group_offsets(snapshot: Snapshot, group: str) -> Iterator[GroupOffset]:
     """Every offset that a group has committed, and its retry and dead letter queues, by topic and queue."""
-    seen = set()
+    seen, views = set(), QueueViews(snapshot)
     for item in snapshot.committed.offsets:
         if item.group == group:
             seen.add((item.topic, item.queue_id))
-            yield _group_offset(snapshot, item)
+            yield _group_offset(snapshot, item, views)
+    missing = [*views.missing()]
     for topic in (RETRY_PREFIX + group, DEAD_LETTER_PREFIX + group):
-        for queue_id in snapshot.queue_ids(topic):
+        for queue_id in sorted(
+            {*snapshot.queue_ids(topic), *(name.queue_id for name in missing if name.topic == topic)}
+        ):
             if (topic, queue_id) not in seen:
-                yield GroupOffset(group, topic, queue_id, None, snapshot.queue(topic, queue_id))
+                queue, view = snapshot.queue(topic, queue_id), views.of(topic, queue_id)
+                yield GroupOffset(group, topic, queue_id, None, queue, view=view)
 
 
 def groups_of(snapshot: Snapshot) -> list[str]:
@@ -78,13 +124,14 @@ def groups_of(snapshot: Snapshot) -> list[str]:
     return sorted({item.group for item in snapshot.committed.offsets})
 
 
-def _group_offset(snapshot: Snapshot, item: CommittedOffset) -> GroupOffset:
+def _group_offset(snapshot: Snapshot, item: CommittedOffset, views: QueueViews) -> GroupOffset:
     queue = snapshot.queue(item.topic, item.queue_id)
     last = queue.unit_at(item.offset - 1) if queue and 0 < item.offset <= queue.range.max_offset else None
     timestamp = snapshot.log_bytes.store_timestamp(last.physical_offset, last.message_size) if last else -1
     in_rocksdb = snapshot.leaves_queues_out
     consumed = None if timestamp < 0 else timestamp
-    return GroupOffset(item.group, item.topic, item.queue_id, item.offset, queue, consumed, in_rocksdb)
+    view = views.of(item.topic, item.queue_id, item.offset)
+    return GroupOffset(item.group, item.topic, item.queue_id, item.offset, queue, consumed, in_rocksdb, view)
 
 
 def passed_by(snapshot: Snapshot, topic: str, queue_id: int, queue_offset: int) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueUnits
 from rmqtool.broker.dispatcher import Dispatched, Dispatcher
+from rmqtool.clients.queue_view import QueueHole, QueueView, QueueViews
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.frames import RecordRun
@@ -20,13 +21,17 @@ State = Literal["ok", "expired", "deleted", "behind", "differs", "missing", "no-
 it. differs: another unit is there. missing: not written. no-queue: no such queue. unread: in RocksDB, which is
 damaged, or whose library is not installed."""
 
+_MISSING: tuple[State, ...] = ("deleted", "behind", "differs", "missing", "no-queue")
 _SECOND = 1000  # ms: levels are whole seconds
 _LONGEST_DELAY = 366 * 86_400_000  # ms
 
 
 @dataclass(frozen=True)
 class QueueTrace:
-    """One queue of a message, and the unit at its queue offset; `elsewhere` is another offset that leads to it."""
+    """One queue of a message, and the unit at its queue offset; `elsewhere` is another offset that leads to it.
+
+    `hole` is why the unit is missing, `is_derived` says that the next start derives it again.
+    """
 
     topic: str
     queue_id: int
@@ -38,12 +43,18 @@ class QueueTrace:
     queue: LoadedQueue | None
     unit: Unit | None
     elsewhere: int | None = None
+    hole: QueueHole | None = None
+    is_derived: bool = False
 
     @property
     def contradiction(self) -> str | None:
         """How the queue contradicts the log, in a sentence; None when it does not."""
         where = f"queue {self.queue_id} of {self.topic}"
         instead = "" if self.elsewhere is None else f"; queue offset {self.elsewhere} leads to it instead"
+        if self.is_derived:
+            return None
+        if self.hole:
+            return f"{where}: {self.hole.told}; no consumer gets the message{instead}"
         match self.state:
             case "no-queue":
                 return f"{where} does not exist: no consumer gets the message"
@@ -74,6 +85,8 @@ class QueueTrace:
             "max_offset": offsets.max_offset if offsets else None,
             "expected_tags_code": self.tags_code,
             "found_at_queue_offset": self.elsewhere,
+            "hole": self.hole.as_json() if self.hole else None,
+            "after_next_start": self.is_derived,
             "unit": None
             if unit is None
             else {
@@ -112,7 +125,7 @@ def _traces(snapshot: Snapshot, dispatcher: Dispatcher, units: QueueUnits) -> li
         units.message_sizes.tolist(), units.tags_codes.tolist(), units.tags_hashes.tolist(),
         units.store_timestamps.tolist(), strict=True,
     )  # fmt: skip
-    traces = []
+    traces, views = [], QueueViews(snapshot)
     state: State
     for queue_index, queue_offset, physical_offset, size, tags_code, tags_hash, timestamp in rows:
         topic, queue_id = dispatcher.queues[queue_index]
@@ -124,10 +137,14 @@ def _traces(snapshot: Snapshot, dispatcher: Dispatcher, units: QueueUnits) -> li
             same = is_delay or is_ext_address(unit.tags_code)
         state = "unread" if not is_read else _state(queue, queue_offset, unit, same=same)
         other = queue.find(physical_offset) if queue and not same else None
+        elsewhere = None if other is None or other.queue_offset == queue_offset else other.queue_offset
+        view = views.of(topic, queue_id) if state in _MISSING and elsewhere is None else QueueView()
+        hole = view.hole_at(queue_offset)
+        is_derived = not hole and view.derived > 0 and state in ("behind", "no-queue")
         traces.append(
             QueueTrace(
-                topic, queue_id, queue_offset, physical_offset, size, tags_code, state, queue, unit,
-                None if other is None or other.queue_offset == queue_offset else other.queue_offset,
+                topic, queue_id, queue_offset, physical_offset, size, tags_code, state, queue, unit, elsewhere,
+                hole, is_derived,
             )
         )  # fmt: skip
     return traces

@@ -24,12 +24,14 @@ _STATUS_MEANINGS = {
     "NO_MESSAGE_IN_QUEUE": "the queue is empty or does not exist",
 }
 
+_AT_END = ("OFFSET_OVERFLOW_ONE", "OFFSET_OVERFLOW_BADLY", "NO_MESSAGE_IN_QUEUE", "NO_MATCHED_LOGIC_QUEUE")
+
 
 def show_pull(console: Console, answer: dict[str, Any]) -> None:
     """Print the answer to a pull, without its messages."""
     where = f"{answer['topic']} queue {answer['queue_id']} from offset {answer['queue_offset']}"
     _show(console, "pull", f"{where}, at most {answer['max']}")
-    _show(console, "status", f"{answer['status']}: {_STATUS_MEANINGS[answer['status']]}")
+    _show(console, "status", f"{answer['status']}: {_meaning(answer)}")
     messages = answer["messages"]
     dropped = sum(not message.get("tag_matches", True) for message in messages)
     left = f", {dropped} of which the client drops: equal hash, other tag" if dropped else ""
@@ -39,6 +41,14 @@ def show_pull(console: Console, answer: dict[str, Any]) -> None:
         "next",
         f"{answer['next_begin_offset']}; {_range(answer['min_offset'], answer['max_offset'])}",
     )
+
+
+def _meaning(answer: dict[str, Any]) -> str:
+    """What the status means to a consumer."""
+    hole = answer["hole"]
+    if hole and hole["ends_queue"] and answer["status"] in _AT_END:
+        return f"the queue ends at a hole: the consumer does not get {hole['unreachable']} of the log's messages"
+    return _STATUS_MEANINGS[answer["status"]]
 
 
 def _range(first: int, end: int) -> str:
@@ -57,6 +67,8 @@ def show_offsets(console: Console, answers: Sequence[dict[str, Any]]) -> None:
 def show_consumers(console: Console, lines: Sequence[dict[str, Any]]) -> None:
     """Print the offsets of a group in all of its queues."""
     columns: Columns = [("Topic", "left"), ("Queue", "right"), ("Committed", "right"), ("Lag", "right")]
+    unreachable = any(line["unreachable"] for line in lines)
+    columns += [("Unreachable", "right")] if unreachable else []
     columns += [("Last consumed stored", "left"), ("State", "left")]
     rows = [
         [
@@ -64,12 +76,19 @@ def show_consumers(console: Console, lines: Sequence[dict[str, Any]]) -> None:
             line["queue_id"],
             "-" if line["committed_offset"] is None else line["committed_offset"],
             "-" if line["lag"] is None else line["lag"],
+            *([line["unreachable"] or "-"] if unreachable else []),
             time_text(line["last_consumed_timestamp"]),
-            Text(line["state"], style="" if line["state"] == "ok" else "yellow"),
+            _state_cell(line),
         ]
         for line in lines
     ]
     show_table(console, table(f"Group {lines[0]['group']}", columns, rows))
+
+
+def _state_cell(line: dict[str, Any]) -> Text:
+    derived = line["after_next_start"]
+    after = f", {derived} of the lag after the next start" if derived else ""
+    return Text(line["state"] + after, style="" if line["state"] == "ok" else "yellow")
 
 
 def _show(console: Console, label: str, text: str) -> None:

@@ -87,7 +87,7 @@ def _queue_lines(
         yield label, _bar(low, queue["max_offset"], [*marks, (queue["queue_offset"], _MARK)], width)
         label = ""
     where = f"{queue['topic']} queue {queue['queue_id']} offset {queue['queue_offset']}"
-    yield label, f"{where}: {_STATES[queue['state']]}"
+    yield label, f"{where}: {_state_of(queue)}"
     unit = queue["unit"]
     if unit is not None:
         batch = f", batch of {unit['batch_size']}" if unit["batch_size"] != 1 else ""
@@ -96,6 +96,15 @@ def _queue_lines(
         yield "", _group_line(letter, item, queue["queue_offset"])
     if len(consumers) > _MAX_GROUPS:
         yield "", f"and {len(consumers) - _MAX_GROUPS} groups more: --json shows all"
+
+
+def _state_of(queue: dict[str, Any]) -> str:
+    """Where the queue entry of the message is, or why it is not there."""
+    if queue["after_next_start"]:
+        return "its queue entry is not there yet: the next start derives it from the log"
+    if queue["hole"]:
+        return "its queue entry is missing, though the message is in the log"
+    return _STATES[queue["state"]]
 
 
 _STATES = {
