@@ -24,7 +24,8 @@ class KeyTally:
 
     `starts` are the physical offsets of the runs, `counts` their keys, `missing` those of them without an index unit,
     and `firsts` the physical offset of the first message that misses one, -1 for none. `unreached` counts keys that
-    have a unit in an index file to which no chain leads, `not_whole` those of messages that are damaged.
+    have a unit in an index file to which no chain leads, `in_damage` keys of messages of which only damage is left, and
+    `damaged` are the physical offsets of messages that are among those of the runs and not whole, once for each key.
     """
 
     starts: array[int] = field(default_factory=lambda: array("q"))
@@ -32,7 +33,8 @@ class KeyTally:
     missing: array[int] = field(default_factory=lambda: array("q"))
     firsts: array[int] = field(default_factory=lambda: array("q"))
     unreached: dict[Path, int] = field(default_factory=dict)
-    not_whole: int = 0
+    in_damage: int = 0
+    damaged: array[int] = field(default_factory=lambda: array("q"))
 
     def add(self, start: int, count: int) -> None:
         """Add a run of records."""
@@ -58,7 +60,13 @@ class KeyTally:
         self.missing.extend(later.missing)
         self.firsts.extend(later.firsts)
         self.unreached |= later.unreached
-        self.not_whole += later.not_whole
+        self.in_damage += later.in_damage
+        self.damaged.extend(later.damaged)
+
+    @property
+    def not_whole(self) -> int:
+        """How many keys are those of messages that are not whole."""
+        return self.in_damage + len(self.damaged)
 
     def missing_before(self, stop: int, count: CountKeys) -> int:
         """How many keys of messages before physical offset `stop` have no unit; none from there on has one."""
@@ -113,4 +121,5 @@ class IndexAfter:
         never_put = keys.between(kept, put_from, count)
         unreached = sum(keys.unreached.get(file.path, 0) for file in self.kept)
         cut = keys.between(self.log_end, MAX_OFFSET, count)
-        return keys.missing_before(kept, count) + keys.not_whole + unreached + never_put + cut
+        damaged = sum(offset < kept or put_from <= offset < self.log_end for offset in keys.damaged)
+        return keys.missing_before(kept, count) + keys.in_damage + damaged + unreached + never_put + cut

@@ -57,7 +57,7 @@ class _RecentFiles(OpenFiles):
         super().__init__(reading)
         self._recent = recent
 
-    def opened(self, path: Place) -> InputFile:
+    def opened(self, path: Place, listed: int = 0) -> InputFile:  # noqa: ARG002 - these are read as far as they go
         """A file, opened."""
         return RecentFile(path, self._reading, self._recent)
 

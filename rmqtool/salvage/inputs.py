@@ -133,7 +133,7 @@ class SalvagedFiles(OpenFiles):
         super().__init__(reading)
         self.unread: defaultdict[Path, set[int]] = defaultdict(set)
 
-    def opened(self, path: Place) -> InputFile:
+    def opened(self, path: Place, listed: int = 0) -> InputFile:  # noqa: ARG002 - these are read as far as they go
         """A file, opened."""
         return SalvagedFile(path, self.unread[Path(path)], self._reading)
 

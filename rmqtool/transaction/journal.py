@@ -148,8 +148,8 @@ def read_journal(directory: Path, paths: StorePaths) -> Journal:
         raise _unknown(path) from error
     if journal.id != directory.name:
         raise _unknown(path)
-    for path in filter(None, journal.times):
-        paths.check(path)
+    for directory_name in filter(None, journal.times):
+        paths.check(directory_name)
     for step in journal.steps:
         paths.check(step.path)
         if not all(f"{change.path}/".startswith(f"{step.path}/") for change in step.changes):

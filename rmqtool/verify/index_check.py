@@ -204,11 +204,12 @@ class IndexCheck:
     def _count_in_damage(self, offsets: NDArray[np.int64]) -> None:
         """Count units of messages that are damaged; where the index holds tags, one of each message is of its tags."""
         tags = len(np.unique(offsets)) if self._tags_expected else 0
-        self._tally.not_whole += len(offsets) - tags
+        self._tally.in_damage += len(offsets) - tags
 
     def damage(self, keys: IndexKeys, damaged_rows: Positions) -> None:
         """Note the keys of records that are not whole."""
-        self._tally.not_whole += int(np.count_nonzero(np.isin(keys.rows, damaged_rows) & (keys.kinds != TAGS)))
+        rows = np.isin(keys.rows, damaged_rows) & (keys.kinds != TAGS)
+        self._tally.damaged.extend(keys.physical_offsets[rows].tolist())
 
     def _miss(self, rows: NDArray[np.bool_], keys: IndexKeys) -> None:
         if self._live and self._at >= self._stop:
@@ -310,7 +311,7 @@ def check_index_end(snapshot: Snapshot, reader: StoreReader, total: PartResult) 
     of_another = index_of_another_log(snapshot)
     for file in reader.index.files:
         if file.units and file.file.end_physical_offset >= files_end and file.file.path not in of_another:
-            total.keys.not_whole += _count_past(reader, file, files_end)
+            total.keys.in_damage += _count_past(reader, file, files_end)
 
 
 def _count_past(reader: StoreReader, file: FileUnits, files_end: int) -> int:

@@ -48,7 +48,8 @@ class UnmatchedUnits:
     """Checks the queues on disk, one after the other.
 
     `lost` counts units that point into damage, by queue, and `torn` those of them that point into a torn end of the
-    log, which was never whole on disk. `beyond_files` counts those that point past the last log file.
+    log, which was never whole on disk. `alone` counts those that lead to no record, at queue offsets of which the log
+    has none. `beyond_files` counts those that point past the last log file.
     """
 
     store: Store
@@ -57,15 +58,23 @@ class UnmatchedUnits:
     lookups: Lookups
     lost: Counter[QueueName] = field(default_factory=Counter)
     torn: Counter[QueueName] = field(default_factory=Counter)
+    alone: Counter[QueueName] = field(default_factory=Counter)
     beyond_files: Counter[QueueName] = field(default_factory=Counter)
     releases: Releases = ANY_RELEASE
     batch_topics: Collection[str] = ()
     _lookups_made: int = 0
+    _in_log: range = range(0)
     _zero_files: list[tuple[Queue, MappedFile, QueueProgress | None]] = field(default_factory=list)
+
+    @property
+    def witnesses(self) -> Counter[QueueName]:
+        """Units that show messages of which the log holds nothing, or only damage."""
+        return self.lost - self.torn + self.alone + self.beyond_files
 
     def check(self, files: UnitFiles, state: QueueProgress | None) -> None:
         """Check one queue that is on disk."""
         queue, self._lookups_made = files.queue, 0
+        self._in_log = range(state.first_offset, state.next_offset) if state else range(0)
         self._check_files(queue)
         if not queue.files.files and not queue.database:
             return
@@ -218,6 +227,7 @@ class UnmatchedUnits:
             return
         if not owners:
             code, facts = "consumequeue.wrong-record", {"problem": "no-record", "found": physical_offset}
+            self.alone[QueueName(queue.topic, queue.queue_id)] += unit_number not in self._in_log
         elif (name := QueueName(queue.topic, queue.queue_id)) in owners:
             if self.bounds.live:
                 return  # dispatched after its record was compared

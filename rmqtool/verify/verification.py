@@ -20,6 +20,7 @@ from rmqtool.broker.proven_records import ProvenRecords
 from rmqtool.broker.recovered_queues import KnownQueues
 from rmqtool.clients.losses import ClientLosses
 from rmqtool.findings.report import NEEDING_INDEX, NEEDING_QUEUES, Report, verdict_of
+from rmqtool.formats.properties import TAGS
 from rmqtool.rules.broker_conf import index_switched_off
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.store.commit_log import log_start
@@ -211,6 +212,7 @@ class Verification:
             with WorkerPool[PartResult]() as pool:  # the first one has handed out its parts, and takes no others
                 self._part_run.run(lambda _: None, pool, jobs, database)
             if self.ended_by is None:
+                self.merged().keys.in_damage += sum(len(each.key_hashes) for each in damages if each.field != TAGS)
                 report_fields(damages, self._report)
                 self._check_after_scan(reader, self.merged())
 
@@ -357,7 +359,7 @@ class Verification:
             recovered = visit.recovered if visit else KnownQueues(self.snapshot.queues)
             self.starts = Predictor(self.snapshot, total.walks, total.states, recovered).predict()
             if visit:
-                led_to = visit.unmatched.lost - visit.unmatched.torn + visit.unmatched.beyond_files
+                led_to = visit.unmatched.witnesses
                 self.view = ClientView(self.snapshot, total, visit.ranges, led_to, self.task.index)
                 self.clients = self.view.losses(self.starts[0].start)
         except EndingError:
