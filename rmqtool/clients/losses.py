@@ -106,6 +106,19 @@ class ClientLosses:
         if self.filters_lost:
             yield f"{counted(self.filters_lost, 'filter')} lost"
 
+    @property
+    def in_words(self) -> str:
+        """All losses but what refuses, in one line; empty where nothing is lost."""
+        return ", ".join(self.parts())
+
+    def counts(self) -> dict[str, int]:
+        """Each kind of loss and how much of it there is."""
+        kinds = {"unreachable": self.unreachable.messages, "keys_not_found": self.keys_not_found}
+        for name, due in (("delayed", self.delayed), ("timers", self.timers)):
+            kinds |= {f"{name}_{how}": count for how, count in asdict(due).items()}
+        kinds |= {"half_messages_unchecked": self.half_messages_unchecked, "pop_lost": self.pop_lost}
+        return kinds | {"groups": len(self.groups), "filters_lost": self.filters_lost}
+
     def healed(self, *, queues: bool, index: bool) -> ClientLosses:
         """What is left where queues, or the index, are made again from all whole messages of the log."""
         left = [replace(each, messages=each.in_damage) for each in self.unreachable.queues if each.in_damage]

@@ -88,13 +88,16 @@ def verify_answer(outcome: Outcome, seconds: float) -> PluginAnswer:
     start = outcome.start
     lost_at_start = start.messages_lost if start else 0
     status = _status_of(outcome.findings)
-    if start and (start.refuses is not None or lost_at_start):
+    clients = outcome.clients.in_words if outcome.clients is not None else ""
+    if start and (start.refuses is not None or lost_at_start or clients):
         status = PluginStatus.CRITICAL
     if status == PluginStatus.OK and outcome.status is not Exit.OK:
         status = PluginStatus.UNKNOWN
     what = outcome.verdict if outcome.complete else f"{_ENDS[outcome.ended_by]}, {outcome.verdict} so far"
     if start and start.refuses is not None:
         what += ", the broker would refuse to start"
+    elif clients:
+        what += f", a start leaves {clients}"
     elif lost_at_start:
         what += f", a start would lose {counted(lost_at_start, 'message')}"
     figures = {

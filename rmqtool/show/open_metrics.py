@@ -81,10 +81,13 @@ def _start(outcome: Outcome, store: str) -> Iterator[Family]:
     start = outcome.start
     refused = Family("rmqtool_start_refused", "1 where a broker would refuse to start.")
     lost = Family("rmqtool_start_lost_messages", "Readable messages that a start of the broker would lose.")
+    clients = Family("rmqtool_start_clients_lose", "What clients had and do not get after a start, by kind.")
     if start:
         refused.add(int(start.refuses is not None), store=store)
         lost.add(start.messages_lost, store=store)
-    yield from (refused, lost)
+    for kind, count in outcome.clients.counts().items() if outcome.clients is not None else ():
+        clients.add(count, store=store, kind=kind)
+    yield from (refused, lost, clients)
 
 
 def _commit_log(overview: Overview, store: str) -> Iterator[Family]:

@@ -36,5 +36,5 @@ def show_plan(plan: Plan, console: Console) -> None:
 
 def _left_after(clients: ClientLosses) -> str:
     """What clients do not get even after the plan and a start."""
-    parts = ["no broker starts" if clients.refuses else "", *clients.parts()]
-    return ", ".join(filter(None, parts)) or "clients lose nothing"
+    refuses = "no broker starts" if clients.refuses else ""
+    return ", ".join(filter(None, (refuses, clients.in_words))) or "clients lose nothing"

@@ -86,8 +86,8 @@ def _verdict(report: StoreReport, hidden: ReportRedaction) -> Html:
     start = outcome.start
     if start and start.refuses is not None:
         sentences.append(f"a broker would refuse to start: {start.refuses}")
-    elif start and start.messages_lost:
-        sentences.append(f"started now, a broker would lose {counted(start.messages_lost, 'message')}")
+    elif outcome.clients is not None and outcome.clients:
+        sentences.append(f"started now, a broker leaves {outcome.clients.in_words}")
     if outcome.lost:
         minimum = "at least " if outcome.lost_is_minimum else ""
         sentences.append(f"{minimum}{counted(outcome.lost.total(), 'message')} cannot be read")

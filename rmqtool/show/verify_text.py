@@ -140,7 +140,7 @@ def show_verdict(console: Console, outcome: Outcome) -> None:
         meaning = "messages, queues and index are; see the findings about what is around them"
     loss = ""
     if outcome.clients is not None and not outcome.clients.refuses:
-        loss = ", ".join(outcome.clients.parts())
+        loss = outcome.clients.in_words
     loss = f"started now, a broker leaves {loss}" if loss else ""
     sentence = "; ".join(filter(None, (meaning, loss, summary_of(outcome.gaps))))
     head = Text.assemble(_label("verdict"), Text(outcome.verdict, style=color), " - " if sentence else "")
@@ -183,7 +183,7 @@ def _effects(outcome: Outcome, start: StartPrediction, entry: str) -> Iterator[s
     if contents:
         yield f"it would start without the contents of {', '.join(contents)}"
     if outcome.clients is not None:
-        yield ", ".join(outcome.clients.parts()) or "clients lose nothing"
+        yield outcome.clients.in_words or "clients lose nothing"
 
 
 def _show_map(console: Console, outcome: Outcome) -> None:
