@@ -24,7 +24,6 @@ from rmqtool.verify.log_reading import UnreadExtent, scan_live, scan_readable
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.parts import AnyPart, LogPart
 from rmqtool.verify.queue_check import QueueCheck
-from rmqtool.verify.queue_progress import MAX_LOOKUPS
 from rmqtool.verify.read_errors import INDEX_UNREAD
 from rmqtool.verify.record_checks import RecordChecks
 from rmqtool.verify.task import StoreReader, VerifyTask
@@ -87,14 +86,10 @@ class PartCheck(Job[PartResult]):
             with result.read_errors.scope():
                 chains = self._chains.take(index_file)
                 yield from chains.run(self._reader.reading, result.report)
-                if chains.unreached:
-                    result.keys.unreached[index_file.file.path] = self._keys_of(chains.unreached)
-
-    def _keys_of(self, units: Sequence[tuple[int, int]]) -> int:
-        """How many of some index units are of keys of messages; further ones than are looked up count as such."""
-        looked_up, lookups = units[:MAX_LOOKUPS], self._reader.lookups
-        keys = sum(lookups.is_key(offset, key_hash) for offset, key_hash in looked_up)
-        return keys + len(units) - len(looked_up)
+                if chains.unreached:  # those that are not looked up count as keys of messages
+                    keys = sum(self._reader.lookups.is_key(*each) for each in chains.unreached_keys)
+                    keys += chains.unreached - len(chains.unreached_keys)
+                    result.keys.unreached[index_file.file.path] = keys
 
     def _check_log(self, part: LogPart, result: PartResult) -> Iterator[int]:
         if self._task.live:
