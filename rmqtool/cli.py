@@ -157,6 +157,7 @@ def run(arguments: Sequence[str], style: Style | None = None) -> int:
 
 def _checked(style: Style, arguments: Sequence[str]) -> int:
     """Run one command line, and tell what goes wrong with its output."""
+    style.words = tuple(arguments)
     try:
         with failed_reads():
             status = _with_unread(style, _run(style, list(arguments) or ["--help"]))

@@ -89,7 +89,7 @@ def _page(entry: Entry) -> Iterator[str]:
         ("What", entry.what),
         ("How it happens", entry.how),
         ("What the broker does", entry.effect),
-        *((f"{_INDENT}{versions}", effect) for versions, effect in entry.versions),
+        *((f"{_INDENT}{versions}", effect) for versions, effect in entry.all_versions),
         ("How to repair", entry.repair),
     )
     for title, text in sections:
@@ -133,7 +133,7 @@ def _as_json(entry: Entry) -> dict[str, Any]:
         "what": entry.what,
         "how": entry.how,
         "effect": entry.effect,
-        "versions": [{"versions": versions, "effect": effect} for versions, effect in entry.versions],
+        "versions": [{"versions": versions, "effect": effect} for versions, effect in entry.all_versions],
         "repair": entry.repair,
         "remedy": None if entry.remedy is None else shown_remedy(entry.remedy),
         "not_detected": entry.not_detected,

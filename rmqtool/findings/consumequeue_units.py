@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqtool.findings.entry import Entry
+from rmqtool.findings.entry import CleanStart, Entry
 
 _REBUILD = "rmqtool rebuild-cq {store} --topic {topic} --queue {queue_id} --dry-run"
 
@@ -20,14 +20,22 @@ CONSUME_QUEUES = (
         effect="a start after a crash derives the missing units again; after a clean stop most versions do not",
         versions=(
             ("all, with the file abort", "derives the units again from the file that the checkpoint chooses on."),
-            (
-                "4.4.0, 5.0 to 5.3.1, without",
+        ),
+        clean_starts=(
+            CleanStart(
+                "4.4.0 to 4.5.0, 5.0.0 to 5.3.1",
+                "nothing",
                 "nothing: the messages are never consumed, and new messages get their queue offsets.",
             ),
-            ("4.5.1 to 4.9.8, without", "derives them, unless another queue reaches farther: the farthest decides."),
-            (
-                "5.3.2 and later, without",
-                "derives them except the first of all: that queue is short of one "
+            CleanStart(
+                "4.5.1 to 4.9.8",
+                "behind-the-farthest",
+                "derives them, unless another queue reaches farther: the farthest decides.",
+            ),
+            CleanStart(
+                "5.3.2 and later",
+                "behind-the-farthest-but-one",
+                "derives them except the first of all, unless another queue reaches farther: a queue is short of one "
                 "message, and its later ones stand one offset too low.",
             ),
         ),
@@ -61,12 +69,21 @@ CONSUME_QUEUES = (
         says="{messages:message} without a unit, the first at physical offset {physical_offset}",
         effect="unless a start derives its units again, its messages are never consumed, and the next one gets queue "
         "offset 0",
-        versions=(
-            (
-                "all, without the file abort",
-                "does not rebuild a single queue. 4.5.1 to 4.9.8 may derive the last record alone.",
+        versions=(("all, with the file abort", "derives its units from the file that the checkpoint chooses on."),),
+        clean_starts=(
+            CleanStart("4.4.0 to 4.5.0, 5.0.0 to 5.3.1", "nothing", "does not derive them."),
+            CleanStart(
+                "4.5.1 to 4.9.8",
+                "behind-the-farthest",
+                "derives those behind the farthest unit of all queues: all where no queue is left, few or none where "
+                "another queue reaches as far.",
             ),
-            ("all, with the file abort", "derives its units from the file that the checkpoint chooses on."),
+            CleanStart(
+                "5.3.2 and later",
+                "behind-the-farthest-but-one",
+                "derives those behind the farthest unit of all queues, except the first record there: all where no "
+                "queue is left, few or none where another queue reaches as far.",
+            ),
         ),
         repair="Rebuild the consume queue before the broker starts.",
         remedy=_REBUILD,

@@ -24,6 +24,19 @@ are `ignored` can wait; `acknowledge` that something is lost; `none` is needed; 
 start is refused.
 """
 
+Derived = Literal["nothing", "behind-the-farthest", "behind-the-farthest-but-one"]
+"""What a start after a clean stop derives from the log: what stands behind the farthest unit of all queues, or that
+without its first record."""
+
+
+@dataclass(frozen=True)
+class CleanStart:
+    """What releases (``4.4.0, 4.5.1 to 4.9.8``, ``5.3.2 and later``) derive after a clean stop, and a sentence."""
+
+    releases: str
+    derived: Derived
+    text: str
+
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
@@ -37,7 +50,8 @@ class Entry:
     `fault` is the number of a known fault of brokers, F01 to F59, or None; `effect` the sentence that a finding
     carries; `versions` pairs of releases and what these do, more exactly; `remedy` the next command, with the fields
     ``{store}``, ``{offset}``, ``{topic}`` and ``{queue_id}``, or None where no command helps; `not_detected` what this
-    tool does not see of such a fault, or None.
+    tool does not see of such a fault, or None. `clean_starts` are what starts after a clean stop derive again; a test
+    holds them against the rules of recovery.
     """
 
     code: str
@@ -56,6 +70,13 @@ class Entry:
     repair: str
     remedy: str | None = None
     not_detected: str | None = None
+    clean_starts: tuple[CleanStart, ...] = ()
+
+    @property
+    def all_versions(self) -> tuple[tuple[str, str], ...]:
+        """What releases do, those of `clean_starts` last."""
+        starts = ((f"{each.releases}, without the file abort", each.text) for each in self.clean_starts)
+        return (*self.versions, *starts)
 
     def sentence(self, facts: Mapping[str, Any]) -> str:
         """What a finding of this code says, from its facts."""

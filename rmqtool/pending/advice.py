@@ -10,12 +10,12 @@ from rmqtool.pending.work import PendingWork
 from rmqtool.store.snapshot import Snapshot
 
 
-def next_steps(snapshot: Snapshot, work: PendingWork) -> list[str]:
-    """Sentences and commands, in the order in which to follow them."""
-    return list(_steps(snapshot, work))
+def next_steps(snapshot: Snapshot, work: PendingWork, listing: str | None = None) -> list[str]:
+    """Sentences and commands, in the order in which to follow them; `listing` is the command that lists what waits."""
+    return list(_steps(snapshot, work, listing))
 
 
-def _steps(snapshot: Snapshot, work: PendingWork) -> Iterator[str]:
+def _steps(snapshot: Snapshot, work: PendingWork, listing: str | None) -> Iterator[str]:
     store = quote(str(snapshot.store.root))
     given = f" --broker-version {snapshot.releases.newest}" if snapshot.releases.is_named else ""
     given += f" --broker-conf {quote(snapshot.store.conf.path)}" if snapshot.store.conf.path else ""
@@ -33,7 +33,7 @@ def _steps(snapshot: Snapshot, work: PendingWork) -> Iterator[str]:
         offset = work.messages.column("physical_offset")[0].as_py()
         yield f"see the first of them: rmqtool query {store}{given} --offset {offset} --trace"
     elif work.owed.messages:
-        yield "list them: the same command with --list"
+        yield f"list them: {listing or f'rmqtool pending {store}{given} --list'}"
     if work.total("delay", "timer", "pop").overdue:
         yield "what is overdue is delivered as soon as the broker starts: have its consumers ready"
     if work.total("half").messages:

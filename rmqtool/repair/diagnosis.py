@@ -128,6 +128,8 @@ class Repairs:
 def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None:
     """What clients do not get even after the `repairs`, and those that follow them, and a start."""
     clients = diagnosis.clients
+    if moved_by_hand(diagnosis.snapshot, diagnosis.findings):
+        return None  # a broker starts behind that step, on what the next verification finds
     if clients is None or (diagnosis.cuts_log and not repairs.neutralise):
         return clients
     clients = replace(clients, refuses=None) if repairs else clients  # as it is healed, or people heal it first

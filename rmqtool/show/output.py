@@ -14,6 +14,7 @@ import click
 
 from rmqtool.base.errors import Exit, RmqtoolError, failed_so_far
 from rmqtool.base.int64 import Int64, with_int64
+from rmqtool.base.shell import join
 from rmqtool.base.visible import json_text, visible
 from rmqtool.findings.finding import Finding
 from rmqtool.show.times import sentence
@@ -47,6 +48,11 @@ class Style:
     int64: Int64 = "number"  # in JSON
     pager: bool = True  # for output that is longer than the screen
     lines_begun: bool = False  # JSON lines are on their way: an error becomes a line too
+    words: tuple[str, ...] = ()  # the command line, behind the program's name
+
+    def again(self, *more: str) -> str | None:
+        """The same command line with more words, as it can be pasted; None where there was no command line."""
+        return join(["rmqtool", *self.words, *more]) if self.words else None
 
     @property
     def quiet(self) -> bool:

@@ -16,10 +16,10 @@ from rmqtool.store.snapshot import Snapshot
 def write_pending(snapshot: Snapshot, work: PendingWork, style: Style) -> None:
     """Print the one document."""
     status = Exit.OK if work.is_whole else Exit.LOSSY
-    write_document(style, "pending", style.store, pending_json(snapshot, work), status=status)
+    write_document(style, "pending", style.store, pending_json(snapshot, work, style.again("--list")), status=status)
 
 
-def pending_json(snapshot: Snapshot, work: PendingWork) -> dict[str, Any]:
+def pending_json(snapshot: Snapshot, work: PendingWork, listing: str | None = None) -> dict[str, Any]:
     """The `result` of ``pending STORE``."""
     request = work.request
     return {
@@ -40,7 +40,7 @@ def pending_json(snapshot: Snapshot, work: PendingWork) -> dict[str, Any]:
         "unread": [error_json(error) for error in work.unread],
         "not_looked_at": [asdict(note) for note in work.notes.unread],
         "uncertain": [asdict(note) for note in work.notes.uncertain],
-        "next": next_steps(snapshot, work),
+        "next": next_steps(snapshot, work, listing),
     }
 
 

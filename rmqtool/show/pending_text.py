@@ -51,7 +51,7 @@ def show_pending(snapshot: Snapshot, work: PendingWork, style: Style) -> None:
         messages = [_message(row, work.request.now) for row in work.messages.to_pylist()]
         show_table(console, table(_title(work), _MESSAGES, messages))
     lines = [*_notes("Not checked", _unread(work)), *_notes("Not known", work.notes.uncertain)]
-    if not style.quiet and (steps := next_steps(snapshot, work)):
+    if not style.quiet and (steps := next_steps(snapshot, work, style.again("--list"))):
         lines += ["", "What to do", *(f"  {step}" for step in steps)]
     _show_lines(console, lines)
 

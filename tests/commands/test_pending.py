@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -316,3 +317,16 @@ def test_a_damaged_store(damage: Callable[[Path, random.Random], None], tmp_path
 def test_damaged_stores(name: str, damage: Callable[[Path, random.Random], None], tmp_path: Path) -> None:
     """All of them."""
     damage_each(name, damage, tmp_path, every=1)
+
+
+def test_the_command_that_lists_what_waits_can_be_pasted(store: Path) -> None:
+    """It has the options of the one that was run."""
+    counted = rmqtool("pending", store, "--kind", "half", "--kind", "delay", "--color", "never")
+    [command] = [line.partition("list them: ")[2] for line in counted.out.splitlines() if "list them: " in line]
+    assert command.endswith(" --list")
+    program, *words = shlex.split(command)
+    assert program == "rmqtool"
+    listed = rmqtool(*words)
+    assert listed.status == counted.status
+    assert len(listed.out) > len(counted.out)
+    assert "--kind half --kind delay" in command

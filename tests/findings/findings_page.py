@@ -50,7 +50,7 @@ def _entry(entry: Entry) -> Iterator[str]:
     yield ""
     yield f"*What the broker does.* {sentence(entry.effect)}"
     yield ""
-    for versions, effect in entry.versions:
+    for versions, effect in entry.all_versions:
         yield f"- {versions}: {effect}"
     yield ""
     yield f"*How to repair.* {sentence(entry.repair)}"

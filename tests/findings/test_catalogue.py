@@ -52,13 +52,13 @@ def test_codes_are_stable_names(entry: Entry) -> None:
 
 def test_pages_are_complete(entry: Entry) -> None:
     """Every section says something, in sentences; no release is named twice."""
-    for text in (entry.what, entry.how, entry.repair, *(effect for _, effect in entry.versions)):
+    for text in (entry.what, entry.how, entry.repair, *(effect for _, effect in entry.all_versions)):
         assert text.endswith("."), text
     for text in (entry.title, entry.effect):
         assert text
         assert not text.endswith(".")
-    assert entry.versions
-    assert len({versions for versions, _ in entry.versions}) == len(entry.versions)
+    assert entry.all_versions
+    assert len({versions for versions, _ in entry.all_versions}) == len(entry.versions)
     assert "  " not in "".join((entry.what, entry.how, entry.effect, entry.repair))
 
 

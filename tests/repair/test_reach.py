@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,7 +34,7 @@ def store(golden_store: GoldenStore, tmp_path: Path) -> Path:
 
 def moved(store: Path, name: str) -> Path:
     """A directory of the store, moved away; nothing is left in its place."""
-    return (store / name).rename(store.parent / name)
+    return (store / name).rename(store.parent / name.replace("/", "-"))
 
 
 def linked(store: Path, name: str) -> Path:
@@ -134,3 +136,83 @@ def test_the_steps_work_for_a_log_elsewhere(store: Path, tmp_path: Path) -> None
     assert not any(each["code"].startswith("consumequeue.") for each in done["findings"] if each["severity"] != "info")
     assert rmqtool("undo", store, "--yes").status == 0
     assert tree(store) == before
+
+
+def stray_in_a_log_path(store: Path) -> Path:
+    (moved := linked(store, "commitlog") / "notes").mkdir()
+    return moved
+
+
+def stray_file_in_a_log_path(store: Path) -> Path:
+    (stray := linked(store, "commitlog") / "nohup.out").write_text("x")
+    return stray
+
+
+def empty_file_in_a_log_path(store: Path) -> Path:
+    (empty := linked(store, "commitlog") / f"{1 << 30:020d}").touch()
+    return empty
+
+
+def stray_in_a_queue(store: Path) -> Path:
+    (stray := linked(store, "consumequeue") / "orders" / "0" / "x.bak").touch()
+    return stray
+
+
+def directory_in_a_queue_elsewhere(store: Path) -> Path:
+    (stray := linked(store, "consumequeue/orders/0") / "old").mkdir()
+    return stray
+
+
+def directory_in_the_index(store: Path) -> Path:
+    (stray := linked(store, "index") / "20261121113608199").mkdir()
+    return stray
+
+
+def directory_for_the_lock(store: Path) -> Path:
+    (store / "lock").unlink(missing_ok=True)
+    (store / "lock").mkdir()
+    return store / "lock"
+
+
+IN_THE_WAY = [
+    stray_in_a_log_path, stray_file_in_a_log_path, empty_file_in_a_log_path, stray_in_a_queue,
+    directory_in_a_queue_elsewhere, directory_in_the_index, directory_for_the_lock,
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("put", IN_THE_WAY, ids=lambda put: put.__name__)
+def test_what_is_in_the_way_outside_the_store_is_moved_first(
+    golden_store: GoldenStore, tmp_path: Path, put: Callable[[Path], Path]
+) -> None:
+    """The one command cures it: no new store is made for that, and a broker waits for it."""
+    store = copied(golden_store("4.9.7-clean"), tmp_path / "store")
+    path = put(store)
+    [step] = (found := rmqtool("verify", store, "--json").document["result"])["plan"]["steps"]
+    program, source, target = shlex.split(step["command"])
+    assert (program, target) == ("mv", "DIRECTORY")
+    assert Path(source).resolve() == path.resolve()
+    assert (found["verdict"], found["plan"]["start_after"], found["plan"]["remaining"]) == ("corrupt", 1, [])
+    shutil.move(source, tmp_path / "away")
+    assert rmqtool("verify", store, "--json").document["result"]["verdict"] == "clean"
+
+
+def test_strays_in_several_log_paths(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """All go with one command, and what a start would refuse besides is judged after it."""
+    store = copied(golden_store("4.9.7-clean"), tmp_path / "store")
+    paths = [tmp_path / f"ssd{number}" / "commitlog" for number in (2, 3)]
+    for path in paths:
+        path.mkdir(parents=True)
+        (path / f"of {path.parent.name}").touch()
+    for number, file in enumerate(sorted((store / "commitlog").iterdir())):
+        shutil.move(file, paths[number % 2] / file.name)
+    (store / "commitlog").rmdir()
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathCommitLog={','.join(map(str, paths))}\n")
+    plan = rmqtool("verify", store, "--json", "--broker-conf", conf).document["result"]["plan"]
+    [step] = plan["steps"]
+    program, *words, target = shlex.split(step["command"])
+    assert (program, {Path(word).name for word in words}, target) == ("mv", {"of ssd2", "of ssd3"}, "DIRECTORY")
+    for word in words:
+        shutil.move(word, tmp_path)
+    assert rmqtool("verify", store, "--json", "--broker-conf", conf).document["result"]["plan"]["steps"] == []

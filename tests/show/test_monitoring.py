@@ -124,7 +124,7 @@ def test_a_plug_in(store: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("no/such/store", "--format", "nagios"), (".", "--format=nagios"), 
+        ("no/such/store", "--format", "nagios"), (".", "--format=nagios"),
         (".", "--format", "nagios", "--nonsense"), (".", "--format", "nagios", "--broker-conf", "no.conf"),
         ("--format", "nagios"),
     ],
