@@ -50,15 +50,12 @@ def scan_readable(
         start = file.end_offset
 
 
-def scan_live(
-    files: Sequence[MappedFile], start: int, stop: int, reading: ReadPolicy
-) -> Iterator[Event | UnreadExtent]:
-    """As `scan_readable` while a broker writes: only as far as records were whole before they are read."""
-    end = WrittenEnd(files, reading)
+def scan_live(end: WrittenEnd, start: int, stop: int) -> Iterator[Event | UnreadExtent]:
+    """As `scan_readable` while a broker writes: only up to `end`, as far as records were whole before they are read."""
     at = start
     for _ in range(_LIVE_SCANS):
         readable = min(stop, end.find())
-        yield from scan_readable(files, at, readable, reading)
+        yield from scan_readable(end.files, at, readable, end.reading)
         at = max(at, readable)
     for file, error in sorted(end.errors, key=lambda each: each[0].start_offset):
         first, last = max(file.start_offset, at), min(file.end_offset, stop)
@@ -74,19 +71,19 @@ class WrittenEnd:
     files: Sequence[MappedFile]
     reading: ReadPolicy
     errors: list[tuple[MappedFile, UnreadableError]] = field(default_factory=list)
-    _end: int = 0
+    found: int = 0
 
     def find(self) -> int:
         """The maximum offset of the readable part of the log; 0 when no file can be read."""
         files, self.errors = list(self.files), []
         while files and (unreadable := self._unreadable(files)) is not None:
             files.remove(unreadable)
-        return self._end
+        return self.found
 
     def _unreadable(self, files: Sequence[MappedFile]) -> MappedFile | None:
         """The file for which the end of the log cannot be found; None when it is found."""
         try:
-            self._end = written_end(files, reading=self.reading)
+            self.found = written_end(files, reading=self.reading)
         except UnreadableError as error:
             file = _file_of(files, error)
             if file is None:

@@ -20,7 +20,7 @@ from rmqtool.verify.damage_checks import DamageChecks
 from rmqtool.verify.entry_checks import EntryChecks
 from rmqtool.verify.index_chains import ChainChecks
 from rmqtool.verify.index_check import IndexCheck
-from rmqtool.verify.log_reading import UnreadExtent, scan_live, scan_readable
+from rmqtool.verify.log_reading import UnreadExtent, WrittenEnd, scan_live, scan_readable
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.parts import AnyPart, LogPart
 from rmqtool.verify.queue_check import QueueCheck
@@ -96,15 +96,19 @@ class PartCheck(Job[PartResult]):
             self._reader.queues.clear()
         result.reached.append([part.start, part.start])
         result.extents.chosen_until = chosen_until(self._reader.store.root)
-        scan = scan_live if self._task.live else scan_readable
+        files, reading = self._task.files, self._reader.reading
+        end = WrittenEnd(files, reading) if self._task.live else None
+        scan = scan_live(end, part.start, part.stop) if end else scan_readable(files, part.start, part.stop, reading)
         try:
             check = _LogCheck(self._reader, part, result)
-            for event in scan(self._task.files, part.start, part.stop, self._reader.reading):
+            for event in scan:
                 if not check.add(event):
                     break
                 yield event.size
             check.finish()
-            result.reached[-1][1] = part.stop
+            # A file may become full only after this: the next part, which is read later, then begins with a gap.
+            is_all = end is None or part.stop == MAX_OFFSET or end.found >= part.stop
+            result.reached[-1][1] = part.stop if is_all or end is None else max(part.start, end.found)
         except UnreadableError as error:
             if not self._task.live:
                 raise

@@ -139,7 +139,8 @@ class PartMerger:
     """Merges results, as they come from several processes, where the boundaries of their parts meet.
 
     They do not meet where damage lies at a border, or the index is not in the order of the log: then both parts must be
-    checked again, as one.
+    checked again, as one. While a broker writes, a part may have ended before its file was full, and the next one may
+    have been read afterwards: then the first must be checked again.
     """
 
     def __init__(self, parts: Sequence[AnyPart], total: PartResult) -> None:
@@ -151,6 +152,7 @@ class PartMerger:
         self._next = 0
         self._open: tuple[LogPart, PartResult] | None = None
         self._rechecks_left = _MAX_RECHECKS
+        self._read_again: set[int] = set()  # where parts begin that a broker has filled meanwhile
 
     def add(self, part_number: int, result: PartResult) -> None:
         """Add the result of a part; then `merge`."""
@@ -169,6 +171,8 @@ class PartMerger:
         while self._next in self._waiting:
             part, result = self._parts[self._next], self._waiting[self._next]
             first, before = self._open or (part, None)
+            if before is not None and self._has_grown(first, before, result):
+                return first
             if before is not None and part.index_stop is None and result.boundary.first is None:
                 before.reached.extend(result.reached)  # nothing begins there: the part before goes on
                 self._advance(LogPart(first.start, part.stop, first.index_start), before)
@@ -182,6 +186,10 @@ class PartMerger:
     def replace(self, part: LogPart, result: PartResult) -> None:
         """Add the result of a part that was checked again; then `merge`."""
         with deferred_signals():
+            if part.index_stop is not None:
+                self._read_again.add(part.start)
+                self._open = part, result
+                return
             self._rechecks_left -= 1
             self._advance(part, result)
 
@@ -194,6 +202,12 @@ class PartMerger:
                 self._total.extend(result)
             self._open, self._waiting, self._of_index = None, {}, {}
         return self._total
+
+    def _has_grown(self, part: LogPart, result: PartResult, later: PartResult) -> bool:
+        """Whether a broker has filled the file of a part after it was read, for there is something in the later one."""
+        if part.index_stop is None or part.start in self._read_again or later.boundary.first is None:
+            return False
+        return bool(result.reached) and result.reached[-1][1] < part.stop
 
     def _advance(self, part: LogPart, result: PartResult, done: PartResult | None = None) -> None:
         """Make `part` the last merged one; the one before is `done`, unless `part` includes it."""

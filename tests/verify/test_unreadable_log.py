@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,8 @@ import pytest
 from rmqtool.base.errors import Exit
 from rmqtool.show.verify_json import outcome_json
 from rmqtool.store.store import open_store
-from rmqtool.verify.outcome import Outcome
+from rmqtool.verify import log_reading
+from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.request import VerifyRequest
 from rmqtool.verify.verification import Verification
 from tests.conftest import GoldenStore
@@ -19,7 +20,7 @@ from tests.copies import copied
 from tests.store.other_process import JAVA, another_process
 from tests.unreadable import bad_sectors, forbidden
 from tests.verify.damages import DAMAGES, log_file
-from tests.verify.small_store import FILE_SIZE, small_store
+from tests.verify.small_store import FILE_SIZE, small_log, small_store
 from tests.verify.verifying import codes_of, only, verify
 
 SIZES = (1 << 40, 700)
@@ -162,8 +163,6 @@ def live(store: Path, make: Callable[[], AbstractContextManager[None]]) -> Outco
     with another_process(store / "lock", JAVA), make():
         verification = Verification(open_store(store), VerifyRequest())
         verification.run(lambda size: None)
-        from rmqtool.verify.outcome import outcome_of
-
         return outcome_of(verification)
 
 
@@ -173,6 +172,32 @@ def test_while_a_broker_runs(number: int, store: Path) -> None:
     outcome = live(store, lambda: forbidden(log_file(store, number)))
     assert_only_unread(outcome, log_file(store, number))
     assert unread_in(outcome) == [(number * FILE_SIZE, (number + 1) * FILE_SIZE)]
+
+
+@pytest.mark.parametrize("left", [0, 1, 4])
+def test_a_file_that_is_filled_between_two_parts(left: int, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One part ends with the log as it was then, the next is read after the log has rolled: no gap is between them."""
+    find, finds = log_reading.WrittenEnd.find, 0
+    border = 2 * FILE_SIZE
+    offsets = [offset for offset in small_log().offsets if FILE_SIZE < offset < border]
+
+    def find_late(end: log_reading.WrittenEnd) -> int:
+        nonlocal finds
+        finds += 1
+        found = find(end)
+        if finds in (3, 4):  # of the second part
+            found = end.found = offsets[-left] if left else FILE_SIZE
+        return found
+
+    monkeypatch.setattr(log_reading.WrittenEnd, "find", find_late)
+    with another_process(store / "lock", JAVA):
+        verification = Verification(open_store(store), VerifyRequest(sample=1.0))
+        verification.run(lambda size: None)
+        outcome = outcome_of(verification)
+    parts = len(open_store(store).commit_log().files)
+    assert finds == 2 * parts + 2, "only the second part is read again"
+    assert codes_of(outcome) == codes_of(live(store, nullcontext))
+    assert outcome.total.totals.messages == len(small_log().offsets)
 
 
 def test_a_healthy_copy_has_no_such_finding(store: Path, tmp_path: Path) -> None:
