@@ -48,6 +48,7 @@ MAX_SUSPECTS = 1024
 """Records that are judged; where more are suspected, queues or index are those of another log."""
 
 _FEW = 16  # units of one queue: more that lead to records of others are no flipped bits
+_TEXT = 3  # bytes: changes of one byte in shorter texts give too many hashes
 _NEARBY = 16 << 20  # bytes of the log that are searched for another record of the same queue offset
 
 
@@ -233,7 +234,9 @@ class FieldJudge:
         if False in (before, after):
             return False
         if field_name == "queue_offset":
-            return not self._is_taken(frames, unit)
+            # At the end of a queue it may as well be one that a broker has closed up behind a gap.
+            is_inside = after is True or _is_one_bit(queue_offset, unit.queue_offset)
+            return is_inside and not self._is_taken(frames, unit)
         if before or after:
             return True
         # The only message of its queue: a flipped bit leaves the field one byte away, and the index may know more.
@@ -284,6 +287,8 @@ class FieldJudge:
         proven = ProvenRecord(queue_offset=unit.queue_offset, batch_size=unit.batch_size)
         for name, right in ((INNER_NUM, str(unit.batch_size)), (INNER_BASE, str(unit.queue_offset))):
             found = values.get(name)
+            if name == INNER_NUM and found is not None and found.isdecimal():
+                continue  # one number against another: either may be the damaged one
             if found is not None and _differing_bytes(found.encode(), right.encode()) == 1:
                 return self._damage(frames, name, found, right, unit, proven)
         return None
@@ -335,7 +340,10 @@ class FieldJudge:
             return self._damage(frames, DELAY, found, level, unit, proven) if found != level and is_time else None
         text = _text_of(properties, TAGS, lambda codes, _: codes == unit.tags_code)
         own = tags_code(values.get(TAGS))
-        if text is None or (_is_one_bit(own, unit.tags_code) and not self._is_seen(unit, own)):
+        if text is None:
+            return None
+        is_weak = len(text) < _TEXT or _is_one_bit(own, unit.tags_code)  # the unit may be as near to the record
+        if is_weak and not self._is_seen(unit, own):
             return None
         return self._damage(frames, TAGS, values.get(TAGS), text, unit, proven)
 
