@@ -224,16 +224,16 @@ class QueueViews:
 
     def _holes(self, name: QueueName, queue: LoadedQueue, first: int) -> Iterator[QueueHole]:
         entries, end = self._entries(name, queue, first)
-        if self._sample.begin <= max(self._snapshot.log_min_offset, 0):
-            yield from self._before(name, queue, entries, first)
         split = int(np.searchsorted(entries.numbers, end))
+        if split and self._sample.begin <= max(self._snapshot.log_min_offset, 0):
+            yield from self._before(name, queue, entries, first)
         start = max(first, queue.range.min_offset, 0)
         for before, after in self._gaps(name, entries.kept(np.arange(split)), start):
             offset, stop = _end_of(entries, before, start), int(entries.offsets[after])
             messages = self._logged(name, entries, before, after, offset, stop)
             if messages:
                 yield QueueHole(offset, stop - offset, messages, 0, stop - 1, ends_queue=False)
-        yield from self._past(name, entries, split - 1, min(start, end))
+        yield from self._past(name, entries, split - 1, min(start, end) if entries else 0)
 
     def _before(self, name: QueueName, queue: LoadedQueue, entries: _Entries, first: int) -> Iterator[QueueHole]:
         """Messages that the log has, and that are below the queue's minimum: its first files are missing."""
@@ -241,7 +241,7 @@ class QueueViews:
             return
         logged = self._sample.of(name)
         logged = LoggedMessages(*(column[logged.physical_offsets < entries.targets[0]] for column in logged))
-        begin = int(entries.offsets[0])
+        begin = min(int(entries.offsets[0]), max(queue.range.min_offset, 0))
         logged = logged.within(max(0, first), begin)
         offset = int(logged.queue_offsets[0]) if len(logged.queue_offsets) else begin
         if offset < begin and queue.unit_at(offset) is None:  # a `min` row may come after the first one
@@ -255,6 +255,10 @@ class QueueViews:
         if past:
             stop, end = int(past.offsets[0]), int(past.offsets[-1] + past.counts[-1])
             messages = self._logged(name, entries, last, last + 1, offset, stop)
+            messages_past += sum(
+                self._logged(name, past, before, after, _end_of(past, before, stop), int(past.offsets[after]))
+                for before, after in self._gaps(name, past, stop)
+            )
         target = int(entries.targets[-1]) if entries else -1
         tail = self._sample.of(name).behind(target).within(end, MAX_OFFSET)
         if len(tail.queue_offsets):

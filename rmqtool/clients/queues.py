@@ -52,8 +52,9 @@ class ServedQueue:
     def served(self, queue: QueueEvidence, *, in_batches: bool) -> int:
         """How many messages of the queue consumers get."""
         if in_batches:  # whose units are not numbered by queue offset
-            within = min(self.max_offset, queue.next_offset) - max(self.min_offset, queue.first_offset)
-            return max(0, within - max(0, queue.missing_messages - self.derived))
+            within = max(0, min(self.max_offset, queue.next_offset) - max(self.min_offset, queue.first_offset))
+            outside = queue.next_offset - queue.first_offset - within  # where those without a unit are looked for first
+            return max(0, within - max(0, queue.missing_messages - self.derived - outside))
         return queue.right_between(self.min_offset, self.max_offset - self.derived) + self.derived
 
 
