@@ -112,7 +112,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Proof:
-    """What the undamaged log says: keys, half messages with an op, the time of the start; with the delays of levels, ms."""
+    """What the undamaged log says: keys, half messages with an op, the time of the start; and delays of levels, ms."""
 
     pairs: Collection[Pair] = ()
     finished: Collection[int] = ()
