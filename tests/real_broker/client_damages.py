@@ -33,6 +33,7 @@ class LogRecord:
     topic: str
     queue_id: int
     sys_flag: int
+    store_timestamp: int
     fields: dict[str, int]
     properties: dict[str, str]
 
@@ -88,7 +89,8 @@ def _parsed(file: Path, data: bytes, at: int) -> LogRecord | None:
     if (key := properties.find(b"KEYS\1")) >= 0:
         fields["key"] = fields["properties"] + key + 5
     pairs = (text.split("\1", 1) for text in properties.decode(errors="replace").split("\2") if "\1" in text)
-    return LogRecord(file, at, size, physical_offset, data[topic_at:topic_end].decode(), queue_id, sys_flag,
+    (stored,) = struct.unpack_from(">q", data, at + 48 + (20 if sys_flag & _BORN_V6 else 8))
+    return LogRecord(file, at, size, physical_offset, data[topic_at:topic_end].decode(), queue_id, sys_flag, stored,
                      fields, {pair[0]: pair[1] for pair in pairs})  # fmt: skip
 
 

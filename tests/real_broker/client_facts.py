@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -111,29 +110,45 @@ class Difference:
         return any(self.numbers().values())
 
 
-def difference(had: View, after: View, pairs: Collection[Pair] = (), finished: Collection[int] = ()) -> Difference:
-    """What of `had`, and of the `pairs` that the log proves, is not in `after`; `finished` half messages have an op."""
+@dataclass(frozen=True)
+class Proof:
+    """What the undamaged log says: keys, half messages with an op, the time of the start; and delays of levels, ms."""
+
+    pairs: Collection[Pair] = ()
+    finished: Collection[int] = ()
+    now: int = 0
+    delays: Sequence[int] = ()
+
+    def comes(self, level: int, due: int) -> int:
+        """When a delayed message comes (`correctDeliverTimestamp`): what is due, or later than its delay, at once."""
+        return self.now if due > self.now + self.delays[level - 1] else max(due, self.now)
+
+
+_NO_LOG = Proof(delays=(0,) * 18)
+
+
+def difference(had: View, after: View, proof: Proof = _NO_LOG) -> Difference:
+    """What of `had`, and of what the log proves, is not in `after`."""
     if after.refuses is not None:
         return Difference(refuses=after.refuses)
     found = Difference()
     found.unreachable = sorted(entry for entry, record in had.entries.items() if after.entries.get(entry) != record)
-    found.keys_not_found = sorted({*had.pairs, *pairs} - after.pairs)
+    found.keys_not_found = sorted({*had.pairs, *proof.pairs} - after.pairs)
     for group, place in had.groups.items():
         now = after.groups.get(group)
         if place != now:
             found.groups.append((group, place, now))
-    now_ms = int(time.time() * 1000)
     for waiting, due in had.delayed.items():
         new_due = after.delayed.get(waiting)
         if new_due is None:
             found.delayed["never"] += 1
-        elif max(new_due, now_ms) != max(due, now_ms):  # what is due by now comes at once
-            found.delayed["early" if new_due < due else "late"] += 1
+        elif (comes := proof.comes(waiting[0], new_due)) != max(due, proof.now):
+            found.delayed["early" if comes < due else "late"] += 1
     found.delayed["again"] = len(had.passed & after.delayed.keys())
     found.timers["never"] = (had.timers - after.timers).total()
     found.timers["again"] = (after.timers - had.timers).total()
     found.filters_lost = sorted(had.filters - after.filters)
-    found.half_messages_unchecked = sorted(had.half - after.half - {*finished})
+    found.half_messages_unchecked = sorted(had.half - after.half - {*proof.finished})
     return found
 
 

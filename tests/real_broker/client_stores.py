@@ -13,7 +13,7 @@ from rmqtool.rules.versions import parse_version
 from tests.golden import stores
 from tests.golden.rocksdb import ROCKSDB
 from tests.real_broker.client_damages import LogRecord, records_of
-from tests.real_broker.client_facts import Difference, Entry, Pair, View, pairs_of
+from tests.real_broker.client_facts import Difference, Entry, Pair, Proof, View, pairs_of
 from tests.real_broker.harness import SETTINGS, SHOP_SETTINGS, Harness, scenarios
 from tests.real_broker.healthy import COPIES
 
@@ -21,6 +21,7 @@ VERSIONS = ("4.4.0", "4.7.1", "4.9.7", "5.1.4", "5.3.3", "5.5.0")
 _LEVELS = {"messageDelayLevel": "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"}
 _DRIVEN = ("clean", "trimmed", "killed")
 _UNIT = 20
+_UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000}
 _RATE = 200  # messages per second of a live store
 _LONGEST_S = 2.5
 
@@ -38,8 +39,14 @@ class Source:
     def __post_init__(self) -> None:
         """Read the log."""
         self.records = records_of(self.store)
-        self.pairs = pairs_of([record.as_oracle() for record in self.records])
-        self.keys = sorted({key for key, _ in self.pairs})
+        settings = {**SHOP_SETTINGS, **self.settings}
+        self.proof = Proof(
+            pairs=pairs_of([record.as_oracle() for record in self.records]),
+            finished={offset for record in self.records for offset in _finished(record)},
+            now=max((record.store_timestamp for record in self.records), default=0),
+            delays=[_UNITS[text[-1]] * int(text[:-1]) for text in settings["messageDelayLevel"].split()],
+        )
+        self.keys = sorted({key for key, _ in self.proof.pairs})
         queues = {(record.topic, record.queue_id) for record in self.records}
         for base in ("consumequeue", "batchconsumequeue"):
             found = self.store.glob(f"{base}/*/*")
@@ -48,7 +55,6 @@ class Source:
             light = record.properties.get("INNER_MULTI_DISPATCH", "")
             queues |= {(name, 0) for name in light.split(",") if name}
         self.queues = sorted(queues)
-        self.finished = {offset for record in self.records for offset in _finished(record)}
         self.log = _log(self.store)
 
     def conf(self) -> str:

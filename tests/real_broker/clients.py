@@ -20,7 +20,7 @@ import sys
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -200,8 +200,8 @@ def judge(case: Case, after: View, repaired: View) -> Judged:
     """Hold each claim to what the broker says."""
     had = case.source.had
     assert had is not None
-    start = difference(had, after, case.source.pairs, case.source.finished)
-    after_plan = difference(had, repaired, case.source.pairs, case.source.finished)
+    start = difference(had, after, case.source.proof)
+    after_plan = difference(had, repaired, case.source.proof)
     judged = Judged(case, start, after_plan)
     if not case.result:
         judged.wrong.append(f"verify: {case.verified.get('error')}")
@@ -281,7 +281,7 @@ def _judge_repair(judged: Judged, after: View, repaired: View) -> None:
         return
     had = case.source.had
     assert had is not None
-    taken = difference(common(had, after), repaired, finished=case.source.finished)
+    taken = difference(common(had, after), repaired, replace(case.source.proof, pairs=()))
     taken.timers["again"] = 0  # what comes again is not taken
     if taken and not case.told_lost:
         judged.wrong.append(f"repair takes what was served: {_short(taken)}"
