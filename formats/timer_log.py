@@ -29,6 +29,7 @@ UNIT_DTYPE = dtype_of(TimerLogUnit)
 UNIT_SIZE = UNIT_DTYPE.itemsize  # TimerLog.UNIT_SIZE
 MESSAGE_SIZE_POSITION = UNIT_DTYPE.fields["message_size"][1] if UNIT_DTYPE.fields else 0  # in a unit, bytes
 PREVIOUS_POSITION = UNIT_DTYPE.fields["previous_position"][1] if UNIT_DTYPE.fields else 0  # in a unit, bytes
+DELAY_POSITION = UNIT_DTYPE.fields["delay"][1] if UNIT_DTYPE.fields else 0  # in a unit, bytes
 NO_MESSAGE = bytes(4)  # a message size of 0: a broker passes the unit over
 BLANK_SIZE = dtype_of(TimerLogBlank).itemsize  # TimerLog.BLANK_MAGIC_CODE's record
 

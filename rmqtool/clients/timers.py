@@ -44,7 +44,7 @@ def timers_due(snapshot: Snapshot, start: StartPrediction, newest: int, now: int
     again = delivered_after(state, queue, next_read, SingleMessages(snapshot))
     due = _of_other_slots(snapshot, next_read)
     due.never = _never(snapshot, start, state, queue, next_read, now)
-    due.again = len(again) + _read_again(snapshot, state, queue, next_read)
+    due.again += len(again) + _read_again(snapshot, state, queue, next_read)
     return due
 
 
@@ -78,16 +78,19 @@ def _read_again(snapshot: Snapshot, state: TimerState, queue: TimerQueue, next_r
 
 
 def _of_other_slots(snapshot: Snapshot, next_read: NextRead) -> Due:
-    """Messages that broken chains lead to from a slot of another time than theirs."""
+    """Messages to which broken chains lead, from a slot of another time than theirs, or more than once."""
     reached, due = next_read.reached, Due()
-    rows = np.flatnonzero(np.isin(reached.slots, reached.broken))
+    rows = np.flatnonzero(np.isin(reached.targets, reached.targets[np.isin(reached.slots, reached.broken)]))
+    first = dict[int, int]()
     for target, slot in zip(reached.targets[rows].tolist(), reached.slots[rows].tolist(), strict=True):
+        due.again += target in first
+        first[target] = min(slot, first.get(target, slot))
+    for target, slot in first.items():
         wanted = due_at(snapshot.log.files, target)
-        if wanted is not None and abs(wanted - slot) > _PUT_OFF:
+        if wanted is None or abs(wanted - slot) > _PUT_OFF:
             continue  # a rolled message stops at a nearer slot on its way
-        if wanted is not None:
-            due.late += wanted + _ROUNDED < slot
-            due.early += slot + _ROUNDED < wanted
+        due.late += wanted + _ROUNDED < slot
+        due.early += slot + _ROUNDED < wanted
     return due
 
 

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from rmqtool.base.files import read_all
 from rmqtool.base.times import rfc3339
 from rmqtool.broker.stale_timers import stale_units
-from rmqtool.broker.timer_deliveries import delivered_after
+from rmqtool.broker.timer_deliveries import delivered_after, due_at
 from rmqtool.broker.timer_start import (
     TimerState,
+    WaitingUnits,
     next_timer_read,
     reached_units,
     read_timer_queue,
@@ -125,25 +126,53 @@ def _linked_again(snapshot: Snapshot, state: TimerState) -> Iterator[Change]:
     """The units of each broken slot in the order of the timer log, and the slot that leads to the newest."""
     units = waiting_units(state)
     broken = reached_units(state, units).broken
-    links, slots = dict[int, bytes](), list[tuple[int, bytes]]()
-    for slot in broken.tolist():
-        positions = units.positions[units.slots == slot].tolist()
+    delays = _right_delays(snapshot, units, np.isin(units.slots, broken))
+    slots_of, precision = units.slots.copy(), state.precision
+    for row, (due, _) in delays.items():
+        slots_of[row] = due // precision * precision
+    links = {int(units.positions[row]) + timer_log.DELAY_POSITION: delay.to_bytes(4, "big", signed=True)
+             for row, (_, delay) in delays.items()}  # fmt: skip
+    slots = list[tuple[int, bytes]]()
+    for slot in np.union1d(broken, slots_of[list(delays)]).tolist():
+        positions = units.positions[slots_of == slot].tolist()
         for before, position in pairwise([-1, *positions]):
             links[position + timer_log.PREVIOUS_POSITION] = before.to_bytes(8, "big", signed=True)
-        time = slot // state.precision
-        content = {"time": time, "first_position": positions[0], "last_position": positions[-1],
-                   "count": len(positions), "magic": 0}  # fmt: skip
-        place = time % timer_wheel.WHEEL_SLOTS * timer_wheel.SLOT_SIZE
-        slots.append((place, build(timer_wheel.TimerSlot, content)))
+        if positions:
+            slots.append(_slot(slot // precision, positions))
     for file in state.log.files:
         own = [
-            (at - file.start_offset, link) for at, link in links.items() if file.start_offset <= at < file.end_offset
+            (at - file.start_offset, data) for at, data in links.items() if file.start_offset <= at < file.end_offset
         ]
         if own and (name := name_in_store(snapshot.store, file.path)):
             yield Relinked(name, file.path, own, file.size)
     wheel = newest_wheel(snapshot.store)
     if slots and (name := name_in_store(snapshot.store, wheel)):
         yield Relinked(name, wheel, slots, timer_wheel.FILE_SIZE)
+
+
+def _slot(time: int, positions: Sequence[int]) -> tuple[int, bytes]:
+    """Position and content of the slot of a wheel with units at these timer log positions."""
+    content = {"time": time, "first_position": positions[0], "last_position": positions[-1],
+               "count": len(positions), "magic": 0}  # fmt: skip
+    place = time % timer_wheel.WHEEL_SLOTS * timer_wheel.SLOT_SIZE
+    return place, build(timer_wheel.TimerSlot, content)
+
+
+def _right_delays(snapshot: Snapshot, units: WaitingUnits, rows: NDArray[np.bool_]) -> dict[int, tuple[int, int]]:
+    """Of units whose time is not that of their message: when it is due, epoch ms, and the delay to that, ms.
+
+    A unit that puts its message off has a time of its own.
+    """
+    found = {}
+    is_final = rows & timer_log.leads_on(units.values) & ((units.values["magic"] & timer_log.MAGIC_ROLL) == 0)
+    times = timer_log.dues(units.values)
+    for row in np.flatnonzero(is_final).tolist():
+        due = due_at(snapshot.log.files, int(units.values["physical_offset"][row]))
+        if due is not None and due != times[row]:
+            delay = due - int(units.values["write_timestamp"][row])
+            if 0 <= delay < 1 << 31:
+                found[row] = due, delay
+    return found
 
 
 def _right_check(snapshot: Snapshot, state: TimerState, codes: frozenset[str]) -> Iterator[Change]:
