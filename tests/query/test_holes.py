@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,6 @@ from rmqtool.store.store import open_store
 from tests.changed_rocksdb import changed, unit_key
 from tests.conftest import GoldenStore
 from tests.copies import copied
-from tests.query.making import StoreMaker
 from tests.verify.verifying import verify
 
 Damage = Callable[[Path], object]
