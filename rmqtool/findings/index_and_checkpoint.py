@@ -17,6 +17,10 @@ DERIVED = (
         title="An index file's size fits no geometry",
         what="No number of hash slots fits the file's size, its header and its units.",
         how="maxHashSlotNum or maxIndexNum was changed; an incomplete copy.",
+        says={
+            "no-slots": "its header says {keys:key}, but no number of hash slots fits its size and units",
+            "changing": "the running broker changes it faster than its geometry can be read: not verified",
+        },
         effect="the broker does not notice: queries by key miss messages or find none",
         versions=(("all", "maps the file with the configured size, whatever it holds."),),
         repair="Give --broker-conf with maxHashSlotNum and maxIndexNum. " + _INDEX_REPAIR,
@@ -31,6 +35,16 @@ DERIVED = (
         what="It counts more units than there is room for, or its times or offsets run backwards. A number of used "
         "hash slots that no release would have counted is only information: no broker reads it.",
         how="A crash, a flipped bit.",
+        says={
+            "too-many-units": "{keys:unit}, more than fit in: {room}",
+            "end-timestamp": "end timestamp {found}",
+            "timestamp": "{field} timestamp {found}, its message was stored at {expected}",
+            "physical-offset": "{field} physical offset {found}, that of unit {unit} is {expected}",
+            "used-slots": "its header counts {found:used hash slot}; it has {least}, and {most:unit}",
+            "empty": "the file is empty",
+            "negative-counts": "it counts {index_count} units and {hash_slot_count} used hash slots",
+            "no-units": "its header counts no unit, and there are some behind it",
+        },
         effect="the broker does not notice: queries by key miss messages",
         versions=_INDEX_TRUSTED,
         repair=_INDEX_REPAIR,
@@ -44,6 +58,10 @@ DERIVED = (
         title="A hash slot leads to no unit of its own",
         what="A slot's number is larger than the number of units, or the unit there belongs to another slot.",
         how="A page was not on the disk when the power went; a flipped bit.",
+        says={
+            "link": "unit {unit}: links to unit {found}, expected {expected}",
+            "slot": "hash slot {slot}: leads to unit {found}, expected {expected}",
+        },
         effect="queries for keys of this slot find nothing",
         versions=_INDEX_TRUSTED,
         repair=_INDEX_REPAIR,
@@ -57,6 +75,7 @@ DERIVED = (
         title="A chain of index units runs in a circle",
         what="A unit's predecessor is itself or a newer one.",
         how="A flipped bit, a torn page.",
+        says="unit {unit}: links to unit {found}, which is not older",
         effect="a query by key for this slot may never end and take a thread of the broker with it",
         versions=_INDEX_TRUSTED,
         repair=_INDEX_REPAIR,
@@ -70,6 +89,12 @@ DERIVED = (
         title="An index unit points to something that is not its message",
         what="No record stands where it points, or one without the key that the unit is for.",
         how="Index and commit log of different times; a flipped bit; a log that was cut.",
+        says={
+            "seconds": "unit {unit}: {found} s after the file's begin, the message was stored {expected} s after it",
+            "no-record": "unit {unit}: no record begins at physical offset {physical_offset}",
+            "other-key": "unit {unit}: hash {found} is that of no key of the message at {physical_offset}",
+            "negative-hash": "unit {unit}: a hash below 0: {found}",
+        },
         effect="queries by key give nothing for it, or a message of another key",
         versions=_INDEX_TRUSTED,
         repair=_INDEX_REPAIR,
@@ -85,6 +110,7 @@ DERIVED = (
         what="The newest index units are of messages that are not in the commit log.",
         how="A power loss that kept the index and lost the end of the log; a commit log file that is missing at the "
         "end; an index of another time.",
+        says="unit {unit}: points behind the end of the commit log{others:&more unit}",
         effect="queries by key give nothing for these units; a start after a crash deletes the file, after a clean "
         "stop new messages are not indexed until the log has grown past them",
         versions=_INDEX_TRUSTED,
@@ -102,6 +128,12 @@ DERIVED = (
         "messageIndexEnable=false or indexFileWriteEnable=false.",
         how="The directory index/ or one of its files was deleted, emptied or not restored. Or a start after a crash: "
         "it deletes the newest index file, and builds only the newest part again.",
+        says={
+            "keys": "{keys:key} of messages from physical offset {physical_offset} on",
+            "no-file": "{keys:key} of messages from physical offset {physical_offset} on; there is no index file",
+            "unknown-units": "{keys:key} of messages from physical offset {physical_offset} on; the index files do not "
+            "show where their units are",
+        },
         effect="queries by key do not find these messages",
         versions=(("all", "a clean start never builds an index; a start after a crash does from where it scans."),),
         repair="Rebuild the index. When the broker is not to keep one, give --broker-conf with "
@@ -115,6 +147,10 @@ DERIVED = (
         title="Index units stand twice",
         what="The same key of the same message has more than one unit.",
         how="The broker indexes the last record again after a start.",
+        says={
+            "repeated": "unit {unit}: stands there already{others:&more unit}",
+            "out-of-order": "unit {unit}: out of order: points to physical offset {physical_offset}",
+        },
         effect="none: clients see one message",
         versions=(("all", "indexes the record at the end of the index again."),),
         repair="No repair is needed. A rebuild of the index leaves them out.",
@@ -128,6 +164,7 @@ DERIVED = (
         what="A row of rocksdbstore is of another form, or its message is gone, is of another time, or has no such "
         "key.",
         how="The log or the database was restored from another time, or a disk error.",
+        says="{key!r}: {why}",
         effect="a query by the key finds nothing, or another message",
         versions=(("5.4.0 and later", "keep an index there with indexRocksDBEnable."),),
         repair="`rmqtool rebuild-index` writes index files, which a broker without indexRocksDBReadEnable reads.",
@@ -140,6 +177,7 @@ DERIVED = (
         title="A message has a key without a row in RocksDB",
         what="The index in rocksdbstore has come past the message, and holds older ones, and has no row of its key.",
         how="A broker was killed: rows reach the disk late, and a start reads only the last files of the log.",
+        says="{key} has no row",
         effect="a query by the key does not find the message",
         versions=(("5.4.0 and later", "keep an index there with indexRocksDBEnable."),),
         repair="`rmqtool rebuild-index` writes index files, which a broker without indexRocksDBReadEnable reads.",

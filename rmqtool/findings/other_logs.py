@@ -17,6 +17,12 @@ OTHER_LOGS = (
         "entries before.",
         how="Files in dledger-ID/index/ were deleted or cut, or come from another copy than those in data/; a page "
         "that was lost, a flipped bit.",
+        says={
+            "gap": "the file before {name} is missing, or has another size",
+            "none": "there is no file of the index",
+            "units": "no unit leads to {missing} of {entries} entries that are looked up",
+            "unit": "the unit of the Raft index {index} does not lead to its entry",
+        },
         effect="the node makes the index anew when it starts, from as much of its log as that takes: a long start",
         versions=(
             (
@@ -40,6 +46,7 @@ OTHER_LOGS = (
         "compaction/compactionCq/ alone. By compaction/position-checkpoint a compaction has reached this queue, and it "
         "has no file there.",
         how="A backup or a move without compaction/, a deleted directory.",
+        says="there is no file of it",
         effect="consumers get none of the messages that the queue has; only new ones are written there",
         versions=(
             ("before 5.1.0", "have no compacted topics: the plain queue is read."),
@@ -57,6 +64,7 @@ OTHER_LOGS = (
         what="dledger-ID/checkpoint gives the Raft index up to which entries were committed, as committedIndex=NUMBER. "
         "What stands there is not a number.",
         how="A flipped bit, a disk that fails, an editor.",
+        says="committedIndex={found} is not a number",
         effect="the node does not start: NumberFormatException",
         versions=(("DLedger 0.2 and later", "the same."),),
         repair="Move the file away: a node starts without it, and learns from its group what is committed.",

@@ -268,6 +268,12 @@ CONFIG = (
         title="A configuration file cannot be read",
         what="A JSON file in config/ is empty or not JSON.",
         how="A full disk or a power loss while it was written; an edit by hand.",
+        says={
+            "backup-read": "{why}; the broker reads {backup}",
+            "no-backup": "{why}; there is no .bak",
+            "both": "{why}; its .bak cannot be read either",
+            "backup": "{why}: should the file be lost, there is no fallback",
+        },
         effect="the broker reads the .bak file instead; when that cannot be read either it refuses to start",
         versions=(
             (
@@ -302,6 +308,7 @@ CONFIG = (
         what="The file topics.json or subscriptionGroup.json has the data version of its .bak, and an entry in both "
         "that differs.",
         how="An edit by hand while the broker ran, a restore of one of the two.",
+        says="it and its .bak have data version {counter}, and differ in {shown}",
         effect="the main file counts",
         versions=(("all", "reads the main file, and the .bak only when the main file cannot be read."),),
         repair="Compare the two before a start; `rmqtool repair` makes the .bak a copy of the file.",
@@ -330,6 +337,10 @@ CONFIG = (
         what="The offset is below the queue's minimum or above its maximum. A warning when it is above and the log or "
         "the queue has lost its end: these messages were consumed and are gone. Otherwise information.",
         how="Messages expired unread, the log was cut, a topic was made again, files of different times.",
+        says={
+            "below": "group {group}: committed {committed}, below its minimum ({min_offset} to {end})",
+            "beyond": "group {group}: committed {committed}, beyond its maximum ({min_offset} to {end})",
+        },
         effect="below: the group begins at the minimum. Above: it skips new messages until the queue has grown that "
         "far",
         versions=(("all", "does not correct it at a start."),),
@@ -347,6 +358,14 @@ CONFIG = (
         how="The queue was cut or rebuilt, files of different times, an older copy of the file. The store is that of "
         "a slave, which takes the file over every ten seconds (4.x) or once a minute (5.x): what it would deliver "
         "again, made master, is information with its broker.conf (brokerRole=SLAVE).",
+        says={
+            "beyond-queue": "level {level}: delivered up to {offset}, its queue ends at {end}",
+            "backup": "level {level}: delivered up to {offset}, its .bak, written earlier, has {earlier}",
+            "repeated": "level {level}: delivered up to {offset}, and the log shows {messages:message} behind it "
+            "that were delivered",
+            "skipped": "level {level}: delivered up to {offset}, and the log shows that {messages:message} before "
+            "it never were",
+        },
         effect="up to 4.9.1 delayed messages of this level wait until the queue has grown that far",
         versions=(
             ("4.4.0 to 4.9.1", "ahead of the end: the level is stuck."),

@@ -21,6 +21,7 @@ TIMER = (
         title="The timer wheel has another size than it must have",
         what="The file timerwheel has a fixed number of slots, 38,707,200 bytes, whatever timerPrecisionMs is.",
         how="The file was cut, or is of another program.",
+        says="{size} bytes, expected {expected}",
         effect="the broker refuses to start: `Timer wheel length:... != expected:...`",
         versions=(_BEFORE, ("5.0 and later", "refuses to start; an empty file is made anew.")),
         repair="Move timerwheel away: the slots are entered again from the timer log. Messages that wait in older "
@@ -35,6 +36,16 @@ TIMER = (
         what="The file config/timercheck points behind the timer log, the newest slot of the wheel points at no unit "
         "of the timer log, or the log's files do not follow each other.",
         how="Files of different times, a crash, a cut file.",
+        says={
+            "stray": "not a timer log file ({kind})",
+            "size": "{size} bytes where the others have {expected}",
+            "gap": "begins at {start_offset}, the file before ends at {end_offset}",
+            "short": "{size} bytes are too few for its {expected}",
+            "flushed": "flushed up to {flushed}, the timer log ends at {end_offset}",
+            "unreadable": "{why}",
+            "slot-behind": "a slot points at {position}, the timer log ends at {end_offset}",
+            "slot": "a slot points at {position}, where no unit of the timer log is",
+        },
         effect="the broker goes on in its queue behind the newest unit of the timer log: timer messages may come twice",
         versions=(
             _BEFORE,
@@ -57,6 +68,11 @@ TIMER = (
         "is no timer message.",
         how="The commit log has lost its end, by a power failure, a cut or a switch of the master, or a repair has put "
         "other records there: nothing cuts the timer log with it.",
+        says={
+            "behind-log": "{units:unit} not yet due: the first leads to {physical_offset}, behind the end of the "
+            "commit log",
+            "other": "{units:unit} not yet due: the first leads to {physical_offset}, to no timer message",
+        },
         effect="when such a unit is due and another message begins at its place, the timer tries it again and again, "
         "and delivers nothing any more",
         versions=(
@@ -82,6 +98,7 @@ TIMER = (
         "the units that lead behind the end of the commit log. A warning where a start corrects it: since 5.3.2, and "
         "where the newest unit of the timer log leads to a message of the queue.",
         how="The commit log has lost its end, or timercheck is newer than the log.",
+        says="has read up to {read} of {topic}, which ends at {end}",
         effect="timer messages that are sent from now on are never delivered, until the queue has reached that place",
         versions=(
             _BEFORE,
@@ -166,6 +183,7 @@ TIMER = (
         "config/timercheck says, and no unit of the timer log points to it that the wheel leads to.",
         how="The directory timerlog/ or its files were deleted, zeroed or not restored, while config/timercheck was "
         "kept; the wheel was deleted, and the message waits in an older file of the timer log.",
+        says="{messages:message} due from {first_due!t} on: read from the queue already, and not in the timer log",
         effect="these messages are never delivered, though they are in the commit log",
         versions=(
             _BEFORE,
@@ -190,6 +208,8 @@ TIMER = (
         "delivered before. Information after an unclean stop, and where timerlog/ and config/timercheck are gone "
         "together.",
         how="The file config/timercheck was deleted or is older than the timer log; an older timer log was restored.",
+        says="the queue is read again from {begin} on: {messages:message} of the timer log, and {delivered} "
+        "more that were delivered",
         effect="consumers get these messages twice",
         versions=(_BEFORE, ("5.0 and later", "takes 0 for every number of a missing timercheck.")),
         repair="Restore config/timercheck as it was when the broker stopped. Without it: " + _RESET_TEXT,
@@ -204,6 +224,7 @@ TIMER = (
         what="A row of the family timer of rocksdbstore is of another form, or leads to no message of the timer's "
         "topic with its unique key and size.",
         how="The log or the database was restored from another time, or a disk error.",
+        says="{key!r}: {why}",
         effect="the message is not delivered",
         versions=(("5.4.0 and later", "keep timers there with timerRocksDBEnable."),),
         repair="`rmqtool query` finds the message; send it again once the broker runs.",
@@ -216,6 +237,7 @@ TIMER = (
         title="A timer message that waits has no row in RocksDB",
         what="The time line in rocksdbstore has come past the message, its time has not come, and it has no row.",
         how="A table of the database is lost, or it was restored from another time.",
+        says="{unique_key} has no row",
         effect="the message is never delivered",
         versions=(("5.4.0 and later", "keep timers there with timerRocksDBEnable."),),
         repair="`rmqtool query STORE --offset` shows the message; send it again once the broker runs.",

@@ -32,7 +32,7 @@ def check_compacted_logs(snapshot: Snapshot, report: Report) -> None:
         report.check(_CODE)
         if missing := _missing_of(store, topic, queue_id):
             if f"{topic}_{queue_id}" in compacted:
-                report.add(_CODE, "there is no file of it", topic=topic, queue_id=queue_id, file=missing)
+                report.add(_CODE, topic=topic, queue_id=queue_id, file=missing)
             else:
                 doubtful.append(f"{topic} {queue_id}")
     if doubtful:

@@ -52,14 +52,17 @@ def _check_readable(store: Store, name: str, report: Report) -> None:
     file = load_config(store.root / CONFIG / name)
     if file.problem is None:
         return
-    message = f"{file.problem}; {f'the broker reads {store.relative(file.path)}' if file.path else 'there is no .bak'}"
-    path = f"{CONFIG}/{name}"
+    path, facts = f"{CONFIG}/{name}", {"problem": "no-backup", "why": file.problem}
     if file.has_bad_backup:
-        message = f"{file.problem}; its .bak cannot be read either"
-        report.add("config.unreadable", message, file=path, severity="error", effect="the broker refuses to start")
-    else:
-        effect = None if file.path else "the broker starts without what was in it"
-        report.add("config.unreadable", message, file=path, effect=effect)
+        facts["problem"] = "both"
+        report.add(
+            "config.unreadable", file=path, severity="error", effect="the broker refuses to start", details=facts
+        )
+        return
+    if file.path:
+        facts |= {"problem": "backup-read", "backup": store.relative(file.path)}
+    effect = None if file.path else "the broker starts without what was in it"
+    report.add("config.unreadable", file=path, effect=effect, details=facts)
 
 
 def _check_backup(store: Store, name: str, report: Report) -> None:
@@ -67,9 +70,9 @@ def _check_backup(store: Store, name: str, report: Report) -> None:
     path = store.root / CONFIG / name
     problem = backup_problem_of(path)
     if problem is not None and load_config(path).path == path:
-        message = f"{problem}: should the file be lost, there is no fallback"
-        effect = "none, as long as the file itself can be read"
-        report.add("config.unreadable", message, severity="info", effect=effect, file=f"{CONFIG}/{name}.bak")
+        report.add("config.unreadable", severity="info", file=f"{CONFIG}/{name}.bak",
+                   effect="none, as long as the file itself can be read",
+                   details={"problem": "backup", "why": problem})  # fmt: skip
 
 
 def _check_sources(store: Store, name: str, report: Report) -> None:
@@ -89,8 +92,8 @@ def _check_sources(store: Store, name: str, report: Report) -> None:
     differing = [*_differing(main_table(name, main) or {}, main_table(name, other) or {})]
     if differing:
         shown = ", ".join(differing[:4]) + (", ..." if len(differing) > 4 else "")
-        message = f"it and its .bak have data version {version.get('counter')}, and differ in {shown}"
-        report.add("config.backup-differs", message, file=f"{CONFIG}/{name}", count=len(differing))
+        facts = {"counter": version.get("counter"), "shown": shown}
+        report.add("config.backup-differs", file=f"{CONFIG}/{name}", count=len(differing), details=facts)
 
 
 def _differing(main: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:

@@ -56,8 +56,8 @@ def _check_delays(witnesses: Witnesses, report: Report) -> None:
         queue = witnesses.ranges.get(QueueName(SCHEDULE_TOPIC, level_number - 1))
         end = min(earlier, queue.max_offset) if queue else earlier  # behind the queue's end there is nothing to deliver
         if level_number not in reported and offset < end:
-            message = f"level {level_number}: delivered up to {offset}, its .bak, written earlier, has {earlier}"
-            report.add("config.delay-offset", message, file=f"{CONFIG}/{DELAYS}", severity=repeating,
+            facts = {"problem": "backup", "level": level_number, "offset": offset, "earlier": earlier}
+            report.add("config.delay-offset", details=facts, file=f"{CONFIG}/{DELAYS}", severity=repeating,
                        effect="the broker delivers them again", topic=SCHEDULE_TOPIC, queue_id=level_number - 1,
                        queue_offset=offset)  # fmt: skip
 
@@ -90,13 +90,12 @@ def _offsets_of(table: Mapping[str, Any] | None) -> dict[int, int]:
 
 
 def _report_level(level: Level, repeating: Severity, report: Report) -> None:
-    details: dict[str, Any] = {"topic": SCHEDULE_TOPIC, "queue_id": level.level - 1, "queue_offset": level.offset}
-    start = f"level {level.level}: delivered up to {level.offset}"
+    given: dict[str, Any] = {"topic": SCHEDULE_TOPIC, "queue_id": level.level - 1, "queue_offset": level.offset}
+    at: dict[str, Any] = {"level": level.level, "offset": level.offset}
     if level.repeated:
-        message = f"{start}, and the log shows {counted(level.repeated, 'message')} behind it that were delivered"
-        report.add("config.delay-offset", message, file=f"{CONFIG}/{DELAYS}", severity=repeating,
-                   effect="the broker delivers them again", **details)  # fmt: skip
+        report.add("config.delay-offset", file=f"{CONFIG}/{DELAYS}", severity=repeating,
+                   effect="the broker delivers them again",
+                   details={"problem": "repeated", "messages": level.repeated, **at}, **given)  # fmt: skip
     if level.skipped:
-        message = f"{start}, and the log shows that {counted(level.skipped, 'message')} before it never were"
-        report.add("config.delay-offset", message, file=f"{CONFIG}/{DELAYS}",
-                   effect="the broker never delivers them", **details)  # fmt: skip
+        report.add("config.delay-offset", file=f"{CONFIG}/{DELAYS}", effect="the broker never delivers them",
+                   details={"problem": "skipped", "messages": level.skipped, **at}, **given)  # fmt: skip

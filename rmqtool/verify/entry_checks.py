@@ -74,7 +74,7 @@ class EntryChecks:
             row = int(wrong[0])
             self._report.add(
                 _UNIT_CODE,
-                f"the unit of the Raft index {indexes[row]} does not lead to its entry",
+                details={"problem": "unit", "index": int(indexes[row])},
                 count=len(wrong),
                 severity="error",
                 effect="no start makes it anew; as leader the node cannot send this entry to another node, and one "

@@ -78,18 +78,19 @@ def check_entry_index(snapshot: Snapshot, report: Report) -> None:
     report.check(_CODE)
     index = list_mapped_files(directory)
     if gaps := _gaps(index):
-        message = f"the file before {gaps[0].path.name} is missing, or has another size"
+        facts = {"problem": "gap", "name": gaps[0].path.name}
         effect = "the node does not start: `check index file order failed before recovery`"
-        report.add(_CODE, message, severity="error", effect=effect, remedy=_moving_away(directory), file=shown)
+        report.add(_CODE, severity="error", effect=effect, remedy=_moving_away(directory), file=shown, details=facts)
         return
     if not any(file.size for file in index.files):
-        report.add(_CODE, "there is no file of the index", file=shown)
+        report.add(_CODE, file=shown, details={"problem": "none"})
         return
     unread = unread_units(snapshot)
     read = entries if unread is None else tuple(file for file in entries if file.start_offset >= unread.stop)
     led = [_leads_to(index, header) for header in _headers(snapshot, read)]
     if not all(led):
-        report.add(_CODE, f"no unit leads to {led.count(False)} of {len(led)} entries that are looked up", file=shown)
+        lost = {"problem": "units", "missing": led.count(False), "entries": len(led)}
+        report.add(_CODE, file=shown, details=lost)
 
 
 def _gaps(index: MappedFiles) -> list[MappedFile]:

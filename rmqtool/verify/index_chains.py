@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.files import InputFile, ReadPolicy
 from rmqtool.base.memory import sized
-from rmqtool.findings.finding import Severity, counted
+from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
 from rmqtool.formats.index_file import (
     HEADER_DTYPE,
@@ -44,15 +45,13 @@ def check_headers(
             if not file.keys and not live:
                 _check_emptied(store, file, report)
             elif file.keys and live:
-                message = "the running broker changes it faster than its geometry can be read: not verified"
-                report.add("index.geometry", message, severity="info", effect="none", file=shown)
+                changing = {"problem": "changing"}
+                report.add("index.geometry", severity="info", effect="none", file=shown, details=changing)
             elif file.keys:
-                keys = counted(file.keys, "key")
-                message = f"its header says {keys}, but no number of hash slots fits its size and units"
-                report.add("index.geometry", message, file=shown)
+                report.add("index.geometry", file=shown, details={"problem": "no-slots", "keys": file.keys})
             continue
-        for message in _header_problems(file, geometry, live=live):
-            report.add("index.header", message, file=shown)
+        for facts in _header_problems(file, geometry, live=live):
+            report.add("index.header", file=shown, details=facts)
         if not file.keys and not live:
             _check_emptied(store, file, report)
 
@@ -62,23 +61,24 @@ def _check_emptied(store: Store, file: IndexFile, report: Report) -> None:
     with InputFile(file.path) as opened:
         end = opened.data_end()
     if not file.size:
-        message = "the file is empty"
+        facts: dict[str, Any] = {"problem": "empty"}
     elif file.index_count < 0 or file.hash_slot_count < 0:
-        message = f"it counts {file.index_count} units and {file.hash_slot_count} used hash slots"
+        facts = {"problem": "negative-counts", "index_count": file.index_count}
+        facts["hash_slot_count"] = file.hash_slot_count
     elif end > HEADER_SIZE:
-        message = "its header counts no unit, and there are some behind it"
+        facts = {"problem": "no-units"}
     else:
         return
     severity: Severity | None = "info" if (store.root / ABORT_FILE).exists() else None  # the trace of a power loss
-    report.add("index.header", message, severity=severity, file=store.relative(file.path))
+    report.add("index.header", severity=severity, file=store.relative(file.path), details=facts)
 
 
-def _header_problems(file: IndexFile, geometry: Geometry, *, live: bool) -> list[str]:
-    problems = []
+def _header_problems(file: IndexFile, geometry: Geometry, *, live: bool) -> list[dict[str, Any]]:
+    problems: list[dict[str, Any]] = []
     if file.keys >= geometry.units:
-        problems.append(f"{counted(file.keys, 'unit')}, more than fit in: {geometry.units - 1}")
+        problems.append({"problem": "too-many-units", "keys": file.keys, "room": geometry.units - 1})
     if file.keys and not live and file.end_timestamp < 0:
-        problems.append(f"end timestamp {file.end_timestamp}")
+        problems.append({"problem": "end-timestamp", "found": file.end_timestamp})
     return problems
 
 
@@ -89,8 +89,8 @@ def check_timestamps(reader: StoreReader, report: Report) -> None:
             stored = getattr(index_file.file, f"{name}_timestamp")
             actual = reader.lookups.store_timestamp_at(getattr(index_file.file, f"{name}_physical_offset"))
             if actual is not None and actual != stored:
-                message = f"{name} timestamp {stored}, its message was stored at {actual}"
-                report.add("index.header", message, file=reader.store.relative(index_file.file.path),
+                facts = {"problem": "timestamp", "field": name, "found": stored, "expected": actual}
+                report.add("index.header", details=facts, file=reader.store.relative(index_file.file.path),
                            offset=position_of(HEADER_DTYPE, f"{name}_timestamp"))  # fmt: skip
 
 
@@ -162,13 +162,11 @@ class ChainCheck:
         """
         stored, used, keys = self._index_file.file.hash_slot_count, self._used, self._index_file.file.keys
         if self._index_file.units and not used <= stored <= keys:
-            message = (
-                f"its header counts {counted(stored, 'used hash slot')}; it has {used}, and {counted(keys, 'unit')}"
-            )
             self.report.add(
-                "index.header", message, severity="info", effect="none: no broker reads this number",
+                "index.header", severity="info", effect="none: no broker reads this number",
                 file=self._shown, offset=position_of(HEADER_DTYPE, "hash_slot_count"),
-                details={"field": "hash_slot_count", "found": stored, "least": used, "most": keys},
+                details={"problem": "used-slots", "field": "hash_slot_count", "found": stored, "least": used,
+                         "most": keys},
             )  # fmt: skip
 
     def _check_units(self, units: NDArray[np.void], first: int) -> int:
@@ -184,14 +182,14 @@ class ChainCheck:
         wrong = previous != expected
         wrong |= hashes < 0
         for row in np.flatnonzero(wrong).tolist():
-            code, message = "index.slot", f"links to unit {int(previous[row])}, expected {int(expected[row])}"
+            code, facts = "index.slot", {"problem": "link", "found": int(previous[row]), "expected": int(expected[row])}
             if hashes[row] < 0:
-                code, message = "index.unit", f"a hash below 0: {int(hashes[row])}"
+                code, facts = "index.unit", {"problem": "negative-hash", "found": int(hashes[row])}
             elif previous[row] >= unit_numbers[row]:
-                code, message = "index.chain", f"links to unit {int(previous[row])}, which is not older"
+                code, facts = "index.chain", {"found": int(previous[row])}
             unit_number = int(unit_numbers[row])
             self._broken.add(int(at[row]))
-            self._add(code, f"unit {unit_number}: {message}", unit_position(len(self._slots), unit_number))
+            self._add(code, {"unit": unit_number, **facts}, unit_position(len(self._slots), unit_number))
         return int(np.count_nonzero(expected == 0))
 
     def _check_slots(self, file: InputFile) -> None:
@@ -201,8 +199,9 @@ class ChainCheck:
             wanted = self._slots[first : first + len(stored)]
             for row in np.flatnonzero(stored != wanted).tolist():
                 self._broken.add(first + row)
-                message = f"hash slot {first + row}: leads to unit {int(stored[row])}, expected {int(wanted[row])}"
-                self._add("index.slot", message, slot_position(first + row))
+                facts = {"problem": "slot", "slot": first + row}
+                facts |= {"found": int(stored[row]), "expected": int(wanted[row])}
+                self._add("index.slot", facts, slot_position(first + row))
 
     def _find_unreached(self, file: InputFile) -> None:
         """Walk the broken chains as a query does (`IndexFile#selectPhyOffset`), and note the units that it misses."""
@@ -235,11 +234,12 @@ class ChainCheck:
             stored = getattr(index_file.file, f"{name}_physical_offset")
             actual = int(unit["physical_offset"])
             if actual != stored:
-                message = f"{name} physical offset {stored}, that of unit {unit_number} is {actual}"
-                self._add("index.header", message, position_of(HEADER_DTYPE, f"{name}_physical_offset"))
+                facts = {"problem": "physical-offset", "field": name, "found": stored, "expected": actual}
+                facts["unit"] = unit_number
+                self._add("index.header", facts, position_of(HEADER_DTYPE, f"{name}_physical_offset"))
 
-    def _add(self, code: str, message: str, offset: int) -> None:
-        self.report.add(code, message, file=self._shown, offset=offset)
+    def _add(self, code: str, facts: Mapping[str, Any], offset: int) -> None:
+        self.report.add(code, file=self._shown, offset=offset, details=facts)
 
 
 class ChainChecks:

@@ -6,6 +6,9 @@ sets.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,7 +17,6 @@ from rmqtool.base.tolerant import skip_unreadable
 from rmqtool.broker.index_keys import TAGS, IndexKeys
 from rmqtool.broker.other_log import index_of_another_log
 from rmqtool.clients.keys import IndexAfter, KeyTally
-from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.index_file import unit_position
 from rmqtool.scan.block import Positions
@@ -86,7 +88,7 @@ class IndexCheck:
             beyond = np.zeros(len(units), dtype=np.bool_)
             if log_end is not None:
                 beyond = units["physical_offset"] >= log_end
-                self._add("index.ahead", "points behind the end of the commit log", unit_numbers[beyond])
+                self._add("index.ahead", {"log_end": log_end}, unit_numbers[beyond])
             self._explain(unit_numbers[~beyond], units[~beyond], units)
             self._at += len(units)
 
@@ -129,8 +131,8 @@ class IndexCheck:
         wrong = np.flatnonzero((units["seconds_since_begin"] != seconds) & (begins > 0))
         for row in wrong.tolist():
             stored = int(units["seconds_since_begin"][row])
-            message = f"{stored} s after the file's begin, the message was stored {int(seconds[row])} s after it"
-            self._add("index.unit", message, unit_numbers[row : row + 1])
+            facts = {"problem": "seconds", "found": stored, "expected": int(seconds[row])}
+            self._add("index.unit", facts, unit_numbers[row : row + 1])
 
     def _compare_sets(self, keys: IndexKeys, start: int, stop: int) -> None:
         first = self._at
@@ -151,7 +153,7 @@ class IndexCheck:
         begins = self._units.begin_timestamps(first, len(units))
         self._compare_seconds(unit_numbers[matched], units[matched], keys.store_timestamps[key_rows], begins[matched])
         surplus = matched[_repeats(stored[known], expected)]
-        self._add("index.duplicate-unit", "stands there already", unit_numbers[surplus])
+        self._add("index.duplicate-unit", {"problem": "repeated"}, unit_numbers[surplus])
         lacking = ~np.isin(expected, stored)
         if not self._tags_expected:
             lacking &= keys.kinds != TAGS
@@ -188,9 +190,9 @@ class IndexCheck:
                 hashes = self._lookups.hashes_at(offset)
             except UnreadableError:
                 continue
-            code, message = "index.unit", f"no record begins at physical offset {offset}"
+            code, problem, facts = "index.unit", "no-record", dict[str, int]()
             if hashes is not None and int(unit["key_hash"]) in hashes:
-                code, message = "index.duplicate-unit", f"out of order: points to physical offset {offset}"
+                code, problem = "index.duplicate-unit", "out-of-order"
             elif hashes is not None:
                 if self._lookups.is_older_key(offset, int(unit["key_hash"])):
                     continue
@@ -198,8 +200,9 @@ class IndexCheck:
                 self._suspects.add_keys(offset, of_message.tolist())
                 if reason is not None:
                     continue
-                message = f"hash {int(unit['key_hash'])} is that of no key of the message at {offset}"
-            self._add(code, message, np.array([unit_number]))
+                problem, facts = "other-key", {"found": int(unit["key_hash"])}
+            of_unit = {"problem": problem, "physical_offset": offset, **facts}
+            self._add(code, of_unit, np.array([unit_number]))
 
     def _count_in_damage(self, offsets: NDArray[np.int64]) -> None:
         """Count units of messages that are damaged; where the index holds tags, one of each message is of its tags."""
@@ -233,7 +236,7 @@ class IndexCheck:
             kept[row] = not self._lookups.is_newer_key(int(keys.physical_offsets[row]), int(keys.key_hashes[row]))
         return kept
 
-    def _add(self, code: str, message: str, unit_numbers: NDArray[np.intp]) -> None:
+    def _add(self, code: str, facts: Mapping[str, Any], unit_numbers: NDArray[np.intp]) -> None:
         count = len(unit_numbers)
         if not count or not self._report.wants_example(code):
             self._report.count(code, count)
@@ -241,9 +244,8 @@ class IndexCheck:
         index_file = self._units.file_of(int(unit_numbers[0]))
         own = int(unit_numbers[0]) - index_file.start + 1
         position = unit_position(index_file.geometry.slots, own)
-        more = f" (and {counted(count - 1, 'more unit')})" if count > 1 else ""
-        self._report.add(code, f"unit {own}: {message}{more}", count=count,
-                         file=self._store.relative(index_file.file.path), offset=position)  # fmt: skip
+        self._report.add(code, count=count, file=self._store.relative(index_file.file.path), offset=position,
+                         details={"unit": own, "others": count - 1, **facts})  # fmt: skip
 
 
 def _codes(offsets: NDArray[np.int64], hashes: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -278,27 +280,27 @@ def check_missing_keys(
 
     `switched_off` is the setting with which brokers write no index, or None.
     """
-    hint = "" if reader.index.files else f"; {_without_units(reader)}"
+    problem = "keys" if reader.index.files else _without_units(reader)
     for offset, count in keys.runs_missing():
         if switched_off is not None:
             effect = f"none of its own: with {switched_off}=false no index file is written"
-            _report_missing(report, count, offset, hint, severity="info", effect=effect)
+            _report_missing(report, count, offset, problem, severity="info", effect=effect)
         elif after is not None and after.puts_again(offset):
-            _report_missing(report, count, offset, hint, severity="info", effect=_PUT_AGAIN)
+            _report_missing(report, count, offset, problem, severity="info", effect=_PUT_AGAIN)
         else:
-            _report_missing(report, count, offset, hint)
+            _report_missing(report, count, offset, problem)
 
 
 def _without_units(reader: StoreReader) -> str:
     with skip_unreadable():
         if index_paths(reader.store):
-            return "the index files do not show where their units are"
-    return "there is no index file"
+            return "unknown-units"
+    return "no-file"
 
 
-def _report_missing(report: Report, count: int, offset: int, hint: str = "", **given: str) -> None:
-    message = f"{counted(count, 'key')} of messages from physical offset {offset} on{hint}"
-    report.add("index.missing", message, count=count, details={"keys": count, "physical_offset": offset}, **given)
+def _report_missing(report: Report, count: int, offset: int, problem: str = "keys", **given: str) -> None:
+    details = {"problem": problem, "keys": count, "physical_offset": offset}
+    report.add("index.missing", count=count, details=details, **given)
 
 
 def check_index_end(snapshot: Snapshot, reader: StoreReader, total: PartResult) -> None:

@@ -21,4 +21,4 @@ def check_node_checkpoint(snapshot: Snapshot, report: Report) -> None:
         path = node / NODE_CHECKPOINT
         remedy = f"mv {quote(str(path))} {quote(f'{path}.old')}"
         shown = snapshot.store.relative(path)
-        report.add(_CODE, f"committedIndex={text} is not a number", remedy=remedy, file=shown)
+        report.add(_CODE, remedy=remedy, file=shown, details={"found": text})

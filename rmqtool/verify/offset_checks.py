@@ -75,10 +75,9 @@ def check_offsets(
         if queue_range.min_offset <= committed.offset <= end:
             continue
         below = committed.offset < queue_range.min_offset
-        message = f"group {committed.group}: committed {committed.offset}, " \
-                  f"{'below its minimum' if below else 'beyond its maximum'} " \
-                  f"({queue_range.min_offset} to {end})"  # fmt: skip
-        report.add("config.offset-out-of-range", message, severity="info" if below or not is_lossy else None,
+        facts = {"problem": "below" if below else "beyond", "group": committed.group, "committed": committed.offset,
+                 "min_offset": queue_range.min_offset, "end": end}  # fmt: skip
+        report.add("config.offset-out-of-range", details=facts, severity="info" if below or not is_lossy else None,
                    effect=_BELOW if below else _BEYOND, topic=committed.topic, queue_id=committed.queue_id,
                    queue_offset=committed.offset)  # fmt: skip
 
@@ -105,8 +104,8 @@ def check_delay_offsets(store: Store, ranges: Ranges, report: Report) -> None:
         report.check("config.delay-offset")
         queue_range = ranges.get(QueueName(SCHEDULE_TOPIC, int(level) - 1))
         if queue_range is not None and offset > queue_range.max_offset:
-            message = f"level {level}: delivered up to {offset}, its queue ends at {queue_range.max_offset}"
-            report.add("config.delay-offset", message, file=f"{CONFIG}/{_DELAY_OFFSETS}", topic=SCHEDULE_TOPIC,
+            facts = {"problem": "beyond-queue", "level": int(level), "offset": offset, "end": queue_range.max_offset}
+            report.add("config.delay-offset", details=facts, file=f"{CONFIG}/{_DELAY_OFFSETS}", topic=SCHEDULE_TOPIC,
                        queue_id=int(level) - 1, queue_offset=offset)  # fmt: skip
 
 

@@ -50,7 +50,7 @@ def check_config_databases(snapshot: Snapshot, report: Report) -> None:
                     report.check("config.row")
                     why = problem(key, value)
                     if why:
-                        report.add("config.row", f"{decode_text(key)!r}: {why}", file=path)
+                        report.add("config.row", file=path, details={"key": decode_text(key), "why": why})
     _check_swapped(snapshot, report)
 
 
@@ -139,5 +139,5 @@ def _check_swapped(snapshot: Snapshot, report: Report) -> None:
         return
     for one in committed.offsets:
         if one.group in topics and one.topic not in topics:
-            message = f"topic {one.topic!r} and group {one.group!r} stand in each other's place, as a reset leaves them"
-            report.add("config.swapped-offset", message, file=f"{CONFIG}/{SECOND}")
+            names = {"topic_name": one.topic, "group": one.group}
+            report.add("config.swapped-offset", file=f"{CONFIG}/{SECOND}", details=names)

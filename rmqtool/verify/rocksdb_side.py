@@ -131,7 +131,8 @@ class _Rows:
         except FormatError as error:
             why = str(error)
         if why:
-            self._report.add(code, f"{decode_text(key)!r}: {why}", file=self._database.directory.name)
+            facts = {"key": decode_text(key), "why": why}
+            self._report.add(code, file=self._database.directory.name, details=facts)
 
     @cached_property
     def timers_scanned(self) -> int:
@@ -234,14 +235,14 @@ class _Rows:
             if not is_progress(key) and timer_row(key, value)[1] in unmatched:
                 self._check_row(key, value, timer_entry, "timer.row", self.timer_problem)
         for timer in waiting.missing.values():
-            self._report.add("timer.row-missing", f"{timer.unique_key} has no row",
+            self._report.add("timer.row-missing", details={"unique_key": timer.unique_key},
                              file=SIDE_STORE, offset=timer.physical_offset, topic=TIMER_TOPIC,
                              queue_id=timer.queue_id, queue_offset=timer.queue_offset)  # fmt: skip
 
     def _check_indexed(self, message: Message) -> None:
         for key, shown in _index_keys(message):
             if not self._has(_INDEX, key):
-                self._report.add("index.row-missing", f"{shown} has no row", file=SIDE_STORE, topic=message["topic"],
+                self._report.add("index.row-missing", details={"key": shown}, file=SIDE_STORE, topic=message["topic"],
                                  offset=message["physical_offset"])  # fmt: skip
 
     def _has(self, family: str, key: bytes) -> bool:

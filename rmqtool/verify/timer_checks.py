@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from typing import Any
 
 from rmqtool.base.errors import RmqtoolError, note_failure
 from rmqtool.base.files import read_all
@@ -34,7 +35,7 @@ def check_wheel_size(store: Store, report: Report) -> None:
         return
     report.check("timer.wheel-size")
     if size not in (0, timer_wheel.FILE_SIZE):
-        report.add("timer.wheel-size", f"{size} bytes, expected {timer_wheel.FILE_SIZE}", file=WHEEL)
+        report.add("timer.wheel-size", file=WHEEL, details={"size": size, "expected": timer_wheel.FILE_SIZE})
 
 
 def check_timer(
@@ -56,40 +57,41 @@ def check_timer(
     log = state.log
     check_timers(reader, state, ends.get(_QUEUE, 0), messages, releases, report)
     report.check("timer.log", len(log.files))
-    for file, message in (*_files_out_of_line(store, log), *_checkpoint_ahead(store, log)):
-        report.add("timer.log", message, file=file)
+    for file, facts in (*_files_out_of_line(store, log), *_checkpoint_ahead(store, log)):
+        report.add("timer.log", file=file, details=facts)
     if log.files:
         _check_slots(reader, log, report)
 
 
-def _files_out_of_line(store: Store, log: MappedFiles) -> Iterator[tuple[str, str]]:
+def _files_out_of_line(store: Store, log: MappedFiles) -> Iterator[tuple[str, dict[str, Any]]]:
     for stray in log.strays:
-        yield store.relative(stray.path), f"not a timer log file ({stray.kind})"
+        yield store.relative(stray.path), {"problem": "stray", "kind": stray.kind}
     expected = store.conf.size("mappedFileSizeTimerLog") or log.file_size
     for file in log.files:
         if file.size != expected:
-            yield store.relative(file.path), f"{file.size} bytes where the others have {expected}"
+            yield store.relative(file.path), {"problem": "size", "size": file.size, "expected": expected}
     for before, after in pairwise(log.files):
         if before.end_offset != after.start_offset:
-            yield store.relative(after.path), f"begins at {after.start_offset}, the file before ends at " \
-                                              f"{before.end_offset}"  # fmt: skip
+            facts = {"problem": "gap", "start_offset": after.start_offset, "end_offset": before.end_offset}
+            yield store.relative(after.path), facts
 
 
-def _checkpoint_ahead(store: Store, log: MappedFiles) -> Iterator[tuple[str, str]]:
+def _checkpoint_ahead(store: Store, log: MappedFiles) -> Iterator[tuple[str, dict[str, Any]]]:
     path = store.root / _CHECK
     try:
         data = read_all(path, timer_check.USED_SIZE)
     except RmqtoolError as error:
         if path.exists():
-            yield _CHECK, error.message
+            yield _CHECK, {"problem": "unreadable", "why": error.message}
         return
     if len(data) < timer_check.USED_SIZE:
-        yield _CHECK, f"{len(data)} bytes are too few for its {timer_check.USED_SIZE}"
+        yield _CHECK, {"problem": "short", "size": len(data), "expected": timer_check.USED_SIZE}
         return
     check = parse(timer_check.TimerCheck, data)
     end = log.files[-1].end_offset if log.files else check.last_timer_log_flush_position
     if check.last_timer_log_flush_position > end:
-        yield _CHECK, f"flushed up to {check.last_timer_log_flush_position}, the timer log ends at {end}"
+        flushed = check.last_timer_log_flush_position
+        yield _CHECK, {"problem": "flushed", "flushed": flushed, "end_offset": end}
 
 
 def _check_slots(reader: StoreReader, log: MappedFiles, report: Report) -> None:
@@ -106,7 +108,8 @@ def _check_slots(reader: StoreReader, log: MappedFiles, report: Report) -> None:
         return  # its message is delivered, and its timer log file deleted
     if file is None:
         end = log.files[-1].end_offset
-        report.add("timer.log", f"a slot points at {newest}, the timer log ends at {end}", file=WHEEL)
+        facts = {"problem": "slot-behind", "position": newest, "end_offset": end}
+        report.add("timer.log", file=WHEEL, details=facts)
         return
     if not len(written_unit(file, newest, reader.reading)):
-        report.add("timer.log", f"a slot points at {newest}, where no unit of the timer log is", file=WHEEL)
+        report.add("timer.log", file=WHEEL, details={"problem": "slot", "position": newest})

@@ -74,9 +74,9 @@ def _report_stale(reader: StoreReader, state: TimerState, queue: TimerQueue | No
     report.check("timer.unit", len(state.log.files))
     for file, positions, targets in stale_units(state, queue, reader.files):
         behind = int(np.count_nonzero(targets >= state.log_end))
-        where = "behind the end of the commit log" if behind == len(targets) else "to no timer message"
-        message = f"{counted(len(positions), 'unit')} not yet due: the first leads to {int(targets[0])}, {where}"
-        report.add("timer.unit", message, count=len(positions), file=reader.store.relative(file.path),
+        facts = {"problem": "behind-log" if behind == len(targets) else "other", "units": len(positions)}
+        facts["physical_offset"] = int(targets[0])
+        report.add("timer.unit", details=facts, count=len(positions), file=reader.store.relative(file.path),
                    offset=int(positions[0]))  # fmt: skip
 
 
@@ -86,8 +86,8 @@ def _report_ahead(state: TimerState, begin: int, queue_end: int, releases: Relea
     next_offset = max(begin, state.queue_offset)
     if next_offset > queue_end:
         is_corrected = begin <= queue_end or releases.oldest >= TIMER_OFFSET_IN_RANGE
-        message = f"has read up to {next_offset} of {TIMER_TOPIC}, which ends at {queue_end}"
-        report.add("timer.ahead", message, severity="warning" if is_corrected else None,
+        report.add("timer.ahead", details={"read": next_offset, "end": queue_end},
+                   severity="warning" if is_corrected else None,
                    file=f"{CONFIG}/{TIMER_CHECK}", topic=TIMER_TOPIC, queue_id=0, queue_offset=queue_end)  # fmt: skip
 
 
@@ -112,13 +112,18 @@ def _report_too_large(
     count = int(np.count_nonzero(is_stuck)) + len(waiting if can_come else passed)
     first_due = rfc3339(min(each.due for each in messages))
     needed = f"maxMessageSize={largest - room_beside_body(oldest)} would do" if can_come else "it was passed over"
-    buffer = f"{timer_buffer(queue, reader.store.conf, oldest)} bytes"
+    size = timer_buffer(queue, reader.store.conf, oldest)
+    buffer = f"{size} bytes"
     if not reader.store.conf.decides("maxMessageSize"):
         buffer += " by default"
     message = f"{counted(count, 'message')}, the first due at {first_due}: the timer's buffer holds {buffer}, " \
               f"and the largest message has {largest}; {needed}"  # fmt: skip
-    report.add("timer.too-large", message, severity=None if can_come else "info", count=count, topic=TIMER_TOPIC,
-               queue_id=0, queue_offset=int(queue.queue_offsets[rows[0]]))  # fmt: skip
+    facts = {"messages": count, "first_due": min(each.due for each in messages), "buffer_size": size,
+             "largest_message": largest}  # fmt: skip
+    if can_come:
+        facts["needed_size"] = largest - room_beside_body(oldest)
+    report.add("timer.too-large", message, details=facts, severity=None if can_come else "info", count=count,
+               topic=TIMER_TOPIC, queue_id=0, queue_offset=int(queue.queue_offsets[rows[0]]))  # fmt: skip
 
 
 def _report_chains(state: TimerState, queue: TimerQueue, next_read: NextRead, report: Report) -> None:
@@ -181,10 +186,8 @@ def _report_lost(
     rows = is_asked & (queue.queue_offsets < next_read.begin) & ~next_read.logged
     waiting = unlogged_waiting(state, queue, rows, reader.files)
     if waiting:
-        first = rfc3339(min(each.due for each in waiting))
-        message = f"{counted(len(waiting), 'message')} due from {first} on: read from the queue already, " \
-                  "and not in the timer log"  # fmt: skip
-        report.add("timer.lost", message, count=len(waiting), topic=TIMER_TOPIC, queue_id=0,
+        facts = {"messages": len(waiting), "first_due": min(each.due for each in waiting)}
+        report.add("timer.lost", details=facts, count=len(waiting), topic=TIMER_TOPIC, queue_id=0,
                    queue_offset=min(each.queue_offset for each in waiting))  # fmt: skip
 
 
@@ -201,7 +204,7 @@ def _report_repeated(
     was_reset = not waiting and state.check is None  # an operator deletes timercheck to have the queue read again
     is_mild = was_reset or (reader.store.root / ABORT_FILE).exists()  # a crash loses the newest offsets of timercheck
     severity: Severity | None = "info" if is_mild else None
-    message = f"the queue is read again from {max(begin, int(queue.queue_offsets[0]))} on: " \
-              f"{counted(waiting, 'message')} of the timer log, and {delivered} more that were delivered"  # fmt: skip
-    report.add("timer.again", message, severity=severity, count=waiting + delivered, topic=TIMER_TOPIC, queue_id=0,
-               queue_offset=max(begin, int(queue.queue_offsets[0])))  # fmt: skip
+    first = max(begin, int(queue.queue_offsets[0]))
+    report.add("timer.again", severity=severity, count=waiting + delivered, topic=TIMER_TOPIC, queue_id=0,
+               queue_offset=first,
+               details={"begin": first, "messages": waiting, "delivered": delivered})  # fmt: skip

@@ -98,8 +98,8 @@ def _check_permissions(topics: Topics, report: Report) -> None:
         if topic.name.startswith(DEAD_LETTER_PREFIX) or not lacking or topic.name.startswith("rmq_sys_SYNC_"):
             continue
         is_brokers = topic.name.startswith(RETRY_PREFIX) or topic.name in _OF_BROKER
-        message = f"perm {topic.perm}: it may not be {' nor '.join(lacking)}"
-        report.add("config.topic-permission", message, severity=None if is_brokers else "info",
+        facts = {"perm": topic.perm, "lacking": " nor ".join(lacking)}
+        report.add("config.topic-permission", details=facts, severity=None if is_brokers else "info",
                    file=topics.file_name, topic=topic.name)  # fmt: skip
 
 
