@@ -42,7 +42,7 @@ def start_findings(recovery: Recovery, start: StartPrediction, ends: QueueEnds |
     root = recovery.snapshot.store.root
     if start.refusal:
         code = "start.hangs" if start.hangs else "start.refuses"
-        yield finding(code, str(start.refusal), store=root, details=start.refusal.details())
+        yield finding(code, store=root, details={**start.refusal.details(), "why": str(start.refusal)})
     if start.messages_lost:
         yield _data_loss(recovery, start)
     yield from _queue_losses(recovery, start, ends or {})
@@ -88,8 +88,7 @@ def _queue_losses(recovery: Recovery, start: StartPrediction, ends: QueueEnds) -
             continue  # the files decide
         missing = ends.get((queue.topic, queue.queue_id), 0) - queue.max_offset
         if missing > 0 and not start.messages_lost:
-            message = f"would end at offset {queue.max_offset}, {counted(missing, 'message')} before its last one"
-            yield finding("start.queue-loss", message, store=recovery.snapshot.store.root, topic=queue.topic,
+            yield finding("start.queue-loss", store=recovery.snapshot.store.root, topic=queue.topic,
                           queue_id=queue.queue_id, queue_offset=queue.max_offset,
                           details={"max_offset": queue.max_offset, "messages": missing})  # fmt: skip
 

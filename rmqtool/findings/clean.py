@@ -156,6 +156,12 @@ OWN_RUNS = (
         title="A run of rmqtool that writes was interrupted",
         what="The directory .rmqtool holds a run that did not end.",
         how="rmqtool was killed, or the machine went down.",
+        says={
+            "unknown": "a run of rmqtool that writes was interrupted, or its files were removed in part, and "
+            "nothing shows how far it was",
+            "deletion": "a run of rmqtool that writes was interrupted: {deletion}",
+            "run": "a run of rmqtool that writes was interrupted",
+        },
         effect="none: each state in between is one that it can start on",
         versions=(("all", "does not look at .rmqtool."),),
         repair="The next command that writes ends the run first: `rmqtool repair`, or `rmqtool undo`, which "
@@ -175,6 +181,10 @@ OWN_RUNS = (
         "log, a checkpoint that was newer, damaged bytes of the log; or a salvage made the store without them. It left "
         "a record of that in .rmqtool.",
         how="The log had lost its end, a file, or bytes when rmqtool rebuilt what is derived from it.",
+        says={
+            "loss": "{loss}",
+            "unreadable": "holds no record of a loss that this version can read",
+        },
         effect="none: it serves what is left. Groups that had consumed beyond the new end of a queue skip new messages "
         "until it has grown that far",
         versions=(("all", "do not look at .rmqtool."),),

@@ -103,6 +103,13 @@ CONFIG_LOSSES = (
         "than its data version has grown by; or the committed offsets were written more than an hour before the newest "
         "message was stored.",
         how="A file was restored from a backup, or edited by hand.",
+        says={
+            "time": "written {written!t}, and the newest message was stored {newest!t}: a running broker writes "
+            "it every five seconds",
+            "version": "its data version is {counter}, that of its .bak {backup_counter}: the .bak is written from "
+            "the file before",
+            "entries": "its data version is {counter}, that of its .bak {backup_counter}, and it has lost {lost!l}",
+        },
         effect="the broker starts with the older topics, groups or offsets",
         versions=(("all", "read the main file, whatever its .bak says."),),
         repair="Compare the file with its .bak and with backups before a start, and keep the newest. `rmqtool repair` "

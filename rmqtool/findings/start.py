@@ -85,6 +85,7 @@ STARTS = (
         what="Loading the store would fail: the broker ends with an exception or the exit status -3.",
         how="A file of the wrong size, a stray file, a configuration that cannot be read, a record of an impossible "
         "size.",
+        says="{why}",
         effect="the broker ends before it serves anything; nothing else is lost by it",
         versions=(
             (
@@ -105,6 +106,7 @@ STARTS = (
         how="4.5.1 to 4.9.8 wait until all messages behind the queues are dispatched; a missing file in the middle of "
         "the "
         "log stops the dispatch.",
+        says="{why}",
         effect="the process runs, but never serves",
         versions=(("4.5.1 to 4.9.8", "hangs."), ("others", "do not wait.")),
         repair="Restore the missing files, or rebuild the consume queues with rmqtool, so that nothing is left to "
@@ -121,6 +123,7 @@ STARTS = (
         "are "
         "in the log.",
         how="An invalid unit ends a queue; a queue that is behind is not caught up after a clean stop.",
+        says="would end at offset {max_offset}, {messages:message} before its last one",
         effect="these messages are not consumed, and new messages get their queue offsets",
         versions=(("all", "see consumequeue.hole, consumequeue.behind and consumequeue.zero-file."),),
         repair="Rebuild the consume queue before the broker starts.",

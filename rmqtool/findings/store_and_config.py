@@ -149,6 +149,10 @@ STORE = (
         what="The directory rocksdbstore, which every broker since 5.4.0 makes, is used: broker.conf keeps index, "
         "timers or transactions there, or tables are in it.",
         how="One of indexRocksDBEnable, timerRocksDBEnable and transRocksDBEnable is or was on.",
+        says={
+            "used": "{settings!l}: the broker keeps that in it",
+            "tables": "{tables} tables are in it: index, timers or transactions were kept there",
+        },
         effect="none, unless its features are on and log or database were restored from another time: then new "
         "messages "
         "are not indexed until the log has grown past the old end",
@@ -231,6 +235,11 @@ STORE = (
         "that the log has lost.",
         how="Files were copied together; a disk of another broker was mounted; a switch of roles with an old "
         "directory.",
+        says={
+            "contradicted": "the log's files name {brokers} brokers: {first_hosts}; and queues do not fit "
+            "({contradicted!l})",
+            "alone": "the log's files name {brokers} brokers: {first_hosts}",
+        },
         effect="starts and serves what it finds",
         versions=(("all", "does not check."),),
         repair="A person must decide which files belong together. A broker whose address changed looks the same.",
@@ -249,6 +258,10 @@ CONFIG = (
         title="The committed offsets cannot be read",
         what="consumerOffset.json is empty or not JSON.",
         how="A full disk or a power loss while it was written; an edit by hand.",
+        says={
+            "none": "consumer offsets cannot be read ({why}); none are shown",
+            "backup": "consumer offsets cannot be read ({why}); shown: {shown}",
+        },
         effect="the broker reads the .bak file instead",
         versions=(
             (

@@ -15,6 +15,7 @@ UPGRADES = (
         what="A broker of the release that --broker-version names would end before it serves anything: its settings "
         "exclude each other, or do not fit the store. The store itself is as sound as the verdict says.",
         how="A setting that an older release took is no longer enough, or is spelled otherwise.",
+        says="{version}: {why}",
         effect="does not start",
         versions=(
             (
@@ -46,6 +47,11 @@ UPGRADES = (
         "information: what the last broker may do already, and settings whose default is another one and that "
         "broker.conf leaves out.",
         how="An upgrade, or a changed broker.conf.",
+        says={
+            "switch": "{version}: {what}",
+            "change": "since {since} {what}",
+            "defaults": "other defaults than in {since}: {what}",
+        },
         effect="starts, and does as said",
         versions=(
             ("4.9.2 and later", "the disk is measured as df does, with what is kept for root."),

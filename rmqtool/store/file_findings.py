@@ -90,7 +90,7 @@ def log_findings(
             is_last = file is log.files[-1]
             if file.header_size and not live:
                 yield finding("commitlog.empty-file", severity="error", effect=_NODE_SIZES, file=name,
-                              details={"problem": "entries"})  # fmt: skip
+                              details={"problem": "entries", "size": 0})  # fmt: skip
             elif not (live and is_last):
                 yield empty_file_finding("commitlog.empty-file", store, file, releases if is_last else None)
         elif file.size != log.file_size:
@@ -120,15 +120,16 @@ def empty_file_finding(
     shown = store.relative(file.path)
     if releases is None:
         effect = "most versions refuse to start; 4.4.0 and 4.9.2 ignore this file and all later ones"
-        facts: dict[str, Any] = {"problem": "earlier"}
+        facts: dict[str, Any] = {"problem": "earlier", "size": 0}
         return finding(code, severity="error", effect=effect, file=shown, details=facts, **location)
     refusing, effect = releases.where(refuses_empty_last_file), effect_of_empty_last_file(releases)
     if refusing != releases.fitting:
-        facts = {"problem": "some-refuse", "refusing": str(spans_of(refusing))} if refusing else {"problem": "last"}
+        facts = {"problem": "last", "size": 0}
+        facts |= {"problem": "some-refuse", "refusing": str(spans_of(refusing))} if refusing else {}
         return finding(code, effect=effect, file=shown, details=facts, **location)
     remedy = f"find {quote(str(file.path))} -empty -delete"
     given: dict[str, Any] = {"severity": "error", "effect": effect, "remedy": remedy}
-    return finding(code, file=shown, details={"problem": "last"}, **given, **location)
+    return finding(code, file=shown, details={"problem": "last", "size": 0}, **given, **location)
 
 
 def _not_in_line(store: Store, before: MappedFile, after: MappedFile) -> Finding:
@@ -195,7 +196,8 @@ def index_finding(store: Store, file: IndexFile) -> Finding:
         f"its header says {file.keys} keys, but no number of hash slots fits its size and units; "
         "--broker-conf with maxHashSlotNum and maxIndexNum settles it"
     )
-    return finding("index.geometry", message, store=store.root, file=store.relative(file.path))
+    return finding("index.geometry", message, store=store.root, file=store.relative(file.path),
+                   details={"keys": file.keys})  # fmt: skip
 
 
 def offset_findings(store: Store, file: ConfigFile) -> Iterator[Finding]:
@@ -205,9 +207,12 @@ def offset_findings(store: Store, file: ConfigFile) -> Iterator[Finding]:
     database = config_database(store, CONSUMER_OFFSET) if file.path is None else None
     if database:
         message = f"consumer offsets cannot be read ({file.problem}); none are shown"
-        yield finding("config.rocksdb-damaged", message, store=store.root, file=store.relative(database))
+        facts = {"why": file.problem}
+        yield finding("config.rocksdb-damaged", message, store=store.root, file=store.relative(database), details=facts)
         return
-    shown = f"shown: {store.relative(file.path)}" if file.path else "none are shown"
+    facts = {"problem": "none", "why": file.problem}
+    if file.path:
+        facts |= {"problem": "backup", "shown": store.relative(file.path)}
     effect = None
     if file.has_bad_backup:
         effect = "the broker refuses to start: the .bak file cannot be read either"
@@ -215,5 +220,4 @@ def offset_findings(store: Store, file: ConfigFile) -> Iterator[Finding]:
         effect = "the broker starts without any offset: every group begins anew by its own policy"
     if file.is_forbidden:
         effect = "none, when the broker runs as a user who may read it"
-    message = f"consumer offsets cannot be read ({file.problem}); {shown}"
-    yield finding("config.consumer-offset", message, effect=effect, file=f"{CONFIG}/{CONSUMER_OFFSET}")
+    yield finding("config.consumer-offset", effect=effect, file=f"{CONFIG}/{CONSUMER_OFFSET}", details=facts)

@@ -15,15 +15,14 @@ from rmqtool.transaction.unfinished import unfinished_deletion
 
 def interrupted_findings(root: Path) -> Iterator[Finding]:
     """The finding for a run that was interrupted; the next run that writes brings it to its end."""
-    message = "a run of rmqtool that writes was interrupted"
     try:
         name, deletion = interrupted(root), unfinished_deletion(root)
     except UnknownRunError as error:
-        message = f"{message}, or its files were removed in part, and nothing shows how far it was"
         name, file = Path(str(error.file)).parts[-2:]
-        yield finding("store.interrupted-run", message, severity="error", file=f"{HOME}/{name}/{file}", store=root)
+        yield finding("store.interrupted-run", severity="error", file=f"{HOME}/{name}/{file}", store=root,
+                      details={"problem": "unknown"})  # fmt: skip
         return
     if name:
-        message = f"{message}: {deletion.text}" if deletion else message
+        facts = {"problem": "deletion", "deletion": deletion.text} if deletion else {"problem": "run"}
         severity: Severity | None = None if name == STAGING else "error"  # files may be half old and half new
-        yield finding("store.interrupted-run", message, severity=severity, file=f"{HOME}/{name}", store=root)
+        yield finding("store.interrupted-run", severity=severity, file=f"{HOME}/{name}", store=root, details=facts)

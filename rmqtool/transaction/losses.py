@@ -147,8 +147,8 @@ def acknowledge(root: Path, system: System = SYSTEM) -> list[RecordedLoss]:
 def loss_findings(root: Path) -> Iterator[Finding]:
     """A finding for each loss that is not acknowledged."""
     for recorded in recorded_losses(root):
-        message = recorded.loss.text if recorded.loss else "holds no record of a loss that this version can read"
-        yield finding("store.recorded-loss", message, file=recorded.file, store=root)
+        facts = {"problem": "loss", "loss": recorded.loss.text} if recorded.loss else {"problem": "unreadable"}
+        yield finding("store.recorded-loss", file=recorded.file, store=root, details=facts)
 
 
 def _record_names(root: Path) -> Iterator[str]:

@@ -114,8 +114,7 @@ def _check_side_store(store: Store, report: Report) -> None:
     used = [name for name in _SIDE_SETTINGS if store.conf.is_on(name)]
     tables = [entry for entry in list_directory(store.root / SIDE_STORE) if entry.name.endswith(".sst")]
     if used:
-        message = f"{', '.join(used)}: the broker keeps that in it"
-        report.add("store.rocksdb-side-store", message, file=SIDE_STORE)
+        report.add("store.rocksdb-side-store", file=SIDE_STORE, details={"problem": "used", "settings": used})
     elif tables:
-        message = f"{len(tables)} tables are in it: index, timers or transactions were kept there"
-        report.add("store.rocksdb-side-store", message, file=SIDE_STORE)
+        counted_tables = {"problem": "tables", "tables": len(tables)}
+        report.add("store.rocksdb-side-store", file=SIDE_STORE, details=counted_tables)

@@ -65,7 +65,8 @@ class LogHead:
             problems.append(early)
         if problems:
             message = f"the log begins at {self.start}; {'; '.join(problems)}"
-            report.add("commitlog.head-missing", message, offset=self.start)
+            facts = {"log_start": self.start, "queues_left": self.left, "index_files_left": left_index}
+            report.add("commitlog.head-missing", message, offset=self.start, details=facts)
 
 
 def _deleted_early(reader: StoreReader) -> str | None:

@@ -30,7 +30,7 @@ from rmqtool.store.index_files import stored_offset
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.paths import TIMER_LOG
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import CHECKPOINT, COMMIT_LOG, CONFIG, Store
+from rmqtool.store.store import CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, Store
 from rmqtool.store.timer_wheel import newest_wheel
 from rmqtool.verify.record_checks import RecordTotals
 from rmqtool.verify.task import StoreReader
@@ -70,7 +70,15 @@ class Witness:
     """
 
     text: str
+    file: str
     physical_offset: int | None = None
+    timestamp: int | None = None
+
+    @property
+    def facts(self) -> dict[str, str | int]:
+        """What a finding has of it."""
+        known = {"file": self.file, "physical_offset": self.physical_offset, "timestamp": self.timestamp}
+        return {name: value for name, value in known.items() if value is not None}
 
 
 def check_log_end(log: ScannedLog, report: Report) -> None:
@@ -86,13 +94,16 @@ def check_log_end(log: ScannedLog, report: Report) -> None:
     if witnesses:
         newest = f"the newest message is of {rfc3339(log.totals.latest)}, the log ends at {log.end}"
         evidence = "; ".join([each.text for each in witnesses] + _consumed_beyond(log))
-        report.add("commitlog.end-missing", f"{newest}, but {evidence}", offset=log.end)
+        facts = {"newest_timestamp": log.totals.latest, "log_end": log.end,
+                 "witnesses": [each.facts for each in witnesses]}  # fmt: skip
+        report.add("commitlog.end-missing", f"{newest}, but {evidence}", offset=log.end, details=facts)
 
 
 def _check_nothing_left(log: ScannedLog, report: Report) -> None:
     report.check("commitlog.missing")
     store, files = log.store, log.reader.files
-    texts = [each.text for each in log.witnesses()] + [
+    witnesses = log.witnesses()
+    texts = [each.text for each in witnesses] + [
         *_of_offsets(store, log.snapshot.committed.offsets),
         *_of_unreadable_offsets(log.snapshot),
         *_of_timer_files(store),
@@ -102,7 +113,8 @@ def _check_nothing_left(log: ScannedLog, report: Report) -> None:
     if texts:
         directories = ", ".join(map(store.relative, store.commit_log_directories))
         there = f"no message is in {directories}" if files else f"no log file is in {directories}"
-        report.add("commitlog.missing", f"{there}, but {'; '.join(texts)}", file=COMMIT_LOG)
+        report.add("commitlog.missing", f"{there}, but {'; '.join(texts)}", file=COMMIT_LOG,
+                   details={"has_files": bool(files), "witnesses": [each.facts for each in witnesses]})  # fmt: skip
 
 
 def _of_checkpoint(log: ScannedLog) -> Iterator[Witness]:
@@ -112,12 +124,12 @@ def _of_checkpoint(log: ScannedLog) -> Iterator[Witness]:
         return  # which has its own finding
     newest = max((checkpoint.get(name, 0) for name in CHECKPOINT_TIMES), default=0)
     if newest > log.totals.latest:
-        yield Witness(f"{CHECKPOINT} knows a message of {rfc3339(newest) or newest}")
+        yield Witness(f"{CHECKPOINT} knows a message of {rfc3339(newest) or newest}", CHECKPOINT, None, newest)
     for name in _CHECKPOINT_OFFSETS:
         offset = checkpoint.get(name, 0)
         is_beyond = offset > log.end if name == "confirm_physical_offset" else offset >= log.end
         if offset and is_beyond:
-            yield Witness(f"{CHECKPOINT} has {name} {offset}", offset)
+            yield Witness(f"{CHECKPOINT} has {name} {offset}", CHECKPOINT, offset)
 
 
 def _of_index(log: ScannedLog) -> Iterator[Witness]:
@@ -129,7 +141,8 @@ def _of_index(log: ScannedLog) -> Iterator[Witness]:
             if stored_offset(file.path, index_file.geometry, index_file.units) != offset:
                 continue
             time = rfc3339(file.end_timestamp) or file.end_timestamp
-            yield Witness(f"{log.store.relative(file.path)} knows a message of {time} at {offset}", offset)
+            shown = log.store.relative(file.path)
+            yield Witness(f"{shown} knows a message of {time} at {offset}", shown, offset, file.end_timestamp)
             return
 
 
@@ -141,7 +154,7 @@ def _of_epochs(log: ScannedLog) -> Iterator[Witness]:
         return
     epoch, _, start = (text.split() or [""])[-1].partition("-")
     if epoch.isdecimal() and start.isdecimal() and int(start) > log.end:
-        yield Witness(f"{_EPOCHS} has epoch {epoch} begin at {start}", int(start))
+        yield Witness(f"{_EPOCHS} has epoch {epoch} begin at {start}", _EPOCHS, int(start))
 
 
 def _of_rocksdb(log: ScannedLog) -> Iterator[Witness]:
@@ -150,7 +163,7 @@ def _of_rocksdb(log: ScannedLog) -> Iterator[Witness]:
     with skip_unreadable():  # which has its own finding
         end = log.snapshot.database.dispatched_end if log.snapshot.database else None
     if end is not None and end > log.end:
-        yield Witness(f"the queues in RocksDB know of messages up to {end}", end - 1)
+        yield Witness(f"the queues in RocksDB know of messages up to {end}", CONSUME_QUEUE, end - 1)
 
 
 def _of_offsets(store: Store, committed: Sequence[CommittedOffset]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Any
 
 from rmqtool.findings.report import Report
 from rmqtool.store.store import Store
@@ -33,11 +34,12 @@ def check_hosts(store: Store, firsts: Sequence[FirstRecord], report_so_far: Repo
     counts = report_so_far.serious_totals()
     contradicted = [code for code in _OF_OTHERS if counts.get(code)]
     hosts = dict.fromkeys(run[0].store_host for run in runs)
-    message = f"the log's files name {len(hosts)} brokers: {', '.join([*hosts][:4])}{', ...' if len(hosts) > 4 else ''}"
+    facts: dict[str, Any] = {"problem": "alone", "brokers": len(hosts), "hosts": [*hosts]}
+    facts["first_hosts"] = ", ".join([*hosts][:4]) + (", ..." if len(hosts) > 4 else "")
     file = store.relative(runs[1][0].file.path)
     if contradicted:
-        message = f"{message}; and queues do not fit ({', '.join(contradicted)})"
-        report.add("store.mixed", message, file=file, details={"hosts": [*hosts], "contradicted": contradicted})
+        facts |= {"problem": "contradicted", "contradicted": contradicted}
+        report.add("store.mixed", file=file, details=facts)
     else:
         effect = "none, when the broker's address has changed or another one has become the master"
-        report.add("store.mixed", message, severity="info", effect=effect, file=file, details={"hosts": [*hosts]})
+        report.add("store.mixed", severity="info", effect=effect, file=file, details=facts)

@@ -16,7 +16,6 @@ from typing import Any
 
 from rmqtool.base.errors import RmqtoolError, note_failure
 from rmqtool.base.paths import modified_ms
-from rmqtool.base.times import rfc3339
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
@@ -45,6 +44,7 @@ class _Wrong:
     committed: CommittedOffset
     why: str
     consequence: str
+    other_offset: int | None = None  # that of the evidence
 
 
 def check_offset_witnesses(witnesses: Witnesses, report: Report) -> None:
@@ -71,7 +71,8 @@ def _report(store: Store, path: Path, wrong: Mapping[GroupQueue, _Wrong], report
         key: dict[str, Any] = {"topic": at.topic, "queue_id": at.queue_id, "queue_offset": at.offset}
         file = store.relative(path)
         report.add("config.wrong-offset", message, file=file, effect=first.consequence, count=1 + len(others), **key,
-                   details={"group": at.group, "committed_offset": at.offset, "queues": 1 + len(others)})  # fmt: skip
+                   details={"group": at.group, "committed_offset": at.offset,
+                            "other_offset": first.other_offset, "other_queues": len(others)})  # fmt: skip
 
 
 def _out_of_reach(committed: Sequence[CommittedOffset], ranges: Ranges) -> Iterator[_Wrong]:
@@ -83,7 +84,7 @@ def _out_of_reach(committed: Sequence[CommittedOffset], ranges: Ranges) -> Itera
         elif one.offset - end >= _FAR:
             effect = "the broker sets the group to the end of the queue: it skips what it has not consumed; up to " \
                      "4.9.3 to its beginning"  # fmt: skip
-            yield _Wrong(one, f"far beyond the end of its queue ({end})", effect)
+            yield _Wrong(one, f"far beyond the end of its queue ({end})", effect, end)
 
 
 def _behind_backup(path: Path, committed: Sequence[CommittedOffset], ranges: Ranges) -> Iterator[_Wrong]:
@@ -102,7 +103,7 @@ def _behind_backup(path: Path, committed: Sequence[CommittedOffset], ranges: Ran
         earlier = before.get((one.group, one.topic, one.queue_id), one.offset)
         queue = ranges.get(QueueName(one.topic, one.queue_id))
         if one.offset < (min(earlier, queue.max_offset) if queue else earlier):
-            yield _Wrong(one, f"its .bak, written earlier, has {earlier}", _AGAIN)
+            yield _Wrong(one, f"its .bak, written earlier, has {earlier}", _AGAIN, earlier)
 
 
 def _behind_retries(witnesses: Witnesses) -> Iterator[_Wrong]:
@@ -116,7 +117,7 @@ def _behind_retries(witnesses: Witnesses) -> Iterator[_Wrong]:
         offset = offsets.get((group, topic, queue_id), 0)
         if offset <= 0 or consumed - offset > _SPAN:
             why = f"its retries show that it has consumed the message at {consumed}"
-            yield _Wrong(CommittedOffset(group, topic, queue_id, offset), why, _AGAIN)
+            yield _Wrong(CommittedOffset(group, topic, queue_id, offset), why, _AGAIN, consumed)
 
 
 def _consumed(ranges: Ranges, messages: SingleMessages) -> dict[GroupQueue, int]:
@@ -167,6 +168,5 @@ def _check_age(store: Store, path: Path, newest: int, report: Report) -> None:
     if written is None or newest > time.time() * 1000:  # a time that is still to come proves nothing
         return
     if newest - written > _OLD_MS:
-        message = f"written {rfc3339(written)}, and the newest message was stored {rfc3339(newest)}: a running " \
-                  "broker writes it every five seconds"  # fmt: skip
-        report.add("config.older-copy", message, file=store.relative(path))
+        times = {"problem": "time", "written": written, "newest": newest}
+        report.add("config.older-copy", file=store.relative(path), details=times)

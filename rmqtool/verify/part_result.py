@@ -232,4 +232,5 @@ def report_unreadable(store: Store, files: Sequence[MappedFile], total: PartResu
             hint = f": {error.hint}" if error.hint else ""
             size = sum(size for _, size in unread)
             total.report.add("commitlog.unreadable", f"{error.message}; {size} bytes were not read{hint}",
-                             file=store.relative(file.path), offset=unread[0][0] if unread else None)  # fmt: skip
+                             file=store.relative(file.path), offset=unread[0][0] if unread else None,
+                             details={"unread_bytes": size})  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.file_walk import FileWalk
@@ -65,6 +66,15 @@ class Prediction:
         )
         more = [each.message for each in self.findings if each.code != "start.data-loss"]
         return "; ".join([text, *more[:1]])
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a finding has of it."""
+        return {
+            "releases": label(self.versions), "refuses": self.start.refuses, "hangs": self.start.hangs,
+            "max_offset_after": self.start.max_offset_after, "messages_lost": self.start.messages_lost,
+            "findings": [{"code": each.code, "details": dict(each.details)} for each in self.findings],
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -136,4 +146,5 @@ def report_starts(predictions: Sequence[Prediction], report: Report, *, is_clean
             severity = "error"
         elif not is_clean and any(each.is_bad for each in predictions):
             report.doubt("what a start does", "what a start does: of some releases that fit it loses messages or fails")
-        report.add_finding(finding(_DEPENDS, message, store=report.root, severity=severity))
+        facts = {"starts": [each.facts for each in predictions]}
+        report.add_finding(finding(_DEPENDS, message, store=report.root, severity=severity, details=facts))

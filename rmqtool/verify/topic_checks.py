@@ -115,15 +115,14 @@ def _check_backup(store: Store, name: str, report: Report) -> None:
     if ours is None or theirs is None:
         return
     if ours[0] < theirs[0] and ours[1] < theirs[1]:
-        message = f"its data version is {ours[0]}, that of its .bak {theirs[0]}: the .bak is written from the file " \
-                  "before"  # fmt: skip
-        report.add("config.older-copy", message, file=f"{CONFIG}/{name}")
+        facts = {"problem": "version", "counter": ours[0], "backup_counter": theirs[0]}
+        report.add("config.older-copy", file=f"{CONFIG}/{name}", details=facts)
         return
     before, after = set(main_table(name, backup) or ()), set(main_table(name, main) or ())
     if after and len(before - after) > ours[0] - theirs[0] >= 0:
-        lost = ", ".join(sorted(before - after)[:4])
-        message = f"its data version is {ours[0]}, that of its .bak {theirs[0]}, and it has lost {lost}"
-        report.add("config.older-copy", message, file=f"{CONFIG}/{name}", count=len(before - after))
+        lost = {"problem": "entries", "counter": ours[0], "backup_counter": theirs[0]}
+        lost["lost"] = sorted(before - after)[:4]
+        report.add("config.older-copy", file=f"{CONFIG}/{name}", count=len(before - after), details=lost)
 
 
 def _version(content: Mapping[str, Any]) -> tuple[int, int] | None:

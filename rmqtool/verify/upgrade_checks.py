@@ -21,7 +21,8 @@ def check_upgrade(snapshot: Snapshot, report: Report) -> None:
     conf = snapshot.store.conf
     report.check("upgrade.refused", len(conf.settings))
     for refusal in refusals(snapshot, version):
-        report.add("upgrade.refused", f"{version}: {refusal.why}", effect=refusal.instead)
+        facts = {"version": str(version), "why": refusal.why}
+        report.add("upgrade.refused", effect=refusal.instead, details=facts)
     report.check("upgrade.setting", len(conf.settings))
     for name in conf.settings:
         unread = _unread(conf, name, version)
@@ -29,7 +30,7 @@ def check_upgrade(snapshot: Snapshot, report: Report) -> None:
             report.add("upgrade.setting", unread, file=conf.path, details={"setting": name, "version": str(version)})
     report.check("upgrade.changed")
     for switch in switches(snapshot, version):
-        report.add("upgrade.changed", f"{version}: {switch}")
+        report.add("upgrade.changed", details={"problem": "switch", "version": str(version), "what": switch})
     if release_of(version) > snapshot.releases_by_evidence.newest:
         _report_changes(snapshot, version, report)
 
@@ -40,11 +41,13 @@ def _report_changes(snapshot: Snapshot, version: Version, report: Report) -> Non
     for change in changes(snapshot, version):
         if change.since > oldest:
             severity = "warning" if change.since > newest else "info"
-            report.add("upgrade.changed", f"since {change.since} {change.what}", severity=severity)
+            facts = {"problem": "change", "since": str(change.since), "what": change.what}
+            report.add("upgrade.changed", severity=severity, details=facts)
     defaults = [f"{change.what} ({change.since})" for change in
                 changed_defaults(snapshot.store.conf, oldest, version)]  # fmt: skip
     if defaults:
-        report.add("upgrade.changed", f"other defaults than in {oldest}: {', '.join(defaults)}", severity="info")
+        facts = {"problem": "defaults", "since": str(oldest), "what": ", ".join(defaults)}
+        report.add("upgrade.changed", severity="info", details=facts)
 
 
 def _unread(conf: BrokerConf, name: str, version: Version) -> str | None:

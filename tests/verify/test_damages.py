@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from rmqtool.findings.finding import Finding
 from tests.verify.damages import DAMAGES
 from tests.verify.small_store import small_store
 from tests.verify.verifying import codes_of, verify
@@ -31,3 +35,25 @@ def test_damages_are_found(name: str, store: Path) -> None:
     if damage.offset is not None:
         assert damage.offset in {finding.offset for finding in found}
     assert outcome.verdict in ("dirty", "corrupt")
+    assert {each.code: numbers for each in outcome.findings if (numbers := numbers_without_a_fact(each))} == {}
+
+
+_HEX, _TIME = re.compile(r"0x[0-9a-f]+"), re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
+_RELEASE = re.compile(r"\b\d+\.\d+\.\d+\b")
+_WORDS = frozenset({"__CRC32#"})  # of templates, whose digits are no fact
+
+
+def numbers_without_a_fact(finding: Finding) -> set[int]:
+    """Numbers and times of a sentence that are not among the facts of the finding, for programs."""
+    says, document = finding.message, json.dumps(finding.as_json() | {"message": "", "effect": "", "remedy": ""})
+    for word in _WORDS:
+        says = says.replace(word, "")
+    shown = {int(number, 16) for number in _HEX.findall(says)}
+    shown |= {_milliseconds(time) for time in _TIME.findall(says)}
+    says = _RELEASE.sub("", _TIME.sub("", _HEX.sub("", says)))
+    shown |= {int(number) for number in re.findall(r"\d+", says)}
+    return shown - {int(number) for number in re.findall(r"\d+", document)}
+
+
+def _milliseconds(time: str) -> int:
+    return round(datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp() * 1000)
