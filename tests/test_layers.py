@@ -32,7 +32,7 @@ SHOWING_CALLS = {
     *("sys.stdout.write", "sys.stderr.write", "sys.stdout.buffer.write", "sys.stderr.buffer.write"),
 }
 HEAVY_IMPORTS = ("pyarrow", "pyspark")
-MAX_LINES = 350
+MAX_LINES = 600
 
 
 def room_problems(modules: Mapping[str, Module]) -> Iterator[str]:

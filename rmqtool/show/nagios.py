@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Literal
 
-from rmqtool.base.errors import Exit
+from rmqtool.base.errors import Exit, failed_so_far
 from rmqtool.base.paths import is_remote
 from rmqtool.base.visible import visible
 from rmqtool.findings.finding import Finding, counted
@@ -185,6 +185,8 @@ def _counts(findings: Sequence[Finding]) -> dict[str, str]:
 
 
 def _answer(status: PluginStatus, what: str, figures: dict[str, str], findings: Sequence[Finding]) -> PluginAnswer:
+    if status is PluginStatus.OK and failed_so_far():
+        status, what = PluginStatus.UNKNOWN, f"{what}, and not all could be read"
     shown = " ".join(f"{name}={value}" for name, value in figures.items())
     wrong = Counter[str]()
     for finding in findings:

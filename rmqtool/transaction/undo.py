@@ -88,6 +88,8 @@ def was_killed(root: Path) -> bool:
     """
     if (root / ABORT_FILE).exists():
         return True
+    if not (root / HOME).is_dir():
+        return False  # also where something else has our name
     started, places = _modified(root / LOCK_FILE), (root / HOME / name for name in transactions(root).values())
     return any((place / OLD / ABORT_FILE).exists() and _modified(place / JOURNAL) > started for place in places)
 

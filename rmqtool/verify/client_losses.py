@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from rmqtool.broker.dispatch_rules import DispatchRules
@@ -54,7 +54,7 @@ class ClientView:
             refuses=start.refuses,
         )
 
-    def add_waiting(self, losses: ClientLosses, start: StartPrediction, known_until: int) -> None:
+    def add_waiting(self, losses: ClientLosses, start: StartPrediction, known_until: Callable[[], int]) -> None:
         """Add delayed and timer messages that come at another time after a start right after the newest message.
 
         Of deliveries from `known_until` on, epoch ms, the offsets of delay levels need not know. Raises RmqtoolError.
@@ -64,7 +64,7 @@ class ClientView:
             return
         in_log = {name: (state.first_offset, state.next_offset) for name, state in states.items() if state.records}
         has_wrong_times = bool(self.total.report.all_totals().get("consumequeue.tags-code"))
-        request = DelayRequest(totals.latest, totals.latest, known_until, has_wrong_times)
+        request = DelayRequest(totals.latest, totals.latest, known_until(), has_wrong_times)
         losses.delayed = delayed_due(self.snapshot, start, in_log, request)
         losses.timers = timers_due(self.snapshot, start, totals.latest, totals.latest)
 

@@ -330,8 +330,7 @@ class Verification:
         check(check_witnesses, witnesses, report)
         check(check_timer, reader, self.log_end, ends, total.totals.latest, messages, snapshot.releases, report)
         if self.view and self.clients is not None and self.start:
-            known_until = delays_known_until(witnesses)
-            check(self.view.add_waiting, self.clients, self.start, known_until)
+            check(self.view.add_waiting, self.clients, self.start, lambda: delays_known_until(witnesses))
 
     def _visit_queues(self, reader: StoreReader, total: PartResult) -> QueueVisit:
         """Read each queue on disk, one after the other."""

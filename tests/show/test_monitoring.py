@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.base.errors import Exit
+from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.inspect.overview import overview_of
 from rmqtool.show.nagios import PluginStatus, unknown_answer
 from rmqtool.show.open_metrics import Family
@@ -251,3 +251,12 @@ def test_figures_are_of_whole_stores(store: Path) -> None:
     done = rmqtool("inspect", store / "commitlog", "--format", "nagios")
     assert done.status == PluginStatus.UNKNOWN
     assert "is for a whole store" in done.out
+
+
+def test_a_plug_in_of_what_could_not_be_read(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read that failed, whoever could do without it, is no OK, in line and status."""
+    monkeypatch.setattr("rmqtool.show.nagios.failed_so_far", lambda: [RmqtoolError("cannot read")])
+    for command in ("verify", "inspect"):
+        answer = run(command, store, "nagios")
+        assert answer.status == PluginStatus.UNKNOWN
+        assert answer.out.startswith("RMQTOOL UNKNOWN - ")

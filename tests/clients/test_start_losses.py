@@ -1,0 +1,134 @@
+"""What clients lose by a damage and the next start: numbers that brokers of these releases confirm (`make clients`)."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import rmqtool
+from rmqtool.clients.losses import ClientLosses
+from rmqtool.formats.index_file import slot_position
+from rmqtool.verify.outcome import Outcome
+from tests.golden import stores
+from tests.verify.verifying import codes_of, verify
+
+QUEUE = "consumequeue/orders/0"
+UNIT = 20
+
+
+def write(path: Path, position: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+def lost(outcome: Outcome) -> dict[str, int]:
+    """The kinds of losses that are not zero."""
+    assert outcome.clients is not None
+    return {kind: count for kind, count in outcome.clients.counts().items() if count}
+
+
+def killed(store: Path) -> None:
+    """`abort`, and a checkpoint whose index time is that of no full index file."""
+    (store / "abort").touch()
+    path = store / "checkpoint"
+    times = list(struct.unpack(">3q", path.read_bytes()[:24]))
+    write(path, 0, struct.pack(">3q", max(times), max(times), 0))
+
+
+def hole(store: Path) -> dict[str, int]:
+    """Two units are zeros: the start ends the queue there."""
+    file = max((store / QUEUE).iterdir())
+    units = (verify(store).total.queue_ends[("orders", 0)]) - int(file.name) // UNIT  # type: ignore[index]
+    write(file, 3 * UNIT, bytes(2 * UNIT))
+    return {"unreachable": units - 3}
+
+
+def garbage_target(store: Path) -> dict[str, int]:
+    """A unit leads into the middle of a record: only its message is out of reach."""
+    file = min((store / QUEUE).iterdir())
+    offset = struct.unpack(">q", file.read_bytes()[40:48])[0]
+    write(file, 40, struct.pack(">q", offset + 3))
+    return {"unreachable": 1}
+
+
+def queue_gone(store: Path) -> dict[str, int]:
+    """All files of a queue: a start after a clean stop makes none again."""
+    count = verify(store).total.states[("orders", 0)].had  # type: ignore[index]
+    shutil.rmtree(store / QUEUE)
+    return {"unreachable": count}
+
+
+def body_flipped(store: Path) -> dict[str, int]:
+    """The first record of the log: its entry and its keys lead to a message that is not whole."""
+    file = min((store / "commitlog").iterdir())
+    message = next(iter(rmqtool.open(store).messages()))
+    body = message.body or b""
+    write(file, file.read_bytes().index(body), bytes([body[0] ^ 1]))
+    return {"unreachable": 1, "keys_not_found": len(message.keys) + (message.unique_key is not None)}
+
+
+def slot_zeroed(store: Path) -> dict[str, int]:
+    """A hash slot leads nowhere: the keys of its chain are not found."""
+    file = min((store / "index").iterdir())
+    data = file.read_bytes()
+    slots = next(slots for slots in (50, 500) if len(data) in (40 + 4 * slots + 20 * units for units in (1000, 2000)))
+    heads = struct.unpack(f">{slots}i", data[40 : 40 + 4 * slots])
+    slot = max(range(slots), key=lambda each: heads[each])
+    chain, unit = 0, heads[slot]
+    while unit > 0:
+        chain += 1
+        unit = struct.unpack_from(">i", data, 40 + 4 * slots + 20 * unit + 16)[0]
+    write(file, slot_position(slot), bytes(4))
+    return {"keys_not_found": chain}
+
+
+DAMAGES = [hole, garbage_target, queue_gone, body_flipped, slot_zeroed]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["4.9.7-clean", "5.3.3-clean"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_a_damage_costs(name: str, damage: Callable[[Path], dict[str, int]], tmp_path: Path) -> None:
+    """The counts are those of the damage, the verdict follows them, and the sentence has them."""
+    store = stores.unpack(name, tmp_path)
+    expected = damage(store)
+    outcome = verify(store, version=name.partition("-")[0])
+    assert lost(outcome) == expected
+    assert outcome.verdict == "corrupt"
+    assert outcome.clients is not None
+    assert all(str(count) in outcome.clients.in_words for count in expected.values())
+
+
+@pytest.mark.parametrize("name", ["4.4.0-killed", "4.9.7-shop", "5.3.3-killed", "5.5.0-shop"])
+def test_a_healthy_store_loses_nothing(name: str, tmp_path: Path) -> None:
+    """All zero, and neither is the verdict corrupt."""
+    outcome = verify(stores.unpack(name, tmp_path), version=name.partition("-")[0])
+    assert lost(outcome) == {}
+    assert outcome.verdict in ("clean", "dirty")
+
+
+@pytest.mark.parametrize("name", ["4.9.7-clean", "5.3.3-clean"])
+def test_keys_that_a_start_after_a_kill_takes_away(name: str, tmp_path: Path) -> None:
+    """The index file is newer than the checkpoint's index time: all keys before the place of the scan are lost."""
+    store = stores.unpack(name, tmp_path)
+    killed(store)
+    outcome = verify(store, version=name.partition("-")[0])
+    assert outcome.start is not None
+    put_from = outcome.start.dispatched_from or 0
+    before = sum(count for start, count in zip(outcome.total.keys.starts, outcome.total.keys.counts, strict=True)
+                 if start < put_from)  # fmt: skip
+    assert lost(outcome) == ({"keys_not_found": before} if before else {})
+    assert ("start.keys-lost" in codes_of(outcome)) == bool(before)
+
+
+def test_what_is_left_after_a_repair() -> None:
+    """Queue entries and keys come back where their messages are whole."""
+    losses = ClientLosses(keys_not_found=7, keys_in_damage=2)
+    assert losses.healed(queues=True, index=True).keys_not_found == 2
+    assert losses.healed(queues=True, index=False).keys_not_found == 7
+    assert not ClientLosses()
