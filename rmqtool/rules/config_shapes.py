@@ -19,6 +19,7 @@ _Check = Callable[[object, Version], "str | None"]
 _FIVE = Version(5, 0, 0)
 _GROUPS_WITH_VERSION = Version(5, 3, 0)  # SubscriptionGroupManager#decode takes the data version over
 _INTS_CHECKED = Version(4, 7, 0)  # fastjson cut a number to 32 bits before
+_CHANGES = (_INTS_CHECKED, _FIVE, _GROUPS_WITH_VERSION, FASTJSON_2, PULL_OFFSETS_KEPT)
 _MAX_LONG = (1 << 63) - 1
 _MAX_INT = (1 << 31) - 1
 _INTEGER_TEXT = re.compile(r"-?\d{1,19}", re.ASCII)
@@ -34,6 +35,11 @@ class _Table:
     since: Version = OLDEST
     nullable: bool = False
     required: bool = False
+
+
+def shape_rules(version: Version) -> tuple[bool, ...]:
+    """What releases that decode alike have in common."""
+    return tuple(version >= change for change in _CHANGES)
 
 
 def shape_problem(name: str, content: Mapping[str, Any], version: Version = OLDEST) -> str | None:
@@ -67,6 +73,8 @@ def _kind(value: object) -> str:
 
 def _whole(value: object, limit: int) -> str | None:
     """A value that fastjson casts to a whole number; it cuts fractions off."""
+    if type(value) is int and -limit <= value <= limit:
+        return None  # nearly all, and there may be millions
     if isinstance(value, str) and _INTEGER_TEXT.fullmatch(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int | float):

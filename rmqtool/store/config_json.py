@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from rmqtool.base.errors import EndingError, RmqtoolError, UnreadableError, WrongKindError
 from rmqtool.base.files import InputFile
+from rmqtool.base.paths import is_remote
 from rmqtool.formats.java import decode_text
-from rmqtool.rules.config_shapes import shape_problem
+from rmqtool.rules.config_shapes import shape_problem, shape_rules
 from rmqtool.rules.versions import OLDEST, Version
 
 _EMPTY = "the file is empty"
 _NOTHING: dict[str, Any] = {}  # what the file ``null`` is decoded to: no decoder refuses it
 _SPACE = " \t\r\n"
 _MAX_SIZE = 256 << 20  # bytes; a broker with a million groups writes less
+_LARGE = 1 << 20  # bytes
+_BARE_NAME = re.compile(r"[{,]\s*-?\d+\s*:")
 _STRING_OR_BARE_NAME = re.compile(
     # A string that a cut left open is matched to the end: else each quote in it would be tried as a beginning.
     r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|([{,]\s*)(-?\d+)(?=\s*:)',
@@ -67,7 +72,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
     content = _decode(path)
     if content is None:
         raise WrongKindError(_EMPTY, file=path)
-    return content
+    return dict(content)  # callers change tables of it
 
 
 def _try_to_decode(
@@ -83,7 +88,7 @@ def _try_to_decode(
         return None, None if missing else error.message, error.__cause__
     if content is None:
         return None, _EMPTY, None
-    problem = None if content is _NOTHING else shape_problem(name, content, version)
+    problem = None if content is _NOTHING else _shape_problem(name, content, version)
     return content if problem is None else None, problem, None
 
 
@@ -91,15 +96,68 @@ def parse_fastjson(text: str) -> Any:
     """Parse JSON whose whole-number names may lack quotes; raise ValueError."""
     if not text.lstrip(_SPACE).startswith(("{", "[")):
         return json.loads(text)  # it has no names to quote, and may be large
-    quoted = _STRING_OR_BARE_NAME.sub(lambda found: f'{found[1]}"{found[2]}"' if found[2] else found[0], text)
+    quoted = _with_quoted_names(text)
     try:
         return json.loads(quoted)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
 
+def _with_quoted_names(text: str) -> str:
+    if _BARE_NAME.search(text) is None:
+        return text  # the usual case of many topics, of which every string would be looked at
+    return _STRING_OR_BARE_NAME.sub(lambda found: f'{found[1]}"{found[2]}"' if found[2] else found[0], text)
+
+
+class _Content(dict[str, Any]):
+    """The content of a large file, found again as long as anybody has it; `problems` are of its shape, by rules."""
+
+    __slots__ = ("__weakref__", "problems")
+
+    def __init__(self, content: dict[str, Any]) -> None:
+        super().__init__(content)
+        self.problems: dict[object, str | None] = {}
+
+
+_large: WeakValueDictionary[tuple[Any, ...], _Content] = WeakValueDictionary()
+
+
+def _key_of(path: Path) -> tuple[Any, ...] | None:
+    """What a large file is known by while nobody writes it; None for a small one, which is decoded each time."""
+    try:
+        status = os.stat(path) if not is_remote(path) else None
+    except OSError:
+        return None  # which is reported when it is opened
+    if status is None or status.st_size < _LARGE:
+        return None
+    return str(path), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
 def _decode(path: Path) -> dict[str, Any] | None:
-    """The object in a file, None when the file is empty; raise RmqtoolError."""
+    """The object in a file, None when the file is empty; raise RmqtoolError.
+
+    A file of a hundred thousand topics is decoded once for all checks that ask for it at a time.
+    """
+    key = _key_of(path)
+    content = None if key is None else _large.get(key)
+    if content is None:
+        decoded = _decoded(path)
+        if key is None or decoded is None or key != _key_of(path):  # a broker writes it
+            return decoded
+        content = _large[key] = _Content(decoded)
+    return content
+
+
+def _shape_problem(name: str, content: dict[str, Any], version: Version) -> str | None:
+    if not isinstance(content, _Content):
+        return shape_problem(name, content, version)
+    rules = name, shape_rules(version)
+    if rules not in content.problems:
+        content.problems[rules] = shape_problem(name, content, version)
+    return content.problems[rules]
+
+
+def _decoded(path: Path) -> dict[str, Any] | None:
     with InputFile(path) as file:
         if file.size > _MAX_SIZE:
             raise UnreadableError(f"larger than {_MAX_SIZE} bytes", file=path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqtool.store.config_json import backup_problem_of, load_config, parse_fastjson
+from rmqtool.rules import config_shapes
+from rmqtool.rules.config_shapes import shape_rules
+from rmqtool.rules.versions import OLDEST, Version
+from rmqtool.store import config_json
+from rmqtool.store.config_json import backup_problem_of, load_config, parse_fastjson, read_config_file
 from tests.unchanged import unchanged
 
 GOOD = b'{"a":1}'
@@ -187,3 +192,36 @@ def test_a_huge_file_is_refused(path: Path) -> None:
     with path.open("r+b") as file:
         file.truncate((256 << 20) + 1)
     assert loaded(path) == ("x.json.bak", {"b": 2}, "larger than 268435456 bytes")
+
+
+def test_a_large_file_is_decoded_once_while_somebody_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And its shape is checked once for all releases that decode alike; another content is decoded again."""
+    path = tmp_path / "topics.json"
+    decoded: list[int] = []
+    checked: list[int] = []
+    topics = {f"topic-{number:06}": {"readQueueNums": 8, "writeQueueNums": 8, "perm": 6} for number in range(20_000)}
+    path.write_text(json.dumps({"topicConfigTable": topics}))
+    parse, shape = config_json.parse_fastjson, config_json.shape_problem
+    monkeypatch.setattr(config_json, "parse_fastjson", lambda *of: decoded.append(1) or parse(*of))
+    monkeypatch.setattr(config_json, "shape_problem", lambda *of: checked.append(1) or shape(*of))
+    first = load_config(path)
+    for version in (Version(4, 9, 7), Version(4, 9, 4), Version(5, 3, 3), Version(5, 3, 4)):
+        assert load_config(path, version).content is first.content
+    assert len(decoded) == 1
+    assert len(checked) == 1 + len({shape_rules(Version(4, 9, 7)), shape_rules(Version(5, 3, 3))})
+    changed = read_config_file(path)
+    changed["topicConfigTable"] = {}
+    assert load_config(path).content["topicConfigTable"] == topics
+    path.write_text(json.dumps({"topicConfigTable": {**topics, "one-more": {}}}))
+    assert "one-more" in load_config(path).content["topicConfigTable"]
+    assert len(decoded) == 2
+
+
+def test_all_changes_of_shapes_are_known() -> None:
+    """Releases between two of them decode alike."""
+    tables = [table for tables in config_shapes._FILES.values() for table in tables]
+    assert {table.since for table in tables} <= {OLDEST, *config_shapes._CHANGES}
+    source = Path(config_shapes.__file__).read_text()
+    found = re.search(r"^_CHANGES = \((.*)\)$", source, re.MULTILINE)
+    assert found
+    assert set(re.findall(r"version [<>]=? ([\w.]+)", source)) <= {"change", "table.since", *found[1].split(", ")}
