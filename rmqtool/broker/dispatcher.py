@@ -62,6 +62,7 @@ class Dispatcher:
     """Derives units and keys by the rules of one broker; its only state are the numbers of topics and queues.
 
     `batch_topics` are the topics with batch consume queues; when None, a record with the inner-batch bit has one.
+    Even then those of `plain_topics` have none: their queues are there, and a flag is one bit that no CRC covers.
     Records with damaged fields give what their `proven` fields give.
     """
 
@@ -70,9 +71,11 @@ class Dispatcher:
         rules: DispatchRules,
         batch_topics: Collection[str] | None = None,
         proven: ProvenRecords | None = None,
+        plain_topics: Collection[str] = (),
     ) -> None:
         self.rules = rules
         self.proven = proven or ProvenRecords()
+        self._plain_topics = frozenset(plain_topics)
         self.batch_topics = batch_topics
         self._inner_batch_topics: set[str] = set()
         self._topic_numbers = TopicNumbers()
@@ -129,6 +132,9 @@ class Dispatcher:
         """Whether each record's queue is a batch consume queue."""
         if self.batch_topics is None:
             in_batches: NDArray[np.bool_] = (sys_flags & INNER_BATCH) != 0
+            if self._plain_topics and in_batches.any():
+                named = (self.topics[number] in self._plain_topics for number in topics.tolist())
+                in_batches &= ~np.fromiter(named, np.bool_, len(topics))
             self._inner_batch_topics.update(self.topics[number] for number in set(topics[in_batches].tolist()))
             return in_batches
         if not self.batch_topics:

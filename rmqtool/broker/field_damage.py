@@ -209,10 +209,16 @@ class FieldJudge:
             differs.append(("sys_flag", flags, flag, ProvenRecord(sys_flag=flag)))
         if not differs:
             return self._of_tags(frames, unit)
-        if len(differs) > 1 or not self._is_its_place(frames, unit, claim, queue_offset, differs[0][0], hashes):
+        if not self._is_its_place(frames, unit, claim, queue_offset, [each[0] for each in differs], hashes):
             return None
-        name, found, expected, proven = differs[0]
-        return self._damage(frames, name, found, expected, unit, replace(proven, tags_code=unit.tags_code))
+        proven = ProvenRecord(tags_code=unit.tags_code)
+        for name, _, _, right in differs:
+            proven = replace(proven, **{name: getattr(right, name)})
+        if len(differs) == 1:
+            name, found, expected, _ = differs[0]
+            return self._damage(frames, name, found, expected, unit, proven)
+        names, found_texts, expected_texts = (", ".join(str(each[column]) for each in differs) for column in range(3))
+        return self._damage(frames, names, found_texts, expected_texts, unit, proven)
 
     def _claim_of(self, frames: RecordRun) -> tuple[QueueName, int, int]:
         """The queue and the queue offset that a record names, and its sys flag."""
@@ -223,7 +229,7 @@ class FieldJudge:
         return name, offset, int(fields("sys_flag")[0])
 
     def _is_its_place(
-        self, frames: RecordRun, unit: SuspectUnit, claim: QueueName, queue_offset: int, field_name: str,
+        self, frames: RecordRun, unit: SuspectUnit, claim: QueueName, queue_offset: int, names: list[str],
         hashes: tuple[int, ...] | None,
     ) -> bool:  # fmt: skip
         """Whether the unit's place is the record's, and not that which the record names."""
@@ -233,6 +239,9 @@ class FieldJudge:
         before, after = self._neighbour(unit, -1), self._neighbour(unit, 1)
         if False in (before, after):
             return False
+        if len(names) > 1:  # then the unit needs more than itself: both of its neighbours are where they belong
+            return before is True and after is True and not self._is_taken(frames, unit)
+        field_name = names[0]
         if field_name == "queue_offset":
             # At the end of a queue it may as well be one that a broker has closed up behind a gap.
             is_inside = after is True or _is_one_bit(queue_offset, unit.queue_offset)

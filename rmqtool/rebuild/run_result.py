@@ -50,6 +50,7 @@ class RunTask:
     index: bool = True
     anew: bool = False  # whether nothing of the queues that are there stays
     left_out: int = 0  # messages that the log does not hold on purpose
+    plain_topics: frozenset[str] = frozenset()  # those whose queues are there, and are no batch queues
     proven: ProvenRecords = field(default_factory=ProvenRecords)  # what records with damaged fields were
 
 
@@ -182,6 +183,7 @@ class RunReader:
         return (
             frozenset(self._dispatcher.topics[topic_number] for topic_number in topic_numbers.tolist())
             - self._task.batch_topics
+            - self._task.plain_topics
         )
 
 

@@ -186,6 +186,7 @@ def _without_damaged_rows() -> AbstractContextManager[object]:
 def run_task(source: RebuildSource) -> RunTask:
     """The task of a pass over the log."""
     options = source.options
+    learns_plain = source.learns_batch_topics and not options.anew
     return RunTask(
         files=source.snapshot.log.files,
         # Records hold offsets in light queues only if their broker had these enabled, so the log decides.
@@ -204,5 +205,6 @@ def run_task(source: RebuildSource) -> RunTask:
         learns_batch_topics=source.learns_batch_topics,
         anew=options.anew,
         left_out=options.left_out,
+        plain_topics=source.snapshot.topics_with_plain_queues if learns_plain else frozenset(),
         proven=ProvenRecords({damage.physical_offset: damage.proven for damage in source.damages or ()}),
     )

@@ -54,7 +54,8 @@ def _in_log(snapshot: Snapshot) -> Iterator[tuple[QueueName, SeenQueue]]:
     rules = DispatchRules.of(
         snapshot.release, snapshot.store.conf, snapshot.delay_levels, has_light_queues=snapshot.has_light_queues
     )
-    dispatcher = Dispatcher(rules, snapshot.topics.with_batch_queues or None)
+    plain = snapshot.topics_with_plain_queues
+    dispatcher = Dispatcher(rules, snapshot.topics.with_batch_queues or None, plain_topics=plain)
     lows, highs = np.empty(0, np.int64), np.empty(0, np.int64)
     for event in scan_files(snapshot.log.files, reading=snapshot.reading):
         if isinstance(event, RecordRun):

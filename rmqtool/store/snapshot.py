@@ -263,6 +263,15 @@ class Snapshot:
         return load_topics(self.store)
 
     @cached_property
+    def topics_with_plain_queues(self) -> frozenset[str]:
+        """Topics whose queues have files, none of which is of a batch queue."""
+        kinds: dict[str, set[str]] = {}
+        for queue in self.queues:
+            if queue.database is None:
+                kinds.setdefault(queue.topic, set()).add(queue.kind)
+        return frozenset(topic for topic, found in kinds.items() if found == {"simple"})
+
+    @cached_property
     def topic_names(self) -> list[str]:
         """All topics that have queues or are configured, by name."""
         with_queues = {

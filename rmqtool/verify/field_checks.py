@@ -47,7 +47,7 @@ def damaged_fields(snapshot: Snapshot, reader: StoreReader, total: PartResult) -
         for queue in snapshot.queues:
             _add_unmatched(queue, reader, total)
     places = _Places(snapshot, reader)
-    raw = Dispatcher(reader.task.rules, reader.task.batch_topics)
+    raw = Dispatcher(reader.task.rules, reader.task.batch_topics, None, reader.task.plain_topics)
     topics = {queue.topic for queue in snapshot.queues} | {*snapshot.topics.by_name}
     return FieldJudge(reader.files, raw, places.physical_offset, topics).damages(suspects)
 

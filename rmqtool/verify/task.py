@@ -47,6 +47,7 @@ class VerifyTask:
     recovery: RecoveryRules | None = None  # of the start that is predicted
     listed: QueueTable | None = None  # the queues in files; None: to be looked for
     unread_units: UnreadUnits | None = None  # of a DLedger node's index
+    plain_topics: frozenset[str] = frozenset()  # those with plain queues, whatever a record's flag says
     proven: ProvenRecords = field(default_factory=ProvenRecords)  # what records with damaged fields were
 
     def reading(self) -> ReadPolicy:
@@ -59,7 +60,7 @@ class VerifyTask:
 
     def dispatcher(self) -> Dispatcher:
         """A dispatcher, which derives units and keys from records."""
-        return Dispatcher(self.rules, self.batch_topics, self.proven)
+        return Dispatcher(self.rules, self.batch_topics, self.proven, self.plain_topics)
 
 
 class StoreReader:

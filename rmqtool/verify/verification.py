@@ -115,6 +115,7 @@ class Verification:
         """The task for the parts of log and index."""
         snapshot, request = self.snapshot, self.request
         store, live, selection = snapshot.store, snapshot.holder is not None, request.selection
+        has_topics = snapshot.topics.with_batch_queues is not None
         wants_index = any(map(selection.wants_any, NEEDING_INDEX))
         self._index = self._readable_index() if wants_index else []
         index_files = readable_files(self._index)
@@ -126,6 +127,7 @@ class Verification:
             version=request.version,
             rules=replace(DispatchRules.of_snapshot(snapshot), index_tags=True),
             batch_topics=snapshot.topics.with_batch_queues,
+            plain_topics=frozenset() if has_topics else snapshot.topics_with_plain_queues,
             selection=selection,
             max_examples=request.max_examples,
             bodies=request.bodies,

@@ -98,6 +98,55 @@ def test_what_nothing_else_knows_changes_nothing(unpacked: GoldenStore, tmp_path
     assert _run("repair", store, "--yes")["result"]["state"] == "nothing"
 
 
+def test_two_fields_of_one_record(unpacked: GoldenStore, tmp_path: Path) -> None:
+    """A unit between its own, where no other record belongs, is right about both."""
+    store = copied(unpacked("4.9.7-shop"), tmp_path / "store")
+    records = records_of(store)
+    record = _chosen(records, "topic")
+    flip(store, record, "topic")
+    flip(store, record, "queue_id")
+    queues = served(store, records)
+    found = [each for each in _run("verify", store)["findings"] if each["code"] == "commitlog.field"]
+    assert [each["details"]["field"] for each in found] == ["topic, queue_id"]
+    assert _run("repair", store, "--yes")["result"]["state"] == "nothing"
+    assert served(store, records) == queues
+
+
+@pytest.mark.parametrize("bits", [0x80, 0xC0])
+def test_a_flag_makes_no_batch_queue(unpacked: GoldenStore, tmp_path: Path, bits: int) -> None:
+    """Without topics.json one record with the bit of inner batches does not change the queues of its topic."""
+    store = copied(unpacked("5.3.3-shop"), tmp_path / "store")
+    for path in (store / "config").glob("topics.json*"):
+        path.unlink()
+    records = records_of(store)
+    record = _chosen(records, "sys_flag")
+    flip(store, record, "sys_flag", bits)
+    queues = served(store, records)
+    assert "consumequeue.missing-queue" not in _healthy_verdict(store)
+    _run("repair", store, "--yes")
+    assert served(store, records) == queues
+    assert not (store / "batchconsumequeue" / record.topic).exists()
+    assert "BatchCQ" not in (store / "config" / "topics.json").read_text().partition(record.topic)[2][:200]
+
+
+def test_another_record_between_its_own(unpacked: GoldenStore, tmp_path: Path) -> None:
+    """A unit that another record's took is wrong: record and queue of that one agree, and the queue is rebuilt."""
+    store = copied(unpacked("4.9.7-shop"), tmp_path / "store")
+    records = records_of(store)
+    before = served(store, records)
+    topic = _chosen(records, "topic").topic
+    name = next(name for name in before if name[0] == topic and name[2] == 3)
+    other = next(value for key, value in before.items() if key[0] == topic and key[1] != name[1])
+    path = min((store / "consumequeue" / topic / str(name[1])).iterdir())
+    size = next(each.size for each in records if each.physical_offset == other[0])
+    data = path.read_bytes()
+    unit = other[0].to_bytes(8, "big") + size.to_bytes(4, "big") + other[1].to_bytes(8, "big", signed=True)
+    path.write_bytes(data[: 3 * 20] + unit + data[4 * 20 :])
+    assert "commitlog.field" not in _healthy_verdict(store)
+    assert _run("repair", store, "--yes")["result"]["state"] == "done"
+    assert served(store, records) == before
+
+
 def test_expected_values_are_known(unpacked: GoldenStore, tmp_path: Path) -> None:
     """Topic, queue id and key as they were."""
     store = copied(unpacked("4.9.7-shop"), tmp_path / "store")

@@ -102,6 +102,11 @@ def tear(store: Path, number: int = -1, kept: int = 100) -> None:
     overwrite(store, f"commitlog/{file_name(base)}", start, bytes(FILE_SIZE - start))
 
 
+def keep_index(store: Path) -> None:
+    """Have a start after a kill keep the index files: none is newer than the checkpoint's index time."""
+    overwrite(store, "checkpoint", 16, (1 << 41).to_bytes(8, "big"))
+
+
 def remove(path: Path) -> None:
     """Remove a file, or a directory with all that is in it."""
     if path.is_dir():

@@ -16,7 +16,7 @@ from rmqtool.verify.verification import Verification
 from tests.golden import stores
 from tests.store.other_process import JAVA, another_process
 from tests.verify.circumstances import both, committed, disk, killed, other_broker
-from tests.verify.damages import DAMAGES, FILE, OTHER_FILE, QUEUE, copy_unit, log_file, patch, tear
+from tests.verify.damages import DAMAGES, FILE, OTHER_FILE, QUEUE, copy_unit, keep_index, log_file, patch, tear
 from tests.verify.small_store import small_store
 from tests.verify.verifying import codes_of, verify
 
@@ -91,7 +91,7 @@ def test_a_full_disk(store: Path) -> None:
 
 def test_a_power_failure_is_mended(store: Path) -> None:
     """The log's end is lost and the checkpoint is not: only dirty, for the next start cuts and goes on."""
-    both(tear, killed, patch("checkpoint", 0, (1 << 41).to_bytes(8, "big")))(store)
+    both(tear, killed, keep_index, patch("checkpoint", 0, (1 << 41).to_bytes(8, "big")))(store)
     outcome = verify(store)
     assert {"commitlog.torn", "checkpoint.future"} <= codes_of(outcome)
     assert outcome.verdict == "dirty"

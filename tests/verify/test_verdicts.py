@@ -23,7 +23,7 @@ from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.unchanged import unchanged
 from tests.verify.circumstances import Circumstance, circumstances, database
-from tests.verify.damages import DAMAGES, log_file, tear
+from tests.verify.damages import DAMAGES, keep_index, log_file, tear
 from tests.verify.small_store import FILE_SIZE, small_store
 from tests.verify.verifying import codes_of, only, verify
 
@@ -214,6 +214,7 @@ def test_a_dirty_store(store: Path) -> None:
     """Torn at its end, whatever was left out."""
     tear(store)
     (store / "abort").touch()
+    keep_index(store)
     assert claim(verify(store, selection=Selection((), ("index",)))) == ("dirty", Exit.FINDINGS, ["index (--skip)"])
 
 
