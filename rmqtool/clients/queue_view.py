@@ -7,7 +7,7 @@ the log. `verify` compares all of the log with all queues, and comes to the same
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -133,6 +133,19 @@ class QueueViews:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._known: dict[tuple[QueueName, int], QueueView] = {}
+
+    @classmethod
+    def of_snapshot(cls, snapshot: Snapshot) -> QueueViews:
+        """Those of a snapshot, which are made once."""
+        views: QueueViews = snapshot.kept.setdefault(cls, cls(snapshot))
+        return views
+
+    def loaded(self, topic: str, queue_id: int) -> LoadedQueue | None:
+        """A queue as a broker has loaded it, which reads all of its last files; None without it."""
+        queue, end = self._snapshot.queue(topic, queue_id), self.of(topic, queue_id).end
+        if queue is None or end is None or queue.range.max_offset <= end.queue_offset:
+            return queue
+        return type(queue)(queue.queue, replace(queue.range, max_offset=end.queue_offset))
 
     def of(self, topic: str, queue_id: int, first: int = 0) -> QueueView:
         """One queue, whose entries are compared from queue offset `first` on; empty where it cannot be read."""
