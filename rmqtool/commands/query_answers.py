@@ -34,7 +34,7 @@ _GOES_ON = ("ok", "hole", "never-consumed")  # states of an offset from which a 
 def pull(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: Notes) -> Exit:
     """Print the broker's answer to a pull, whatever its status."""
     from rmqtool.broker.pull import Subscription, puller_from
-    from rmqtool.clients.queue_view import QueueViews
+    from rmqtool.clients.queue_view import QueueView, QueueViews
     from rmqtool.query.by_place import why_no_queue
     from rmqtool.show.query_text import show_pull
     from rmqtool.store.topics import is_compacted
@@ -56,7 +56,7 @@ def pull(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: Notes) 
 
     answer = answer_of(puller.version)
     _note_other_releases(snapshot.releases, answer_of, answer, notes)
-    view = views.of(topic, queue_id)
+    view = QueueView() if answer.status == "FOUND" else views.of(topic, queue_id)
     hole = view.hole_at(asked["queue_offset"]) or view.hole_at(answer.next_begin_offset)
     if hole:
         notes.add(_hole_text(views, topic, queue_id, hole), lossy=True)

@@ -12,6 +12,7 @@ from rmqtool.clients.queue_view import QueueHole, QueueView, QueueViews
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.record_at import record_at
 from rmqtool.store.queue_units import LoadedQueue, Unit
 from rmqtool.store.rocksdb import DamagedDatabaseError
 from rmqtool.store.snapshot import Snapshot
@@ -140,7 +141,9 @@ def _traces(snapshot: Snapshot, dispatcher: Dispatcher, units: QueueUnits) -> li
         state = "unread" if not is_read else _state(queue, queue_offset, unit, same=same)
         other = queue.find(physical_offset) if queue and not same else None
         elsewhere = None if other is None or other.queue_offset == queue_offset else other.queue_offset
-        view = views.of(topic, queue_id) if state in _MISSING and elsewhere is None else QueueView()
+        is_other = unit is not None and record_at(snapshot.log.files, unit.physical_offset) is not None
+        is_missing = state in _MISSING and elsewhere is None and not is_other
+        view = views.of(topic, queue_id) if is_missing else QueueView()
         hole = view.hole_at(queue_offset)
         is_derived = not hole and view.derived > 0 and state in ("behind", "no-queue")
         traces.append(
