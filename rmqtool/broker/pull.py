@@ -221,7 +221,11 @@ class _Walk:
 
 def puller_of(snapshot: Snapshot, topic: str, queue_id: int) -> Puller:
     """What pulls from one queue of a store, by the rules and limits of the store's version and configuration."""
-    queue = snapshot.queue(topic, queue_id)
+    return puller_from(snapshot, snapshot.queue(topic, queue_id))
+
+
+def puller_from(snapshot: Snapshot, queue: LoadedQueue | None) -> Puller:
+    """The same of a queue that is loaded."""
     ext = None if queue is None else ExtTags(snapshot.store, queue.queue)
     return Puller(queue, snapshot.log_bytes, snapshot.release, limits_of(snapshot.store.conf), ext)
 

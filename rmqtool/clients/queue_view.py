@@ -6,8 +6,8 @@ the log. `verify` compares all of the log with all queues, and comes to the same
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -20,11 +20,13 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.queue_recovery import recover_queue
 from rmqtool.broker.recovery import Recovery
-from rmqtool.clients.log_sample import LoggedMessages, LogReader, LogSample
+from rmqtool.clients.log_sample import SAMPLE_BYTES, LoggedMessages, LogReader, LogSample
 from rmqtool.findings.finding import counted
 from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.recovery import RecoveryRules
+from rmqtool.store.consume_queues import Queue
+from rmqtool.store.queue_range import QueueRange
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.rocksdb_units import open_any_units
 from rmqtool.store.snapshot import Snapshot
@@ -34,6 +36,8 @@ from rmqtool.store.unit_files import written_units
 MOST_UNITS = 1 << 22
 """So many units of a queue are looked at, the last ones: 80 MiB."""
 
+_SEARCHED = 1 << 16  # in files larger than this the end is searched for, and a hole may be passed over, bytes
+_FEW_QUEUES = 256
 _MOST_PROBED = 64  # units that do not fit their neighbours
 
 
@@ -134,6 +138,22 @@ class QueueViews:
         self._snapshot = snapshot
         self._known: dict[tuple[QueueName, int], QueueView] = {}
 
+    @classmethod
+    def of_snapshot(cls, snapshot: Snapshot) -> QueueViews:
+        """Those of a snapshot, which are made once."""
+        views: QueueViews = snapshot.kept.setdefault(cls, cls(snapshot))
+        return views
+
+    def loaded(self, topic: str, queue_id: int) -> LoadedQueue | None:
+        """A queue as a broker has loaded it, which reads all of its last files; None without it."""
+        queue = self._snapshot.queue(topic, queue_id)
+        if queue is None or not queue.queue.files.file_size > _SEARCHED:  # of others the end is known exactly
+            return queue
+        end = self.of(topic, queue_id).end
+        if end is None or queue.range.max_offset <= end.queue_offset:
+            return queue
+        return type(queue)(queue.queue, replace(queue.range, max_offset=end.queue_offset))
+
     def of(self, topic: str, queue_id: int, first: int = 0) -> QueueView:
         """One queue, whose entries are compared from queue offset `first` on; empty where it cannot be read."""
         name = QueueName(topic, queue_id)
@@ -143,6 +163,37 @@ class QueueViews:
             except RmqtoolError:  # which whoever reads the queue or the log meets, too
                 self._known[name, first] = QueueView()
         return self._known[name, first]
+
+    def with_holes(
+        self, queues: Sequence[tuple[Queue, QueueRange]], early: Collection[QueueName]
+    ) -> dict[QueueName, QueueView]:
+        """The queues of a store that have holes, or of which the next start derives messages.
+
+        All are looked at where that is little to read, else those that end `early`, with bytes past their end, and
+        those of which the newest part of the log has messages past it.
+        """
+        if self._is_silent:
+            return {}
+        names, is_remote = {*early}, self._snapshot.log.files[0].modified_ns is not None
+        if not is_remote:
+            names |= self._in_log_only(queues)
+            size = sum(file.size for queue, _ in queues for file in queue.files.files)
+            if size <= SAMPLE_BYTES and len(queues) <= _FEW_QUEUES:
+                names |= {QueueName(queue.topic, queue.queue_id) for queue, _ in queues}
+        views = ((name, self.of(*name)) for name in sorted(names))
+        return {name: view for name, view in views if view.holes or view.derived}
+
+    def _in_log_only(self, queues: Iterable[tuple[Queue, QueueRange]]) -> set[QueueName]:
+        """Queues of which the newest part of the log has messages that the queues do not reach."""
+        ends = {QueueName(queue.topic, queue.queue_id): reach.max_offset for queue, reach in queues}
+        try:
+            return {
+                name
+                for name, logged in self._sample.queues.items()
+                if logged.queue_offsets[-1] + logged.counts[-1] > ends.get(name, 0)
+            }
+        except RmqtoolError:  # which whoever reads the log meets, too
+            return set()
 
     def logged_at(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
         """The physical offset of the message at a queue offset whose entry is missing; None where it is not found."""

@@ -33,8 +33,8 @@ _GOES_ON = ("ok", "hole", "never-consumed")  # states of an offset from which a 
 
 def pull(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: Notes) -> Exit:
     """Print the broker's answer to a pull, whatever its status."""
-    from rmqtool.broker.pull import Subscription, puller_of
-    from rmqtool.clients.queue_view import QueueViews
+    from rmqtool.broker.pull import Subscription, puller_from
+    from rmqtool.clients.queue_view import QueueView, QueueViews
     from rmqtool.query.by_place import why_no_queue
     from rmqtool.show.query_text import show_pull
     from rmqtool.store.topics import is_compacted
@@ -43,7 +43,8 @@ def pull(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: Notes) 
     topic, queue_id = one_queue("pull", filters.topics, filters.queue_ids)
     if asked["queue_offset"] is None:
         raise UsageError("--pull needs --queue-offset", hint="where the consumer stands: rmqtool query STORE --group G")
-    puller = puller_of(snapshot, topic, queue_id)
+    views = QueueViews.of_snapshot(snapshot)
+    puller = puller_from(snapshot, views.loaded(topic, queue_id))
     if puller.queue is None:
         notes.add(why_no_queue(snapshot, topic, queue_id))
     if is_compacted(snapshot.store, topic):
@@ -55,8 +56,7 @@ def pull(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: Notes) 
 
     answer = answer_of(puller.version)
     _note_other_releases(snapshot.releases, answer_of, answer, notes)
-    views = QueueViews(snapshot)
-    view = views.of(topic, queue_id)
+    view = QueueView() if answer.status == "FOUND" else views.of(topic, queue_id)
     hole = view.hole_at(asked["queue_offset"]) or view.hole_at(answer.next_begin_offset)
     if hole:
         notes.add(_hole_text(views, topic, queue_id, hole), lossy=True)
@@ -204,7 +204,7 @@ def group(style: Style, snapshot: Snapshot, name: str, notes: Notes) -> Exit:
         return Exit.FINDINGS
     _show(style, lines, show_consumers)
     if not style.json:
-        console, views = style.console(), QueueViews(snapshot)
+        console, views = style.console(), QueueViews.of_snapshot(snapshot)
         for offset in found:
             if offset.hole:
                 text = _hole_text(views, offset.topic, offset.queue_id, offset.hole)

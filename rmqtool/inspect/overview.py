@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from rmqtool.base.errors import RmqtoolError
@@ -13,6 +13,8 @@ from rmqtool.base.open_files import OpenFiles
 from rmqtool.base.paths import is_remote
 from rmqtool.base.shell import quote
 from rmqtool.base.tolerant import ReadErrors, ReadScope
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.clients.queue_view import QueueView, QueueViews
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.rules.releases import ANY_RELEASE, Releases
@@ -37,13 +39,17 @@ from rmqtool.store.store import CHECKPOINT, Store
 from rmqtool.store.unit_files import UnitFiles
 from rmqtool.transaction.findings import interrupted_findings
 
+_WHOLE = QueueView()
+_MOST_HOLES = 20  # queues whose holes are findings
+
 
 @dataclass(frozen=True)
 class Overview:
     """A store at a glance.
 
     Errors of unreadable files are in `unread`; `log_range` is None when the log's first or last records are among them.
-    `older_range` is that of the plain log of a broker that was converted to DLedger.
+    `older_range` is that of the plain log of a broker that was converted to DLedger. `views` are the queues with holes,
+    and those of which the next start derives messages.
     """
 
     snapshot: Snapshot
@@ -55,11 +61,26 @@ class Overview:
     checkpoint: dict[str, int] | None
     unread: tuple[RmqtoolError, ...]
     findings: tuple[Finding, ...] = ()
+    views: Mapping[QueueName, QueueView] = field(default_factory=dict)
 
     def lag(self, committed: CommittedOffset) -> int | None:
-        """Messages between a committed offset and its queue's maximum; negative beyond it, None without the queue."""
-        queue_range = self.range_of(committed.topic, committed.queue_id)
-        return queue_range.max_offset - committed.offset if queue_range else None
+        """Messages between a committed offset and its queue's maximum; negative beyond it, None without the queue.
+
+        Those that the next start derives count too, those past the hole at which a queue ends do not.
+        """
+        queue_range, view = self.range_of(committed.topic, committed.queue_id), self.view_of(committed)
+        if queue_range is None:
+            return None
+        end = queue_range.max_offset + view.derived
+        return (min(end, view.end.queue_offset) if view.end else end) - committed.offset
+
+    def view_of(self, committed: CommittedOffset) -> QueueView:
+        """What consumers reach of the queue of an offset."""
+        return self.views.get(QueueName(committed.topic, committed.queue_id), _WHOLE)
+
+    def unreachable(self, committed: CommittedOffset) -> int:
+        """Messages of the log from a committed offset on that the group does not get because of holes."""
+        return self.view_of(committed).from_offset(committed.offset)[1]
 
     def range_of(self, topic: str, queue_id: int) -> QueueRange | None:
         """The range of a queue, None without it."""
@@ -85,7 +106,8 @@ def overview_of(store: Store, version: Version | None = None, limit: RateLimit |
     unread = ReadErrors()
     snapshot = Snapshot(store, version, limit, scope=unread.scope)
     checkpoint, range_of_log, older_range = None, None, None
-    queues = tuple(_with_range(snapshot, unread.scope))
+    early: set[QueueName] = set()
+    queues = tuple(_with_range(snapshot, unread.scope, early))
     with unread.scope():
         checkpoint = snapshot.checkpoint
     with unread.scope():
@@ -105,6 +127,7 @@ def overview_of(store: Store, version: Version | None = None, limit: RateLimit |
         queues=queues,
         checkpoint=checkpoint,
         unread=(),
+        views=QueueViews.of_snapshot(snapshot).with_holes(queues, early),
     )
     findings = tuple(with_next_command(store, each) for each in _findings(overview, unread))
     return replace(overview, unread=tuple(unread.errors), findings=findings)
@@ -126,17 +149,43 @@ def _last_exit(store: Store, holder: Holder | None) -> str:
     return "clean" if (store.root / CHECKPOINT).exists() or (store.root / LOCK_FILE).exists() else "unknown"
 
 
-def _with_range(snapshot: Snapshot, scope: ReadScope) -> Iterator[tuple[Queue, QueueRange]]:
-    """The queues that can be read, each with its range."""
+def _with_range(snapshot: Snapshot, scope: ReadScope, early: set[QueueName]) -> Iterator[tuple[Queue, QueueRange]]:
+    """The queues that can be read, each with its range; `early` gets those with bytes past their end."""
     version = snapshot.version or NEWEST
     with closing(OpenFiles(UNLIMITED)) as open_files:
         for queue in snapshot.listed_queues():
             with scope():
                 opened = None if queue.database else UnitFiles(queue, open_files)
-                yield queue, queue_range(queue, snapshot.log_min_offset, version, opened=opened)
+                reported = queue_range(queue, snapshot.log_min_offset, version, opened=opened)
+                if opened and _ends_early(opened, reported):
+                    early.add(QueueName(queue.topic, queue.queue_id))
+                yield queue, reported
     if snapshot.database:
         with scope():
             snapshot.database.rows.check_tables()
+
+
+def _ends_early(units: UnitFiles, reported: QueueRange) -> bool:
+    if units.queue.kind == "simple":
+        return units.data_end > reported.max_offset
+    return units.ends_early(*units.recovered_end())
+
+
+def _hole_findings(overview: Overview) -> Iterator[Finding]:
+    """Holes of queues, those with the most messages out of reach first."""
+    store, listed = overview.snapshot.store, {(queue.topic, queue.queue_id): queue for queue, _ in overview.queues}
+    views = sorted(overview.views.items(), key=lambda item: -item[1].unreachable)
+    for name, view in views[:_MOST_HOLES]:
+        for hole in view.holes:
+            code = "consumequeue.hole"
+            if name not in listed:
+                code = "consumequeue.missing-queue"
+            elif listed[name].database or (hole.ends_queue and not hole.messages_past):
+                code = "consumequeue.missing-unit"
+            yield finding(
+                code, f"{name.topic}, queue {name.queue_id}: {hole.told}", store=store.root, severity="error", count=hole.messages, topic=name.topic,
+                queue_id=name.queue_id, queue_offset=hole.queue_offset, details=hole.as_json(),
+            )  # fmt: skip
 
 
 def _findings(overview: Overview, unread: ReadErrors) -> Iterator[Finding]:
@@ -153,6 +202,7 @@ def _findings(overview: Overview, unread: ReadErrors) -> Iterator[Finding]:
     yield from log_findings(store, snapshot.log, releases, live=is_live)
     if not is_live:  # a file that a broker has just created gets its size a moment later
         yield from one_of_each(each for queue, _ in overview.queues for each in queue_findings(store, queue, releases))
+    yield from _hole_findings(overview)
     unread_files = {error.file for error in unread.errors}
     for file, geometry in geometries:
         if geometry is None and file.keys and str(file.path) not in unread_files:

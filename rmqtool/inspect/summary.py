@@ -29,7 +29,7 @@ OutOfRange = Literal["below", "beyond"]
 
 @dataclass(frozen=True)
 class GroupFailures:
-    """Messages that a group failed on, as far as their queues still hold them."""
+    """Messages that a group failed on, as far as their queues still hold them: to retry are those not yet consumed."""
 
     group: str
     retry_messages: int
@@ -72,10 +72,16 @@ def out_of_range(overview: Overview, committed: CommittedOffset) -> OutOfRange |
 def group_failures(overview: Overview) -> list[GroupFailures]:
     """The groups that have retry or dead letter topics, in name order."""
     counts: dict[str, list[int]] = {}
+    committed = overview.snapshot.committed.offsets
+    consumed = {
+        (each.topic, each.queue_id): each.offset for each in committed if each.topic == RETRY_PREFIX + each.group
+    }
     for queue, offsets in overview.queues:
         for column, prefix in enumerate((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
             if queue.topic.startswith(prefix):
-                counts.setdefault(queue.topic.removeprefix(prefix), [0, 0])[column] += messages_in(offsets)
+                done = consumed.get((queue.topic, queue.queue_id), 0)
+                left = min(messages_in(offsets), max(0, offsets.max_offset - done))
+                counts.setdefault(queue.topic.removeprefix(prefix), [0, 0])[column] += left
     return [GroupFailures(group, *offsets) for group, offsets in sorted(counts.items())]
 
 

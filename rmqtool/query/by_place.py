@@ -67,7 +67,7 @@ def by_queue_offset(
     snapshot: Snapshot, queue_name: tuple[str, int], queue_offset: int, body: BodyChoice, notes: Notes
 ) -> Iterator[Message]:
     """The message to which a unit leads; `queue_name` is topic and queue id."""
-    queue = snapshot.queue(*queue_name)
+    queue = QueueViews.of_snapshot(snapshot).loaded(*queue_name)
     unit = queue.unit_at(queue_offset) if queue and queue_offset < queue.range.max_offset else None
     if queue is None or unit is None:
         if (message := _in_hole(snapshot, queue_name, queue_offset, body, notes)) is not None:
@@ -88,7 +88,7 @@ def _in_hole(
     snapshot: Snapshot, queue_name: tuple[str, int], queue_offset: int, body: BodyChoice, notes: Notes
 ) -> Message | None:
     """The message at a queue offset whose entry is missing, from the log; notes name the hole."""
-    views = QueueViews(snapshot)
+    views = QueueViews.of_snapshot(snapshot)
     hole = views.of(*queue_name).hole_at(queue_offset)
     if hole is None:
         return None

@@ -65,15 +65,8 @@ class GroupOffset:
 
     @property
     def _end(self) -> int:
-        """The queue's maximum, at the hole where it ends at one, else as the log proves it."""
-        if self.queue is None:
-            return 0
-        end = self.view.end
-        return (
-            min(self.queue.range.max_offset, end.queue_offset)
-            if end
-            else self.queue.range.max_offset + self.view.derived
-        )
+        """The queue's maximum as the log proves it, but at the hole where it ends at one."""
+        return self.queue.range.max_offset + self.view.derived if self.queue else 0
 
     @property
     def _start(self) -> int:
@@ -104,7 +97,7 @@ class GroupOffset:
 
 def group_offsets(snapshot: Snapshot, group: str) -> Iterator[GroupOffset]:
     """Every offset that a group has committed, and its retry and dead letter queues, by topic and queue."""
-    seen, views = set(), QueueViews(snapshot)
+    seen, views = set(), QueueViews.of_snapshot(snapshot)
     for item in snapshot.committed.offsets:
         if item.group == group:
             seen.add((item.topic, item.queue_id))
@@ -115,7 +108,7 @@ def group_offsets(snapshot: Snapshot, group: str) -> Iterator[GroupOffset]:
             {*snapshot.queue_ids(topic), *(name.queue_id for name in missing if name.topic == topic)}
         ):
             if (topic, queue_id) not in seen:
-                queue, view = snapshot.queue(topic, queue_id), views.of(topic, queue_id)
+                queue, view = views.loaded(topic, queue_id), views.of(topic, queue_id)
                 yield GroupOffset(group, topic, queue_id, None, queue, view=view)
 
 
@@ -125,7 +118,7 @@ def groups_of(snapshot: Snapshot) -> list[str]:
 
 
 def _group_offset(snapshot: Snapshot, item: CommittedOffset, views: QueueViews) -> GroupOffset:
-    queue = snapshot.queue(item.topic, item.queue_id)
+    queue = views.loaded(item.topic, item.queue_id)
     last = queue.unit_at(item.offset - 1) if queue and 0 < item.offset <= queue.range.max_offset else None
     timestamp = snapshot.log_bytes.store_timestamp(last.physical_offset, last.message_size) if last else -1
     in_rocksdb = snapshot.leaves_queues_out

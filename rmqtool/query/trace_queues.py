@@ -12,6 +12,7 @@ from rmqtool.clients.queue_view import QueueHole, QueueView, QueueViews
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.record_at import record_at
 from rmqtool.store.queue_units import LoadedQueue, Unit
 from rmqtool.store.rocksdb import DamagedDatabaseError
 from rmqtool.store.snapshot import Snapshot
@@ -30,7 +31,8 @@ _LONGEST_DELAY = 366 * 86_400_000  # ms
 class QueueTrace:
     """One queue of a message, and the unit at its queue offset; `elsewhere` is another offset that leads to it.
 
-    `hole` is why the unit is missing, `is_derived` says that the next start derives it again.
+    `hole` is why consumers do not get it, `repair` the command that makes the queue whole; `is_derived` says that the
+    next start derives the unit again.
     """
 
     topic: str
@@ -45,6 +47,7 @@ class QueueTrace:
     elsewhere: int | None = None
     hole: QueueHole | None = None
     is_derived: bool = False
+    repair: str | None = None
 
     @property
     def contradiction(self) -> str | None:
@@ -54,7 +57,7 @@ class QueueTrace:
         if self.is_derived:
             return None
         if self.hole:
-            return f"{where}: {self.hole.told}; no consumer gets the message{instead}"
+            return f"{where}: {self.hole.told}; no consumer gets this message; repair: {self.repair}"
         match self.state:
             case "no-queue":
                 return f"{where} does not exist: no consumer gets the message"
@@ -125,11 +128,11 @@ def _traces(snapshot: Snapshot, dispatcher: Dispatcher, units: QueueUnits) -> li
         units.message_sizes.tolist(), units.tags_codes.tolist(), units.tags_hashes.tolist(),
         units.store_timestamps.tolist(), strict=True,
     )  # fmt: skip
-    traces, views = [], QueueViews(snapshot)
+    traces, views = [], QueueViews.of_snapshot(snapshot)
     state: State
     for queue_index, queue_offset, physical_offset, size, tags_code, tags_hash, timestamp in rows:
         topic, queue_id = dispatcher.queues[queue_index]
-        queue, is_read = _queue(snapshot, topic, queue_id)
+        queue, is_read = _queue(snapshot, views, topic, queue_id)
         unit = queue.unit_at(queue_offset) if queue and queue_offset < queue.range.max_offset else None
         same = unit is not None and (unit.physical_offset, unit.message_size) == (physical_offset, size)
         if same and unit is not None and unit.tags_code not in (tags_code, tags_hash):
@@ -138,22 +141,24 @@ def _traces(snapshot: Snapshot, dispatcher: Dispatcher, units: QueueUnits) -> li
         state = "unread" if not is_read else _state(queue, queue_offset, unit, same=same)
         other = queue.find(physical_offset) if queue and not same else None
         elsewhere = None if other is None or other.queue_offset == queue_offset else other.queue_offset
-        view = views.of(topic, queue_id) if state in _MISSING and elsewhere is None else QueueView()
+        is_other = unit is not None and record_at(snapshot.log.files, unit.physical_offset) is not None
+        is_missing = state in _MISSING and elsewhere is None and not is_other
+        view = views.of(topic, queue_id) if is_missing else QueueView()
         hole = view.hole_at(queue_offset)
         is_derived = not hole and view.derived > 0 and state in ("behind", "no-queue")
         traces.append(
             QueueTrace(
                 topic, queue_id, queue_offset, physical_offset, size, tags_code, state, queue, unit, elsewhere,
-                hole, is_derived,
+                hole, is_derived, views.repair_of(topic, queue_id) if hole else None,
             )
         )  # fmt: skip
     return traces
 
 
-def _queue(snapshot: Snapshot, topic: str, queue_id: int) -> tuple[LoadedQueue | None, bool]:
+def _queue(snapshot: Snapshot, views: QueueViews, topic: str, queue_id: int) -> tuple[LoadedQueue | None, bool]:
     """A queue, None without it, and whether all that may hold it can be read."""
     try:
-        queue = snapshot.queue(topic, queue_id)
+        queue = views.loaded(topic, queue_id)
     except DamagedDatabaseError:
         return None, False
     return queue, queue is not None or not snapshot.leaves_queues_out

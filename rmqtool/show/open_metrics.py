@@ -118,6 +118,10 @@ def _queues(overview: Overview, store: str) -> Iterator[Family]:
             value = _offset(offsets, name)
             family.add(value, store=store, topic=queue.topic, queue_id=queue.queue_id)
         yield family
+    family = Family("rmqtool_queue_unreachable_messages", "Messages of the log without a way to them in their queue.")
+    for name, view in overview.views.items():
+        family.add(view.unreachable, store=store, topic=name.topic, queue_id=name.queue_id)
+    yield family
 
 
 def _offset(offsets: QueueRange, name: str) -> int | None:
@@ -126,10 +130,12 @@ def _offset(offsets: QueueRange, name: str) -> int | None:
 
 def _groups(overview: Overview, store: str) -> Iterator[Family]:
     lag = Family("rmqtool_group_lag", "Messages of the queue that the group has not committed.")
+    missed = Family("rmqtool_group_unreachable_messages", "Messages that the group does not get: entries are missing.")
     for committed in overview.snapshot.committed.offsets:
-        lag.add(overview.lag(committed), store=store, group=committed.group, topic=committed.topic,
-                queue_id=committed.queue_id)  # fmt: skip
-    retries = Family("rmqtool_group_retry_messages", "Messages in the group's retry topic.")
+        labels = {"store": store, "group": committed.group, "topic": committed.topic, "queue_id": committed.queue_id}
+        lag.add(overview.lag(committed), **labels)
+        missed.add(overview.unreachable(committed), **labels)
+    retries = Family("rmqtool_group_retry_messages", "Messages in the group's retry topic that it has not consumed.")
     dead = Family("rmqtool_group_dead_letters", "Messages in the group's dead letter topic.")
     for group in group_failures(overview):
         retries.add(group.retry_messages, store=store, group=group.group)
@@ -140,7 +146,7 @@ def _groups(overview: Overview, store: str) -> Iterator[Family]:
         delayed.add(level.messages, store=store, level=level.level)
     half = Family("rmqtool_half_messages", "Half messages in the half topic, answered ones included.")
     half.add(held.half_messages, store=store)
-    yield from (lag, retries, dead, delayed, half)
+    yield from (lag, missed, retries, dead, delayed, half)
 
 
 def _findings(findings: Iterable[Finding], store: str) -> Family:

@@ -37,6 +37,7 @@ def overview_json(overview: Overview, statistics: LogStatistics | None = None) -
                 "committed_offset": committed.offset,
                 "lag": overview.lag(committed),
                 "out_of_range": out_of_range(overview, committed),
+                "unreachable": overview.unreachable(committed),
             }
             for committed in overview.snapshot.committed.offsets
         ],

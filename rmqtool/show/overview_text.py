@@ -244,7 +244,10 @@ def _offset_table(overview: Overview) -> Table:
     columns: Columns = [("Group", "left"), ("Topic", "left")]
     columns += [("Queue", "right"), ("Committed", "right"), ("Lag", "right")]
     rows = [
-        [item.group, item.topic, item.queue_id, item.offset, _lag_cell(overview.lag(item))]
+        [
+            *(item.group, item.topic, item.queue_id, item.offset),
+            _lag_cell(overview.lag(item), overview.unreachable(item)),
+        ]
         for item in overview.snapshot.committed.offsets
     ]
     return table("Consumers", columns, rows)
@@ -253,30 +256,40 @@ def _offset_table(overview: Overview) -> Table:
 def _lag_table(overview: Overview) -> Table:
     lags: dict[tuple[str, str], list[int | None]] = {}
     below: Counter[tuple[str, str]] = Counter()
+    unreachable: Counter[tuple[str, str]] = Counter()
     for item in overview.snapshot.committed.offsets:
         lags.setdefault((item.group, item.topic), []).append(overview.lag(item))
         below[item.group, item.topic] += out_of_range(overview, item) == "below"
+        unreachable[item.group, item.topic] += overview.unreachable(item)
     columns: Columns = [("Group", "left"), ("Topic", "left"), ("Queues", "right"), ("Lag", "right")]
-    rows = [[*name, len(of_queues), _sum_cell(of_queues, below[name])] for name, of_queues in lags.items()]
+    rows = [
+        [*name, len(of_queues), _sum_cell(of_queues, below[name], unreachable[name])]
+        for name, of_queues in lags.items()
+    ]
     return table("Consumers", columns, rows)
 
 
-def _sum_cell(lags: Sequence[int | None], below: int) -> Text:
+def _sum_cell(lags: Sequence[int | None], below: int, unreachable: int) -> Text:
     """The sum of lags; an offset beyond its queue's end must not reduce the lag of another queue."""
     known = [lag for lag in lags if lag is not None]
     if not known:
-        return _lag_cell(None)
+        return _lag_cell(None, unreachable)
     beyond = sum(lag < 0 for lag in known)
     text = Text(str(sum(lag for lag in known if lag > 0)))
     if beyond:
         text.append(f", {beyond} beyond the end", style="red")
-    return text.append(f", {below} below the minimum", style="yellow") if below else text
+    text = text.append(f", {below} below the minimum", style="yellow") if below else text
+    return _with_unreachable(text, unreachable)
 
 
-def _lag_cell(lag: int | None) -> Text:
+def _lag_cell(lag: int | None, unreachable: int) -> Text:
     if lag is None:
-        return Text("no queue", style="yellow")
-    return Text(str(lag), style="red" if lag < 0 else "")
+        return _with_unreachable(Text("no queue", style="yellow"), unreachable)
+    return _with_unreachable(Text(str(lag), style="red" if lag < 0 else ""), unreachable)
+
+
+def _with_unreachable(text: Text, unreachable: int) -> Text:
+    return text.append(f", {unreachable} out of reach", style="red") if unreachable else text
 
 
 def _checkpoint_moment(checkpoint: dict[str, int], field: str) -> str:

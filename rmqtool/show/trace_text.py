@@ -102,7 +102,10 @@ def _state_of(queue: dict[str, Any]) -> str:
     """Where the queue entry of the message is, or why it is not there."""
     if queue["after_next_start"]:
         return "its queue entry is not there yet: the next start derives it from the log"
-    if queue["hole"]:
+    hole = queue["hole"]
+    if hole and queue["queue_offset"] >= hole["queue_offset"] + hole["entries"]:
+        return "its queue entry comes after a hole, where a start ends the queue"
+    if hole:
         return "its queue entry is missing, though the message is in the log"
     return _STATES[queue["state"]]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import cached_property, lru_cache
+from typing import Any
 
 from rmqtool.base.files import RateLimit, ReadPolicy, list_directory
 from rmqtool.base.mapped_files import MappedFiles
@@ -66,6 +67,8 @@ class Snapshot:
         self._limit = limit
         self._scope = scope
         self.queue = lru_cache(_LOADED_QUEUES)(self._queue)
+        self.kept: dict[object, Any] = {}
+        """What rooms above have found out about the store, and keep with it."""
 
     @cached_property
     def holder(self) -> Holder | None:

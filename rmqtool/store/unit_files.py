@@ -152,6 +152,10 @@ class UnitFiles:
                 return file_index, count
         return last, self._written_in(self.files[last]) if self.files else 0
 
+    def ends_early(self, file_index: int, count: int) -> bool:
+        """Whether bytes follow the end of the queue that `recovered_end` has found."""
+        return file_index >= 0 and self.data_end > self.files[file_index].start_offset // self.size + count
+
     def _written_in(self, mapped: MappedFile) -> int:
         """Count of the units before the first that is not written.
 

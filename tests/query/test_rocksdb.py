@@ -138,11 +138,13 @@ def test_a_trace_says_that_it_is_missing(without_a_row: Path) -> None:
 
 
 def test_by_queue_offset(without_a_row: Path) -> None:
-    """A message, and why there is none."""
+    """A message, also one without a row, whose hole is named."""
     options = ("--json", "--topic", "orders", "--queue", "1", "--queue-offset")
     [message] = query(without_a_row, *options, "6").of_kind("message")
     assert (message["topic"], message["queue_offset"]) == ("orders", 6)
-    assert query(without_a_row, *options, "7").of_kind("message") == []
+    missing = query(without_a_row, *options, "7")
+    assert [message["queue_offset"] for message in missing.of_kind("message")] == [7]
+    assert "queue entry 7 is missing: 1 message of the log is out of consumers' reach" in missing.err
 
 
 def test_offsets_by_time(golden_store: GoldenStore) -> None:
