@@ -111,6 +111,8 @@ class Traces:
     """What a damaged copy still shows of what clients had: records that stand in the log, units in the queue files."""
 
     standing: frozenset[int]
+    tail: frozenset[int]
+    """Of messages at the end of the log that are zeros now: what was never flushed is no message that clients had."""
     units: frozenset[tuple[Entry, int]]
     indexed: bytes
     committed: str
@@ -119,17 +121,22 @@ class Traces:
     def of(cls, source: Source, damaged: Path) -> Traces:
         """Compare the files, before a broker starts on them."""
         log = _log(damaged)
-        standing = set()
+        standing, tail = set(), set()
         for record in source.records:
             base = int(record.file.name)
             begin, end = record.at, record.at + record.size
-            if log.get(base, b"")[begin:end] == source.log[base][begin:end]:
+            found = log.get(base, b"")[begin:end]
+            if found == source.log[base][begin:end]:
                 standing.add(record.physical_offset)
+            elif found and not any(found):
+                tail.add(record.physical_offset)
+        last = max(standing, default=-1)
         indexed = b"".join(file.read_bytes() for file in sorted(damaged.glob("index/*")) if file.is_file())
         committed = "".join(
             file.read_text(encoding="utf-8", errors="replace") for file in damaged.glob("config/*onsumerOffset.json*")
         )
-        return cls(frozenset(standing), frozenset(_units(damaged)), indexed, committed)
+        never_flushed = frozenset(offset for offset in tail if offset > last)
+        return cls(frozenset(standing), never_flushed, frozenset(_units(damaged)), indexed, committed)
 
     def count(self, difference: Difference, had: View) -> dict[str, int]:
         """How many of what is gone left a trace, where that can be seen."""
@@ -147,9 +154,13 @@ class Traces:
         }
 
     def _shows(self, entry: Entry, physical_offset: int) -> bool:
+        if physical_offset in self.tail:
+            return False
         return physical_offset in self.standing or (entry, physical_offset) in self.units
 
     def _has(self, pair: Pair) -> bool:
+        if pair[1] in self.tail:
+            return False
         return pair[1] in self.standing or pair[1].to_bytes(8, "big") in self.indexed
 
 
