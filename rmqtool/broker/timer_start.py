@@ -145,7 +145,8 @@ class NextRead:
     `logged` are the rows of messages that it reaches through the wheel, or has delivered; `slots` are the times of
     their slots, epoch ms, 0 of those that are not logged. `unreached` are the rows of messages that wait in the timer
     log, but in no chain of the wheel, `skipped` those of messages whose slots are before the time from which the wheel
-    would be read, though no broker has read them.
+    would be read, though no broker has read them. `logged_end` is the queue offset behind the newest message of the
+    timer log, None where it leads to none.
     """
 
     begin: int
@@ -156,6 +157,7 @@ class NextRead:
     skipped: NDArray[np.bool_]
     reached: ReachedUnits
     cut_chains: int
+    logged_end: int | None
 
 
 def timer_state(store: Store, reading: ReadPolicy, latest: int, log_end: int) -> TimerState:
@@ -269,7 +271,8 @@ def next_timer_read(state: TimerState, queue: TimerQueue) -> NextRead:
     end = max(own, behind or 0) or int(queue.queue_offsets[-1]) + 1
     is_skipped = skipped.rows & (logged.slots < state.read_until) & (queue.queue_offsets < begin)
     unreached = is_named & ~logged.rows
-    return NextRead(begin, end, logged.rows, logged.slots, unreached, is_skipped, reached, units.cut_chains)
+    columns = logged.rows, logged.slots, unreached, is_skipped
+    return NextRead(begin, end, *columns, reached, units.cut_chains, behind)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rmqtool.base.files import read_all
 from rmqtool.base.times import rfc3339
 from rmqtool.broker.stale_timers import stale_units
-from rmqtool.broker.timer_deliveries import delivered_after, due_at
+from rmqtool.broker.timer_deliveries import delivered_after, due_at, unlogged_waiting
 from rmqtool.broker.timer_start import (
     TimerState,
     WaitingUnits,
@@ -40,6 +40,7 @@ from rmqtool.store.timer_wheel import newest_wheel
 from rmqtool.transaction import Transaction
 
 _UNIT, _AHEAD, _CHAIN, _READ_TIME = "timer.unit", "timer.ahead", "timer.chain", "timer.read-time"
+_AGAIN = "timer.again"
 IN_PLACE = frozenset({_UNIT, _AHEAD, _CHAIN, _READ_TIME})
 """The codes of findings that are healed without taking the timer's files out."""
 
@@ -103,14 +104,14 @@ class Relinked:
 
 def mended_timer_files(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[Change]:
     """The changes for findings about units that lead nowhere, and about an offset behind the end of the queue."""
-    if not codes & IN_PLACE:
+    if not codes & {*IN_PLACE, _AGAIN}:
         return
     state = timer_state_of(snapshot)
     if _UNIT in codes:
         yield from _passed_over(snapshot, state)
     if _CHAIN in codes:
         yield from _linked_again(snapshot, state)
-    if codes & {_AHEAD, _READ_TIME}:
+    if codes & {_AHEAD, _READ_TIME, _AGAIN}:
         yield from _right_check(snapshot, state, codes)
 
 
@@ -191,13 +192,31 @@ def _right_check(snapshot: Snapshot, state: TimerState, codes: frozenset[str]) -
             before = int(check[field][0])
             check[field] = min(before, end)
             details += [f"{field}: {before} becomes {end}"] * (before > end)
+    if _AGAIN in codes and (end_of_log := reads_on(snapshot, state)) is not None:
+        what.append(f"the timer goes on in its queue at {end_of_log}, behind what is in the timer log")
+        for field in _OFFSETS:
+            details += [f"{field}: {int(check[field][0])} becomes {end_of_log}"]
+            check[field] = end_of_log
     if _READ_TIME in codes and (time := _right_read_time(snapshot, state)) is not None:
         what.append(f"the timer reads the wheel from {rfc3339(time)} on")
         details.append(f"{_READ}: {int(check[_READ][0])} becomes {time}")
         check[_READ] = time
     if what:
-        codes = codes & {_AHEAD, _READ_TIME}
+        codes = codes & {_AHEAD, _READ_TIME, _AGAIN}
         yield FileChange(name, bytes(content), codes, f"{name}: {'; '.join(what)}", details=tuple(details))
+
+
+def reads_on(snapshot: Snapshot, state: TimerState) -> int | None:
+    """The queue offset behind the newest message of the timer log, where all before it were delivered or are in it."""
+    queue = read_timer_queue(state, snapshot.log.files, snapshot.database) if state.check else None
+    if queue is None:
+        return None
+    found = next_timer_read(state, queue)
+    if found.logged_end is None or found.begin >= found.logged_end:
+        return None
+    rows = (queue.queue_offsets < found.logged_end) & ~found.logged
+    is_whole = not unlogged_waiting(state, queue, rows, snapshot.log.files) and not len(found.reached.broken)
+    return found.logged_end if is_whole else None
 
 
 def _right_read_time(snapshot: Snapshot, state: TimerState) -> int | None:

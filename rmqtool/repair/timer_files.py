@@ -12,10 +12,11 @@ from pathlib import Path
 from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.base.tolerant import skip_wrong_type
+from rmqtool.broker.timer_start import timer_state_of
 from rmqtool.findings.finding import Finding
 from rmqtool.formats.timer_wheel import is_wheel_name
 from rmqtool.repair.change import Change
-from rmqtool.repair.mended_timer import IN_PLACE, mended_timer_files
+from rmqtool.repair.mended_timer import IN_PLACE, mended_timer_files, reads_on
 from rmqtool.repair.places import KEPT, TakenOut, codes_of, names_in_store
 from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
@@ -45,6 +46,8 @@ def timer_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Chang
     """The files that are taken out, or mended; of a wheel of another size only the wheel, which the log fills again."""
     codes = codes_of(findings)
     taken = codes & {_LOST, _AGAIN, _LOG, _WHEEL}
+    if taken == {_AGAIN} and reads_on(snapshot, timer_state_of(snapshot)) is not None:
+        return [*mended_timer_files(snapshot, codes)]
     if taken & {_LOST, _AGAIN, _LOG} and not _only_strays(snapshot, taken, findings):
         return _taken_out_together(snapshot, codes & {*taken, *IN_PLACE})
     return [*_taken_out_alone(snapshot, taken), *mended_timer_files(snapshot, codes)]

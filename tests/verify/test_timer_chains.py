@@ -29,6 +29,9 @@ DAMAGES: dict[str, tuple[Damage, dict[str, int]]] = {
     "read ahead": (lambda s: s.set_check("last_read_timestamp", START_TIME + 200_000), {READ_TIME: TIMERS}),
     "read a little ahead": (lambda s: s.set_check("last_read_timestamp", START_TIME + 61_000), {READ_TIME: 6}),
 }
+AGAIN: dict[str, tuple[Damage, dict[str, int]]] = {
+    "the master's offset is older": (lambda s: s.set_check("master_timer_queue_offset", 5), {"timer.again": 15}),
+}
 HARMLESS: dict[str, Damage] = {
     "nothing": lambda _: None,
     "a slot of the newest files is zeroed": lambda s: s.set_slot(19, "time", 0),
@@ -50,10 +53,10 @@ def dues_in(store: Path) -> list[int]:
     return sorted(due for units in logs for due in dues(units[is_written(units)]).tolist())
 
 
-@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.parametrize("name", [*DAMAGES, *AGAIN])
 def test_what_is_left_out(name: str, tmp_path: Path) -> None:
-    """Those that no start delivers are counted."""
-    damage, expected = DAMAGES[name]
+    """Those that no start delivers, or that it delivers twice, are counted."""
+    damage, expected = {**DAMAGES, **AGAIN}[name]
     chains = store_with_chains(tmp_path / "store")
     damage(chains)
     assert counts(chains.store) == expected
@@ -68,12 +71,13 @@ def test_what_does_no_harm(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.parametrize("name", [*DAMAGES, *AGAIN])
 def test_it_is_repaired_in_place(name: str, tmp_path: Path) -> None:
     """Afterwards all come once, and there is nothing left to do."""
     chains = store_with_chains(tmp_path / "store")
-    DAMAGES[name][0](chains)
+    {**DAMAGES, **AGAIN}[name][0](chains)
     rmqtool("repair", chains.store, "--yes", "--broker-version", "5.3.3")
+    assert (chains.store / "timerlog").exists()
     assert verify(chains.store, version="5.3.3").verdict == "clean"
     assert not timers_after_start(chains.store, "5.3.3")
     assert dues_in(chains.store) == sorted(map(due_of, range(TIMERS)))
