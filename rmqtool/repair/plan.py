@@ -308,8 +308,8 @@ def _settings(found: Mapping[Treatment, Sequence[Finding]]) -> Iterator[PlanStep
 
 def _ignored(found: Mapping[Treatment, Sequence[Finding]]) -> Iterator[PlanStep]:
     treated = {each.details.get("setting") for each in found.get("settings", ())}
-    left = [each for each in found.get("ignored", ()) if each.details.get("setting", "") not in treated]
-    names = ", ".join(dict.fromkeys(each.details.get("setting") or each.message.split()[0] for each in left))
+    left = [each for each in found.get("ignored", ()) if each.details["setting"] not in treated]
+    names = ", ".join(dict.fromkeys(each.details["setting"] for each in left))
     who = "a broker" if any("value" in each.details for each in left) else "the named release"
     if left:
         yield PlanStep(f"Later: {who} does not read these settings of broker.conf: {names}.")

@@ -23,7 +23,7 @@ class _Odd(NamedTuple):
     why: str
     taken: str | None
     is_harmless: bool = False
-    effect: str | None = None
+    meaning: str | None = None  # what a broker makes of it
 
 
 def check_values(snapshot: Snapshot, report: Report) -> None:
@@ -35,7 +35,7 @@ def check_values(snapshot: Snapshot, report: Report) -> None:
         odd = _odd(snapshot, setting, value, releases) if setting and known and value.strip() else None
         if odd:
             details = {"setting": name, "value": value, "taken": odd.taken, "has_blanks": value != value.strip()}
-            report.add("upgrade.setting", f"{name} is {value!r}: {odd.why}", file=conf.path, effect=odd.effect,
+            report.add("upgrade.setting", f"{name} is {value!r}: {odd.why}", file=conf.path, effect=odd.meaning,
                        severity="info" if odd.is_harmless else None, details=details)  # fmt: skip
 
 
@@ -46,7 +46,7 @@ def _odd(snapshot: Snapshot, setting: BrokerSetting, value: str, releases: Relea
         is_number = _LONG.fullmatch(meant)
         why = f"{_BLANK}, it is no number, and not read" if is_number else "it is no number, and not read"
         effect = None if default is None else f"the broker keeps its default, {default}"
-        return _Odd(why, default, effect=effect)
+        return _Odd(why, default, meaning=effect)
     if setting.kind == "flag" and has_blanks:
         is_false = meant.lower() != "true"
         return _Odd(f"{_BLANK}, it counts as false", "false", is_false, "the broker takes it for false")
@@ -60,16 +60,16 @@ def _odd_text(snapshot: Snapshot, name: str, value: str, releases: Releases) -> 
     keeping = releases.where(lambda release: release < TEXT_SETTINGS_TRIMMED)
     if not keeping:
         why = f"the blanks around it are cut off since {TEXT_SETTINGS_TRIMMED}"
-        return _Odd(why, value.strip(), is_harmless=True, effect="none")
+        return _Odd(why, value.strip(), is_harmless=True, meaning="none")
     until = release_before(TEXT_SETTINGS_TRIMMED)
     why = "the blanks around it are part of it" + ("" if releases.newest <= until else f" up to {until}")
     if name in _NAMES:
         default = broker_settings()[name].shown_default(releases.newest)
         return _Odd(
-            why, default, is_harmless=value.strip() == default, effect=f"the broker keeps its default, {default}"
+            why, default, is_harmless=value.strip() == default, meaning=f"the broker keeps its default, {default}"
         )
     if name in (ROOT_SETTING, LOG_SETTING):
         find = other_root_opened if name == ROOT_SETTING else other_log_opened
         if any(find(snapshot.store, release) for release in keeping):
-            return _Odd(f"{why}: another directory", value, effect="the broker opens another directory, and is empty")
+            return _Odd(f"{why}: another directory", value, meaning="the broker opens another directory, and is empty")
     return _Odd(why, value)
