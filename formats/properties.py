@@ -23,6 +23,7 @@ PRODUCER_GROUP = "PGROUP"
 HALF_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"  # queue offset of the half message that this one is a copy of
 ENDED_HALF = "TRANS_OFFSET"  # physical offset of the half message that an op message of RocksDB ends
 CHECK_IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+CHECK_TIMES = "TRANSACTION_CHECK_TIMES"  # how often a producer was asked for its half message
 INNER_NUM = "INNER_NUM"
 INNER_BASE = "INNER_BASE"
 INNER_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"

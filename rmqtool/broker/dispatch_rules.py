@@ -12,6 +12,7 @@ from rmqtool.rules.versions import (
     MULTI_DISPATCH,
     MULTI_DISPATCH_SPARES_DEAD_LETTERS,
     MULTI_DISPATCH_SPARES_SYSTEM_TOPICS,
+    MULTI_DISPATCH_TAKES_NO_PROPERTIES,
     NEWEST,
     ROCKSDB_LIGHT_QUEUES,
     VALUES_MAY_HOLD_SEPARATOR,
@@ -94,6 +95,11 @@ class DispatchRules:
     def multi_dispatches(self, topic: str) -> bool:
         """Whether records of a topic are also dispatched to the queues that INNER_MULTI_DISPATCH names."""
         return self.multi_dispatch and self.version >= MULTI_DISPATCH and not topic.startswith(self._spared_topics)
+
+    @property
+    def fails_without_properties(self) -> bool:
+        """Whether a record without properties ends the dispatching (`DefaultMessageStore#checkMultiDispatchQueue`)."""
+        return self.multi_dispatch and MULTI_DISPATCH <= self.version < MULTI_DISPATCH_TAKES_NO_PROPERTIES
 
     def may_multi_dispatch(self, topic: str) -> bool:
         """Whether an older release has, or may have, put records of a topic into those queues."""

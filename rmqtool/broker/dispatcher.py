@@ -38,7 +38,7 @@ from rmqtool.broker.index_keys import (
     split_keys,
     texts_at,
 )
-from rmqtool.broker.multi_dispatch import multi_dispatch_targets
+from rmqtool.broker.multi_dispatch import bad_offset, multi_dispatch_targets
 from rmqtool.broker.proven_records import ProvenRecord, ProvenRecords
 from rmqtool.broker.queue_numbers import QueueNumbers, TopicNumbers
 from rmqtool.formats import properties as names
@@ -46,6 +46,7 @@ from rmqtool.formats.java import string_hash
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR
 from rmqtool.formats.sys_flag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
+from rmqtool.rules.versions import MULTI_DISPATCH_SPARES_SYSTEM_TOPICS
 from rmqtool.scan.block import Positions
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.hashing import Hashes, hash_texts, signed
@@ -197,6 +198,28 @@ class Dispatched:
             return units
         both = QueueUnits.concatenate([units, more])
         return both[np.argsort(both.rows, kind="stable")]
+
+    def failure(self, above: int) -> tuple[int, str] | None:
+        """The first record that ends a dispatch with an exception, as a row, and why; None where none does.
+
+        Only records with a physical offset greater than `above` are dispatched.
+        """
+        if not self._rules.multi_dispatch:
+            return None
+        dispatched = ((self._sys_flags & TRANSACTION_PREPARED) == 0) & ~self._malformed
+        dispatched &= self._frames.physical_offsets > above
+        if self._rules.fails_without_properties:
+            bare = np.flatnonzero(dispatched & (self._frames.properties_sizes == 0))
+            if len(bare):
+                return int(bare[0]), "it has no properties: NullPointerException in checkMultiDispatchQueue"
+        queues_of, offsets_of = self._values(names.INNER_MULTI_DISPATCH), self._values(names.INNER_MULTI_QUEUE_OFFSET)
+        skips_paths = self._rules.version >= MULTI_DISPATCH_SPARES_SYSTEM_TOPICS
+        for row in np.flatnonzero(dispatched & (queues_of.sizes > 0) & (offsets_of.sizes > 0)).tolist():
+            if self._rules.multi_dispatches(self._dispatcher.topics[self._topics[row]]):
+                bad = bad_offset(queues_of.text(row), offsets_of.text(row), skips_paths=skips_paths)
+                if bad is not None:
+                    return row, f"{names.INNER_MULTI_QUEUE_OFFSET} holds {bad!r}: NumberFormatException"
+        return None
 
     @cached_property
     def keys(self) -> IndexKeys:

@@ -1,29 +1,55 @@
-"""Half messages that are done: op messages name their queue offsets (`TransactionalMessageServiceImpl#check`)."""
+"""Half messages: those that are done, and those that are passed over (`TransactionalMessageServiceImpl#check`).
+
+Op messages name the queue offsets of half messages that were committed or rolled back. A broker looks at half messages
+from the committed offset of its own group on: of those before it, it asks no producer again.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmqtool.base.files import UNLIMITED, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
+from rmqtool.formats.properties import CHECK_TIMES, HALF_OFFSET, UNIQUE_KEY
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
+from rmqtool.rules.versions import BEYOND_MAX_TO_MAX
 from rmqtool.scan.columns import COLUMNS, ColumnRun
 from rmqtool.scan.pointed_records import read_heads, sound_records
 from rmqtool.store.consume_queues import Queue
-from rmqtool.store.unit_files import written_units
+from rmqtool.store.queue_units import LoadedQueue
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.unit_files import open_units, written_units
 
 _OFFSETS = re.compile(rb"\d{1,18}")
+_PIECE = 4096  # half messages that are looked at at once, from the committed offset back
+_CHECK_MAX = 15  # BrokerConfig#transactionCheckMax
+_RESERVED_HOURS = 72  # MessageStoreConfig#fileReservedTime
+_HOUR_MS = 3_600_000
+_MAX_NUMBER = r"^\d{1,9}$"
+Offsets = NDArray[np.int64]
 
 
 class EndedHalves(NamedTuple):
     """Queue offsets of half messages that were committed or rolled back; `unread` op messages may name more."""
 
-    offsets: NDArray[np.int64]
+    offsets: Offsets
     unread: int
+
+
+class SkippedHalves(NamedTuple):
+    """Half messages of a queue that wait for an answer before the `committed` offset, by their queue offsets."""
+
+    queue: LoadedQueue
+    committed: int
+    offsets: Offsets
 
 
 def ended_halves(
@@ -38,3 +64,126 @@ def ended_halves(
             found.append(np.array(_OFFSETS.findall(b",".join(bodies))).astype(np.int64))
             read += len(frames)
     return EndedHalves(np.unique(np.concatenate(found)), max(0, stop - start) - read)
+
+
+def skipped_halves(snapshot: Snapshot) -> Iterator[SkippedHalves]:
+    """The half messages that no broker looks at again, by queue; raises UnreadableError.
+
+    Where op messages are missing nothing is known. All before a committed offset are done unless it was moved: they
+    are read from it back, and no further than to a piece in which none waits.
+    """
+    committed = {
+        (each.topic, each.queue_id): each.offset
+        for each in snapshot.committed.offsets
+        if each.group == TRANSACTION_GROUP
+    }
+    for queue_id in snapshot.queue_ids(HALF_TOPIC):
+        queue, offset = snapshot.queue(HALF_TOPIC, queue_id), committed.get((HALF_TOPIC, queue_id), 0)
+        if queue is None or queue.queue.kind != "simple" or offset <= max(0, queue.range.min_offset):
+            continue
+        is_beyond = offset > queue.range.max_offset and snapshot.release < BEYOND_MAX_TO_MAX
+        if is_beyond and queue.range.min_offset == 0:  # where the broker begins at 0
+            continue
+        skipped = _skipped(snapshot, queue, offset)
+        if len(skipped):
+            yield SkippedHalves(queue, offset, skipped)
+
+
+def _skipped(snapshot: Snapshot, queue: LoadedQueue, committed: int) -> Offsets:
+    first, stop = max(0, queue.range.min_offset), min(committed, queue.range.max_offset)
+    found: list[Offsets] = []
+    while first < stop:
+        start = max(first, stop - _PIECE)
+        halves = _halves(snapshot, queue.queue, start, stop)
+        waiting = _waiting(snapshot, queue, halves)
+        if not len(waiting):
+            break
+        found.append(waiting)
+        stop = start
+    return np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *found]))
+
+
+def _waiting(snapshot: Snapshot, queue: LoadedQueue, halves: pa.Table) -> Offsets:
+    """Queue offsets of the half messages that no op message ends, that have no later copy, and are not given up.
+
+    A broker that asks a producer puts a copy of its half message behind the others, and goes on from there.
+    """
+    nothing = np.zeros(0, dtype=np.int64)
+    ended = _ended_since(snapshot, queue.queue.queue_id, halves) if halves.num_rows else None
+    if ended is None:
+        return nothing
+    offsets = np.asarray(halves.column("queue_offset"))
+    rows = ~np.isin(offsets, ended) & ~np.isin(_firsts(halves), ended) & ~_given_up(snapshot.store.conf, halves)
+    if not rows.any():
+        return nothing
+    later = _halves(snapshot, queue.queue, int(offsets[rows][0]), queue.range.max_offset)
+    newest = dict(zip(later.column(UNIQUE_KEY).to_pylist(), later.column("queue_offset").to_pylist(), strict=True))
+    newest |= dict(zip(_firsts(later).tolist(), later.column("queue_offset").to_pylist(), strict=True))
+    keys = zip(_texts(halves.column(UNIQUE_KEY), rows), _firsts(halves)[rows].tolist(), strict=True)
+    waiting = [
+        offset
+        for offset, (key, first) in zip(offsets[rows].tolist(), keys, strict=True)
+        if max(newest.get(each, offset) for each in (key, offset, first) if each not in (None, -1)) <= offset
+    ]
+    return np.array(waiting, dtype=np.int64)
+
+
+def _ended_since(snapshot: Snapshot, queue_id: int, halves: pa.Table) -> Offsets | None:
+    """What op messages end that were stored after the first of the half messages; None where some cannot be read."""
+    if queue_id not in snapshot.queue_ids(OP_TOPIC):
+        return None if OP_TOPIC in snapshot.topics.by_name else np.zeros(0, dtype=np.int64)
+    op_queue = snapshot.queue(OP_TOPIC, queue_id)
+    if op_queue is None:
+        return None
+    start, stop = max(0, op_queue.range.min_offset), op_queue.range.max_offset
+    if not op_queue.queue.database:
+        with open_units(op_queue.queue, snapshot.reading) as files:
+            start = max(start, files.bisect(int(pc.min(halves.column("physical_offset")).as_py())))
+    ended = ended_halves(op_queue.queue, start, stop, snapshot.log.files, snapshot.reading)
+    return None if ended.unread else ended.offsets
+
+
+def _given_up(conf: BrokerConf, halves: pa.Table) -> NDArray[np.bool_]:
+    """Those that a broker asks for no more: often enough, or too old (`#needDiscard`, `#needSkip`)."""
+    checked = _numbers(halves.column(CHECK_TIMES)).fill_null(0)
+    most = conf.size("transactionCheckMax") or _CHECK_MAX
+    oldest = (conf.size("fileReservedTime") or _RESERVED_HOURS) * _HOUR_MS
+    stored = np.asarray(halves.column("store_timestamp"))
+    age = int(stored.max()) - np.asarray(halves.column("born_timestamp"))
+    return (np.asarray(checked) >= most) | (age > oldest)
+
+
+def _halves(snapshot: Snapshot, queue: Queue, start: int, stop: int) -> pa.Table:
+    """Some fields of the half messages of a part of the queue."""
+    log, reading = snapshot.log.files, snapshot.reading
+    names = ("queue_offset", "physical_offset", "store_timestamp", "born_timestamp")
+    properties = (UNIQUE_KEY, CHECK_TIMES, HALF_OFFSET)
+    fields = [pa.field(name, COLUMNS[name].type) for name in names] + [(name, pa.string()) for name in properties]
+    batches = []
+    for _, units in written_units(queue, start, stop, reading):
+        heads = read_heads(log, np.unique(units["physical_offset"].astype(np.int64)), reading)
+        for rows, frames in sound_records(log, heads, reading):
+            run = ColumnRun(frames)
+            columns = [COLUMNS[name].read(run) for name in names]
+            columns[1] = pa.array(heads.offsets[rows])  # positions of a run are not those of the log
+            columns += [run.properties.column(name.encode()) for name in properties]
+            batches.append(pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)))
+    table = pa.Table.from_batches(batches, schema=pa.schema(fields)).combine_chunks()
+    offsets = np.asarray(table.column("queue_offset"))
+    return table.filter(pa.array((offsets >= start) & (offsets < stop))).sort_by("queue_offset")
+
+
+def _firsts(halves: pa.Table) -> Offsets:
+    """The queue offset that each half message had first, -1 of those that are not copies within its immunity."""
+    return np.asarray(_numbers(halves.column(HALF_OFFSET)).fill_null(-1))
+
+
+def _numbers(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Texts as numbers, null where one is none."""
+    is_number = pc.match_substring_regex(texts, _MAX_NUMBER)
+    return pc.if_else(is_number, texts, pa.scalar(None, pa.string())).cast(pa.int64())
+
+
+def _texts(column: pa.ChunkedArray, rows: NDArray[np.bool_]) -> list[str | None]:
+    texts: list[str | None] = column.filter(pa.array(rows)).to_pylist()
+    return texts

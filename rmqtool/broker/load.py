@@ -14,14 +14,22 @@ from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files
 from rmqtool.base.paths import entry_path, has_directory
 from rmqtool.base.tolerant import skip_wrong_type
+from rmqtool.broker.other_paths import other_log_opened
 from rmqtool.broker.prediction import StartRefusal
 from rmqtool.formats import timer_wheel
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE, DEFAULT_QUEUE_FILE_SIZE
+from rmqtool.rules.file_sizes import (
+    DEFAULT_LOG_FILE_SIZE,
+    DEFAULT_QUEUE_FILE_SIZE,
+    LOG_FILE_SIZE,
+    QUEUE_FILE_SIZE,
+    unread_size,
+)
 from rmqtool.rules.recovery import RecoveryRules, loaded_configs
 from rmqtool.rules.versions import BATCH_QUEUES
 from rmqtool.store.config_json import load_config
 from rmqtool.store.consume_queues import Kind, Queue
+from rmqtool.store.consumer_filters import bloom_refusal
 from rmqtool.store.index_files import IndexFile
 from rmqtool.store.lock import ABORT_FILE, LOCK_FILE
 from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
@@ -73,13 +81,17 @@ class _LoadedFiles:
     refusal: StartRefusal | None
 
 
+_NO_FILES = _LoadedFiles((), (), None)
+
+
 def load(snapshot: Snapshot, rules: RecoveryRules) -> Loaded:
     """Load as the broker does; the first obstacle ends it."""
     store, log = snapshot.store, snapshot.log
     size = rules.log_file_size or log.file_size or DEFAULT_LOG_FILE_SIZE
-    log_files = _load_files(store, log, size, rules)
+    is_elsewhere = other_log_opened(store, rules.version) is not None
+    log_files = _NO_FILES if is_elsewhere else _load_files(store, log, size, rules)
     ignored = tuple(file for file in log.files if file.size and file not in log_files.files)
-    refusal = _config_refusal(store, rules) or log_files.refusal
+    refusal = _first_refusal(store, rules, log_files.refusal)
     kinds = _loaded_kinds(snapshot, rules)
     count = sum(map(snapshot.queues.count_of, kinds))
     sizes = _queue_sizes(snapshot.queues, kinds, rules)
@@ -96,11 +108,20 @@ def load(snapshot: Snapshot, rules: RecoveryRules) -> Loaded:
         if loaded.files is not queue.files.files:
             fewer[index] = replace(queue, files=MappedFiles(loaded.files))
         deleted += loaded.deleted
-        refusal = refusal or loaded.refusal
+        if loaded.refusal and not refusal:
+            refusal = loaded.refusal.of_setting(unread_size(store.conf, QUEUE_FILE_SIZE[queue.kind]))
     refusal = refusal or _opened_refusal(store, rules) or _index_refusal(store, rules) or _timer_refusal(store, rules)
     waits = _waits_for_ever(store, rules)
     return Loaded(log_files.files, size, sizes["simple"], sizes["batch"], count, fewer, ignored, tuple(deleted),
                   waits or refusal, hangs=waits is not None)  # fmt: skip
+
+
+def _first_refusal(store: Store, rules: RecoveryRules, of_log: StartRefusal | None) -> StartRefusal | None:
+    """Why a start ends with its settings, its configuration or its log."""
+    if refuses := bloom_refusal(store.conf):
+        return StartRefusal("setting", f"broker.conf: {refuses}", setting="expectConsumerNumUseFilter")
+    refusal = _config_refusal(store, rules)
+    return refusal or (of_log and of_log.of_setting(unread_size(store.conf, LOG_FILE_SIZE)))
 
 
 def _loaded_kinds(snapshot: Snapshot, rules: RecoveryRules) -> tuple[Kind, ...]:

@@ -128,6 +128,11 @@ class LogEnd:
     why: str
     out_of_memory: bool = False
 
+    @property
+    def refusal(self) -> str:
+        """Why a broker whose heap is too small does not start."""
+        return f"OutOfMemoryError, unless the heap has that much in one piece: at offset {self.offset} {self.why}"
+
 
 def end_of(files: Sequence[MappedFile], first: int, walks: LogWalks) -> LogEnd:
     """The end of a scan that begins in file `first`: the walks are followed from file to file."""

@@ -10,6 +10,7 @@ from rmqtool.rules.system_topics import LMQ_PREFIX
 
 _LMQ_QUEUE_ID = 0  # MixAll.LMQ_QUEUE_ID
 _SEPARATOR = ","
+_MAX_LONG = (1 << 63) - 1
 _LONG = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 
@@ -22,8 +23,26 @@ def multi_dispatch_targets(names: bytes, offsets: bytes, queue_id: int, *, lmq: 
     if len(topics) != len(offset_texts):
         return
     for topic, offset_text in zip(topics, offset_texts, strict=True):
-        if topic and "/" not in topic and _LONG.fullmatch(offset_text):
+        if topic and "/" not in topic and _is_long(offset_text):
             yield topic, _LMQ_QUEUE_ID if lmq and topic.startswith(LMQ_PREFIX) else queue_id, int(offset_text)
+
+
+def bad_offset(names: bytes, offsets: bytes, *, skips_paths: bool) -> str | None:
+    """The first offset that is no number, where `Long#parseLong` ends a dispatch; None where all are.
+
+    With `skips_paths`, as since 5.0.0, those of names with the file separator are not looked at.
+    """
+    topics, offset_texts = _split(names), _split(offsets)
+    if len(topics) != len(offset_texts):
+        return None
+    for topic, offset_text in zip(topics, offset_texts, strict=True):
+        if not _is_long(offset_text) and not (skips_paths and "/" in topic):
+            return offset_text
+    return None
+
+
+def _is_long(text: str) -> bool:
+    return _LONG.fullmatch(text) is not None and -_MAX_LONG - 1 <= int(text) <= _MAX_LONG
 
 
 def _split(text: bytes) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from rmqtool.store.consume_queues import Kind
@@ -46,16 +46,22 @@ class StartRefusal:
 
     `queue-file` is one that `MappedFileQueue#load` does not take, `queue-end` a last one without a unit, `queue-type`
     of the other kind than its topic; `directory` stands where a file should be; `memory` is not enough for the log;
-    with `hang` the broker waits for ever.
+    with `hang` the broker waits for ever; `setting` is one of broker.conf, which is named.
     """
 
     cause: Literal[
         "config", "log-file", "queue-file", "queue-end", "queue-type", "directory", "index", "timer", "memory", "hang",
+        "setting",
     ]  # fmt: skip
     why: str
     file: str | None = None
     topic: str | None = None
     queue_id: int | None = None
+    setting: str | None = None
+
+    def of_setting(self, name: str | None) -> StartRefusal:
+        """The same, for which a setting is the reason; without a name as it is."""
+        return self if name is None else replace(self, cause="setting", setting=name)
 
     def __str__(self) -> str:
         """The reason in a sentence."""
@@ -63,7 +69,7 @@ class StartRefusal:
 
     def details(self) -> dict[str, Any]:
         """The facts of a finding about it."""
-        known = {"file": self.file, "topic": self.topic, "queue_id": self.queue_id}
+        known = {"file": self.file, "topic": self.topic, "queue_id": self.queue_id, "setting": self.setting}
         return {"cause": self.cause} | {name: value for name, value in known.items() if value is not None}
 
 
@@ -74,7 +80,8 @@ class StartPrediction:
     `max_offset_after` is the commit log's maximum right after `load()`, None when the broker refuses to start; `end`
     says why the log ends there. Records from `dispatched_from` on are dispatched again; None: none are.
     `messages_lost` counts readable messages behind the end. `refusal` is why the broker does not start; with `hangs` it
-    waits for ever instead of exiting. `unsure` lists what may make it act otherwise. Paths are relative to the store.
+    waits for ever instead of exiting. `setting` is the one of broker.conf that makes it refuse or open another
+    directory. `unsure` lists what may make it act otherwise. Paths are relative to the store.
     """
 
     mode: Mode
@@ -89,6 +96,7 @@ class StartPrediction:
     queues: list[QueueChange] = field(default_factory=list)
     refusal: StartRefusal | None = None
     hangs: bool = False
+    setting: str | None = None
     unsure: list[str] = field(default_factory=list)
 
     @property

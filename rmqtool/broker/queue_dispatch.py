@@ -18,6 +18,7 @@ from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName, columns_by_queue
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.file_walk import FileWalk, FileWalker
+from rmqtool.broker.prediction import StartRefusal
 from rmqtool.broker.queue_recovery import RecoveredQueue
 from rmqtool.broker.queue_simulation import SimulatedQueue
 from rmqtool.broker.record_parser import parse_at
@@ -36,6 +37,7 @@ from rmqtool.scan.block import Block
 from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.consume_queues import Kind, Queue
+from rmqtool.store.store import CONSUME_QUEUE
 from rmqtool.store.topics import Topics
 
 
@@ -89,6 +91,15 @@ class Queues:
             self.state(key)
         yield from (state for state in self.states.values() if state.ends_at_file)
 
+    def min_offset_refusal(self) -> StartRefusal | None:
+        """`ConsumeQueue#correctMinOffset` reads the last unit of the last file, and fails when that holds none."""
+        queue = next((state.queue for state in self.ending_at_file() if state.kind == "simple"), None)
+        if queue is None:
+            return None
+        directory = f"{CONSUME_QUEUE}/{queue.topic}/{queue.queue_id}"
+        why = "the last file holds no unit (IllegalArgumentException: newPosition < 0, load exception)"
+        return StartRefusal("queue-end", why, directory, queue.topic, queue.queue_id)
+
     @property
     def topics(self) -> set[str]:
         """The topics of all of them."""
@@ -125,6 +136,8 @@ class Dispatching:
         known = topics.with_batch_queues if rules.version >= BATCH_QUEUES else None
         self._batch_topics = known or frozenset()
         self._dispatcher = Dispatcher(rules, self._batch_topics)
+        self.failure: str | None = None
+        """The exception that ends the dispatching, and at which record."""
 
     def run(self, files: Sequence[MappedFile], stop: int) -> None:
         """Dispatch the records that a walk through `files` accepts, in the last one to before offset `stop`.
@@ -141,7 +154,7 @@ class Dispatching:
         Bytes that are no record end a file, not the log.
         """
         position = start
-        while position < stop:
+        while position < stop and self.failure is None:
             mapped = file_at(files, position)
             if mapped is None:
                 return f"no file holds the commit log at offset {position}, and the start waits until it is dispatched"
@@ -152,7 +165,7 @@ class Dispatching:
                 position += file_size - position % file_size
             elif walk.end < limit:
                 position = mapped.start_offset + self._behind_bad_record(mapped, walk.end, limit)
-        return None
+        return f"{self.failure}, and the start waits until it is dispatched" if self.failure else None
 
     def _behind_bad_record(self, mapped: MappedFile, position: int, limit: int) -> int:
         with InputFile(mapped.path) as file:
@@ -178,8 +191,18 @@ class Dispatching:
             return walker.finish()
 
     def add(self, frames: RecordRun, broker_only_records: bool = False) -> None:  # noqa: ARG002, FBT001 - a walk hands it over
-        """Dispatch a run; whether its records store another physical offset than their own does not matter."""
-        units = self._dispatcher.dispatch(frames).units
+        """Dispatch a run; whether its records store another physical offset than their own does not matter.
+
+        Behind a record that ends it with an exception nothing is dispatched.
+        """
+        if self.failure is not None:
+            return
+        dispatched = self._dispatcher.dispatch(frames)
+        units = dispatched.units
+        if failing := dispatched.failure(-1 if self._above is None else self._above):
+            row, why = failing
+            self.failure = f"the record at offset {int(frames.physical_offsets[row])}: {why}"
+            units = units[units.rows < row]
         if self._above is not None:
             units = units[units.physical_offsets > self._above]
         needed = (units.physical_offsets, units.message_sizes, units.queue_offsets, units.batch_sizes)

@@ -20,6 +20,7 @@ from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.load import Loaded, load, loaded_index_files
 from rmqtool.broker.log_walk import LogEnd, LogWalks, end_of, readable_behind
+from rmqtool.broker.other_paths import LOG_SETTING, ROOT_SETTING, other_log_opened, other_root_opened
 from rmqtool.broker.prediction import Mode, QueueChange, ScanFrom, StartPrediction, StartRefusal
 from rmqtool.broker.queue_dispatch import Dispatching, Queues, QueueSizes
 from rmqtool.broker.queue_simulation import SimulatedQueue
@@ -35,7 +36,6 @@ from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.queue_range import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import CONSUME_QUEUE
 
 NO_CHECKPOINT: Checkpoint = dict.fromkeys(CHECKPOINT_DTYPE.names or (), 0)
 """What a broker reads where the file checkpoint is missing."""
@@ -84,8 +84,10 @@ class Recovery:
         """
         mode = self.mode if unclean is None else ("abnormal" if unclean else "normal")
         outline = StartPrediction(mode, str(self.rules.version), unsure=list(self._unsure()))
-        if self.loaded.refusal:
-            return replace(outline, refusal=self.loaded.refusal, hangs=self.loaded.hangs)
+        if elsewhere := other_root_opened(self.snapshot.store, self.rules.version):
+            return self._in_other_root(outline, elsewhere)
+        if refusal := self.loaded.refusal:
+            return replace(outline, refusal=refusal, hangs=self.loaded.hangs, setting=refusal.setting)
         if not self.loaded.files:
             return self._without_log(outline)
         cut = self.cut(mode, checkpoint)
@@ -186,13 +188,32 @@ class Recovery:
             for state in queues:
                 state.destroy()
         lost = sum(self._walks.of(file).readable for file in self.loaded.ignored)
+        elsewhere = other_log_opened(self.snapshot.store, self.rules.version)
         return replace(
             outline,
             max_offset_after=0,
-            end="there is no commit log file",
+            end="there is no commit log file" if elsewhere is None else f"it opens another directory, {elsewhere!r}",
+            setting=None if elsewhere is None else LOG_SETTING,
             messages_lost=lost,
             files_deleted=self._deleted([], queues, outline.mode, self._checkpoint(None)),
             queues=list(self._changes(queues, -1)),
+        )
+
+    def _in_other_root(self, outline: StartPrediction, opened: str) -> StartPrediction:
+        """A start on a new directory: it leaves the store as it is, and finds at most the log."""
+        store, log = self.snapshot.store, self.snapshot.log_range.max_offset
+        finds_log = store.conf.text(LOG_SETTING) is not None and other_log_opened(store, self.rules.version) is None
+        queues = self._queues()
+        for state in () if finds_log and self.rules.dispatches_from_queues else queues:
+            state.destroy()
+        return replace(
+            outline,
+            mode="normal",
+            max_offset_after=log if finds_log else 0,
+            end=f"the broker opens another directory, {opened!r}",
+            setting=ROOT_SETTING,
+            messages_lost=0 if finds_log else sum(self._walks.of(file).readable for file in self.snapshot.log.files),
+            queues=list(self._changes(queues, self.snapshot.log_min_offset if finds_log else -1)),
         )
 
     def _recovered(self, outline: StartPrediction, cut: LogCut, checkpoint: Checkpoint) -> StartPrediction:
@@ -207,12 +228,15 @@ class Recovery:
             )
         before = queues.max_physical
         dispatched_from = self._dispatched_from(cut, outline.mode, before)
-        self._dispatch(queues, cut, outline.mode, before)
+        if failure := self._dispatch(queues, cut, outline.mode, before):
+            why, name = f"{failure} (load exception); with enableMultiDispatch=false it starts", "enableMultiDispatch"
+            refusal = StartRefusal("setting", why, setting=name)
+            return replace(outline, scan_from=self._scan_from(cut), refusal=refusal, setting=name)
         if (queues.max_physical if self.rules.recounts_before_cut else before) >= cut.end.offset:
             queues.truncate(cut.end.offset)
-        refusal = _min_offset_refusal(queues) if self.rules.reads_last_unit_first else None
-        if refusal:
-            return replace(outline, scan_from=self._scan_from(cut), refusal=refusal)
+        end_refusal = queues.min_offset_refusal() if self.rules.reads_last_unit_first else None
+        if end_refusal:
+            return replace(outline, scan_from=self._scan_from(cut), refusal=end_refusal)
         hangs = None
         if self.rules.dispatches_from_queues:
             dispatched_from = min(dispatched_from, max(queues.max_physical, cut.files[0].start_offset))
@@ -257,18 +281,20 @@ class Recovery:
             return scanned_from
         return max(scanned_from, max_physical + 1) if self.rules.dispatches_when_clean else MAX_OFFSET
 
-    def _dispatch(self, queues: Queues, cut: LogCut, mode: Mode, max_physical: int) -> None:
+    def _dispatch(self, queues: Queues, cut: LogCut, mode: Mode, max_physical: int) -> str | None:
+        """Dispatch what the scan has found; returns the exception that ends it."""
         if mode == "abnormal":
             above = None
         elif self.rules.dispatches_when_clean:
             above = max_physical
             walked = (self._walks.of(file) for file in cut.files[cut.first : cut.end.file_number + 1])
             if max_physical >= cut.end.offset and not any(walk.broker_only_records for walk in walked):
-                return
+                return None
         else:
-            return
-        scanned = cut.files[cut.first : cut.end.file_number + 1]
-        self._dispatching(queues, above).run(scanned, cut.end.offset)
+            return None
+        dispatching = self._dispatching(queues, above)
+        dispatching.run(cut.files[cut.first : cut.end.file_number + 1], cut.end.offset)
+        return dispatching.failure
 
     def _dispatching(self, queues: Queues, above: int | None) -> Dispatching:
         has_light_queues = any(topic.startswith(LMQ_PREFIX) for topic in queues.topics)
@@ -337,17 +363,5 @@ def _moves(change: QueueChange) -> bool:
     return before != (change.min_offset, change.max_offset)
 
 
-def _min_offset_refusal(queues: Queues) -> StartRefusal | None:
-    """`ConsumeQueue#correctMinOffset` reads the last unit of the last file, and fails when that holds none."""
-    for state in queues.ending_at_file():
-        if state.kind == "simple":
-            queue = state.queue
-            directory = f"{CONSUME_QUEUE}/{queue.topic}/{queue.queue_id}"
-            why = "the last file holds no unit (IllegalArgumentException: newPosition < 0, load exception)"
-            return StartRefusal("queue-end", why, directory, queue.topic, queue.queue_id)
-    return None
-
-
 def _out_of_memory(end: LogEnd) -> StartRefusal:
-    why = f"OutOfMemoryError, unless the heap has that much in one piece: at offset {end.offset} {end.why}"
-    return StartRefusal("memory", why)
+    return StartRefusal("memory", end.refusal)

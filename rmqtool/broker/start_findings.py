@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from rmqtool.broker.log_walk import NO_FILE_FOLLOWS
@@ -43,12 +44,24 @@ def start_findings(recovery: Recovery, start: StartPrediction, ends: QueueEnds |
     if start.refusal:
         code = "start.hangs" if start.hangs else "start.refuses"
         yield finding(code, store=root, details={**start.refusal.details(), "why": str(start.refusal)})
+    elif start.setting:
+        yield _other_directory(start, root)
+        return
     if start.messages_lost:
         yield _data_loss(recovery, start)
     yield from _queue_losses(recovery, start, ends or {})
     yield from _rows_lost(recovery, start)
     if not start.refuses:
         yield from _other_starts(recovery, start)
+
+
+def _other_directory(start: StartPrediction, root: Path) -> Finding:
+    lost = counted(start.messages_lost, "message")
+    message = (
+        f"a start of {start.version}: {start.end}, by {start.setting} in broker.conf: {lost} would be out of reach"
+    )
+    return finding("start.other-directory", message, store=root,
+                   details={"setting": start.setting, "messages": start.messages_lost})  # fmt: skip
 
 
 def _data_loss(recovery: Recovery, start: StartPrediction) -> Finding:

@@ -12,6 +12,7 @@ from rmqtool.rules.versions import (
     MULTI_DISPATCH,
     MULTI_DISPATCH_SPARES_DEAD_LETTERS,
     MULTI_DISPATCH_SPARES_SYSTEM_TOPICS,
+    MULTI_DISPATCH_TAKES_NO_PROPERTIES,
     VALUES_MAY_HOLD_SEPARATOR,
     Version,
 )
@@ -31,7 +32,8 @@ def alike(releases: Releases, conf: BrokerConf) -> list[tuple[Version, ...]]:
 
 def _rules_of(version: Version, conf: BrokerConf) -> tuple[object, ...]:
     rules = RecoveryRules.of(version, conf)
-    return (*(getattr(rules, name) for name in _RULES), *(version >= change for change in _DISPATCH_CHANGES))
+    changes = [*_DISPATCH_CHANGES, *([MULTI_DISPATCH_TAKES_NO_PROPERTIES] if conf.is_on("enableMultiDispatch") else [])]
+    return (*(getattr(rules, name) for name in _RULES), *(version >= change for change in changes))
 
 
 def label(versions: Iterable[Version]) -> str:

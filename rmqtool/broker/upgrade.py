@@ -37,7 +37,7 @@ from rmqtool.rules.versions import (
 )
 from rmqtool.store.config_json import load_config
 from rmqtool.store.consume_queues import list_queues
-from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, load_offsets_of
+from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, counting_file, load_offsets_of
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store, holds_rocksdb
@@ -182,11 +182,11 @@ def switches(snapshot: Snapshot, version: Version) -> Iterator[str]:
 
 def _moved_offsets(store: Store) -> Iterator[str]:
     """Committed offsets in the file that the broker does not read (`BrokerController`, `LmqConsumerOffsetManager`)."""
-    conf = store.conf
-    if not conf.decides("enableLmq"):
+    read = counting_file(store)
+    if read is None:
         return
-    names = (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET)
-    given, (left, read) = ("enableLmq=true", names) if conf.is_on("enableLmq") else ("enableLmq=false", names[::-1])
+    given = f"enableLmq={'true' if read == LMQ_CONSUMER_OFFSET else 'false'}"
+    left = CONSUMER_OFFSET if read == LMQ_CONSUMER_OFFSET else LMQ_CONSUMER_OFFSET
     found = [load_config(store.root / CONFIG / name) for name in (left, read)]
     there, used = (_time_of(each.path) for each in found)
     if there > used and load_offsets_of(store.root / CONFIG / left):

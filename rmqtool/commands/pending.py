@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rmqtool.scan.filters import Filters
     from rmqtool.scan.redaction import Redaction
 
-_KINDS = ("delay", "lost-delay", "timer", "lost-timer", "half", "pop", "retry", "dead-letter")
+_KINDS = ("delay", "lost-delay", "timer", "lost-timer", "half", "lost-half", "pop", "retry", "dead-letter")
 _EPILOG = examples_and_statuses(
     (
         "rmqtool pending /data/rocketmq/store",

@@ -37,6 +37,39 @@ CONFIG_LOSSES = (
         "left and broker.conf is not given: config/topics and the others of that kind are named then.",
     ),
     Entry(
+        code="config.half-messages-skipped",
+        fault=None,
+        severity="warning",
+        treatment="config",
+        title="Half messages wait that no broker looks at again",
+        what="The committed offset of the group that reads half messages is past some that neither were committed nor "
+        "rolled back, of which there is no later copy, and that were not given up.",
+        how="consumerOffset.json was edited, or is of another time or another broker; somebody has set the offset of "
+        "CID_RMQ_SYS_TRANS.",
+        effect="the broker asks no producer about them: they are neither delivered nor rolled back, for ever",
+        versions=(("all", "look at half messages from the committed offset on."),),
+        repair="While the broker is stopped, set the offset of RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS in "
+        "consumerOffset.json to the queue offset of the first that waits, which the finding names: then the broker "
+        "asks their producers again.",
+        not_detected="Half messages farther back, once a piece of 4,096 before the committed offset holds none that "
+        "waits.",
+    ),
+    Entry(
+        code="config.filters-ignored",
+        fault=None,
+        severity="warning",
+        treatment="config",
+        title="The broker ignores all filters in consumerFilter.json",
+        what="The Bloom filter data of a filter is missing, or of another size than the broker's own: it then ignores "
+        "the filters of all groups, and writes an empty file.",
+        how="expectConsumerNumUseFilter or maxErrorRateOfBloomFilter was changed, the file is of another broker, or "
+        "was edited by hand.",
+        effect="consumers that filter by SQL92 are refused until they connect anew and send their filters",
+        versions=(("all", '"Bloom filter is changed! So ignore all filter data persisted" is all that is logged.'),),
+        repair="Give the broker the settings with which the file was written, or put back the file; otherwise restart "
+        "the consumers of these groups after the broker.",
+    ),
+    Entry(
         code="config.topic-missing",
         fault=None,
         severity="warning",

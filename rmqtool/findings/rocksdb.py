@@ -77,6 +77,28 @@ ROCKSDB = (
         repair="`rmqtool pending` lists the half messages that have no answer.",
     ),
     Entry(
+        code="store.pop-store-missing",
+        fault=None,
+        severity="warning",
+        treatment="none",
+        title="What POP consumers hold is gone",
+        what="By broker.conf the broker keeps in kvStore/ which messages POP consumers have taken and not "
+        "acknowledged, and this database is not there, although groups have consumed messages.",
+        how="kvStore/ was deleted or not copied. Or popConsumerKVServiceInit was switched on just now: then nothing is "
+        "lost.",
+        effect="the broker makes an empty one: what was taken and not acknowledged is never delivered again",
+        versions=(
+            (
+                "5.3.2 and later",
+                "make kvStore/ where popConsumerKVServiceInit is on, and use it where "
+                "popConsumerKVServiceEnable is, too.",
+            ),
+        ),
+        repair="Put kvStore/ back from a copy of the same time. Without one, set the groups back to before the first "
+        "message that may have been in flight (mqadmin resetOffsetByTime): they get others again.",
+        not_detected="Without broker.conf nothing in the store shows that there was one.",
+    ),
+    Entry(
         code="store.pop-row",
         fault="F59",
         severity="warning",

@@ -76,11 +76,28 @@ STARTS = (
         remedy="rmqtool verify {store} --broker-version VERSION",
     ),
     Entry(
+        code="start.other-directory",
+        fault=None,
+        severity="error",
+        treatment="settings",
+        title="The broker would open another directory",
+        what="By its settings a start would open another directory than the one that the store or its log is in, and "
+        "begin there with nothing.",
+        how="A blank at the end of a path in broker.conf, which nobody sees: Java keeps it, and so do brokers before "
+        "5.2.0.",
+        effect="the broker starts without the messages of the store; without a log it deletes the consume queues, too",
+        versions=(
+            ("before 5.2.0", "blanks around a path belong to it."),
+            ("5.2.0 and later", "they are cut off."),
+        ),
+        repair="Take the blanks at the end of the value away in broker.conf, before a broker starts with it.",
+    ),
+    Entry(
         code="start.refuses",
         fault=None,
         severity="error",
         treatment="refused",
-        treatment_by_cause={"queue-file": "queues", "queue-end": "queues", "index": "index"},
+        treatment_by_cause={"queue-file": "queues", "queue-end": "queues", "index": "index", "setting": "settings"},
         title="The broker would not start",
         what="Loading the store would fail: the broker ends with an exception or the exit status -3.",
         how="A file of the wrong size, a stray file, a configuration that cannot be read, a record of an impossible "

@@ -333,12 +333,15 @@ CONFIG = (
         fault="F49",
         severity="info",
         title="A topic's configuration does not fit its queues",
-        what="The topic has queues with a number that its configuration does not allow to read.",
-        how="The number of queues was reduced.",
-        says="the topic has {read_queues:queue} to read and {write_queues} to write",
+        about="surroundings",
+        treatment="none",
+        what="The topic has queues with a number that its configuration does not allow to read, or it may not be read "
+        "at all. A warning where a group has not consumed all of them, and says how many messages; otherwise "
+        "information.",
+        how="The number of queues was reduced, readQueueNums below writeQueueNums, or perm was changed.",
         effect="messages in those queues are not consumed",
-        versions=(("all", "serves queues below readQueueNums only."),),
-        repair="Raise readQueueNums until the queues are empty.",
+        versions=(("all", "serves queues below readQueueNums only, and topics whose perm has the bit 4."),),
+        repair="Raise readQueueNums (mqadmin updateTopic), or give perm back, until the queues are consumed.",
     ),
     Entry(
         code="config.offset-out-of-range",

@@ -78,14 +78,17 @@ UPGRADES = (
         severity="warning",
         treatment="ignored",
         about="surroundings",
-        title="The named release does not read a setting of broker.conf",
+        title="A setting of broker.conf is not read, or not as it looks",
         what="broker.conf has a setting that a broker of the release that --broker-version names has not, or that has "
-        "no effect in it.",
-        how="It was removed or renamed, belongs to a newer release, or is misspelled. Plug-ins other than the tiered "
-        "store may have settings that are not known here.",
+        "no effect in it; or, in any release, a value that a broker does not take as it looks: a number with a blank "
+        "or a letter in it, true with a blank behind it. What it changes at the next start is predicted.",
+        how="It was removed or renamed, belongs to a newer release, or is misspelled. Blanks at the end of a line, "
+        "or a comment behind a value, belong to the value. Plug-ins other than the tiered store may have settings that "
+        "are not known here.",
         effect="the broker silently ignores it, and takes its default",
         versions=(
             ("4.5.2 and later", "mapedFileSizeCommitLog is mappedFileSizeCommitLog, and so for consume queues."),
+            ("before 5.2.0", "blanks around text belong to it: a path with one is another directory."),
             (
                 "5.3.3 and later",
                 "aclEnable has no effect: authenticationEnabled and authorizationEnabled decide.",
@@ -96,7 +99,7 @@ UPGRADES = (
                 "read, and true counts as false.",
             ),
         ),
-        repair="Where the finding gives the name that the release reads, write that name. Otherwise the setting may "
-        "stay: a start does not depend on it.",
+        repair="Where the finding gives the name that the release reads, write that name; take blanks at the end of a "
+        "value away. Otherwise the setting may stay: a start does not depend on it.",
     ),
 )

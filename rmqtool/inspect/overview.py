@@ -182,8 +182,9 @@ def _hole_findings(overview: Overview) -> Iterator[Finding]:
                 code = "consumequeue.missing-queue"
             elif listed[name].database or (hole.ends_queue and not hole.messages_past):
                 code = "consumequeue.missing-unit"
+            message = f"{name.topic}, queue {name.queue_id}: {hole.told}"
             yield finding(
-                code, f"{name.topic}, queue {name.queue_id}: {hole.told}", store=store.root, severity="error", count=hole.messages, topic=name.topic,
+                code, message, store=store.root, severity="error", count=hole.messages, topic=name.topic,
                 queue_id=name.queue_id, queue_offset=hole.queue_offset, details=hole.as_json(),
             )  # fmt: skip
 

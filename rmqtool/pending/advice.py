@@ -27,6 +27,9 @@ def _steps(snapshot: Snapshot, work: PendingWork, listing: str | None) -> Iterat
         levels = [kind[1] for kind, *_ in work.reasons() if kind[0] == "lost-delay" and kind[1] is not None]
         yield f"{counted(unset, 'delayed message')} would never be delivered: in broker.conf, messageDelayLevel must " \
               f"have {counted(max(levels), 'level')}"  # fmt: skip
+    skipped = work.total("lost-half").messages
+    if skipped:
+        yield f"{counted(skipped, 'half message')} would never be checked: rmqtool verify {store}{given}"
     if work.unread or work.notes.unread:
         yield f"see what is damaged: rmqtool verify {store}{given}"
     if work.messages.num_rows:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.broker.half_messages import ended_halves
+from rmqtool.broker.half_messages import ended_halves, skipped_halves
 from rmqtool.findings.finding import counted
 from rmqtool.formats.properties import (
     CHECK_IMMUNITY,
@@ -21,7 +21,7 @@ from rmqtool.formats.properties import (
     REAL_TOPIC,
 )
 from rmqtool.pending.messages import View, messages_of, part_from
-from rmqtool.pending.waiting import integers, waiting
+from rmqtool.pending.waiting import Kind, integers, waiting
 from rmqtool.rules.system_topics import (
     HALF_TOPIC,
     OP_TOPIC,
@@ -46,6 +46,14 @@ def pending_halves(view: View) -> Iterator[pa.RecordBatch]:
     if any_half:
         why = "the broker asks their producers again: what they answer, no file says"
         view.notes.add_uncertain("whether half messages are committed or rolled back", why)
+
+
+def lost_halves(view: View) -> Iterator[pa.RecordBatch]:
+    """The half messages before the committed offset that wait for an answer: no broker asks for it."""
+    for skipped in skipped_halves(view.snapshot):
+        for messages in messages_of(view, part_from(skipped.queue, int(skipped.offsets[0]), _PROPERTIES)):
+            is_skipped = np.isin(np.asarray(messages.column("queue_offset")), skipped.offsets)
+            yield _rows(view, skipped.queue, messages.filter(pa.array(is_skipped)), "lost-half")
 
 
 def _in_files(view: View) -> Iterator[pa.RecordBatch]:
@@ -96,11 +104,11 @@ def _ended_in_rocksdb(view: View) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(0, dtype=np.int64), *found])
 
 
-def _rows(view: View, queue: LoadedQueue, messages: pa.Table) -> pa.RecordBatch:
+def _rows(view: View, queue: LoadedQueue, messages: pa.Table, kind: Kind = "half") -> pa.RecordBatch:
     timeout = view.snapshot.store.conf.size("transactionTimeOut") or _TIMEOUT_MS
     seconds = integers(messages.column(CHECK_IMMUNITY)).fill_null(timeout // 1000)
     return waiting(
-        "half",
+        kind,
         messages,
         due_timestamp=pc.add(messages.column("born_timestamp"), pc.multiply(seconds, 1000)),
         to_topic=messages.column(REAL_TOPIC),

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError, UnsupportedError
 from rmqtool.base.files import list_directory
+from rmqtool.clients.pop import lacks_pop_store
 from rmqtool.findings.finding import counted
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.properties import REAL_TOPIC, TAGS
@@ -169,6 +170,8 @@ def _held(view: View) -> list[HeldMessage]:
         return []
     except UnsupportedError as error:
         problem = error.message
+    if lacks_pop_store(view.snapshot):
+        _note_rocksdb(view, "it is not there, and whatever was in it is never delivered again")
     with suppress(RmqtoolError):
         if any(map(holds_rows, list_directory(store.root / POP_STORE))):
             _note_rocksdb(view, problem)

@@ -14,7 +14,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.times import MAX_TIMESTAMP
 from rmqtool.base.tolerant import ReadErrors
 from rmqtool.pending.delays import delayed
-from rmqtool.pending.halves import pending_halves
+from rmqtool.pending.halves import lost_halves, pending_halves
 from rmqtool.pending.messages import View
 from rmqtool.pending.pops import popped
 from rmqtool.pending.retries import dead_letters, retries
@@ -151,6 +151,7 @@ def _sources(view: View, request: PendingRequest) -> Iterator[pa.RecordBatch]:
         "timer": lambda: timed(view, timers),
         "lost-timer": lambda: lost_timers(view, timers),
         "half": lambda: pending_halves(view),
+        "lost-half": lambda: lost_halves(view),
         "pop": lambda: popped(view, timers),
         "retry": lambda: retries(view),
         "dead-letter": lambda: dead_letters(view),

@@ -11,7 +11,7 @@ from rmqtool.base.errors import note_failure
 from rmqtool.base.paths import modified_ms
 from rmqtool.base.times import rfc3339
 from rmqtool.clients.queue_view import QueueHole, QueueView, QueueViews
-from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_filled_by_brokers
 from rmqtool.store.consumer_offsets import CommittedOffset, load_offsets_of
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.snapshot import Snapshot
@@ -34,10 +34,14 @@ class GroupOffset:
     last_consumed_timestamp: int | None = None
     in_rocksdb: bool = False  # where the queue may be, when it has no files
     view: QueueView = field(default_factory=QueueView)
+    is_served: bool = True  # whether the topic's configuration lets consumers read the queue
 
     @property
     def state(self) -> str:
-        """How the offset fits the queue: ok, hole, below-min, beyond-max, no-queue, never-consumed or unread."""
+        """How the offset fits the queue: ok, hole, below-min, beyond-max, no-queue, never-consumed or unread.
+
+        not-served where the topic's configuration keeps consumers from it.
+        """
         if self.queue is None:
             return "unread" if self.in_rocksdb else "no-queue"
         if self.hole:
@@ -46,6 +50,8 @@ class GroupOffset:
             return "never-consumed"
         if self.committed < self.queue.range.min_offset:
             return "below-min"
+        if not self.is_served and self.committed < self.queue.range.max_offset:
+            return "not-served"
         return "beyond-max" if self.committed > self._end else "ok"
 
     @property
@@ -124,7 +130,9 @@ def _group_offset(snapshot: Snapshot, item: CommittedOffset, views: QueueViews) 
     in_rocksdb = snapshot.leaves_queues_out
     consumed = None if timestamp < 0 else timestamp
     view = views.of(item.topic, item.queue_id, item.offset)
-    return GroupOffset(item.group, item.topic, item.queue_id, item.offset, queue, consumed, in_rocksdb, view)
+    topic = snapshot.topics.by_name.get(item.topic)
+    is_served = topic is None or topic.serves(item.queue_id) or is_filled_by_brokers(item.topic)
+    return GroupOffset(item.group, item.topic, item.queue_id, item.offset, queue, consumed, in_rocksdb, view, is_served)
 
 
 def passed_by(snapshot: Snapshot, topic: str, queue_id: int, queue_offset: int) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from rmqtool.base.errors import UnreadableError, UsageError
 from rmqtool.rebuild.options import Target
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.config_json import ConfigFile, load_config
-from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
+from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, counting_file
 from rmqtool.store.rocksdb_config import FORBIDDEN_TABLE, SECOND, SINGLE, TABLES, load_table
 from rmqtool.store.rocksdb_queues import queue_database
 from rmqtool.store.store import CONFIG, Store, is_rocksdb_directory
@@ -113,8 +113,9 @@ def _as(store: Store, form: Form) -> Store:
 def _offsets_file(store: Store) -> ConfigFile:
     """The file of offsets that counts: with `enableLmq` one of its own (`LmqConsumerOffsetManager`)."""
     light, plain = (load_config(store.root / CONFIG / name) for name in (LMQ_CONSUMER_OFFSET, CONSUMER_OFFSET))
-    if store.conf.decides("enableLmq"):
-        return light if store.conf.is_on("enableLmq") else plain
+    counting = counting_file(store)
+    if counting is not None:
+        return light if counting == LMQ_CONSUMER_OFFSET else plain
     if light.path and plain.path and _time_of(plain.path) > _time_of(light.path):
         message = f"{CONSUMER_OFFSET} is newer than {LMQ_CONSUMER_OFFSET}, which a broker with enableLmq=true reads"
         raise UsageError(message, hint="say with --broker-conf FILE which of them counts")

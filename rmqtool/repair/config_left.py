@@ -45,6 +45,11 @@ _OTHERS = {
     "is still used",
     "config.topic-permission": "it may have been set on purpose: mqadmin updateTopicPerm -t TOPIC -p 6 sets it, once "
     "the broker runs",
+    "config.half-messages-skipped": "the offset is one of its queue, and may have been set on purpose: set it to the "
+    "first that waits in consumerOffset.json, while the broker is stopped",
+    "config.filters-ignored": "consumers send their filters again when they connect: restart them after the broker",
+    "config.topic-queues": "it may have been set on purpose: mqadmin updateTopic -r sets readQueueNums, "
+    "updateTopicPerm -p the permission, once the broker runs",
     "config.older-copy": "nothing shows whether the file was put back on purpose: compare it with its .bak and with "
     "backups, and keep the right one",
     _KIND: "the topic has queues of both kinds: move those away that its messages are not in, and repair again",

@@ -301,14 +301,18 @@ def _may_start(treatments: Set[Treatment]) -> bool:
 
 def _settings(found: Mapping[Treatment, Sequence[Finding]]) -> Iterator[PlanStep]:
     if "settings" in found:
-        what = _codes(found["settings"])
-        yield PlanStep(f"Change broker.conf before a broker of the named release starts ({what}).")
+        names = dict.fromkeys(each.details["setting"] for each in found["settings"] if each.details.get("setting"))
+        whose = f"starts: {', '.join(names)}" if names else "of the named release starts"
+        yield PlanStep(f"Change broker.conf before a broker {whose} ({_codes(found['settings'])}).")
 
 
 def _ignored(found: Mapping[Treatment, Sequence[Finding]]) -> Iterator[PlanStep]:
-    if "ignored" in found:
-        names = ", ".join(dict.fromkeys(finding.details["setting"] for finding in found["ignored"]))
-        yield PlanStep(f"Later: the named release does not read these settings of broker.conf: {names}.")
+    treated = {each.details.get("setting") for each in found.get("settings", ())}
+    left = [each for each in found.get("ignored", ()) if each.details["setting"] not in treated]
+    names = ", ".join(dict.fromkeys(each.details["setting"] for each in left))
+    who = "a broker" if any("value" in each.details for each in left) else "the named release"
+    if left:
+        yield PlanStep(f"Later: {who} does not read these settings of broker.conf: {names}.")
 
 
 def _acknowledgement(diagnosis: Diagnosis) -> Iterator[PlanStep]:

@@ -1,14 +1,21 @@
-"""broker.conf, a Java properties file: the settings that decide where and how a store lies on disk."""
+"""broker.conf, a Java properties file: the settings that decide where and how a store lies on disk.
+
+Values are those that a broker takes (`MixAll#properties2Object`): one that it cannot parse leaves its default as it is,
+without a word. A number with a blank at its end is such a value in each release, ``true`` with one counts as false, and
+text keeps its blanks before 5.2.0.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rmqtool.base.errors import UsageError
 from rmqtool.base.files import read_all
+from rmqtool.rules.broker_settings import is_known
+from rmqtool.rules.versions import TEXT_SETTINGS_TRIMMED, Version
 
 _LOG_PATHS = ("storePathCommitLog", "storePathDLedgerCommitLog", "readOnlyCommitLogStorePaths")
 _MULTI_PATH_SPLITTER = ","  # MixAll.MULTI_PATH_SPLITTER
@@ -16,29 +23,58 @@ _MAX_SIZE = 1 << 20
 _BLANKS = " \t\f"
 _PAIR = re.compile(r"((?:[^\\ \t\f=:]|\\.?)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.?)", re.DOTALL)
+_INT = re.compile(r"[+-]?[0-9]+")
 _MAX_INT = (1 << 31) - 1
 _CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 @dataclass(frozen=True)
 class BrokerConf:
-    """The settings given, by the broker's own names; a setting that is missing is derived from the store's files."""
+    """The settings given, by the broker's own names; a setting that is missing is derived from the store's files.
+
+    `release` is the one whose reading counts, where it is known.
+    """
 
     settings: Mapping[str, str] = field(default_factory=dict)
     path: str | None = field(default=None, compare=False)  # of the file, as the user gave it
+    release: Version | None = field(default=None, compare=False)
+
+    def for_release(self, release: Version) -> BrokerConf:
+        """The same as a broker of a release reads it: names that it does not know are not set.
+
+        Without a release each spelling of a name counts, and blanks around text do not.
+        """
+        return self if self.release == release else replace(self, release=release)
+
+    def given(self, name: str) -> str | None:
+        """A value as the file has it; None where it is not set, or of a name that the release does not know."""
+        value = self.settings.get(name)
+        return None if value is None or (self.release and not is_known(name, self.release)) else value
 
     def text(self, *names: str) -> str | None:
         """The first of `names` that is set, None without one; several spellings of one setting are several names."""
-        return next((self.settings[name].strip() for name in names if self.settings.get(name, "").strip()), None)
+        values = (value for name in names if (value := self.given(name)) and value.strip())
+        return next(map(self._trimmed, values), None)
+
+    def _trimmed(self, value: str) -> str:
+        return value if self.release and self.release < TEXT_SETTINGS_TRIMMED else value.strip()
+
+    def number(self, *names: str) -> int | None:
+        """The first of `names` that is a Java int; None without one."""
+        values = (parse_int(value) for name in names if (value := self.given(name)) is not None)
+        return next((value for value in values if value is not None), None)
 
     def size(self, *names: str) -> int | None:
-        """A setting that must be a positive whole number; raise UsageError when it is none."""
-        value = self.text(*names)
-        if value is None:
-            return None
-        if not re.fullmatch(r"0*[1-9][0-9]{0,9}", value) or int(value) > _MAX_INT:
-            raise UsageError(f"broker.conf: {names[0]} must be a whole number from 1 to {_MAX_INT}, found {value!r}")
-        return int(value)
+        """A setting that must be positive; None where it is not set or no number. Raise UsageError for 0 and less."""
+        value = self.number(*names)
+        if value is not None and value <= 0:
+            raise UsageError(f"broker.conf: {names[0]} must be a whole number from 1 to {_MAX_INT}, found '{value}'")
+        return value
+
+    def size_or_default(self, names: Sequence[str], default: int) -> int | None:
+        """A size; the broker's default where the file gives one that the broker does not read, None without any."""
+        size = self.size(*names)
+        return default if size is None and any(self.settings.get(name, "").strip() for name in names) else size
 
     def is_on(self, name: str, *, default: bool = False) -> bool:
         """Whether a setting is on; `default` where it is not set.
@@ -46,7 +82,7 @@ class BrokerConf:
         As the broker takes it (`MixAll#properties2Object`, `Boolean#parseBoolean`): only ``true`` is, in any case.
         Blanks behind it, which `Properties` keeps, make it false, as an empty value does.
         """
-        value = self.settings.get(name)
+        value = self.given(name)
         return default if value is None else value.lower() == "true"
 
     def decides(self, name: str) -> bool:
@@ -78,7 +114,8 @@ class BrokerConf:
         """Hash slots and units of an index file, when one of them is set; the other is then the default."""
         from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS  # numpy, which a start does not need
 
-        slots, units = self.size("maxHashSlotNum"), self.size("maxIndexNum")
+        slots = self.size_or_default(("maxHashSlotNum",), DEFAULT_SLOTS)
+        units = self.size_or_default(("maxIndexNum",), DEFAULT_UNITS)
         return (slots or DEFAULT_SLOTS, units or DEFAULT_UNITS) if slots or units else None
 
 
@@ -86,6 +123,14 @@ def index_switched_off(conf: BrokerConf) -> str | None:
     """The setting with which a broker writes no index files; None where it writes them."""
     names = ("messageIndexEnable", "indexFileWriteEnable")  # the second since 5.4.0
     return next((name for name in names if (conf.text(name) or "true").lower() == "false"), None)
+
+
+def parse_int(text: str) -> int | None:
+    """A Java int (`Integer#parseInt`), which takes no blanks; None for anything else."""
+    if not _INT.fullmatch(text) or len(text.lstrip("+-0")) > 10:
+        return None
+    value = int(text)
+    return value if -_MAX_INT - 1 <= value <= _MAX_INT else None
 
 
 def read_broker_conf(path: Path) -> BrokerConf:

@@ -6,11 +6,13 @@ The table was made from the classes that `BrokerStartup` fills (`BrokerConfig`, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Literal
 
 from rmqtool.rules.versions import Version, parse_version
 
@@ -21,6 +23,11 @@ BY_MACHINE = "~"
 UNUSED = "?"
 """In place of the default of a setting that nothing reads."""
 
+Kind = Literal["whole", "decimal", "flag", "text"]
+"""The type of a setting: int or long, float or double, boolean, String."""
+
+_TEXT_IN_DIGITS = frozenset({"deleteWhen", "timerCheckMetricsWhen"})
+_WHOLE, _DECIMAL = re.compile(r"-?[0-9]+"), re.compile(r"-?[0-9]+\.[0-9]+(E-?[0-9]+)?")
 _PROPERTIES = frozenset({"rmqAddressServerDomain", "rmqAddressServerSubGroup"})  # BrokerStartup#properties2SystemEnv
 
 
@@ -34,6 +41,16 @@ class BrokerSetting:
     def default(self, version: Version) -> str | None:
         """The default of a release, None where it does not know the setting."""
         return next((value for since, value in reversed(self.changes) if since <= version), None)
+
+    @property
+    def kind(self) -> Kind:
+        """Its type, by its defaults."""
+        defaults = [value for _, value in self.changes if value not in (None, UNUSED, BY_MACHINE)]
+        if any(value in ("true", "false") for value in defaults):
+            return "flag"
+        if self.name not in _TEXT_IN_DIGITS and any(_WHOLE.fullmatch(value or "") for value in defaults):
+            return "whole"
+        return "decimal" if any(_DECIMAL.fullmatch(value or "") for value in defaults) else "text"
 
     @property
     def since(self) -> Version:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.empty_files import deletes_empty_last_file, leaves_out_wrong_sizes
-from rmqtool.rules.file_sizes import LOG_FILE_SIZE, queue_file_size
+from rmqtool.rules.file_sizes import log_file_size, queue_file_size
 from rmqtool.rules.versions import (
     COMBINED_QUEUES,
     IPV6_HOSTS,
@@ -73,7 +73,7 @@ class RecoveryRules:
             check_crc=conf.is_on("checkCRCOnRecover", default=True),
             index_safe=safe,
             recovered_files=conf.size("commitLogRecoverMaxNum") or _DEFAULT_RECOVERED_FILES,
-            log_file_size=conf.size(*LOG_FILE_SIZE),
+            log_file_size=log_file_size(conf),
             queue_file_size=queue_file_size(conf, "simple"),
             batch_queue_file_size=queue_file_size(conf, "batch"),
         )

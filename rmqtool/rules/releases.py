@@ -8,14 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from rmqtool.rules.versions import Version
+from rmqtool.rules.versions import LAST_PATCHES, Version
 
-RELEASES = (
-    *(Version(4, 4, 0), Version(4, 5, 0), Version(4, 5, 1), Version(4, 5, 2), Version(4, 6, 0), Version(4, 6, 1)),
-    *(Version(4, 7, 0), Version(4, 7, 1), Version(4, 8, 0), *(Version(4, 9, patch) for patch in range(9))),
-    *(Version(5, 0, 0), *(Version(5, 1, patch) for patch in range(5)), Version(5, 2, 0)),
-    *(Version(5, 3, patch) for patch in range(5)),
-    *(Version(5, 4, 0), Version(5, 5, 0), Version(5, 5, 1)),
+RELEASES = tuple(
+    Version(*minor, patch) for minor, last_patch in LAST_PATCHES.items() for patch in range(last_patch + 1)
 )
 """Every release, oldest first."""
 

@@ -31,6 +31,11 @@ FILLED_BY_BROKERS = "^(" + "|".join(map(re.escape, (*_BROKERS_OWN, LMQ_PREFIX)))
 """A pattern of topics that brokers fill by themselves, those of groups aside; Java reads it as Python does."""
 
 
+def is_filled_by_brokers(topic: str) -> bool:
+    """Whether a topic is one that consumers do not read by themselves: a system topic, but for those of retries."""
+    return is_system_topic(topic) and not topic.startswith(RETRY_PREFIX)
+
+
 def is_system_topic(topic: str) -> bool:
     """Whether a broker makes this topic by itself, so that topics.json need not name it."""
     of_groups = RETRY_PREFIX, DEAD_LETTER_PREFIX, LMQ_PREFIX

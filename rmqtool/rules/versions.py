@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from rmqtool.base.errors import UsageError
@@ -26,6 +27,23 @@ class Version(NamedTuple):
 
 OLDEST = Version(4, 4, 0)
 NEWEST = Version(5, 5, 1)
+LAST_PATCHES: Mapping[tuple[int, int], int] = MappingProxyType(
+    {
+        (4, 4): 0,
+        (4, 5): 2,
+        (4, 6): 1,
+        (4, 7): 1,
+        (4, 8): 0,
+        (4, 9): 8,
+        (5, 0): 0,
+        (5, 1): 4,
+        (5, 2): 0,
+        (5, 3): 4,
+        (5, 4): 0,
+        (5, 5): 1,
+    }
+)
+"""The last patch of each minor release; there is one of each number up to it."""
 
 # Rules that changed, by the first release that has the new one.
 EXPIRED_QUEUE_MIN_IS_MAX = Version(5, 0, 0)  # ConsumeQueue#correctMinOffset, which before walked unit by unit
@@ -38,7 +56,9 @@ TIME_BY_RECORDS = Version(5, 1, 1)  # ConsumeQueue#getOffsetInQueueByTime: no lo
 TIME_WITHIN_RANGE = Version(5, 0, 0)  # DefaultMessageStore#getOffsetInQueueByTime: clamped to the queue's range
 INDEX_COUNTS_SLOTS = Version(4, 7, 1)  # IndexFile#putKey, which before counted every put
 VALUES_MAY_HOLD_SEPARATOR = Version(4, 9, 1)  # MessageDecoder#string2messageProperties, which before dropped them
+LIGHT_OFFSETS = Version(4, 9, 3)  # LmqConsumerOffsetManager
 MULTI_DISPATCH = Version(4, 9, 3)  # ConsumeQueue#multiDispatchLmqQueue
+MULTI_DISPATCH_TAKES_NO_PROPERTIES = Version(4, 9, 4)  # checkMultiDispatchQueue: before, NullPointerException
 MULTI_DISPATCH_SPARES_SYSTEM_TOPICS = Version(5, 0, 0)  # MultiDispatchUtils#isNeedHandleMultiDispatch
 BATCH_QUEUES = Version(5, 0, 0)  # BatchConsumeQueue
 MESSAGE_TYPES = Version(5, 0, 0)  # TopicAttributes#TOPIC_MESSAGE_TYPE_ATTRIBUTE
@@ -137,4 +157,22 @@ def parse_version(text: str) -> Version:
     version = Version(int(match[1]), int(match[2]), int(match[3]) if match[3] else _ANY_PATCH)
     if not OLDEST[:2] <= version[:2] <= NEWEST[:2]:
         raise UsageError(f"broker version {version} is not known: {OLDEST} to {NEWEST} are")
+    last = LAST_PATCHES.get(version[:2], -1)
+    if (last < version.patch != _ANY_PATCH and version < NEWEST) or last < 0:
+        raise UsageError(f"there is no release {version}: the nearest are {_before(version)} and {_after(version)}")
     return version
+
+
+def newer_than_known(version: Version) -> str | None:
+    """What is to be said of a release that came after this program; None for those that are known."""
+    is_newer = version > NEWEST and version.patch != _ANY_PATCH
+    return f"{version} is newer than {NEWEST}, whose rules are taken for it" if is_newer else None
+
+
+def _before(version: Version) -> Version:
+    minors = [minor for minor in LAST_PATCHES if minor <= version[:2]]
+    return Version(*minors[-1], LAST_PATCHES[minors[-1]])
+
+
+def _after(version: Version) -> Version:
+    return Version(*next(minor for minor in LAST_PATCHES if minor > version[:2]), 0)

@@ -119,8 +119,8 @@ def _queues(overview: Overview, store: str) -> Iterator[Family]:
             family.add(value, store=store, topic=queue.topic, queue_id=queue.queue_id)
         yield family
     family = Family("rmqtool_queue_unreachable_messages", "Messages of the log without a way to them in their queue.")
-    for name, view in overview.views.items():
-        family.add(view.unreachable, store=store, topic=name.topic, queue_id=name.queue_id)
+    for (topic, queue_id), view in overview.views.items():
+        family.add(view.unreachable, store=store, topic=topic, queue_id=queue_id)
     yield family
 
 

@@ -33,6 +33,7 @@ _NAMES = {
     "timer": "timer",
     "lost-timer": "timer, never delivered",
     "half": "half message",
+    "lost-half": "half message, never checked",
     "pop": "taken by POP",
     "retry": "retry",
     "dead-letter": "dead letter",

@@ -16,6 +16,7 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
     """The `result` of ``verify STORE``."""
     start, clients = outcome.start, outcome.clients
     return {
+        "note": outcome.note,
         "verdict": outcome.verdict,
         "complete": outcome.complete,
         "messages": outcome.total.totals.messages,

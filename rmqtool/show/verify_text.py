@@ -16,6 +16,7 @@ from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.starts_by_release import label
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.repair.plan import Plan
+from rmqtool.rules.versions import newer_than_known
 from rmqtool.show.output import Style, note, print_labelled, show_effect
 from rmqtool.show.plan_text import show_plan
 from rmqtool.show.times import sentence
@@ -23,7 +24,7 @@ from rmqtool.store.lost_tables import MISSING, lost_place
 from rmqtool.verify.bad_extents import UNREAD
 from rmqtool.verify.gaps import summary_of
 from rmqtool.verify.log_map import State, cells
-from rmqtool.verify.outcome import Outcome
+from rmqtool.verify.outcome import EMPTY, Outcome
 
 _LABEL_WIDTH = 9
 _CELLS, _LEAST_CELLS = 60, 20  # of one line of the map
@@ -110,6 +111,8 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
     if not releases.is_named:
         evidence = f", shown by {', '.join(releases.evidence)}" if releases.evidence else "; --broker-version names one"
         print_labelled(console, _label("rules of"), f"{releases}{evidence}")
+    elif is_newer := newer_than_known(releases.newest):
+        print_labelled(console, _label("rules of"), is_newer, style="yellow")
     elif outcome.snapshot.release_contradiction:
         text = f"{releases}, but {outcome.snapshot.release_contradiction}: name the release of the broker, or none"
         print_labelled(console, _label("rules of"), text, style="bold red")
@@ -142,7 +145,8 @@ def show_verdict(console: Console, outcome: Outcome) -> None:
     if outcome.clients is not None and not outcome.clients.refuses:
         loss = outcome.clients.in_words
     loss = f"started now, a broker leaves {loss}" if loss else ""
-    sentence = "; ".join(filter(None, (meaning, loss, summary_of(outcome.gaps))))
+    empty = EMPTY if outcome.note == EMPTY else ""
+    sentence = "; ".join(filter(None, (empty, meaning, loss, summary_of(outcome.gaps))))
     head = Text.assemble(_label("verdict"), Text(outcome.verdict, style=color), " - " if sentence else "")
     print_labelled(console, head, sentence)
 

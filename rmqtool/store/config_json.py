@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from weakref import WeakValueDictionary
 
 from rmqtool.base.errors import EndingError, RmqtoolError, UnreadableError, WrongKindError
 from rmqtool.base.files import InputFile
 from rmqtool.base.paths import is_remote
+from rmqtool.formats import fastjson
 from rmqtool.formats.java import decode_text
 from rmqtool.rules.config_shapes import shape_problem, shape_rules
-from rmqtool.rules.versions import OLDEST, Version
+from rmqtool.rules.versions import FASTJSON_2, OLDEST, Version
 
 _EMPTY = "the file is empty"
 _NOTHING: dict[str, Any] = {}  # what the file ``null`` is decoded to: no decoder refuses it
@@ -45,8 +47,8 @@ class ConfigFile:
     is_forbidden: bool = False
 
 
-def load_config(path: Path, version: Version = OLDEST) -> ConfigFile:
-    """Load a config file by the rules of `ConfigManager#load`; `version` may refuse what older ones can decode."""
+def load_config(path: Path, version: Version | None = None) -> ConfigFile:
+    """Load a config file by the rules of `ConfigManager#load`, as `version` decodes it; without one as any of them."""
     backup = path.with_name(f"{path.name}.bak")
     content, problem, error = _try_to_decode(path, path.name, version)
     if content is not None:
@@ -61,9 +63,9 @@ def load_config(path: Path, version: Version = OLDEST) -> ConfigFile:
     return ConfigFile(None, {}, problem or backup_problem, has_bad_backup=bad, is_forbidden=forbidden)
 
 
-def backup_problem_of(path: Path) -> str | None:
+def backup_problem_of(path: Path, version: Version | None = None) -> str | None:
     """Why the ``.bak`` of a file cannot be decoded; None when it can, is missing, or empty as after a first write."""
-    _, problem, _ = _try_to_decode(path.with_name(f"{path.name}.bak"), path.name, OLDEST)
+    _, problem, _ = _try_to_decode(path.with_name(f"{path.name}.bak"), path.name, version)
     return None if problem == _EMPTY else problem
 
 
@@ -76,11 +78,11 @@ def read_config_file(path: Path) -> dict[str, Any]:
 
 
 def _try_to_decode(
-    path: Path, name: str, version: Version
+    path: Path, name: str, version: Version | None
 ) -> tuple[dict[str, Any] | None, str | None, BaseException | None]:
     """Content of the config file `name`, or the problem and the error behind it; all None without the file."""
     try:
-        content = _decode(path)
+        content = _decode(path, version)
     except EndingError:
         raise
     except RmqtoolError as error:
@@ -88,19 +90,30 @@ def _try_to_decode(
         return None, None if missing else error.message, error.__cause__
     if content is None:
         return None, _EMPTY, None
-    problem = None if content is _NOTHING else _shape_problem(name, content, version)
+    problem = None if content is _NOTHING else _shape_problem(name, content, version or OLDEST)
     return content if problem is None else None, problem, None
 
 
-def parse_fastjson(text: str) -> Any:
-    """Parse JSON whose whole-number names may lack quotes; raise ValueError."""
-    if not text.lstrip(_SPACE).startswith(("{", "[")):
-        return json.loads(text)  # it has no names to quote, and may be large
-    quoted = _with_quoted_names(text)
+def parse_fastjson(text: str, version: Version | None = None) -> Any:
+    """Parse JSON as a release reads it, without one as any of them does; raise ValueError.
+
+    Most files are JSON but for whole-number names without quotes: what else fastjson takes is tried when that fails.
+    """
+    is_strict = text.lstrip(_SPACE).startswith(("{", "["))  # else it has no names to quote, and may be large
+    quoted = _with_quoted_names(text) if is_strict else text
     try:
-        return json.loads(quoted)
+        return json.loads(quoted, parse_constant=_no_constant)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+    except ValueError as error:
+        for second in (False, True) if version is None else (version >= FASTJSON_2,):
+            with suppress(ValueError):
+                return fastjson.parse(text, second=second)
+        raise error from None
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
 
 
 def _with_quoted_names(text: str) -> str:
@@ -122,7 +135,7 @@ class _Content(dict[str, Any]):
 _large: WeakValueDictionary[tuple[Any, ...], _Content] = WeakValueDictionary()
 
 
-def _key_of(path: Path) -> tuple[Any, ...] | None:
+def _key_of(path: Path, version: Version | None) -> tuple[Any, ...] | None:
     """What a large file is known by while nobody writes it; None for a small one, which is decoded each time."""
     try:
         status = os.stat(path) if not is_remote(path) else None
@@ -130,19 +143,20 @@ def _key_of(path: Path) -> tuple[Any, ...] | None:
         return None  # which is reported when it is opened
     if status is None or status.st_size < _LARGE:
         return None
-    return str(path), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    dialect = None if version is None else version >= FASTJSON_2
+    return dialect, str(path), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _decode(path: Path) -> dict[str, Any] | None:
+def _decode(path: Path, version: Version | None = None) -> dict[str, Any] | None:
     """The object in a file, None when the file is empty; raise RmqtoolError.
 
     A file of a hundred thousand topics is decoded once for all checks that ask for it at a time.
     """
-    key = _key_of(path)
+    key = _key_of(path, version)
     content = None if key is None else _large.get(key)
     if content is None:
-        decoded = _decoded(path)
-        if key is None or decoded is None or key != _key_of(path):  # a broker writes it
+        decoded = _decoded(path, version)
+        if key is None or decoded is None or key != _key_of(path, version):  # a broker writes it
             return decoded
         content = _large[key] = _Content(decoded)
     return content
@@ -157,7 +171,7 @@ def _shape_problem(name: str, content: dict[str, Any], version: Version) -> str 
     return content.problems[rules]
 
 
-def _decoded(path: Path) -> dict[str, Any] | None:
+def _decoded(path: Path, version: Version | None) -> dict[str, Any] | None:
     with InputFile(path) as file:
         if file.size > _MAX_SIZE:
             raise UnreadableError(f"larger than {_MAX_SIZE} bytes", file=path)
@@ -167,7 +181,7 @@ def _decoded(path: Path) -> dict[str, Any] | None:
     if not text.strip("\0" + _SPACE):  # as a power failure leaves it: every decoder refuses it
         raise WrongKindError("nothing but zeros", file=path)
     try:
-        content = parse_fastjson(text)
+        content = parse_fastjson(text, version)
     except ValueError as error:
         raise WrongKindError(f"not JSON: {error}", file=path) from error
     if content is None:

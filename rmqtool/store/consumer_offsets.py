@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rmqtool.rules.versions import LIGHT_OFFSETS, Version
 from rmqtool.store.config_json import ConfigFile, load_config, read_config_file
 from rmqtool.store.rocksdb_config import config_database, load_table
 from rmqtool.store.store import CONFIG, Store
@@ -38,13 +39,39 @@ class CommittedOffsets:
 
 
 def load_offsets(store: Store) -> CommittedOffsets:
-    """Read the offsets that a start of the broker would use."""
-    file = load_config(store.root / CONFIG / LMQ_CONSUMER_OFFSET)
-    if file.path is None or config_database(store, CONSUMER_OFFSET):
+    """Read the offsets that a start of the broker would use; where nothing says which file counts, those of one."""
+    counting = counting_file(store)
+    if counting == CONSUMER_OFFSET:
+        file = load_table(store, CONSUMER_OFFSET)
+        return CommittedOffsets(file, _offsets_in(file.content))
+    file = load_config(store.root / CONFIG / LMQ_CONSUMER_OFFSET, store.conf.release)
+    is_in_rocksdb = config_database(store, CONSUMER_OFFSET) is not None
+    if is_in_rocksdb or (file.path is None and counting is None):
         plain = load_table(store, CONSUMER_OFFSET)
         bad = plain.has_bad_backup or file.has_bad_backup
         file = replace(plain, problem=plain.problem or file.problem, has_bad_backup=bad)
     return CommittedOffsets(file, _offsets_in(file.content))
+
+
+def counting_file(store: Store, version: Version | None = None) -> str | None:
+    """The file of offsets that a broker reads: with `enableLmq` one of its own; None where nothing says which.
+
+    It then reads nothing from the other one (`LmqConsumerOffsetManager`). `version` is that of the start.
+    """
+    release = version or store.conf.release
+    if release is not None and release < LIGHT_OFFSETS:
+        return CONSUMER_OFFSET
+    if not store.conf.decides("enableLmq"):
+        return None
+    return LMQ_CONSUMER_OFFSET if store.conf.is_on("enableLmq") else CONSUMER_OFFSET
+
+
+def offsets_of_start(store: Store, version: Version) -> tuple[CommittedOffset, ...]:
+    """The offsets that a start of `version` reads, by the rules of its decoder."""
+    name = counting_file(store, version)
+    if name is None or config_database(store, CONSUMER_OFFSET):
+        return load_offsets(store).offsets
+    return _offsets_in(load_config(store.root / CONFIG / name, version).content)
 
 
 def load_offsets_of(path: Path) -> tuple[CommittedOffset, ...]:

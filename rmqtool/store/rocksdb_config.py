@@ -69,7 +69,7 @@ def load_table(store: Store, name: str) -> ConfigFile:
     a file nor a database has the table: brokers before 5.3.4 make all tables when they start, later ones each at its
     first use.
     """
-    file = load_config(store.root / CONFIG / name)
+    file = load_config(store.root / CONFIG / name, store.conf.release)
     database = config_database(store, name)
     if database is None:
         return file

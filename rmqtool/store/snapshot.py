@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -62,7 +63,8 @@ class Snapshot:
         scope: ReadScope = nullcontext,
     ) -> None:
         """`version` is the release whose rules count, by default the newest that fits; `limit` is that of reading."""
-        self.store = store
+        # Of the paths of the store the files on disk decide, of everything else what the broker reads.
+        self.store = store if version is None else replace(store, conf=store.conf.for_release(version))
         self.version = version
         self._limit = limit
         self._scope = scope

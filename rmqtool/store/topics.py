@@ -34,6 +34,10 @@ class Topic:
         """Whether the topic's queues are batch consume queues."""
         return self.attributes.get("queue.type") == _BATCH_QUEUE
 
+    def serves(self, queue_id: int) -> bool:
+        """Whether consumers get messages of a queue (`PullMessageProcessor#processRequest`)."""
+        return bool(self.perm & READABLE) and queue_id < self.read_queues
+
     @property
     def is_compacted(self) -> bool:
         """Whether only the newest message of each key stays, since 5.1.0 (`CleanupPolicyUtils#getDeletePolicy`)."""

@@ -9,11 +9,18 @@ from typing import Any
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import list_directory
 from rmqtool.base.tolerant import skip_wrong_type
+from rmqtool.clients.pop import lacks_pop_store
+from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.rules.config_shapes import main_table
+from rmqtool.rules.releases import Releases
+from rmqtool.rules.versions import FASTJSON_2, Version
 from rmqtool.store.config_json import backup_problem_of, load_config, read_config_file
-from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
+from rmqtool.store.consumer_filters import CONSUMER_FILTER, load_filters
+from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, counting_file
 from rmqtool.store.file_findings import offset_findings
+from rmqtool.store.rocksdb_config import config_database
+from rmqtool.store.side_rows import POP_STORE
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, SIDE_STORE, Store, is_rocksdb_directory
 from rmqtool.store.topics import TOPICS
@@ -26,18 +33,68 @@ VERSIONED_FILES = (TOPICS, "subscriptionGroup.json")
 
 def check_config_files(snapshot: Snapshot, report: Report) -> None:
     """Check that the files can be read, and that two copies of the same data version agree."""
-    store = snapshot.store
-    for each in offset_findings(store, snapshot.committed.file):
+    store, version = snapshot.store, _version_of_reading(snapshot.releases)
+    in_doubt = _doubt_which_offsets(snapshot, report)
+    for each in () if in_doubt else offset_findings(store, snapshot.committed.file):
         if each.code != "config.rocksdb-damaged" or snapshot.holder is not None:  # `check_config_databases` reports it
             report.add_finding(each)
+    _check_filters(snapshot, report)
     for name in _config_names(store):
         report.check("config.unreadable")
         if name not in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET):
-            _check_readable(store, name, report)
-        _check_backup(store, name, report)
+            _check_readable(store, name, version, report)
+        _check_backup(store, name, version, report)
+        if version is None:
+            _doubt_reading(snapshot, name, report)
     for name in VERSIONED_FILES:
         _check_sources(store, name, report)
     _check_side_store(store, report)
+    report.check("store.pop-store-missing")
+    if lacks_pop_store(snapshot):
+        message = "popConsumerKVServiceInit=true keeps in it what POP consumers hold, and it is not there"
+        report.add("store.pop-store-missing", message, file=POP_STORE, details={"setting": "popConsumerKVServiceInit"})
+
+
+def _doubt_which_offsets(snapshot: Snapshot, report: Report) -> bool:
+    """Note that one of two files of offsets cannot be read, where nothing says which of them the broker reads.
+
+    With `enableLmq` that is lmqConsumerOffset.json, for the offsets of all groups, and else consumerOffset.json.
+    """
+    store = snapshot.store
+    if counting_file(store) is not None or config_database(store, CONSUMER_OFFSET):
+        return False
+    files = {name: load_config(store.root / CONFIG / name) for name in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET)}
+    bad = [name for name, file in files.items() if file.problem is not None]
+    if len(bad) != 1 or not all(file.path or file.problem for file in files.values()):
+        return False
+    name, file = bad[0], files[bad[0]]
+    effect = "starts with its older .bak" if file.path else "starts without any offset"
+    effect = "refuses to start" if file.has_bad_backup else effect
+    setting = f"enableLmq={'true' if name == LMQ_CONSUMER_OFFSET else 'false'}"
+    text = f"committed offsets: {CONFIG}/{name} cannot be read ({file.problem}), and a broker with {setting} {effect}"
+    report.doubt("committed offsets", f"{text}; --broker-conf says whether it is of such a broker")
+    return True
+
+
+def _check_filters(snapshot: Snapshot, report: Report) -> None:
+    """Report filters that a start ignores, all of them for the sake of one (`ConsumerFilterManager#decode`)."""
+    found, conf = load_filters(snapshot.store), snapshot.store.conf
+    report.check("config.filters-ignored", len(found.filters))
+    wrong = found.contradicting
+    if not wrong:
+        return
+    shown, path = wrong[0], f"{CONFIG}/{CONSUMER_FILTER}"
+    its = f"has a Bloom filter of {shown.bloom}" if shown.bloom else "has no Bloom filter data"
+    message = f"the filter of group {shown.group} for topic {shown.topic} {its}, and the broker's has {found.expected}"
+    if len({each.bloom for each in found.filters}) == 1 and shown.bloom and conf.path is None and not conf.settings:
+        text = f"filters of {counted(len(found.filters), 'group')}: {message} unless broker.conf sets another size"
+        report.doubt("filters of groups", text)
+        return
+    details = {"filters": len(found.filters), "contradicting": len(wrong), "group": shown.group,
+               "expected_bits": found.expected.bits, "expected_positions": found.expected.positions,
+               "found_bits": shown.bloom and shown.bloom.bits}  # fmt: skip
+    report.add("config.filters-ignored", f"{message}: all {counted(len(found.filters), 'filter')} are ignored",
+               file=path, topic=shown.topic, details=details)  # fmt: skip
 
 
 def _config_names(store: Store) -> list[str]:
@@ -48,8 +105,24 @@ def _config_names(store: Store) -> list[str]:
     return sorted(name for name in names if _CONFIG_NAME.fullmatch(name))
 
 
-def _check_readable(store: Store, name: str, report: Report) -> None:
-    file = load_config(store.root / CONFIG / name)
+def _version_of_reading(releases: Releases) -> Version | None:
+    """The release as which files are read; None where those that fit read JSON by two libraries."""
+    is_same = (releases.oldest >= FASTJSON_2) == (releases.newest >= FASTJSON_2)
+    return releases.oldest if is_same else None
+
+
+def _doubt_reading(snapshot: Snapshot, name: str, report: Report) -> None:
+    """Note that only some of the releases that fit can read a file, which is more than JSON."""
+    path, releases = snapshot.store.root / CONFIG / name, snapshot.releases
+    before, since = load_config(path, releases.oldest), load_config(path, releases.newest)
+    if before.path != since.path:
+        who = f"before {FASTJSON_2}" if before.path is None else f"since {FASTJSON_2}"
+        text = f"{CONFIG}/{name}: brokers {who} cannot read it ({(before.problem or since.problem)})"
+        report.doubt(f"{CONFIG}/{name}", f"{text}; --broker-version says whether it is of such a broker")
+
+
+def _check_readable(store: Store, name: str, version: Version | None, report: Report) -> None:
+    file = load_config(store.root / CONFIG / name, version)
     if file.problem is None:
         return
     path, facts = f"{CONFIG}/{name}", {"problem": "no-backup", "why": file.problem}
@@ -65,11 +138,11 @@ def _check_readable(store: Store, name: str, report: Report) -> None:
     report.add("config.unreadable", file=path, effect=effect, details=facts)
 
 
-def _check_backup(store: Store, name: str, report: Report) -> None:
+def _check_backup(store: Store, name: str, version: Version | None, report: Report) -> None:
     """A ``.bak`` that cannot be read harms only when its file is lost."""
     path = store.root / CONFIG / name
-    problem = backup_problem_of(path)
-    if problem is not None and load_config(path).path == path:
+    problem = backup_problem_of(path, version)
+    if problem is not None and load_config(path, version).path == path:
         report.add("config.unreadable", severity="info", file=f"{CONFIG}/{name}.bak",
                    effect="none, as long as the file itself can be read",
                    details={"problem": "backup", "why": problem})  # fmt: skip

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.half_messages import skipped_halves
 from rmqtool.findings.finding import Severity, counted
 from rmqtool.findings.report import Report
 from rmqtool.rules.delay_levels import known_levels
-from rmqtool.rules.system_topics import SCHEDULE_TOPIC, is_system_topic
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC, TRANSACTION_GROUP, is_filled_by_brokers, is_system_topic
 from rmqtool.store.config_json import load_config
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.consumer_offsets import CommittedOffset
@@ -17,7 +18,7 @@ from rmqtool.store.delay_offsets import load_delay_offsets
 from rmqtool.store.queue_range import QueueRange
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, Store
-from rmqtool.store.topics import Topics
+from rmqtool.store.topics import READABLE, Topic, Topics
 
 _DELAY_OFFSETS = "delayOffset.json"
 _LOSSES = (
@@ -30,10 +31,11 @@ _BEYOND = "the group skips new messages until the queue has grown that far, unle
 Ranges = Mapping[QueueName, QueueRange]
 
 
-def check_topics(topics: Topics, ranges: Ranges, report: Report) -> None:
-    """Report queues without a topic, and queue ids that their topic does not have."""
+def check_topics(topics: Topics, ranges: Ranges, committed_offsets: Sequence[CommittedOffset], report: Report) -> None:
+    """Report queues without a topic, and those that their topic keeps from its consumers, with what they hold."""
     if not topics.names_all:
         return
+    progress = _progress(committed_offsets)
     for name, queue_range in ranges.items():
         report.check("consumequeue.orphan")
         topic = topics.by_name.get(name.topic)
@@ -41,9 +43,35 @@ def check_topics(topics: Topics, ranges: Ranges, report: Report) -> None:
         if topic is None and not is_system_topic(name.topic):
             facts = {"configured_in": topics.place, "units": queue_range.max_offset}
             report.add("consumequeue.orphan", details=facts, **given)
-        elif topic and name.queue_id >= max(topic.read_queues, topic.write_queues) and not is_system_topic(name.topic):
-            queues = {"read_queues": topic.read_queues, "write_queues": topic.write_queues}
-            report.add("config.topic-queues", details=queues, **given)
+        elif topic and not topic.serves(name.queue_id) and not is_filled_by_brokers(name.topic):
+            _report_unserved(topic, name, _unconsumed(name, queue_range, progress), report)
+
+
+def _progress(committed_offsets: Sequence[CommittedOffset]) -> dict[str, dict[str, dict[int, int]]]:
+    """The committed offsets by topic, group and queue."""
+    found: dict[str, dict[str, dict[int, int]]] = {}
+    for each in committed_offsets:
+        found.setdefault(each.topic, {}).setdefault(each.group, {})[each.queue_id] = each.offset
+    return found
+
+
+def _unconsumed(name: QueueName, queue: QueueRange, progress: Mapping[str, Mapping[str, Mapping[int, int]]]) -> int:
+    """How many messages of a queue the slowest group of its topic has not consumed; all of them without a group."""
+    offsets = [group.get(name.queue_id, 0) for group in progress.get(name.topic, {}).values()]
+    return max(0, queue.max_offset - max(queue.min_offset, min(offsets, default=0), 0))
+
+
+def _report_unserved(topic: Topic, name: QueueName, unconsumed: int, report: Report) -> None:
+    """A queue that consumers do not get: information once all groups have consumed it."""
+    if topic.perm & READABLE:
+        why = f"the topic has {counted(topic.read_queues, 'queue')} to read and {topic.write_queues} to write"
+    else:
+        why = f"perm {topic.perm}: the topic may not be read"
+    message = f"{why}; {counted(unconsumed, 'message')} of this queue reach no consumer" if unconsumed else why
+    facts = {"read_queues": topic.read_queues, "write_queues": topic.write_queues, "perm": topic.perm,
+             "messages": unconsumed}  # fmt: skip
+    report.add("config.topic-queues", message, severity="warning" if unconsumed else None, details=facts,
+               topic=name.topic, queue_id=name.queue_id)  # fmt: skip
 
 
 def check_kind(topics: Topics, queue: Queue, report: Report) -> None:
@@ -82,6 +110,18 @@ def check_offsets(
                    queue_offset=committed.offset)  # fmt: skip
 
 
+def check_halves(snapshot: Snapshot, report: Report) -> None:
+    """Report half messages that wait for an answer and that no broker looks at again."""
+    report.check("config.half-messages-skipped")
+    for skipped in skipped_halves(snapshot) if report.selection.wants("config.half-messages-skipped") else ():
+        first, count = int(skipped.offsets[0]), len(skipped.offsets)
+        message = f"group {TRANSACTION_GROUP}: committed {skipped.committed}, and {counted(count, 'half message')} " \
+                  f"before that {'waits' if count == 1 else 'wait'} for an answer, the first at {first}"  # fmt: skip
+        details = {"committed": skipped.committed, "first_waiting": first, "half_messages": count}
+        report.add("config.half-messages-skipped", message, topic=skipped.queue.queue.topic,
+                   queue_id=skipped.queue.queue.queue_id, queue_offset=first, details=details)  # fmt: skip
+
+
 def check_beginnings(committed_offsets: Sequence[CommittedOffset], ranges: Ranges, report: Report) -> None:
     """Doubt offsets that are all 0: one group may not have begun, but several that all have not are seldom."""
     held = [each for each in committed_offsets if (name := QueueName(each.topic, each.queue_id)) in ranges
@@ -97,7 +137,7 @@ def check_beginnings(committed_offsets: Sequence[CommittedOffset], ranges: Range
 
 def check_delay_offsets(store: Store, ranges: Ranges, report: Report) -> None:
     """Check the delivered offsets of the delay levels; level n is queue n - 1 (`ScheduleMessageService`)."""
-    table = load_config(store.root / CONFIG / _DELAY_OFFSETS).content.get("offsetTable")
+    table = load_config(store.root / CONFIG / _DELAY_OFFSETS, store.conf.release).content.get("offsetTable")
     for level, offset in table.items() if isinstance(table, dict) else ():
         if not level.isdecimal() or type(offset) is not int:
             continue

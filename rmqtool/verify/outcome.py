@@ -18,6 +18,7 @@ from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.remedy import Remedy
 from rmqtool.findings.report import Report, Selection, Verdict, verdict_of
 from rmqtool.rules.delay_levels import delay_levels_of
+from rmqtool.rules.versions import newer_than_known
 from rmqtool.store.commit_log import log_start
 from rmqtool.store.paths import TIMER_LOG
 from rmqtool.store.snapshot import Snapshot
@@ -42,6 +43,9 @@ _QUEUES_COUNT_ON = frozenset(
     f"consumequeue.{each}" for each in ("tags-code", "store-timestamp", "pre-blank", "ext-address")
 )
 """Findings of units that lead to their messages nevertheless, and so count what damage held."""
+
+
+EMPTY = "empty: is this the right directory?"
 
 
 class _End(NamedTuple):
@@ -180,6 +184,23 @@ class Outcome:
     def is_interrupted(self) -> bool:
         """Whether somebody ended it before it was complete."""
         return not self.complete and self.ended_by is None
+
+    @property
+    def note(self) -> str | None:
+        """What to think of first: a broker that was started on an unmounted disk leaves an empty store.
+
+        Or that the named release came after this program.
+        """
+        snapshot = self.snapshot
+        is_empty = not any(file.size for file in snapshot.log.files) and not snapshot.leaves_queues_out
+        if is_empty and not len(snapshot.queues) and not self.has_serious:
+            return EMPTY
+        return newer_than_known(snapshot.release)
+
+    @property
+    def has_serious(self) -> bool:
+        """Whether there is a finding above information."""
+        return any(finding.severity != "info" for finding in self.findings)
 
     @property
     def damaged_bytes(self) -> int:

@@ -22,8 +22,8 @@ from rmqtool.rules.versions import Version
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.verify.queue_progress import QueueProgress
 
-_CODES = ("start.data-loss", "start.other-mode-data-loss", "start.refuses", "start.hangs", "start.queue-loss",
-          "start.rows-lost")  # fmt: skip
+_CODES = ("start.data-loss", "start.other-mode-data-loss", "start.refuses", "start.other-directory", "start.hangs",
+          "start.queue-loss", "start.rows-lost")  # fmt: skip
 _OF_QUEUES = ("start.queue-loss", "start.rows-lost")
 _MAX_READ = 256 << 20  # bytes that the predictions for older releases may read again
 _PER_QUEUE = 16 << 10  # bytes that reading a queue's ends costs

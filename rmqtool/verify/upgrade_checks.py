@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from rmqtool.broker.upgrade import changed_defaults, changes, refusals, switches
 from rmqtool.findings.report import Report
 from rmqtool.rules.broker_conf import BrokerConf
@@ -11,14 +9,17 @@ from rmqtool.rules.broker_settings import UNUSED, broker_settings, is_known, nea
 from rmqtool.rules.releases import release_before, release_of
 from rmqtool.rules.versions import Version
 from rmqtool.store.snapshot import Snapshot
+from rmqtool.verify.setting_checks import check_values
 
 
 def check_upgrade(snapshot: Snapshot, report: Report) -> None:
     """Report what the named release refuses or ignores, and what it changes when the store is of an older one."""
-    version = snapshot.version
-    if version is None or not report.selection.wants_any("upgrade."):
+    version, conf = snapshot.version, snapshot.store.conf
+    if not report.selection.wants_any("upgrade."):
         return
-    conf = snapshot.store.conf
+    check_values(snapshot, report)
+    if version is None:
+        return
     report.check("upgrade.refused", len(conf.settings))
     for refusal in refusals(snapshot, version):
         facts = {"version": str(version), "why": refusal.why}
@@ -55,7 +56,7 @@ def _unread(conf: BrokerConf, name: str, version: Version) -> str | None:
     setting = broker_settings().get(name)
     if is_known(name, version):
         if setting is None or setting.default(version) != UNUSED:
-            return _with_blank(conf, name, setting.default(version) if setting else None)
+            return None
         return f"{name} has no effect since {setting.changed(version)}"
     if setting is None:
         why = f"{name} is read by no release"
@@ -67,14 +68,3 @@ def _unread(conf: BrokerConf, name: str, version: Version) -> str | None:
     if meant and conf.settings.get(meant) == conf.settings[name]:
         return None
     return f"{why}; {version} reads {meant}" if meant else why
-
-
-def _with_blank(conf: BrokerConf, name: str, default: str | None) -> str | None:
-    """What a broker makes of a blank behind a number or ``true`` (`MixAll#properties2Object`); None without one."""
-    value = conf.settings[name]
-    if value == value.strip() or default is None or not value.strip():
-        return None
-    if default in ("true", "false"):
-        return f"{name} is {value!r}: with the blank behind it, it counts as false" if not conf.is_on(name) else None
-    is_number = re.fullmatch(r"-?\d+(\.\d+)?", default)
-    return f"{name} is {value!r}: with the blank behind it, it is no number, and not read" if is_number else None

@@ -48,6 +48,7 @@ from rmqtool.verify.offset_checks import (
     check_beginnings,
     check_delay_levels,
     check_delay_offsets,
+    check_halves,
     check_offsets,
     check_topics,
 )
@@ -318,12 +319,13 @@ class Verification:
         if not ranges and report.all_totals().get("commitlog.deleted-topic"):
             report.doubt(*WHETHER_DELETED)
         ends = total.queue_ends
-        check(check_topics, topics, ranges, report)
+        check(check_topics, topics, ranges, snapshot.committed.offsets, report)
         counts = self.report_with(total.report).all_totals()
         check(check_offsets, snapshot.committed.offsets, ranges, ends, counts, report)
         check(check_beginnings, snapshot.committed.offsets, ranges, report)
         check(check_delay_offsets, store, ranges, report)
         check(check_delay_levels, snapshot, ranges, report)
+        check(check_halves, snapshot, report)
         if live:
             return
         check(visit.head.check, reader, report)

@@ -119,7 +119,7 @@ class Witnesses:
     def file(self, name: str) -> ConfigFile:
         """A file as a start reads it, or its .bak; each is read once."""
         if name not in self._files:
-            self._files[name] = load_config(self.store.root / CONFIG / name)
+            self._files[name] = load_config(self.store.root / CONFIG / name, self.store.conf.release)
         return self._files[name]
 
     def table(self, name: str) -> ConfigFile:

@@ -38,7 +38,13 @@ def units(first: int, count: int, data: bytes = bytes(20), size: int = 20) -> Da
 
 def without(*numbers: int) -> Damage:
     """Remove files of the queue, by their number."""
-    return lambda queue: [sorted(queue.iterdir())[number].unlink() for number in sorted(numbers, reverse=True)]
+
+    def apply(queue: Path) -> None:
+        files = sorted(queue.iterdir())
+        for number in numbers:
+            files[number].unlink()
+
+    return apply
 
 
 HOLES: dict[str, Damage] = {

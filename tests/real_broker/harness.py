@@ -242,7 +242,7 @@ class Harness:
     def decode(self, texts: Sequence[tuple[str, str]]) -> list[str]:
         """What the managers of the release say to texts of config files, each with the file's name."""
         with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
-            lines = [f"{name}\t{text}" for name, text in texts]
+            lines = [f"{name}\t{text}".replace("\n", "\1") for name, text in texts]
             file = Path(scratch, "texts")
             file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
             answers = self._answer("decode", file)["answers"]

@@ -9,6 +9,7 @@ import pytest
 
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.config_json import load_config
+from tests.formats.spellings import SPELLINGS
 from tests.real_broker.harness import VERSIONS, Harness
 
 pytestmark = pytest.mark.broker
@@ -54,6 +55,7 @@ def texts() -> Iterator[tuple[str, str]]:
         yield from ((name, text) for text in WHOLE)
         yield from ((name, f'{{"{table}":{value}}}') for value in VALUES)
         yield from ((name, f'{{"{table}":{{}},{member}}}') for member in BESIDE.get(name, ()))
+    yield from ((name, text) for name, text, _ in SPELLINGS)
     yield from (("topics.json", f'{{"topicConfigTable":{{"x":{{"topicName":"x",{field}}}}}}}') for field in TOPIC)
     yield from (("subscriptionGroup.json", f'{{"subscriptionGroupTable":{{"x":{{{field}}}}}}}') for field in GROUP)
 

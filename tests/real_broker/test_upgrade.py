@@ -117,7 +117,7 @@ def test_refusals_are_the_broker_s(harness: Callable[[str], Harness], upgrade: U
         store = stores.unpack(upgrade.store, tmp_path / ("stops" if as_read or settings is upgrade.stops else "starts"))
         upgrade.prepare(store)
         snapshot = Snapshot(open_store(store, BrokerConf(dict(settings))))
-        predicted = [refusal.message for refusal in refusals(snapshot, parse_version(upgrade.version))]
+        predicted = [refusal.why for refusal in refusals(snapshot, parse_version(upgrade.version))]
         [real] = harness(upgrade.version).survey([(store, [])], {**settings, **as_read})
         assert bool(real["refuses"]) == (settings is upgrade.stops)
         assert bool(predicted) == bool(real["refuses"]), predicted

@@ -11,6 +11,7 @@ import pytest
 
 from rmqtool.base.errors import UsageError
 from rmqtool.rules.broker_conf import BrokerConf, parse_broker_conf, read_broker_conf
+from rmqtool.rules.versions import parse_version
 
 # A file, and the settings that java.util.Properties finds in it (`test_java_agrees` asks it).
 CASES: dict[str, tuple[str, dict[str, str]]] = {
@@ -139,16 +140,38 @@ def test_text_of_a_setting() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"), [("1", 1), (" 600 ", 600), ("007", 7), (str((1 << 31) - 1), (1 << 31) - 1)]
+    ("value", "expected"), [("1", 1), ("+600", 600), ("007", 7), (str((1 << 31) - 1), (1 << 31) - 1)]
 )
 def test_sizes(value: str, expected: int) -> None:
     """A size is a positive Java int."""
     assert BrokerConf({"size": value}).size("size") == expected
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "+1", "1.5", "1k", "0x10", "1_000", "٣", "1 2", str(1 << 31), "9" * 5000])
+@pytest.mark.parametrize(
+    "value", ["600 ", "1\t", "1.5", "1k", "0x10", "1_000", "٣", "1 2", str(1 << 31), "9" * 5000, "1 # one", "", " "]
+)
+def test_sizes_that_no_broker_reads(value: str) -> None:
+    """What is no Java int leaves the default as it is, without a word (`MixAll#properties2Object`)."""
+    conf = BrokerConf({"maxIndexNum": value})
+    assert conf.size("maxIndexNum", "other") is None
+    assert conf.size_or_default(("maxIndexNum",), 7) == (7 if value.strip() else None)
+
+
+def test_names_and_blanks_by_release() -> None:
+    """A release reads its own spelling of a name; before 5.2.0 blanks around text are part of it."""
+    conf = BrokerConf({"mapedFileSizeCommitLog": "65536", "storePathCommitLog": "/log ", "brokerRole": "SLAVE "})
+    names = ("mappedFileSizeCommitLog", "mapedFileSizeCommitLog")
+    sizes = {text: conf.for_release(parse_version(text)).size(*names) for text in ("4.4.0", "4.7.1", "5.5.0")}
+    assert sizes == {"4.4.0": 65536, "4.7.1": None, "5.5.0": None}
+    assert conf.size(*names) == 65536
+    assert conf.for_release(parse_version("5.1.4")).text("storePathCommitLog") == "/log "
+    assert conf.for_release(parse_version("5.2.0")).text("storePathCommitLog") == "/log"
+    assert conf.text("brokerRole") == "SLAVE"
+
+
+@pytest.mark.parametrize("value", ["0", "-1"])
 def test_bad_sizes(value: str) -> None:
-    """What is no such number is refused and shown, with the setting's name."""
+    """A number that is none of bytes is refused and shown, with the setting's name."""
     with pytest.raises(UsageError, match="maxIndexNum must be a whole number from 1 to 2147483647") as caught:
         BrokerConf({"maxIndexNum": value}).size("maxIndexNum", "other")
     assert repr(value) in caught.value.message
@@ -198,5 +221,6 @@ def test_index_geometry() -> None:
     assert BrokerConf({"maxHashSlotNum": "50"}).index_geometry == (50, 20_000_000)
     assert BrokerConf({"maxIndexNum": "1000"}).index_geometry == (5_000_000, 1000)
     assert BrokerConf().index_geometry is None
+    assert BrokerConf({"maxHashSlotNum": "many", "maxIndexNum": "1000"}).index_geometry == (5_000_000, 1000)
     with pytest.raises(UsageError):
-        _ = BrokerConf({"maxHashSlotNum": "many", "maxIndexNum": "1000"}).index_geometry
+        _ = BrokerConf({"maxHashSlotNum": "0", "maxIndexNum": "1000"}).index_geometry

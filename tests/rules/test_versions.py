@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from rmqtool.base.errors import UsageError
-from rmqtool.rules.versions import EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, OLDEST, SIGNS, Version, parse_version, sorted_signs
+from rmqtool.rules.versions import (
+    EXPIRED_QUEUE_MIN_IS_MAX,
+    NEWEST,
+    OLDEST,
+    SIGNS,
+    Version,
+    newer_than_known,
+    parse_version,
+    sorted_signs,
+)
 
 
 @pytest.mark.parametrize(
@@ -17,7 +26,7 @@ from rmqtool.rules.versions import EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, OLDEST, SIG
         ("4.4.0", OLDEST, "4.4.0"),
         ("5.5.0", Version(5, 5, 0), "5.5.0"),
         ("5.5.1", NEWEST, "5.5.1"),
-        ("4.10.1", Version(4, 10, 1), "4.10.1"),
+        ("5.5.2", Version(5, 5, 2), "5.5.2"),
     ],
 )
 def test_a_release(text: str, expected: Version, shown: str) -> None:
@@ -64,6 +73,25 @@ def test_unknown_versions(text: str) -> None:
     """A version whose rules are not known is refused, and the message says which are."""
     with pytest.raises(UsageError, match=rf"{text} is not known: 4\.4\.0 to 5\.5\.1 are"):
         parse_version(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "nearest"),
+    [
+        *(("5.4.9", "5.4.0 and 5.5.0"), ("4.9.9", "4.9.8 and 5.0.0"), ("5.0.1", "5.0.0 and 5.1.0")),
+        *(("4.10.1", "4.9.8 and 5.0.0"), ("4.10", "4.9.8 and 5.0.0"), ("4.4.1", "4.4.0 and 4.5.0")),
+    ],
+)
+def test_releases_that_do_not_exist(text: str, nearest: str) -> None:
+    """Their rules would be made up: they are refused with those next to them."""
+    with pytest.raises(UsageError, match=rf"there is no release {text}: the nearest are {nearest}"):
+        parse_version(text)
+
+
+def test_a_release_after_this_program() -> None:
+    """A patch of the newest minor release may exist by now; it is said whose rules are taken."""
+    assert newer_than_known(parse_version("5.5.2")) == "5.5.2 is newer than 5.5.1, whose rules are taken for it"
+    assert [newer_than_known(parse_version(text)) for text in ("5.5.1", "5.5", "5.3", "4.4.0")] == [None] * 4
 
 
 def test_versions_are_ordered_by_number() -> None:

@@ -62,8 +62,8 @@ def test_a_run_of_ours_is_named(tmp_path: Path, name: str, words: list[str], pro
     """By its command line; what another program is called with does not count."""
     script = tmp_path / name
     script.write_text("import sys; print(flush=True); sys.stdin.read()")
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, script, *words, "/data/rmqtool"], **pipes) as process:
+    command = [sys.executable, str(script), *words, "/data/rmqtool"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout
         process.stdout.readline()
         assert program_of(process.pid) == program

@@ -41,6 +41,9 @@ from tests.verify.small_store import FILE_SIZE, GEOMETRY, QUEUE_FILE_SIZE, Store
 from tests.verify.timer_store import store_with_timers
 
 _HOUR = 3600
+FILTERS = json.dumps(
+    {"filterDataByTopic": {"orders": {"groupFilterData": {"g": {"expression": "a > 5", "expressionType": "SQL92"}}}}}
+)
 Apply = Callable[[Path], object]
 
 
@@ -73,6 +76,8 @@ def _starts() -> Iterator[Circumstance]:
     yield Circumstance("start.other-mode-data-loss", bad_body, version="5.5")
     yield Circumstance("start.depends-on-release", bad_body)
     yield Circumstance("start.refuses", lambda s: (s / "commitlog" / "nohup.out").write_text("not a log file"))
+    yield Circumstance("start.other-directory", conf={"storePathCommitLog": "commitlog "}, version="4.7.1")
+    yield Circumstance("start.refuses", conf={"mappedFileSizeCommitLog": f"{FILE_SIZE} "}, version="4.7.1")
     yield Circumstance("start.refuses", directory_in_place_of("checkpoint"))
     yield Circumstance("start.refuses", directory_in_place_of("lock"))
     plain = log_of(*({} for _ in range(120)))
@@ -167,6 +172,12 @@ def _configuration() -> Iterator[Circumstance]:
     yield Circumstance("config.rocksdb", database("config/metadata"))
     yield Circumstance("config.backup-differs", two_sources)
     yield Circumstance("config.topic-queues", fewer_queues)
+    taken = config("consumerOffset.json", '{"offsetTable":{"orders@g":{0:1}}}')
+    yield Circumstance("store.pop-store-missing", taken, conf={"popConsumerKVServiceInit": "true"})
+    yield Circumstance("config.filters-ignored", config("consumerFilter.json", FILTERS))
+    half = {"topic": "RMQ_SYS_TRANS_HALF_TOPIC", "queue_id": 0}
+    passed = config("consumerOffset.json", '{"offsetTable":{"RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS":{0:1}}}')
+    yield Circumstance("config.half-messages-skipped", passed, build=log_of(half))
     yield Circumstance("config.offset-out-of-range", both(tear, committed(500)))
     yield Circumstance("config.offset-out-of-range", committed(500))
     yield Circumstance("config.wrong-offset", committed(1 << 40))

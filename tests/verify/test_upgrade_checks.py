@@ -113,6 +113,8 @@ def test_evidence_that_cannot_be_read(store: Path) -> None:
     ("mappedFileSizeCommitLog", "1073741824\t", "with the blank behind it, it is no number, and not read"),
     ("diskMaxUsedSpaceRatio", "75 ", "with the blank behind it, it is no number, and not read"),
     ("messageDelayLevel", "1s ", None), ("flushDiskType", "SYNC_FLUSH ", None), ("enableLmq", "", None),
+    ("mappedFileSizeCommitLog", "64K", "it is no number, and not read"), ("fileReservedTime", "+72", None),
+    ("deleteWhen", "04", None), ("enableLmq", "false ", None),
 ])  # fmt: skip
 def test_blanks_behind_a_value(name: str, value: str, end: str | None, tmp_path: Path) -> None:
     """`Properties` keeps them; `Integer#parseInt` and `Boolean#parseBoolean` do not know them."""

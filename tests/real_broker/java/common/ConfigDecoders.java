@@ -10,7 +10,7 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentSkipListMap;
 
-/** What the release's own managers make of texts of config files: lines of file name, tab, text. */
+/** What the release's own managers make of texts of config files: lines of file name, tab, text, whose own line ends are 0x01. */
 final class ConfigDecoders {
     private static final String BROKER = "org.apache.rocketmq.broker.";
     private static final Map<String, String[]> CLASSES = new LinkedHashMap<>();
@@ -37,7 +37,8 @@ final class ConfigDecoders {
         Map<String, Object> answers = new LinkedHashMap<>();
         for (String line : Files.readAllLines(lines)) {
             int tab = line.indexOf('\t');
-            answers.put(line, decode(line.substring(0, tab), line.substring(tab + 1)));
+            String text = line.substring(tab + 1).replace('\u0001', '\n');
+            answers.put(line, decode(line.substring(0, tab), text));
         }
         return Json.object("answers", answers);
     }

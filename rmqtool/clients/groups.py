@@ -1,0 +1,87 @@
+"""The next message of each consumer group and queue: before a damage, and after a start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.prediction import StartPrediction
+from rmqtool.clients.losses import MovedGroup
+from rmqtool.rules.versions import BEYOND_MAX_TO_MAX, Version
+from rmqtool.store.consumer_offsets import CommittedOffset
+from rmqtool.store.queue_range import QueueRange
+
+Ranges = Mapping[QueueName, QueueRange]
+GroupQueue = tuple[str, str, int]
+"""Group, topic and queue."""
+
+
+def moved_groups(
+    had: Iterable[CommittedOffset],
+    after: Iterable[CommittedOffset],
+    ranges_had: Ranges,
+    ranges_after: Ranges,
+    version: Version,
+    *,
+    is_slave: bool = False,
+) -> list[MovedGroup]:
+    """The groups that a start of `version` lets go on elsewhere in a queue.
+
+    `had` are the committed offsets that the last broker had, `after` those that the start loads
+    (`store.consumer_offsets`); the ranges are those of the queues then. Queues that are in neither are left out.
+    """
+    before, now = _by_queue(had), _by_queue(after)
+    return list(_moved(before, now, ranges_had, ranges_after, version, is_slave=is_slave))
+
+
+def _moved(
+    before: Mapping[GroupQueue, int],
+    now: Mapping[GroupQueue, int],
+    ranges_had: Ranges,
+    ranges_after: Ranges,
+    version: Version,
+    *,
+    is_slave: bool,
+) -> Iterator[MovedGroup]:
+    for key in sorted(before.keys() | now.keys()):
+        name = QueueName(*key[1:])
+        if name not in ranges_had and name not in ranges_after:
+            continue
+        had = next_message(before.get(key), ranges_had.get(name), version, is_slave=is_slave)
+        next_after = next_message(now.get(key), ranges_after.get(name), version, is_slave=is_slave)
+        if had != next_after:
+            yield MovedGroup(*key, had, next_after)
+
+
+def next_message(
+    committed: int | None, queue: QueueRange | None, version: Version, *, is_slave: bool = False
+) -> int | None:
+    """The queue offset from which a group goes on; None where the group has none, and begins by its own policy.
+
+    `DefaultMessageStore#getMessage` sends a client that asks for an offset out of range to another one, which a slave
+    does not (`#nextOffsetCorrection`). Without the queue there is nothing to go on with: it begins with 0.
+    """
+    if committed is None or committed < 0:  # what a broker answers for a negative offset is the same as for none
+        return None
+    if is_slave:
+        return committed
+    if queue is None or queue.max_offset == 0:
+        return 0
+    if committed > queue.max_offset and version < BEYOND_MAX_TO_MAX and queue.min_offset == 0:
+        return 0
+    return min(max(committed, queue.min_offset), queue.max_offset)
+
+
+def ranges_after_start(before: Ranges, start: StartPrediction) -> dict[QueueName, QueueRange]:
+    """The ranges of the queues after a predicted start; of queues that are written twice those in files count."""
+    after = dict(before)
+    in_files = {QueueName(each.topic, each.queue_id) for each in start.queues if not each.in_rocksdb}
+    for change in start.queues:
+        name = QueueName(change.topic, change.queue_id)
+        if not change.in_rocksdb or name not in in_files:
+            after[name] = QueueRange(change.min_offset, change.max_offset)
+    return after
+
+
+def _by_queue(offsets: Iterable[CommittedOffset]) -> dict[GroupQueue, int]:
+    return {(each.group, each.topic, each.queue_id): each.offset for each in offsets}

@@ -1,0 +1,62 @@
+"""Where groups go on: had before, and after a start."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.prediction import QueueChange, StartPrediction
+from rmqtool.clients.groups import moved_groups, next_message, ranges_after_start
+from rmqtool.clients.losses import MovedGroup
+from rmqtool.rules.versions import Version
+from rmqtool.store.consumer_offsets import CommittedOffset
+from rmqtool.store.queue_range import QueueRange
+
+NEW, OLD = Version(5, 3, 3), Version(4, 9, 3)
+QUEUE = QueueName("orders", 0)
+
+
+@pytest.mark.parametrize(
+    ("committed", "low", "high", "new", "old"),
+    [
+        (5, 0, 9, 5, 5),
+        (9, 0, 9, 9, 9),
+        (3, 5, 9, 5, 5),
+        (12, 0, 9, 9, 0),
+        (12, 4, 9, 9, 9),
+        (7, 0, 0, 0, 0),
+        (None, 0, 9, None, None),
+        (-1, 0, 9, None, None),
+    ],
+)
+def test_where_a_pull_leads(committed: int | None, low: int, high: int, new: int | None, old: int | None) -> None:
+    """An offset out of range is corrected to the nearest one; before 4.9.4 to 0 where the queue begins there."""
+    queue = QueueRange(low, high)
+    assert (next_message(committed, queue, NEW), next_message(committed, queue, OLD)) == (new, old)
+
+
+def test_what_a_slave_corrects() -> None:
+    """`#nextOffsetCorrection` of a slave leaves each offset as it is."""
+    assert next_message(12, QueueRange(0, 9), NEW, is_slave=True) == 12
+
+
+def test_a_queue_that_gets_shorter() -> None:
+    """A group behind the new end goes on there, one before it where it was; without an offset it begins anew."""
+    had = [CommittedOffset(group, "orders", 0, offset) for group, offset in (("a", 4), ("b", 8), ("c", 2))]
+    after = [each for each in had if each.group != "c"]
+    change = QueueChange("simple", "orders", 0, 0, 8, 0, 6, 2, 0)
+    before = {QUEUE: QueueRange(0, 8)}
+    shorter = ranges_after_start(before, StartPrediction("normal", "5.3.3", queues=[change]))
+    assert moved_groups(had, after, before, shorter, NEW) == [
+        MovedGroup("b", "orders", 0, 8, 6),
+        MovedGroup("c", "orders", 0, 2, None),
+    ]
+    assert moved_groups(had, had, before, before, NEW) == []
+
+
+def test_rows_of_queues_that_have_files() -> None:
+    """Of queues that are written twice those in files count, as clients read them."""
+    rows = QueueChange("simple", "orders", 0, 0, 8, 0, 1, 0, 0, in_rocksdb=True)
+    files = QueueChange("simple", "orders", 0, 0, 8, 0, 7, 1, 0)
+    start = StartPrediction("normal", "5.3.3", queues=[files, rows])
+    assert ranges_after_start({}, start) == {QUEUE: QueueRange(0, 7)}

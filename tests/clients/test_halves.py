@@ -1,0 +1,55 @@
+"""Half messages before the committed offset of the transaction service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from rmqtool.broker import half_messages
+from rmqtool.clients.halves import half_messages_unchecked
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import open_store
+from tests.pending.waiting_store import HALF, OP, TRANSACTIONS, WaitingStore, counts, work_of
+
+
+def unchecked(builder: WaitingStore, root: Path) -> int:
+    store = builder.build(root)
+    found = half_messages_unchecked(Snapshot(open_store(store)))
+    assert counts(work_of(store)).get("lost-half", 0) == found
+    return found
+
+
+@pytest.mark.parametrize(("committed", "expected"), [(0, 0), (1, 0), (2, 1), (4, 1), (5, 2), (9, 2)])
+def test_those_before_the_offset(tmp_path: Path, committed: int, expected: int) -> None:
+    """Of five half messages op messages end three; the others are passed over once the offset is past them."""
+    builder = WaitingStore()
+    for _ in range(5):
+        builder.half()
+    builder.op(0, 2)
+    builder.op(3)
+    builder.committed = {(TRANSACTIONS, HALF): committed, (TRANSACTIONS, OP): 2}
+    assert unchecked(builder, tmp_path) == expected
+
+
+def test_copies_and_what_is_given_up(tmp_path: Path) -> None:
+    """One with a later copy waits there; one that was asked for often enough is given up."""
+    builder = WaitingStore()
+    first = builder.half(UNIQ_KEY="K1")
+    builder.half(TRANSACTION_CHECK_TIMES="15")
+    builder.half(UNIQ_KEY="K1", TRANSACTION_CHECK_TIMES="1")
+    builder.half(TRAN_PREPARED_QUEUE_OFFSET=str(first))
+    builder.op(first)
+    builder.committed = {(TRANSACTIONS, HALF): 2, (TRANSACTIONS, OP): 0}
+    assert unchecked(builder, tmp_path) == 0
+
+
+def test_piece_by_piece(tmp_path: Path) -> None:
+    """They are read from the offset back, as long as a piece holds one that waits."""
+    builder = WaitingStore()
+    for _ in range(9):
+        builder.half()
+    builder.committed = {(TRANSACTIONS, HALF): 8}
+    with patch.object(half_messages, "_PIECE", 3):
+        assert unchecked(builder, tmp_path) == 8

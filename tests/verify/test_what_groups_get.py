@@ -1,0 +1,133 @@
+"""Topics, filters and committed offsets that keep messages from consumers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.clients.filters import filters_lost
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import NEWEST
+from rmqtool.show.verify_json import outcome_json
+from rmqtool.store.store import open_store
+from tests.golden import stores
+from tests.verify.small_store import small_store
+from tests.verify.verifying import codes_of, only, verify
+
+FULL = {"bitNum": 112, "bitPos": [1, 2, 3]}  # as by default: 20 percent, 32 groups
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return small_store(tmp_path / "store")
+
+
+def write(store: Path, name: str, content: object) -> None:
+    text = content if isinstance(content, str) else json.dumps(content)
+    (store / "config" / name).write_text(text, encoding="utf-8")
+
+
+def edit_topic(store: Path, **fields: object) -> None:
+    table = json.loads((store / "config" / "topics.json").read_text())
+    table["topicConfigTable"]["orders"].update(fields)
+    write(store, "topics.json", table)
+
+
+def offsets(store: Path, **of_group: dict[str, int]) -> None:
+    write(store, "consumerOffset.json", {"offsetTable": {f"orders@{group}": each for group, each in of_group.items()}})
+
+
+def unread(store: Path) -> dict[int, tuple[str, int]]:
+    """Severity and number of messages of each queue that its topic keeps from consumers."""
+    found = verify(store, selection=only("config.topic-queues")).findings
+    return {int(each.queue_id or 0): (each.severity, each.details["messages"]) for each in found}
+
+
+def test_queues_that_nobody_may_read(store: Path) -> None:
+    """The broker serves queues below readQueueNums, whatever writeQueueNums is, of topics that may be read."""
+    edit_topic(store, readQueueNums=1, writeQueueNums=4, perm=6)
+    ((queue_id, (severity, messages)),) = unread(store).items()
+    assert (queue_id, severity) == (1, "warning")
+    offsets(store, slow={"0": 0, "1": 3}, fast={"1": messages})
+    assert unread(store) == {1: ("warning", messages - 3)}
+    offsets(store, slow={"0": 0, "1": messages})
+    assert unread(store) == {1: ("info", 0)}
+    edit_topic(store, readQueueNums=4)
+    assert unread(store) == {}
+    edit_topic(store, perm=2)
+    assert unread(store)[1] == ("info", 0)
+    assert unread(store)[0][0] == "warning"
+    assert "config.topic-queues" in codes_of(verify(store))
+    assert verify(store).verdict != "corrupt"
+
+
+@pytest.mark.parametrize(
+    ("blooms", "settings", "lost"),
+    [
+        ([FULL], {}, 0),
+        ([FULL, None], {}, 2),
+        ([None], {}, 1),
+        ([{"bitNum": 224, "bitPos": [1, 2, 3]}, FULL], {}, 2),
+        ([{"bitNum": 112, "bitPos": [1, 2]}, FULL], {}, 2),
+        ([{"bitNum": 112}, FULL], {}, 2),
+        ([FULL], {"expectConsumerNumUseFilter": "64"}, 1),
+        ([{"bitNum": 216, "bitPos": [1, 2, 3]}], {"expectConsumerNumUseFilter": "64"}, 0),
+        ([FULL], {"expectConsumerNumUseFilter": "64 "}, 0),
+        ([{"bitNum": 160, "bitPos": [1, 2, 3, 4]}], {"maxErrorRateOfBloomFilter": "10"}, 0),
+        ([], {}, 0),
+    ],
+)
+def test_filters_that_a_start_ignores(store: Path, blooms: list[Any], settings: dict[str, str], lost: int) -> None:
+    """One filter of another Bloom filter, and the broker forgets all (`BloomFilter#isValid`)."""
+    groups = {f"g{n}": {"expression": "a > 1"} | ({"bloomFilterData": bloom} if bloom else {})
+              for n, bloom in enumerate(blooms)}  # fmt: skip
+    write(store, "consumerFilter.json", {"filterDataByTopic": {"orders": {"groupFilterData": groups, "topic": "x"}}})
+    conf = BrokerConf(settings)
+    assert filters_lost(open_store(store, conf), NEWEST) == lost
+    outcome = verify(store, conf=conf, selection=only("config."))
+    assert ("config.filters-ignored" in codes_of(outcome)) == (lost > 0)
+
+
+def test_filters_of_an_unknown_size(store: Path) -> None:
+    """Where all agree, and no broker.conf says otherwise, the broker may have another size: that is not proven."""
+    groups = {"g": {"bloomFilterData": {"bitNum": 224, "bitPos": [1, 2, 3]}}}
+    write(store, "consumerFilter.json", {"filterDataByTopic": {"orders": {"groupFilterData": groups}}})
+    outcome = verify(store)
+    assert outcome.verdict == "unproven"
+    assert "filters of groups" in [gap.what for gap in outcome.gaps]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "null", "{}", '{"filterDataByTopic":null}', '{"filterDataByTopic":{"t":null}}']
+)
+def test_no_filters(store: Path, content: str) -> None:
+    """What holds none loses none."""
+    write(store, "consumerFilter.json", content)
+    assert filters_lost(open_store(store), NEWEST) == 0
+
+
+@pytest.mark.parametrize("broken", ["consumerOffset.json", "lmqConsumerOffset.json"])
+@pytest.mark.parametrize("content", ['{"x', "\0\0", '{"offsetTable":5}'])
+def test_two_files_of_offsets(store: Path, broken: str, content: str) -> None:
+    """Which of them counts is a setting: one that cannot be read is a finding of a broker that reads it, or a doubt."""
+    for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
+        write(store, name, content if name == broken else {"offsetTable": {"orders@g": {"0": 1}}})
+    write(store, "subscriptionGroup.json", {"subscriptionGroupTable": {"g": {"groupName": "g"}}})
+    unknown = verify(store)
+    assert unknown.verdict == "unproven"
+    assert any(gap.what == "committed offsets" and broken in gap.text for gap in unknown.gaps)
+    for is_light in (True, False):
+        known = verify(store, conf=BrokerConf({"enableLmq": str(is_light).lower()}))
+        is_read = (broken == "lmqConsumerOffset.json") == is_light
+        assert ("config.consumer-offset" in codes_of(known)) == is_read
+    assert ("config.consumer-offset" in codes_of(verify(store, version="4.7.1"))) == (broken == "consumerOffset.json")
+
+
+def test_an_empty_store(tmp_path: Path) -> None:
+    """A broker that was started on an unmounted disk: true, and what to think of first."""
+    outcome = verify(stores.unpack("5.3.3-empty", tmp_path))
+    assert (outcome.verdict, outcome.note) == ("clean", "empty: is this the right directory?")
+    assert outcome_json(outcome)["note"] == outcome.note
