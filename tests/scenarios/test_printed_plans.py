@@ -103,7 +103,7 @@ def _marked(row: Row) -> Any:
     return pytest.param(row, id=row.name, marks=marks)
 
 
-@pytest.mark.parametrize("row", map(_marked, _rows()))
+@pytest.mark.parametrize("row", [*map(_marked, _rows())])
 def test_the_plan_of_each_fault_comes_to_an_end(row: Row, tmp_path: Path) -> None:
     """In few rounds, with no command that is refused or printed a second time."""
     store = row.build(tmp_path / "store")
