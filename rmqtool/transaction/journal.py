@@ -16,12 +16,12 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from rmqtool.base.errors import UnreadableError
+from rmqtool.base.errors import RmqtoolError, UnreadableError
 from rmqtool.base.files import InputFile, read_all
 from rmqtool.formats.file_name import start_offset_of
 from rmqtool.transaction.digest import Manifest, text_digest
@@ -35,6 +35,7 @@ Kind = Literal["replace", "create", "remove"]
 FORMAT = "rmqtool.journal/1"
 JOURNAL = "journal.json"
 STATE = "state"
+TIMES = "times.json"
 _MAX_SIZE = 1 << 30  # bytes; 100,000 queues take about 40 MB
 _MAX_STATE_SIZE = 64
 _ID = re.compile(r"(\d{4,})-[0-9a-f]{12}", re.ASCII)
@@ -93,8 +94,7 @@ class Deletion:
 class Journal:
     """One transaction; `number` counts those of a store.
 
-    `options` are those of the command that the next commands on the store need, too, as words. `times` are those of
-    modification, ns, of the directories whose entries the steps change, as they were before; "" is the store.
+    `options` are those of the command that the next commands on the store need, too, as words.
     """
 
     number: int
@@ -102,7 +102,6 @@ class Journal:
     steps: tuple[Step, ...]
     deletions: tuple[Deletion, ...] = ()
     options: tuple[str, ...] = ()
-    times: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def id(self) -> str:
@@ -111,8 +110,7 @@ class Journal:
 
     def as_bytes(self) -> bytes:
         """The file `journal.json`."""
-        contents = {"format": FORMAT, "id": self.id, **self._contents(), "options": self.options,
-                    "times": dict(self.times)}  # fmt: skip
+        contents = {"format": FORMAT, "id": self.id, **self._contents(), "options": self.options}
         return _text(contents, indent=1)
 
     def _contents(self) -> dict[str, Any]:
@@ -148,8 +146,6 @@ def read_journal(directory: Path, paths: StorePaths) -> Journal:
         raise _unknown(path) from error
     if journal.id != directory.name:
         raise _unknown(path)
-    for directory_name in filter(None, journal.times):
-        paths.check(directory_name)
     for step in journal.steps:
         paths.check(step.path)
         if not all(f"{change.path}/".startswith(f"{step.path}/") for change in step.changes):
@@ -160,6 +156,22 @@ def read_journal(directory: Path, paths: StorePaths) -> Journal:
         elif start_offset_of(os.path.basename(deletion.path)) is None:
             raise _unknown(path)  # outside the store lie commit log files, and nothing else
     return journal
+
+
+def times_file(times: Mapping[str, int]) -> bytes:
+    """The file `times.json`: when the directories whose entries a run changes were modified last before it, ns.
+
+    By their names in the store, which is "". It is apart from the journal, which is the same for the same files.
+    """
+    return _text(dict(times), indent=1)
+
+
+def read_times(directory: Path) -> dict[str, int]:
+    """What `times_file` has written; nothing where it is missing or damaged, for no byte depends on it."""
+    with suppress(RmqtoolError, ValueError, AttributeError):
+        content = json.loads(read_all(directory / TIMES, _MAX_SIZE))
+        return {name: time for name, time in content.items() if type(time) is int}
+    return {}
 
 
 def read_state(directory: Path) -> State:
@@ -203,7 +215,6 @@ def _parse(content: dict[str, Any]) -> Journal:
         ),
         tuple(Deletion(**deletion) for deletion in content["deletions"]),
         tuple(map(str, content.get("options", ()))),
-        {str(path): int(time) for path, time in content.get("times", {}).items()},
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
-from rmqtool.base.errors import UnreadableError
+from rmqtool.base.errors import RmqtoolError, UnreadableError
 from rmqtool.base.signals import Deferred
 from rmqtool.transaction.home import NEW, OLD, UNDO, UNDONE, Home, Outcome, Recovered
-from rmqtool.transaction.journal import Deletion, Journal, State, Step, write_state
+from rmqtool.transaction.journal import Deletion, Journal, State, Step, read_times, write_state
 from rmqtool.transaction.mover import Mover, Progress, StepPaths
 from rmqtool.transaction.report import reported
 from rmqtool.transaction.steps import Assembler
@@ -75,18 +76,22 @@ class Settler:
                 self._write(name, "done")
                 self.tidy(name, journal)
                 return _rolled_back(error, fresh=fresh)
-            self._give_back_times(journal)
+            times = read_times(Path(self._home.directory(name)))
+            self._give_back(times)
             self._home.forget_loss(name)
             self._home.drop(name)
-            self._give_back_times(journal, only="")  # from which our directory may have gone
+            self._give_back({name: time for name, time in times.items() if not name})  # our directory may have gone
         return "finished"
 
-    def _give_back_times(self, journal: Journal, only: str | None = None) -> None:
+    def _give_back(self, times: Mapping[str, int]) -> None:
         """Give the directories whose entries were changed the times that they had; one that refuses keeps its own."""
-        for path, mtime_ns in journal.times.items():
-            place = self._home.paths.path(path) if path else self._home.paths.root
-            if only in (None, path) and is_directory(self._system, place):
-                with suppress(OSError):
+        for name, mtime_ns in times.items():
+            with suppress(OSError, OverflowError, RmqtoolError):
+                place = str(self._home.paths.root)
+                if name:
+                    self._home.paths.check(name)
+                    place = self._home.paths.path(name)
+                if is_directory(self._system, place):
                     self._system.set_mtime(place, mtime_ns)
 
     def recover(self, name: str) -> Recovered | None:

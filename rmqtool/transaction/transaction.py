@@ -21,7 +21,18 @@ from rmqtool.store.store import Store
 from rmqtool.transaction.attributes import set_attributes
 from rmqtool.transaction.digest import manifest_of, size_of
 from rmqtool.transaction.home import LOSS, NEW, OLD, Recovered
-from rmqtool.transaction.journal import JOURNAL, Deletion, Journal, PathChange, State, Step, prepare_state, write_state
+from rmqtool.transaction.journal import (
+    JOURNAL,
+    TIMES,
+    Deletion,
+    Journal,
+    PathChange,
+    State,
+    Step,
+    prepare_state,
+    times_file,
+    write_state,
+)
 from rmqtool.transaction.losses import Loss, record_file
 from rmqtool.transaction.paths import parents_of
 from rmqtool.transaction.report import reported
@@ -251,6 +262,8 @@ class Transaction:
         steps = self._assemble(changes, staging)
         journal = self._journal(steps)
         create_file(self._system, os.path.join(self._home.staging, JOURNAL), journal.as_bytes())
+        if steps:
+            create_file(self._system, os.path.join(self._home.staging, TIMES), times_file(self._times(steps)))
         if self._losses:
             create_file(self._system, os.path.join(self._home.staging, LOSS), record_file(self._losses))
         states: tuple[State, ...] = ("done", "deleting") if self._deletions else ("done",)
@@ -261,7 +274,7 @@ class Transaction:
 
     def _journal(self, steps: tuple[Step, ...]) -> Journal:
         deletions = tuple(self._deletions.values())
-        return Journal(self._home.next_number(), self.command, steps, deletions, self.options, self._times(steps))
+        return Journal(self._home.next_number(), self.command, steps, deletions, self.options)
 
     def _times(self, steps: tuple[Step, ...]) -> dict[str, int]:
         """The times of the directories whose entries the steps change, which an undo gives back."""
@@ -270,7 +283,7 @@ class Transaction:
             status = self._system.lstat(self._paths.path(parent))
             if status:
                 times[parent] = status.st_mtime_ns
-        return times if steps else {}
+        return times
 
     def _finish_file(self, file: StagedFile, staging: Staging) -> None:
         path = staging.path(file.name)
