@@ -201,9 +201,18 @@ def test_a_large_file_is_decoded_once_while_somebody_has_it(tmp_path: Path, monk
     checked: list[int] = []
     topics = {f"topic-{number:06}": {"readQueueNums": 8, "writeQueueNums": 8, "perm": 6} for number in range(20_000)}
     path.write_text(json.dumps({"topicConfigTable": topics}))
-    parse, shape = config_json.parse_fastjson, config_json.shape_problem
-    monkeypatch.setattr(config_json, "parse_fastjson", lambda *of: decoded.append(1) or parse(*of))
-    monkeypatch.setattr(config_json, "shape_problem", lambda *of: checked.append(1) or shape(*of))
+
+    def counting(name: str, calls: list[int]) -> None:
+        work = getattr(config_json, name)
+
+        def call(*arguments: Any) -> Any:
+            calls.append(1)
+            return work(*arguments)
+
+        monkeypatch.setattr(config_json, name, call)
+
+    counting("parse_fastjson", decoded)
+    counting("shape_problem", checked)
     first = load_config(path)
     for version in (Version(4, 9, 7), Version(4, 9, 4), Version(5, 3, 3), Version(5, 3, 4)):
         assert load_config(path, version).content is first.content
