@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
@@ -13,7 +14,9 @@ from rmqtool.library.checked import checked
 from rmqtool.store.message_query import EXPORT_COLUMNS, Query, make_query
 from rmqtool.store.message_reader import read_messages
 from rmqtool.store.named_stores import NamedStore
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.splits import find_source, split_source
+from rmqtool.store.why_nothing import unknown_topic
 
 _AT_ONCE = 1000  # messages that are Python objects at the same time
 _WAY_OUT = "on_damage='skip'"
@@ -54,8 +57,9 @@ class Messages:
     Memory is that of a few batches, whatever the size of the log. Damage raises RmqtoolError, or is passed over.
     """
 
-    def __init__(self, store: NamedStore, query: Query, *, skips_damage: bool) -> None:
+    def __init__(self, store: NamedStore, query: Query, snapshot: Snapshot, *, skips_damage: bool) -> None:
         self._store = store
+        self._snapshot = snapshot
         self._query = query
         self._skips_damage = skips_damage
 
@@ -95,8 +99,15 @@ class Messages:
 
     def _batches(self, query: Query) -> Iterator[pa.RecordBatch]:
         source = find_source(self._store, query.filters.start, query.filters.stop)
+        rows = 0
         for split in split_source(source):
-            yield from read_messages(split, query, fails=not self._skips_damage, way_out=_WAY_OUT)
+            for batch in read_messages(split, query, fails=not self._skips_damage, way_out=_WAY_OUT):
+                rows += batch.num_rows
+                yield batch
+        # The log may have a topic that neither queues nor config name: only after reading is it a slip of the pen.
+        for topic in query.filters.topics if not rows else ():
+            if unknown := unknown_topic(self._snapshot, topic):
+                warnings.warn(unknown, stacklevel=2)
 
 
 def _message(row: dict[str, Any]) -> Message:

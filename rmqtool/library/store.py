@@ -162,7 +162,8 @@ class Store:
 
         `include` are ``"prepared"`` and ``"rolled-back"``, messages that no consumer sees. Damage raises RmqtoolError
         with its place when the reading comes to it, or is passed over: bytes that are no record are left out, and
-        bodies are as they are. Raises UsageError for a time that cannot be understood.
+        bodies are as they are. A topic of which there is nothing at all gives a warning with the nearest names. Raises
+        UsageError for a time that cannot be understood.
         """
         from rmqtool.library.messages import Messages
         from rmqtool.store.message_query import make_query
@@ -178,7 +179,8 @@ class Store:
         )
         query = make_query(None, body, filters, include)
         query = replace(query, bytes_per_second=self.snapshot.bytes_per_second)
-        return Messages(NamedStore(self.path.name, self.snapshot.store), query, skips_damage=on_damage == "skip")
+        named = NamedStore(self.path.name, self.snapshot.store)
+        return Messages(named, query, self.snapshot, skips_damage=on_damage == "skip")
 
     @checked(offset=OFFSETS, limit=OFFSETS)
     def find(

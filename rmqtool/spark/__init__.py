@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,9 +14,12 @@ def register(spark: SparkSession) -> None:
     """Make the format ``rocketmq`` known to a session, and the package to its executors, however it was installed."""
     from pyspark.errors import AnalysisException
 
-    from rmqtool.spark.package import ship
+    from rmqtool.spark.package import other_python, ship
     from rmqtool.spark.source import RocketMQDataSource
 
+    if other := other_python(spark.sparkContext):
+        message = f"Spark's workers run {other}, and this is {sys.executable}: set PYSPARK_PYTHON before Spark starts"
+        warnings.warn(message, stacklevel=2)
     ship(spark.sparkContext)
     try:
         spark.dataSource.register(RocketMQDataSource)

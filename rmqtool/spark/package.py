@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
+import sys
 import zipfile
 from contextlib import ExitStack
 from functools import cache
@@ -46,6 +48,15 @@ def _ship(application: str, context: SparkContext) -> None:
     stack = ExitStack()
     atexit.register(stack.close)  # executors that come later fetch it too
     context.addPyFile(str(package_zip(stack.enter_context(own_directory("rmqtool-package-")))))
+
+
+def other_python(context: SparkContext) -> str | None:
+    """The Python of the PATH, where a session on this machine takes it though it is of another environment."""
+    if not is_on_this_machine(context.master) or context.getConf().get("spark.pyspark.python"):
+        return None
+    found = shutil.which("python3") or "python3"
+    is_ours = os.path.dirname(found) == os.path.dirname(sys.executable)
+    return None if "PYSPARK_PYTHON" in os.environ or is_ours else found
 
 
 def share_python_path() -> None:

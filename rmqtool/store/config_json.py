@@ -8,7 +8,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from weakref import WeakValueDictionary
 
 from rmqtool.base.errors import EndingError, RmqtoolError, UnreadableError, WrongKindError
@@ -99,12 +99,8 @@ def parse_fastjson(text: str, version: Version | None = None) -> Any:
 
     Most files are JSON but for whole-number names without quotes: what else fastjson takes is tried when that fails.
     """
-    is_strict = text.lstrip(_SPACE).startswith(("{", "["))  # else it has no names to quote, and may be large
-    quoted = _with_quoted_names(text) if is_strict else text
     try:
-        return json.loads(quoted, parse_constant=_no_constant)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
+        return _parse_json(text)
     except ValueError as error:
         for second in (False, True) if version is None else (version >= FASTJSON_2,):
             with suppress(ValueError):
@@ -112,8 +108,13 @@ def parse_fastjson(text: str, version: Version | None = None) -> Any:
         raise error from None
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
+def _parse_json(text: str) -> Any:
+    """Parse JSON but for whole-number names without quotes; raise ValueError."""
+    has_names = text.lstrip(_SPACE).startswith(("{", "["))  # else there are none to quote, and it may be large
+    try:
+        return json.loads(_with_quoted_names(text) if has_names else text, parse_constant=_no_constant)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def _with_quoted_names(text: str) -> str:
@@ -135,7 +136,7 @@ class _Content(dict[str, Any]):
 _large: WeakValueDictionary[tuple[Any, ...], _Content] = WeakValueDictionary()
 
 
-def _key_of(path: Path, version: Version | None) -> tuple[Any, ...] | None:
+def _key_of(path: Path) -> tuple[Any, ...] | None:
     """What a large file is known by while nobody writes it; None for a small one, which is decoded each time."""
     try:
         status = os.stat(path) if not is_remote(path) else None
@@ -143,20 +144,20 @@ def _key_of(path: Path, version: Version | None) -> tuple[Any, ...] | None:
         return None  # which is reported when it is opened
     if status is None or status.st_size < _LARGE:
         return None
-    dialect = None if version is None else version >= FASTJSON_2
-    return dialect, str(path), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    return str(path), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _decode(path: Path, version: Version | None = None) -> dict[str, Any] | None:
     """The object in a file, None when the file is empty; raise RmqtoolError.
 
-    A file of a hundred thousand topics is decoded once for all checks that ask for it at a time.
+    A file of a hundred thousand topics is decoded once for all checks that ask for it at a time, where every release
+    reads it alike.
     """
-    key = _key_of(path, version)
+    key = _key_of(path)
     content = None if key is None else _large.get(key)
     if content is None:
-        decoded = _decoded(path, version)
-        if key is None or decoded is None or key != _key_of(path, version):  # a broker writes it
+        decoded, is_plain = _decoded(path, version)
+        if key is None or decoded is None or not is_plain or key != _key_of(path):  # a broker writes it
             return decoded
         content = _large[key] = _Content(decoded)
     return content
@@ -171,21 +172,27 @@ def _shape_problem(name: str, content: dict[str, Any], version: Version) -> str 
     return content.problems[rules]
 
 
-def _decoded(path: Path, version: Version | None) -> dict[str, Any] | None:
+def _decoded(path: Path, version: Version | None) -> tuple[dict[str, Any] | None, bool]:
+    """The object in a file, None when the file is empty, and whether it is plain JSON; raise RmqtoolError."""
     with InputFile(path) as file:
         if file.size > _MAX_SIZE:
             raise UnreadableError(f"larger than {_MAX_SIZE} bytes", file=path)
         text = decode_text(file.read(0, file.size))
     if not text.strip(_SPACE):
-        return None
+        return None, True
     if not text.strip("\0" + _SPACE):  # as a power failure leaves it: every decoder refuses it
         raise WrongKindError("nothing but zeros", file=path)
+    content, is_plain = None, True
     try:
-        content = parse_fastjson(text, version)
+        content = _parse_json(text)
+    except ValueError:
+        is_plain = False
+    try:
+        content = content if is_plain else parse_fastjson(text, version)
     except ValueError as error:
         raise WrongKindError(f"not JSON: {error}", file=path) from error
     if content is None:
-        return _NOTHING
+        return _NOTHING, is_plain
     if not isinstance(content, dict):
         raise WrongKindError("a JSON object was expected", file=path)
-    return content
+    return content, is_plain

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import tracemalloc
+import warnings
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,8 @@ def test_filters(store: Store) -> None:
         message.queue_offset for message in everything
         if (message.topic, message.queue_id) == ("orders", 0) and "ORD-1010" in message.keys
     ]  # fmt: skip
-    assert store.messages(topic="no-such-topic").first() is None
+    with pytest.warns(UserWarning, match="no topic no-such-topic"):
+        assert store.messages(topic="no-such-topic").first() is None
 
 
 def test_columns(store: Store) -> None:
@@ -82,7 +84,8 @@ def test_columns(store: Store) -> None:
     table = orders.to_arrow(["queue_offset", "body.item"])
     assert table.column_names == ["queue_offset", "body.item"]
     assert pa.Table.from_batches(orders.batches()).column_names == list(EXPORT_COLUMNS)
-    assert store.messages(topic="none").to_arrow().num_rows == 0
+    with pytest.warns(UserWarning, match="no topic none"):
+        assert store.messages(topic="none").to_arrow().num_rows == 0
     with pytest.raises(UsageError, match="no column is named 'bodies'"):
         orders.to_arrow(["bodies"])
 
@@ -347,3 +350,13 @@ def test_public_names_are_documented(kind: type) -> None:
     assert public <= PUBLIC[kind]
     page = (ROOT / "docs/python.md").read_text(encoding="utf-8")
     assert [name for name in PUBLIC[kind] - {"path", "first"} if not re.search(rf"\b{name}\b", page)] == []
+
+
+def test_a_topic_that_there_is_not_is_no_silent_nothing(store: Store) -> None:
+    """A warning with the nearest names; none where the topic has messages, or other filters let nothing pass."""
+    with pytest.warns(UserWarning, match=r"no topic ordrs \(did you mean orders\?\)"):
+        assert store.messages(topic="ordrs").count() == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert store.messages(topic="orders").count() > 0
+        assert store.messages(topic="orders", tag="no-such-tag").count() == 0

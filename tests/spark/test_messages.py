@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import UsageError
-from rmqtool.spark import engine
+from rmqtool.spark import engine, package
 from rmqtool.spark.options import OPTIONS, parse_options
 from rmqtool.spark.package import package_zip
 from rmqtool.spark.session import failure
@@ -106,3 +106,30 @@ def test_no_path_is_told() -> None:
     """As after CREATE TABLE ... USING, where Spark loses all options."""
     with pytest.raises(UsageError, match="no store is given"):
         parse_options({})
+
+
+class _Context:
+    """A context as far as its Python is looked at."""
+
+    def __init__(self, master: str, **conf: str) -> None:
+        self.master = master
+        self._conf = conf
+
+    def getConf(self) -> dict[str, str]:  # noqa: N802 - Spark's name
+        return {name.replace("_", "."): value for name, value in self._conf.items()}
+
+
+def test_workers_of_another_environment_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the PATH has another python3 first, and nobody says which one to take."""
+    other = tmp_path / "python3"
+    other.touch()
+    other.chmod(0o755)
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    assert package.other_python(_Context("local[2]")) is None
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert package.other_python(_Context("local[2]")) == str(other)
+    assert package.other_python(_Context("spark://host:7077")) is None
+    assert package.other_python(_Context("local[2]", spark_pyspark_python="python3")) is None
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    assert package.other_python(_Context("local[2]")) is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -201,17 +200,18 @@ def test_a_large_file_is_decoded_once_while_somebody_has_it(tmp_path: Path, monk
     checked: list[int] = []
     topics = {f"topic-{number:06}": {"readQueueNums": 8, "writeQueueNums": 8, "perm": 6} for number in range(20_000)}
     path.write_text(json.dumps({"topicConfigTable": topics}))
-    parse, shape = config_json.parse_fastjson, config_shapes.shape_problem
 
-    def counting(calls: list[int], function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*given: Any) -> Any:
+    def counting(name: str, calls: list[int]) -> None:
+        work = getattr(config_json, name)
+
+        def call(*arguments: Any) -> Any:
             calls.append(1)
-            return function(*given)
+            return work(*arguments)
 
-        return call
+        monkeypatch.setattr(config_json, name, call)
 
-    monkeypatch.setattr(config_json, "parse_fastjson", counting(decoded, parse))
-    monkeypatch.setattr(config_json, "shape_problem", counting(checked, shape))
+    counting("_decoded", decoded)
+    counting("shape_problem", checked)
     first = load_config(path)
     for version in (Version(4, 9, 7), Version(4, 9, 4), Version(5, 3, 3), Version(5, 3, 4)):
         assert load_config(path, version).content is first.content
