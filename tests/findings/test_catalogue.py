@@ -58,7 +58,7 @@ def test_pages_are_complete(entry: Entry) -> None:
         assert text
         assert not text.endswith(".")
     assert entry.all_versions
-    assert len({versions for versions, _ in entry.all_versions}) == len(entry.versions)
+    assert len({versions for versions, _ in entry.all_versions}) == len(entry.all_versions)
     assert "  " not in "".join((entry.what, entry.how, entry.effect, entry.repair))
 
 
