@@ -393,7 +393,7 @@ class FieldJudge:
         properties = _properties_of(frames)
         found = [_key_of(properties, topic, each) for each in unknown]
         known = [each for each in found if each is not None]
-        if not unknown or (not known and not set(hashes) & set(derived)):
+        if not unknown or (len(known) < len(unknown) and not set(hashes) & set(derived)):
             return None
         name, text = known[0] if known else (KEYS, None)
         values = properties_at(self._files, int(frames.physical_offsets[0])) or {}

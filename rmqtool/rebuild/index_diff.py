@@ -31,7 +31,7 @@ _UNITS_AT_ONCE = 1 << 16
 _LEAST_AT_ONCE = 1 << 13
 _SLOTS_AT_ONCE = 1 << 18
 _MOST_OF_ONE = 1 << 10  # units of one message
-_MAX_DIFFERENCES = 4096  # messages that differ; more, and the index is that of another log
+_MAX_DIFFERENCES = 64  # messages that differ; more, and the index is that of another log, and no witness
 
 
 class _Units(NamedTuple):
@@ -95,8 +95,9 @@ class IndexComparison:
             else:
                 self._matches = False
                 done += self._pass_difference(block, keys, done)
-                if self.suspects.is_full or self._differences > _MAX_DIFFERENCES:
+                if self._differences > _MAX_DIFFERENCES:
                     self._follows = False
+                    self._of_file, self.suspects = None, Suspects()
         if not self._follows:
             self.close()
 

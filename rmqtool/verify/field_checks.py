@@ -20,6 +20,7 @@ from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.task import StoreReader
 
 _CHUNK = 1 << 16  # units
+_MOST_UNITS = 64  # of the index that fit no message: more, and it is that of another log, and no witness
 _SIGNS = frozenset(
     {
         *("commitlog.queue-offset-gap", "commitlog.queue-offset-restart", "commitlog.sys-flag"),
@@ -36,7 +37,8 @@ def damaged_fields(snapshot: Snapshot, reader: StoreReader, total: PartResult) -
     """The damaged fields of the log's records, as queues and index prove them."""
     counts = total.report.all_totals()
     suspects = total.suspects
-    if _CHAIN_CODES & {code for code, count in counts.items() if count}:
+    is_of_another_log = counts.get("index.unit", 0) > _MOST_UNITS
+    if is_of_another_log or _CHAIN_CODES & {code for code, count in counts.items() if count}:
         suspects.keys.clear()
     with_signs = suspects or any(counts.get(code) for code in _SIGNS) or any(
         state.missing for state in total.states.values()
