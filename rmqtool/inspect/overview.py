@@ -183,8 +183,9 @@ def _hole_findings(overview: Overview) -> Iterator[Finding]:
             elif listed[name].database or (hole.ends_queue and not hole.messages_past):
                 code = "consumequeue.missing-unit"
             yield finding(
-                code, f"{name.topic}, queue {name.queue_id}: {hole.told}", store=store.root, severity="error", count=hole.messages, topic=name.topic,
-                queue_id=name.queue_id, queue_offset=hole.queue_offset, details=hole.as_json(),
+                code, f"{name.topic}, queue {name.queue_id}: {hole.told}", store=store.root, severity="error",
+                count=hole.messages, topic=name.topic, queue_id=name.queue_id, queue_offset=hole.queue_offset,
+                details=hole.as_json(),
             )  # fmt: skip
 
 
