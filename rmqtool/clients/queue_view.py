@@ -370,7 +370,7 @@ class QueueViews:
         if not is_batch and rows.dtype.itemsize == 20:
             sound &= ~is_pre_blank(rows)
         kept = np.flatnonzero(sound)
-        steps = np.flatnonzero(targets[kept][1:] < (targets + sizes)[kept][:-1])
+        steps = np.flatnonzero(targets[kept][1:] <= targets[kept][:-1])
         for row in kept[np.unique(np.concatenate([steps, steps + 1]))[:_MOST_PROBED]].tolist():
             sound[row] = self._log.belongs(name, int(offsets[row]), int(targets[row]))
         return _Entries(numbers, offsets, counts, targets).kept(sound)

@@ -117,6 +117,10 @@ def _parse_json(text: str) -> Any:
         raise ValueError("nested too deeply") from error
 
 
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
+
+
 def _with_quoted_names(text: str) -> str:
     if _BARE_NAME.search(text) is None:
         return text  # the usual case of many topics, of which every string would be looked at
