@@ -227,7 +227,8 @@ def open_problem(path: Path) -> str | None:
         target = Path(os.path.realpath(path))
         if not path.is_symlink() or target.parent.is_dir():
             return None
-        return f"a link to {target}, whose directory is missing (FileNotFoundException: No such file or directory)"
+        what = f"a link to {target}, whose directory is missing: make it or take the link away"
+        return f"{what} (FileNotFoundException: No such file or directory)"
     except PermissionError:
         return None
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +17,7 @@ from rmqtool.rules.delay_levels import DelayLevels
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.delays_seen import SeenDelays
+from rmqtool.store.rocksdb import DamagedDatabaseError
 from rmqtool.store.rocksdb_units import units_of
 from rmqtool.store.unit_files import UnitFiles
 
@@ -34,11 +36,12 @@ class KeptTimes:
 
     @cached_property
     def _queues(self) -> dict[QueueName, UnitFiles]:
-        """Those that have files count, where a queue has rows in RocksDB too."""
+        """Those that have files count, where a queue has rows in RocksDB too; what cannot be read keeps nothing."""
         found: dict[QueueName, UnitFiles] = {}
-        for queue in self._list():
-            if queue.topic == SCHEDULE_TOPIC and queue.kind == "simple":
-                found.setdefault(QueueName(queue.topic, queue.queue_id), units_of(queue, self._open_files))
+        with suppress(DamagedDatabaseError):
+            for queue in self._list():
+                if queue.topic == SCHEDULE_TOPIC and queue.kind == "simple":
+                    found.setdefault(QueueName(queue.topic, queue.queue_id), units_of(queue, self._open_files))
         return found
 
     def put_into(self, name: QueueName, unit_number: int, units: Units, timestamps: Timestamps) -> Units:
@@ -49,6 +52,11 @@ class KeptTimes:
         stored_files = self._queues.get(name)
         if stored_files is None:
             return units
+        with suppress(DamagedDatabaseError):
+            return self._with_times(stored_files, unit_number, units, timestamps)
+        return units
+
+    def _with_times(self, stored_files: UnitFiles, unit_number: int, units: Units, timestamps: Timestamps) -> Units:
         stored, derived = stored_files.units(unit_number, len(units)), units.view(UNIT_DTYPE)
         rows = (stored["physical_offset"] == derived["physical_offset"]) & (stored["message_size"] > 0)
         rows &= stored["tags_code"] != derived["tags_code"]

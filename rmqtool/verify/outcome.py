@@ -20,14 +20,12 @@ from rmqtool.findings.report import Report, Selection, Verdict, verdict_of
 from rmqtool.rules.delay_levels import delay_levels_of
 from rmqtool.rules.versions import newer_than_known
 from rmqtool.store.commit_log import log_start
-from rmqtool.store.paths import TIMER_LOG
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import COMMIT_LOG
 from rmqtool.verify.bad_extents import UNREAD
 from rmqtool.verify.gaps import (
     NODE_IS_NOT_PREDICTED,
     Gap,
-    files_below,
     gaps_of_running,
     gaps_of_selection,
     gaps_of_store,
@@ -314,9 +312,6 @@ def _unproven(outcome: Outcome) -> Iterator[str]:
         yield f"how much the damage held: {lost}, for queues that may show more are gone or damaged"
     yield from _unproven_levels(outcome.snapshot)
     yield from _unproven_start(outcome)
-    timer_log = store.root / TIMER_LOG
-    if next(files_below(timer_log), None) is not None:
-        yield "slots of the timer wheel, except the newest"
     if outcome.total.deleted:
         deleted = ", ".join(store.relative(path_of(path)) for path in outcome.total.deleted)
         yield f"log files that the running broker has deleted meanwhile: {deleted}"
