@@ -68,7 +68,8 @@ class ClientLosses:
 
     `keys_not_found` counts pairs of a key and a message, `keys_in_damage` those of them whose messages are not whole;
     `pop_lost` messages in flight that are never delivered again, `filters_lost` filters of groups that it forgets.
-    `refuses` is why no broker serves anything.
+    `groups_by_offsets` are the groups that go on elsewhere even where the queues are whole. `refuses` is why no broker
+    serves anything.
     """
 
     unreachable: Unreachable = field(default_factory=Unreachable)
@@ -79,6 +80,7 @@ class ClientLosses:
     half_messages_unchecked: int = 0
     pop_lost: int = 0
     groups: list[MovedGroup] = field(default_factory=list)
+    groups_by_offsets: list[MovedGroup] = field(default_factory=list)
     filters_lost: int = 0
     refuses: str | None = None
 
@@ -126,6 +128,7 @@ class ClientLosses:
             self,
             unreachable=Unreachable(left) if queues else self.unreachable,
             keys_not_found=self.keys_in_damage if index else self.keys_not_found,
+            groups=self.groups_by_offsets if queues else self.groups,
         )
 
     def as_json(self) -> dict[str, Any]:

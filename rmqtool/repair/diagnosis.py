@@ -32,6 +32,7 @@ _WITHOUT_MEMORY = ("salvage",)  # commands without the option
 _OF_BROKER = ("--broker-conf", "--broker-version")
 NEWER_RECORDS = "commitlog.magic-code-v2"
 _CUTS_QUEUES = ("commitlog.last-file-missing", "commitlog.end-missing")
+_OF_OFFSETS = frozenset({"config.consumer-offset", "config.wrong-offset", "config.older-copy", "config.missing"})
 _OF_QUEUES = ("config.offset-out-of-range", "config.wrong-offset", "config.delay-offset")
 
 
@@ -134,7 +135,10 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
         return clients
     clients = replace(clients, refuses=None) if repairs else clients  # as it is healed, or people heal it first
     later = diagnosis.by_treatment if repairs.goes_on else {}
-    keeps_keys = any("start.keys-lost" in change.codes for change in repairs.changes)
+    healed = {code for change in repairs.changes for code in change.codes}
+    keeps_keys = "start.keys-lost" in healed
+    if healed & _OF_OFFSETS:
+        clients = replace(clients, groups_by_offsets=[])
     return clients.healed(
         queues=repairs.queues or "queues" in later,
         index=repairs.index or "index" in later or keeps_keys,

@@ -11,16 +11,22 @@ from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.index_keys import TAGS
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.clients.delays import DelayRequest, delayed_due
+from rmqtool.clients.filters import filters_lost
+from rmqtool.clients.groups import moved_groups, ranges_after_start
+from rmqtool.clients.halves import half_messages_unchecked
 from rmqtool.clients.keys import IndexAfter
 from rmqtool.clients.losses import ClientLosses, Unreachable, UnreachableQueue
+from rmqtool.clients.pop import pop_lost
 from rmqtool.clients.queues import served_queues, unreachable_queues
 from rmqtool.clients.timers import timers_due
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.broker_conf import index_switched_off
+from rmqtool.rules.versions import parse_version
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
+from rmqtool.store.consumer_offsets import offsets_of_start
 from rmqtool.store.index_files import IndexFile
 from rmqtool.store.queue_range import QueueRange
 from rmqtool.store.snapshot import Snapshot
@@ -47,12 +53,16 @@ class ClientView:
         """What clients had and do not get after a predicted start; of a start that fails, as the files stand."""
         is_up = not start.refuses and not start.hangs
         index = self.index_after(start if is_up else None)
-        return ClientLosses(
+        losses = ClientLosses(
             unreachable=Unreachable(sorted(self._unreachable(start if is_up else None), key=_worst_first)),
             keys_not_found=index.keys_not_found(self.total.keys, self._count_keys) if index else 0,
             keys_in_damage=self.total.keys.not_whole if index else 0,
             refuses=start.refuses,
         )
+        if is_up:
+            self._add_groups(losses, start)
+            losses.filters_lost = filters_lost(self.snapshot.store, parse_version(start.version))
+        return losses
 
     def add_waiting(self, losses: ClientLosses, start: StartPrediction, known_until: Callable[[], int]) -> None:
         """Add delayed and timer messages that come at another time after a start right after the newest message.
@@ -67,6 +77,23 @@ class ClientView:
         request = DelayRequest(totals.latest, totals.latest, known_until(), has_wrong_times)
         losses.delayed = delayed_due(self.snapshot, start, in_log, request)
         losses.timers = timers_due(self.snapshot, start, totals.latest, totals.latest)
+        losses.half_messages_unchecked = half_messages_unchecked(self.snapshot)
+        losses.pop_lost = pop_lost(self.snapshot)
+
+    def _add_groups(self, losses: ClientLosses, start: StartPrediction) -> None:
+        """Add the groups that go on elsewhere, since their queue or their committed offset changes."""
+        store, version = self.snapshot.store, parse_version(start.version)
+        had = dict(self.ranges)
+        for name, state in self.total.states.items():
+            known = had.get(name)
+            if state.had and (known is None or known.max_offset < state.next_offset) and not self._is_deleted(name):
+                begin = known.min_offset if known and known.max_offset else state.first_offset
+                had[name] = QueueRange(begin, state.next_offset)
+        before, after = self.snapshot.committed.offsets, offsets_of_start(store, version)
+        is_slave = store.conf.text("brokerRole") == "SLAVE"
+        now = ranges_after_start(self.ranges, start)
+        losses.groups = moved_groups(before, after, had, now, version, is_slave=is_slave)
+        losses.groups_by_offsets = moved_groups(before, after, had, had, version, is_slave=is_slave)
 
     def index_after(self, start: StartPrediction | None) -> IndexAfter | None:
         """The index after a start, or as it stands; None where it was not read, or brokers write none."""
