@@ -6,7 +6,6 @@ import io
 import tarfile
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -93,7 +92,7 @@ def _members(
     root = str(outcome.root)
 
     def document(command: str, result: dict[str, Any], findings: tuple[Finding, ...], status: Exit) -> Member:
-        redacted = [replace(each, message=hidden.finding(each)) for each in findings]
+        redacted = [hidden.redacted(each) for each in findings]
         text = document_text(style, command, root, result, findings=redacted, status=status)
         return Member(f"{command}.json", hidden.text(text).encode())
 

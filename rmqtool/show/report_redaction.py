@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from rmqtool.findings.finding import Finding
@@ -13,8 +14,8 @@ _HOST = re.compile(
     r"|\[[0-9a-fA-F.]*:[0-9a-fA-F:.]+\](?::\d{1,5})?"
     r"|(?<![\w:.])(?:[0-9a-fA-F]{0,4}:){3,7}[0-9a-fA-F]{1,4}(?![\w:])"
 )
-_QUOTING = ("index.", "config.", "timer.", "consumequeue.tags-code", "consumequeue.ext-address")
-"""Codes whose sentences may quote keys, tags codes or properties of messages."""
+_QUOTING = ("index.", "config.", "timer.", "consumequeue.tags-code", "consumequeue.ext-address", "commitlog.field")
+"""Codes whose sentences or details may quote keys, tags codes or properties of messages."""
 
 
 class ReportRedaction:
@@ -42,10 +43,18 @@ class ReportRedaction:
 
     def finding(self, finding: Finding) -> str:
         """What a finding says."""
-        what = self._redaction.what if self._redaction else frozenset()
-        if what & {"keys", "properties"} and finding.code.startswith(_QUOTING):
+        if self._may_quote(finding):
             return "(left out: it may quote what is redacted)"
         return self.text(finding.message)
+
+    def redacted(self, finding: Finding) -> Finding:
+        """A finding without what its sentence and its details quote; hosts stay in the details."""
+        details = {} if self._may_quote(finding) else finding.details
+        return replace(finding, message=self.finding(finding), details=details)
+
+    def _may_quote(self, finding: Finding) -> bool:
+        what = self._redaction.what if self._redaction else frozenset()
+        return bool(what & {"keys", "properties"}) and finding.code.startswith(_QUOTING)
 
     def message(self, message: dict[str, Any]) -> dict[str, Any]:
         """A message with its trace."""

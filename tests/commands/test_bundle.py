@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import Exit
+from rmqtool.findings.catalogue import finding
+from rmqtool.scan.redaction import Redaction
+from rmqtool.show.report_redaction import ReportRedaction
 from tests.commands.running import Result, errors_of, listing, rmqtool
 from tests.conftest import GoldenStore
 from tests.unchanged import unchanged
@@ -151,3 +154,13 @@ def test_where_it_may_not_be_written(store: Path, tmp_path: Path) -> None:
     nowhere = rmqtool("bundle", store, "-o", tmp_path / "nowhere" / "case.tar.gz")
     assert nowhere.status == Exit.FAILED
     assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
+
+
+@pytest.mark.parametrize(("what", "is_left"), [("keys", False), ("properties", False), ("hosts", True)])
+def test_details_quote_no_more_than_the_sentence(what: str, *, is_left: bool) -> None:
+    """Facts of a finding that may quote what is redacted go with its sentence."""
+    hidden = ReportRedaction(Redaction(frozenset([what]), "hash", b"salt"))
+    missing = finding("timer.row-missing", details={"unique_key": SECRET})
+    assert (SECRET in str(hidden.redacted(missing))) == is_left
+    kept = hidden.redacted(finding("commitlog.no-first-file", offset=7, details={"size": 5}))
+    assert (kept.message, kept.details) == ("begins at 7: older files were deleted", {"size": 5})
