@@ -23,7 +23,9 @@ def verify(store: Path, *, version: str | None = None, conf: BrokerConf | None =
         options["version"] = parse_version(version) if version else None
         verification = Verification(open_store(store, conf), VerifyRequest(**options))
         verification.run(lambda size: None)
-        return outcome_of(verification)
+        outcome = outcome_of(verification)
+    json.dumps([finding.as_json() for finding in outcome.findings])  # details are facts that JSON has
+    return outcome
 
 
 def codes_of(outcome: Outcome, info: bool = False) -> set[str]:
