@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.clients.queue_view import QueueView, QueueViews
+from rmqtool.clients.holes import QueueView
+from rmqtool.clients.queue_view import QueueViews
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.changed_rocksdb import changed, unit_key
