@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from rmqtool.broker.offset_by_time import QueueTimes
     from rmqtool.broker.pull import Answer, Subscription
-    from rmqtool.clients.queue_view import QueueHole, QueueViews
+    from rmqtool.clients.holes import QueueHole
+    from rmqtool.clients.queue_view import QueueViews
     from rmqtool.query.by_place import Message
     from rmqtool.query.notes import Notes
     from rmqtool.rules.releases import Releases
@@ -34,7 +35,8 @@ _GOES_ON = ("ok", "hole", "never-consumed")  # states of an offset from which a 
 def pull(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: Notes) -> Exit:
     """Print the broker's answer to a pull, whatever its status."""
     from rmqtool.broker.pull import Subscription, puller_from
-    from rmqtool.clients.queue_view import QueueView, QueueViews
+    from rmqtool.clients.holes import QueueView
+    from rmqtool.clients.queue_view import QueueViews
     from rmqtool.query.by_place import why_no_queue
     from rmqtool.show.query_text import show_pull
     from rmqtool.store.topics import is_compacted

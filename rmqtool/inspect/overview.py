@@ -14,7 +14,8 @@ from rmqtool.base.paths import is_remote
 from rmqtool.base.shell import quote
 from rmqtool.base.tolerant import ReadErrors, ReadScope
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.clients.queue_view import QueueView, QueueViews
+from rmqtool.clients.holes import QueueView
+from rmqtool.clients.queue_view import QueueViews
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.rules.releases import ANY_RELEASE, Releases

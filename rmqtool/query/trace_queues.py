@@ -8,7 +8,8 @@ from typing import Any, Literal
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueUnits
 from rmqtool.broker.dispatcher import Dispatched, Dispatcher
-from rmqtool.clients.queue_view import QueueHole, QueueView, QueueViews
+from rmqtool.clients.holes import QueueHole, QueueView
+from rmqtool.clients.queue_view import QueueViews
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.frames import RecordRun

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from rmqtool.clients.queue_view import QueueView, QueueViews
+from rmqtool.clients.holes import QueueView
+from rmqtool.clients.queue_view import QueueViews
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.changed_rocksdb import changed, unit_key
+from tests.commands.running import inspect, query
 from tests.conftest import GoldenStore
 from tests.copies import copied
+from tests.query.making import StoreMaker
 from tests.verify.verifying import verify
 
 Damage = Callable[[Path], object]
@@ -128,3 +132,110 @@ def test_rows_as_verify(numbers: range, golden_store: GoldenStore, tmp_path: Pat
             for topic in ("orders", "%LMQ%alice"):
                 del families["default"][unit_key(topic, 0, number)]
     assert seen(store) == unreachable(store) != {}
+
+
+ORDERS = ("--topic", "orders", "--queue", "0")
+SHOWN = {
+    # entry, entries, messages past, unreachable, what a group at 33 does not get of it
+    "in the first file": (8, 4, 54, 58, 33),
+    "in the last file": (62, 2, 2, 4, 4),
+    "up to the end": (50, 16, 0, 16, 16),
+    "garbage that ends it": (8, 4, 54, 58, 33),
+    "last file": (60, 6, 0, 6, 6),
+    "no directory": (0, 66, 0, 66, 33),
+}
+
+
+@pytest.fixture(params=SHOWN)
+def holed(
+    request: pytest.FixtureRequest, golden_store: GoldenStore, tmp_path: Path
+) -> tuple[Path, tuple[int, int, int, int, int]]:
+    """A store with a hole in queue 0 of orders."""
+    store = copied(golden_store("5.5.1-clean"), tmp_path / "store")
+    HOLES[request.param](store / "consumequeue" / "orders" / "0")
+    return store, SHOWN[request.param]
+
+
+@pytest.mark.slow
+def test_in_json(holed: tuple[Path, tuple[int, int, int, int, int]]) -> None:
+    store, (first, entries, past, unreachable, unread) = holed
+    hole = {
+        "queue_offset": first, "entries": entries, "messages_past": past, "unreachable": unreachable,
+        "last_queue_offset": 65, "ends_queue": True,
+    }  # fmt: skip
+    [line] = [
+        each
+        for each in query(store, "--group", "middle", "--json").lines
+        if (each["topic"], each["queue_id"]) == ("orders", 0)
+    ]
+    assert (line["hole"], line["unreachable"]) == (hole, unread)
+    assert line["state"] in ("hole", "no-queue")
+    assert line["lag"] in (first - 33, None)
+    [answer] = query(store, "--pull", *ORDERS, "--queue-offset", str(first), "--json").lines
+    assert (answer["hole"], answer["messages"]) == (hole, [])
+    [message] = query(store, *ORDERS, "--queue-offset", "65", "--trace", "--json").lines
+    assert (message["topic"], message["queue_offset"]) == ("orders", 65)
+    assert message["places"]["consume_queue"]["hole"] == hole
+    document = json.loads(inspect(store, "--json").out)["result"]
+    found = {(each["group"], each["topic"], each["queue_id"]): each["unreachable"] for each in document["consumers"]}
+    assert {name: count for name, count in found.items() if count} == {
+        ("middle", "orders", 0): unread, ("behind", "orders", 0): unreachable
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_in_text(holed: tuple[Path, tuple[int, int, int, int, int]]) -> None:
+    """Each answer names the hole, how many messages are out of reach, and the repair."""
+    store, (first, entries, past, unreachable, unread) = holed
+    offsets = f" (queue offsets {first} to 65)" if past else ""
+    told = f"queue entries {first} to {first + entries - 1} are missing: {unreachable} messages of the log{offsets}"
+    repair = f"repair: rmqtool rebuild-cq {store} --topic orders --queue 0"
+    group = query(store, "--group", "middle").out
+    assert told in group
+    assert repair in group
+    pull = query(store, "--pull", *ORDERS, "--queue-offset", str(first))
+    assert told in pull.err
+    assert repair in pull.err
+    assert f"the consumer does not get {unreachable} of the log's messages" in pull.out
+    trace = query(store, *ORDERS, "--queue-offset", "65", "--trace")
+    assert repair in trace.err
+    assert told in trace.out
+    assert "beyond the queue's end" not in trace.err
+    seen = inspect(store).out
+    assert f"orders, queue 0: {told} are out of consumers' reach" in seen
+    assert f"{unread} out of reach" in seen
+    assert inspect(store, "--format", "nagios").status == 2
+    metrics = inspect(store, "--format", "openmetrics").out
+    assert (
+        f'topic="orders",queue_id="0"}} {unreachable}\n' in metrics.partition("rmqtool_queue_unreachable_messages")[2]
+    )
+
+
+def test_only_the_entries_of_an_earlier_file(tmp_path: Path) -> None:
+    """The recovery reads the last three files: what comes after the hole is consumed."""
+    made = StoreMaker()
+    for _ in range(150):
+        made.add()
+    snapshot = made.snapshot(tmp_path)
+    units(8, 4)(tmp_path / "consumequeue" / "orders" / "0")
+    [hole] = QueueViews(snapshot).of("orders", 0).holes
+    assert (hole.queue_offset, hole.entries, hole.messages, hole.ends_queue) == (8, 4, 4, False)
+    assert hole.told == "queue entries 8 to 11 are missing: 4 messages of the log are out of consumers' reach"
+    assert [hole.unread_from(offset) for offset in (0, 8, 10, 12)] == [4, 4, 2, 0]
+
+
+def test_a_start_that_derives(golden_store: GoldenStore) -> None:
+    """Messages that a killed broker has not dispatched are no hole: they count as lag."""
+    store = golden_store("5.5.1-killed")
+    view = view_of(store, "orders", 0)
+    assert (view.holes, view.derived) == ((), 1)
+    lines = [line for line in query(store, "--group", "behind", "--json").lines if line["topic"] == "orders"]
+    assert {(line["state"], line["lag"] - line["max_offset"] + line["committed_offset"]) for line in lines} == {
+        ("ok", 1)
+    }
+    assert {(line["hole"], line["after_next_start"]) for line in lines} == {(None, 1)}
+
+
+@pytest.mark.parametrize("name", ["4.9.7-trimmed", "5.5.1-clean", "more/5.5.0-rocksdb", "5.5.1-trimmed"])
+def test_sound_stores(name: str, golden_store: GoldenStore) -> None:
+    assert seen(golden_store(name)) == {}
