@@ -129,7 +129,7 @@ def run(
         with TemporaryDirectory(prefix="rmqtool-clients-") as scratch:
             cases = [make_case(version, seed, found, Path(scratch), chosen) for seed in batch]
             for same in _by_settings(cases):
-                yield from judge_all(version, same, Path(scratch))
+                yield from judge_all(version, same)
 
 
 def _by_settings(cases: Sequence[Case]) -> list[list[Case]]:
@@ -139,13 +139,11 @@ def _by_settings(cases: Sequence[Case]) -> list[list[Case]]:
     return list(groups.values())
 
 
-def judge_all(version: str, cases: Sequence[Case], scratch: Path) -> Iterator[Judged]:
+def judge_all(version: str, cases: Sequence[Case]) -> Iterator[Judged]:
     """Ask the broker about all stores of some cases with the same settings, and about those before the damage."""
     asked: list[tuple[Source, Path]] = []
     new = {id(case.source): case.source for case in cases if case.source.had is None}
-    for number, source in enumerate(new.values()):
-        copied(source.store, scratch / f"undamaged-{number}-{id(cases)}")
-        asked.append((source, scratch / f"undamaged-{number}-{id(cases)}"))
+    asked += [(source, source.store) for source in new.values()]
     for case in cases:
         asked += [(case.source, case.damaged), (case.source, case.repaired)]
     views = iter(views_of(version, asked))
@@ -173,7 +171,7 @@ def views_of(version: str, asked: Sequence[tuple[Source, Path]]) -> list[View]:
 
 def _digest(version: str, source: Source, root: Path) -> str:
     """Of the files of a store, of what is asked, and of the program that asks."""
-    asked = f"{class_path(version, whole=True)} {source.conf()} {source.keys} {source.queues}"
+    asked = f"copies {class_path(version, whole=True)} {source.conf()} {source.keys} {source.queues}"
     digest = blake2b(asked.encode(), digest_size=16)
     for path in sorted(root.rglob("*")):
         name = str(path.relative_to(root))
@@ -183,12 +181,14 @@ def _digest(version: str, source: Source, root: Path) -> str:
 
 
 def survey(version: str, asked: Sequence[tuple[Source, Path]]) -> list[dict[str, Any]]:
-    """What a broker says of each store; a process that dies of one store takes no others along."""
+    """What a broker says of copies of each store, since it changes them; one that it dies of takes no others along."""
     settings = dict(asked[0][0].settings)
+    queues = [source.queues for source, _ in asked]
     try:
-        return Harness(version).survey(
-            [(root, source.keys) for source, root in asked], settings, [source.queues for source, _ in asked]
-        )
+        with TemporaryDirectory(prefix="rmqtool-clients-") as scratch:
+            copies = [copied(root, Path(scratch, str(number))) for number, (_, root) in enumerate(asked)]
+            roots = [(copy, source.keys) for copy, (source, _) in zip(copies, asked, strict=True)]
+            return Harness(version).survey(roots, settings, queues)
     except HarnessError as error:
         if len(asked) == 1:
             return [{"refuses": f"the process ends: {str(error)[-300:]}"}]

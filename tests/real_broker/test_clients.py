@@ -27,7 +27,7 @@ def test_numbers_are_those_of_the_broker(harness: Factory, tmp_path: Path, versi
     harness(version)
     shop = [source for source in sources(version, tmp_path) if source.name.endswith("-shop")]
     cases = [make_case(version, seed, shop, tmp_path, [damage]) for seed, damage in enumerate(DAMAGES)]
-    judged = list(judge_all(version, cases, tmp_path))
+    judged = list(judge_all(version, cases))
     assert [(each.case.names, each.wrong) for each in judged if each.wrong] == []
     assert [each.case.names for each in judged if each.case.result["start"]["clients"] is None] == []
     assert sum(bool(each.start) for each in judged) >= len(DAMAGES) - 1
