@@ -131,6 +131,8 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
     clients = diagnosis.clients
     if moved_by_hand(diagnosis.snapshot, diagnosis.findings):
         return None  # a broker starts behind that step, on what the next verification finds
+    if any(each.code.startswith("start.") and each.details.get("setting") for each in diagnosis.findings):
+        return None  # the same, with another broker.conf
     if clients is None or (diagnosis.cuts_log and not repairs.neutralise):
         return clients
     clients = replace(clients, refuses=None) if repairs else clients  # as it is healed, or people heal it first

@@ -301,13 +301,21 @@ def _may_start(treatments: Set[Treatment]) -> bool:
 
 def _settings(found: Mapping[Treatment, Sequence[Finding]]) -> Iterator[PlanStep]:
     if "settings" in found:
-        names = dict.fromkeys(each.details["setting"] for each in found["settings"] if each.details.get("setting"))
+        names = _to_be_changed(found)
         whose = f"starts: {', '.join(names)}" if names else "of the named release starts"
         yield PlanStep(f"Change broker.conf before a broker {whose} ({_codes(found['settings'])}).")
 
 
+def _to_be_changed(found: Mapping[Treatment, Sequence[Finding]]) -> list[str]:
+    """The settings that spoil a start, and with them all others whose values are not read as they look."""
+    spoiling = [each.details["setting"] for each in found.get("settings", ()) if each.details.get("setting")]
+    odd = [each.details["setting"] for each in found.get("ignored", ()) if "value" in each.details]
+    return [*dict.fromkeys([*spoiling, *odd])] if spoiling else []
+
+
 def _ignored(found: Mapping[Treatment, Sequence[Finding]]) -> Iterator[PlanStep]:
-    treated = {each.details.get("setting") for each in found.get("settings", ())}
+    """Settings that are not read, but for those that a step before has put right."""
+    treated = _to_be_changed(found)
     left = [each for each in found.get("ignored", ()) if each.details["setting"] not in treated]
     names = ", ".join(dict.fromkeys(each.details["setting"] for each in left))
     who = "a broker" if any("value" in each.details for each in left) else "the named release"
