@@ -125,7 +125,8 @@ class _Levels:
             return _After(change.min_offset, change.max_offset, change.max_offset - change.dispatched)
         if queue is None:
             return _After(0, 0, 0)
-        return _After(max(0, queue.range.min_offset), queue.range.max_offset, queue.range.max_offset)
+        end = queue.range.max_offset
+        return _After(end if queue.range.expired else max(0, queue.range.min_offset), end, end)
 
     def _delivered(self, level: int, offset: int) -> int:
         """The queue offset behind the last message that clients have got, by the log; else as the file says."""

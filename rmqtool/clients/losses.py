@@ -68,8 +68,8 @@ class ClientLosses:
 
     `keys_not_found` counts pairs of a key and a message, `keys_in_damage` those of them whose messages are not whole;
     `pop_lost` messages in flight that are never delivered again, `filters_lost` filters of groups that it forgets.
-    `groups_by_offsets` are the groups that go on elsewhere even where the queues are whole. `refuses` is why no broker
-    serves anything.
+    `groups_by_offsets` and `delayed_by_offsets` are what is lost even where the queues are whole. `refuses` is why no
+    broker serves anything.
     """
 
     unreachable: Unreachable = field(default_factory=Unreachable)
@@ -81,6 +81,7 @@ class ClientLosses:
     pop_lost: int = 0
     groups: list[MovedGroup] = field(default_factory=list)
     groups_by_offsets: list[MovedGroup] = field(default_factory=list)
+    delayed_by_offsets: Due = field(default_factory=Due)
     filters_lost: int = 0
     refuses: str | None = None
 
@@ -129,6 +130,8 @@ class ClientLosses:
             unreachable=Unreachable(left) if queues else self.unreachable,
             keys_not_found=self.keys_in_damage if index else self.keys_not_found,
             groups=self.groups_by_offsets if queues else self.groups,
+            delayed=self.delayed_by_offsets if queues else self.delayed,
+            timers=replace(self.timers, never=0) if queues else self.timers,
         )
 
     def as_json(self) -> dict[str, Any]:

@@ -31,6 +31,9 @@ class QueueEvidence(Protocol):
     def missing_messages(self) -> int:
         """Messages without a unit."""
 
+    def messages_of(self, units: int) -> int:
+        """How many messages so many units have, by their average."""
+
     def right_between(self, start: int, stop: int) -> int:
         """How many units from `start` to before `stop` lead to their whole messages."""
 
@@ -54,7 +57,7 @@ class ServedQueue:
         if in_batches:  # whose units are not numbered by queue offset
             within = max(0, min(self.max_offset, queue.next_offset) - max(self.min_offset, queue.first_offset))
             outside = queue.next_offset - queue.first_offset - within  # where those without a unit are looked for first
-            return max(0, within - max(0, queue.missing_messages - self.derived - outside))
+            return max(0, within - max(0, queue.missing_messages - queue.messages_of(self.derived) - outside))
         return queue.right_between(self.min_offset, self.max_offset - self.derived) + self.derived
 
 

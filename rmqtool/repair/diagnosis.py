@@ -9,7 +9,7 @@ from typing import get_args
 
 from rmqtool.base.shell import join
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.clients.losses import ClientLosses
+from rmqtool.clients.losses import ClientLosses, Due
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.entry import Treatment
 from rmqtool.findings.finding import Finding
@@ -140,7 +140,11 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
     healed = {code for change in repairs.changes for code in change.codes}
     keeps_keys = "start.keys-lost" in healed
     if healed & _OF_OFFSETS:
-        clients = replace(clients, groups_by_offsets=[])
+        clients = replace(clients, groups=[], groups_by_offsets=[])
+    if "config.delay-offset" in healed:
+        clients = replace(clients, delayed=Due(), delayed_by_offsets=Due())
+    if any(code.startswith("timer.") for code in healed):
+        clients = replace(clients, timers=Due(again=clients.timers.again))
     return clients.healed(
         queues=repairs.queues or "queues" in later,
         index=repairs.index or "index" in later or keeps_keys,

@@ -9,7 +9,7 @@ from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.index_keys import TAGS
-from rmqtool.broker.prediction import StartPrediction
+from rmqtool.broker.prediction import QueueChange, StartPrediction
 from rmqtool.clients.delays import DelayRequest, delayed_due
 from rmqtool.clients.filters import filters_lost
 from rmqtool.clients.groups import moved_groups, ranges_after_start
@@ -23,6 +23,7 @@ from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.broker_conf import index_switched_off
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.rules.versions import parse_version
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
@@ -76,6 +77,12 @@ class ClientView:
         has_wrong_times = bool(self.total.report.all_totals().get("consumequeue.tags-code"))
         request = DelayRequest(totals.latest, totals.latest, known_until(), has_wrong_times)
         losses.delayed = delayed_due(self.snapshot, start, in_log, request)
+        whole = [
+            QueueChange("simple", *name, 0, 0, *ends, 0, 0)
+            for name, ends in in_log.items()
+            if name.topic == SCHEDULE_TOPIC
+        ]
+        losses.delayed_by_offsets = delayed_due(self.snapshot, replace(start, queues=whole), in_log, request)
         losses.timers = timers_due(self.snapshot, start, totals.latest, totals.latest)
         losses.half_messages_unchecked = half_messages_unchecked(self.snapshot)
         losses.pop_lost = pop_lost(self.snapshot)

@@ -109,8 +109,11 @@ class QueueProgress:
 
     @property
     def missing_messages(self) -> int:
-        """Messages without a unit, where a unit may be that of a batch of messages: by their average."""
-        units = sum(each.count for each in (self.missing or {}).values())
+        """Messages without a unit."""
+        return self.messages_of(sum(each.count for each in (self.missing or {}).values()))
+
+    def messages_of(self, units: int) -> int:
+        """How many messages so many units have, by their average: a unit may be that of a batch."""
         return -(-units * self.had // self.records) if units and self.records else 0
 
     def restart(self) -> None:
