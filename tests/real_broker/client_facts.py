@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ Record = tuple[int, int]
 Pair = tuple[str, int]
 """A key, as "TOPIC tab KEY", and the physical offset of a message that has it."""
 
+_WHEEL_MS = 6 * 24 * 3_600_000  # less than a week: timers are due some time after the last message
 _CHECK_GROUP = "CID_RMQ_SYS_TRANS"
 _NUMBERS = ("unreachable", "keys_not_found", "groups", "filters_lost", "half_messages_unchecked")
 _DUE = ("early", "late", "never", "again")
@@ -119,6 +121,11 @@ class Proof:
     now: int = 0
     delays: Sequence[int] = ()
 
+    @property
+    def has_timers(self) -> bool:
+        """Whether a broker that starts today still has them in its wheel, which goes around in a week."""
+        return time.time() * 1000 - self.now < _WHEEL_MS
+
     def comes(self, level: int, due: int) -> int:
         """When a delayed message comes (`correctDeliverTimestamp`): what is due, or later than its delay, at once."""
         return self.now if due > self.now + self.delays[level - 1] else max(due, self.now)
@@ -145,8 +152,9 @@ def difference(had: View, after: View, proof: Proof = _NO_LOG) -> Difference:
         elif (comes := proof.comes(waiting[0], new_due)) != max(due, proof.now):
             found.delayed["early" if comes < due else "late"] += 1
     found.delayed["again"] = len(had.passed & after.delayed.keys())
-    found.timers["never"] = (had.timers - after.timers).total()
-    found.timers["again"] = (after.timers - had.timers).total()
+    if proof.has_timers:
+        found.timers["never"] = (had.timers - after.timers).total()
+        found.timers["again"] = (after.timers - had.timers).total()
     found.filters_lost = sorted(had.filters - after.filters)
     found.half_messages_unchecked = sorted(had.half - after.half - {*proof.finished})
     return found
