@@ -111,6 +111,10 @@ class QueueViews:
         views = ((name, self.of(*name)) for name in sorted(names))
         return {name: view for name, view in views if view.holes or view.derived}
 
+    def passed_by_log(self, queue: Queue, reach: QueueRange) -> bool:
+        """Whether the newest part of the log has messages of a queue past its end."""
+        return not self._is_silent and bool(self._in_log_only([(queue, reach)]) & {(queue.topic, queue.queue_id)})
+
     def _in_log_only(self, queues: Iterable[tuple[Queue, QueueRange]]) -> set[QueueName]:
         """Queues of which the newest part of the log has messages that the queues do not reach."""
         ends = {QueueName(queue.topic, queue.queue_id): reach.max_offset for queue, reach in queues}

@@ -11,6 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rmqtool.base.tolerant import ReadErrors
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.clients.queue_view import QueueViews
 from rmqtool.findings.finding import counted
 from rmqtool.pending.waiting import Notes
 from rmqtool.scan.columns import COLUMNS, ColumnRun
@@ -48,19 +50,39 @@ class View:
                 loaded = None
                 with self.errors.scope():
                     loaded = self.snapshot.queue(queue.topic, queue.queue_id)
-                    self._note_what_is_behind(loaded)
+                    self._note_holes(loaded)
                 if loaded is not None and loaded.range.max_offset > max(loaded.range.min_offset, 0):
                     yield loaded
+        for name in self._missing:
+            if name.topic.startswith(prefix):
+                self._note_holes_of(*name)
 
-    def _note_what_is_behind(self, queue: LoadedQueue | None) -> None:
-        """Note units behind the first that is not written: a start drops them, and derives them from the log anew."""
-        if queue is None or queue.queue.database or self.snapshot.holder:
+    def _note_holes(self, queue: LoadedQueue | None) -> None:
+        """Note units behind the first that is not written, which a start drops, and messages that have no unit."""
+        if queue is None or self.snapshot.holder:
             return
-        with open_units(queue.queue, self.snapshot.reading) as files:
-            behind = files.data_end - queue.range.max_offset
-        if behind > 0:
-            what = f"{counted(behind, 'unit')} of {queue.queue.topic}, queue {queue.queue.queue_id}"
+        stored, behind = queue.queue, 0
+        if not stored.database:
+            with open_units(stored, self.snapshot.reading) as files:
+                behind = files.data_end - queue.range.max_offset
+        if behind <= 0 and not QueueViews.of_snapshot(self.snapshot).passed_by_log(stored, queue.range):
+            return
+        if not self._note_holes_of(stored.topic, stored.queue_id) and behind > 0:
+            what = f"{counted(behind, 'unit')} of {stored.topic}, queue {stored.queue_id}"
             self.notes.add_unread(what, f"the unit {queue.range.max_offset} before them is damaged")
+
+    def _note_holes_of(self, topic: str, queue_id: int) -> bool:
+        """Note the holes of a queue, and whether it has any."""
+        holes = QueueViews.of_snapshot(self.snapshot).of(topic, queue_id).holes
+        for hole in holes:
+            what = f"{counted(hole.messages, 'message')} of {topic}, queue {queue_id}"
+            self.notes.add_unread(what, hole.told)
+        return bool(holes)
+
+    @cached_property
+    def _missing(self) -> list[QueueName]:
+        """Queues of which the log has messages, and that are not there."""
+        return [*QueueViews.of_snapshot(self.snapshot).missing()]
 
     def committed(self, group: str, queue: LoadedQueue) -> int | None:
         """The offset that a group has committed of a queue: that of the next message; None without one."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from rmqtool.base.visible import visible
@@ -14,6 +16,7 @@ from rmqtool.pending.advice import next_steps
 from rmqtool.pending.waiting import OWED, Note
 from rmqtool.pending.work import Count, PendingWork
 from rmqtool.show.output import Columns, Style, show_table, table, terminal_width
+from rmqtool.show.records import is_unfolded
 from rmqtool.show.times import sentence, time_text
 from rmqtool.show.wrapping import with_its_indent
 from rmqtool.store.snapshot import Snapshot
@@ -26,6 +29,9 @@ _MESSAGES: Columns = [
     *(("Due", "left"), ("", "left"), ("Kind", "left"), ("For", "left"), ("Stored in", "left")),
     *(("Queue offset", "right"), ("Offset", "right"), ("Unique key", "left"), ("Keys", "left")),
 ]
+_NARROW = (0, 1, 2, 3, 6)  # kind, messages, overdue, first due, for
+_TO_THE_MINUTE = re.compile(r"(T\d\d:\d\d):\d\d(?:\.\d+)?(Z|[+-]\d\d:\d\d)$")
+_LEAST_NAME = 8  # columns
 _SHOWN = 3  # topics and groups of one kind
 _NAMES = {
     "delay": "delay level",
@@ -46,7 +52,7 @@ def show_pending(snapshot: Snapshot, work: PendingWork, style: Style) -> None:
     _show_lines(console, [_sentence(work)])
     if rows := [_reason(*each) for each in work.reasons()]:
         console.print()
-        show_table(console, table("What waits", _REASONS, rows))
+        show_table(console, _reason_table(rows, terminal_width()))
     if work.messages.num_rows:
         console.print()
         messages = [_message(row, work.request.now) for row in work.messages.to_pylist()]
@@ -82,6 +88,22 @@ def _reason(reason: tuple[str, int | None], topics: Sequence[str], groups: Seque
     for_whom = _some(topics) + (f" (group {_some(groups)})" if groups else "")
     dues = (time_text(due) for due in (count.first_due, count.next_due, count.last_due))
     return [name + owed, count.messages, count.overdue or "-", *dues, for_whom]
+
+
+def _reason_table(rows: Sequence[Sequence[object]], width: int | None) -> Table:
+    """What waits, a line for each reason: a narrow terminal gets fewer times, to the minute, and names that are cut."""
+    whole = table("What waits", _REASONS, rows)
+    if width is None or is_unfolded(whole, width):
+        return whole
+    columns = [_REASONS[place] for place in _NARROW]
+    left = [[_TO_THE_MINUTE.sub(r"\1\2", str(row[place])) for place in _NARROW] for row in rows]
+    narrow = table("What waits", columns, left)
+    if is_unfolded(narrow, width):
+        return narrow
+    taken = sum(max(len(name), *(len(row[place]) for row in left)) + 2 for place, (name, _) in enumerate(columns[:-1]))
+    room = max(_LEAST_NAME, width - taken)
+    cut = [[*row[:-1], row[-1] if len(row[-1]) <= room else f"{row[-1][: room - 3]}..."] for row in left]
+    return table("What waits", columns, cut)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -17,6 +17,7 @@ from rmqtool.base.times import rfc3339
 from rmqtool.pending.waiting import KINDS
 from tests.building import START_TIME
 from tests.commands.running import Result, command_named, rmqtool
+from tests.commands.terminal import on_terminal
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.golden import stores
@@ -330,3 +331,14 @@ def test_the_command_that_lists_what_waits_can_be_pasted(store: Path) -> None:
     assert listed.status == counted.status
     assert len(listed.out) > len(counted.out)
     assert "--kind half --kind delay" in command
+
+
+@pytest.mark.slow
+def test_a_line_for_each_reason_at_80_columns(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """The headline and all that waits stay on the screen."""
+    text = on_terminal("pending", str(golden_store("5.5.1-shop")), "--no-pager", cwd=tmp_path)
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).splitlines()
+    table = lines[lines.index(next(line for line in lines if line.startswith("What waits"))) + 1 :]
+    rows = table[1 : table.index("")]
+    assert rows
+    assert all(re.match(r"[a-z ]+\d* +\d+ ", row) and len(row) <= 80 for row in rows)

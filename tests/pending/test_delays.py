@@ -95,12 +95,13 @@ def test_damaged_units(tmp_path: Path, data: bytes) -> None:
 
 
 def test_a_queue_that_is_gone(tmp_path: Path) -> None:
-    """Its level was delivered further than the queue goes."""
+    """Its messages are in the log, and its level was delivered further than the queue goes."""
     store, _ = store_of_levels(tmp_path)
     shutil.rmtree(store / "consumequeue" / SCHEDULE / "2")
     work = work_of(store)
     assert counts(work) == {"delay": 1}
-    assert [note.what for note in work.notes.unread] == [f"messages of {SCHEDULE}, queue 2"]
+    where = f"messages of {SCHEDULE}, queue 2"
+    assert [note.what for note in work.notes.unread] == [f"3 {where}", where]
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from rmqtool.clients.queue_view import QueueViews
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.changed_rocksdb import changed, unit_key
-from tests.commands.running import inspect, query
+from tests.commands.running import inspect, query, rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.query.making import StoreMaker
@@ -239,3 +239,37 @@ def test_a_start_that_derives(golden_store: GoldenStore) -> None:
 @pytest.mark.parametrize("name", ["4.9.7-trimmed", "5.5.1-clean", "more/5.5.0-rocksdb", "5.5.1-trimmed"])
 def test_sound_stores(name: str, golden_store: GoldenStore) -> None:
     assert seen(golden_store(name)) == {}
+
+
+def test_what_waits_past_a_hole(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """`pending` names messages that their queues do not lead to: of a level, and of a retry queue that is gone."""
+    store = copied(golden_store("5.5.1-clean"), tmp_path / "store")
+    units(0, 1)(store / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "3")
+    shutil.rmtree(store / "consumequeue" / "%RETRY%billing")
+    notes = {
+        (note["what"], note["why"]) for note in rmqtool("pending", store, "--json").document["result"]["not_looked_at"]
+    }
+    assert notes == {
+        (
+            "2 messages of SCHEDULE_TOPIC_XXXX, queue 3",
+            "queue entry 0 is missing: 2 messages of the log (queue offsets 0 to 1) are out of consumers' reach",
+        ),
+        (
+            "16 messages of %RETRY%billing, queue 0",
+            "queue entries 0 to 15 are missing: 16 messages of the log are out of consumers' reach",
+        ),
+    }
+
+
+def test_retries_that_were_consumed(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """They do not count as to be retried, and the next message is that of the queue with the largest lag."""
+    store = copied(golden_store("5.5.1-clean"), tmp_path / "store")
+    command = query(store, "--group", "billing").err
+    assert "--topic %RETRY%billing --queue 0 --queue-offset 0 --trace" in command
+    [before] = [each for each in inspect(store, "--json").document["result"]["groups"] if each["group"] == "billing"]
+    path = store / "config" / "consumerOffset.json"
+    content = path.read_text()
+    table = content.index('"offsetTable":{') + len('"offsetTable":{')
+    path.write_text(f'{content[:table]}"%RETRY%billing@billing":{{0:12}},{content[table:]}')
+    [after] = [each for each in inspect(store, "--json").document["result"]["groups"] if each["group"] == "billing"]
+    assert (before["retry_messages"], after["retry_messages"]) == (16, 4)
