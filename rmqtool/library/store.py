@@ -62,13 +62,17 @@ def open_path(
 
 @dataclass(frozen=True)
 class GroupOffset:
-    """What a consumer group has committed of a queue; `lag` is in messages, None where the queue is missing."""
+    """What a consumer group has committed of a queue; `lag` is in messages, None where the queue is missing.
+
+    `unreachable` are messages of the log that it does not get, because queue entries are missing; no part of the lag.
+    """
 
     group: str
     topic: str
     queue_id: int
     offset: int
     lag: int | None
+    unreachable: int = 0
 
 
 class Queue:
@@ -134,10 +138,15 @@ class Store:
         return tuple(self._group_offsets())
 
     def _group_offsets(self) -> Iterator[GroupOffset]:
+        from rmqtool.clients.queue_view import QueueViews
+
+        views = QueueViews.of_snapshot(self.snapshot)
         for each in self.snapshot.committed.offsets:
-            loaded = self.snapshot.queue(each.topic, each.queue_id)
-            lag = loaded.range.max_offset - each.offset if loaded else None
-            yield GroupOffset(each.group, each.topic, each.queue_id, each.offset, lag)
+            loaded = views.loaded(each.topic, each.queue_id)
+            view = views.of(each.topic, each.queue_id)
+            lag = loaded.range.max_offset + view.derived - each.offset if loaded else None
+            unreachable = view.from_offset(each.offset)[1]
+            yield GroupOffset(each.group, each.topic, each.queue_id, each.offset, lag, unreachable)
 
     @checked(queue_id=QUEUE_IDS, from_offset=OFFSETS, to_offset=OFFSETS)
     def messages(

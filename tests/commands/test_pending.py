@@ -341,4 +341,4 @@ def test_a_line_for_each_reason_at_80_columns(golden_store: GoldenStore, tmp_pat
     table = lines[lines.index(next(line for line in lines if line.startswith("What waits"))) + 1 :]
     rows = table[1 : table.index("")]
     assert rows
-    assert all(re.match(r"[a-z ]+\d* +\d+ ", row) and len(row) <= 80 for row in rows)
+    assert all(re.match(r"[a-z ()]+\d* +\d+ ", row) and len(row) <= 80 for row in rows)

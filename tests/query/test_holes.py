@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool import open as rmqtool_open
 from rmqtool.clients.holes import QueueView
 from rmqtool.clients.queue_view import QueueViews
 from rmqtool.store.snapshot import Snapshot
@@ -273,3 +274,12 @@ def test_retries_that_were_consumed(golden_store: GoldenStore, tmp_path: Path) -
     path.write_text(f'{content[:table]}"%RETRY%billing@billing":{{0:12}},{content[table:]}')
     [after] = [each for each in inspect(store, "--json").document["result"]["groups"] if each["group"] == "billing"]
     assert (before["retry_messages"], after["retry_messages"]) == (16, 4)
+
+
+def test_offsets_in_python(golden_store: GoldenStore, tmp_path: Path) -> None:
+    store = copied(golden_store("5.5.1-clean"), tmp_path / "store")
+    units(8, 4)(store / "consumequeue" / "orders" / "0")
+    found = {(each.group, each.topic, each.queue_id): each for each in rmqtool_open(store).consumer_offsets}
+    middle = found["middle", "orders", 0]
+    assert (middle.lag, middle.unreachable) == (8 - 33, 33)
+    assert found["middle", "orders", 1].unreachable == 0
