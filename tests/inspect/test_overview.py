@@ -414,11 +414,12 @@ def test_a_file_that_cannot_be_read_is_told_beside_the_rest(store: Path) -> None
 
 def test_a_log_whose_first_record_cannot_be_read(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no range then, which is told, and the queues are there."""
-    log = store / LOG / file_name(1 << 16)
+    log, read_into = store / LOG / file_name(1 << 16), InputFile.read_into
 
-    def fail(file: InputFile, *rest: object) -> None:
+    def fail(file: InputFile, target: memoryview, offset: int) -> int:
         if file.path == log:
             raise UnreadableError("cannot read: input/output error", file=file.path, offset=0)
+        return read_into(file, target, offset)
 
     monkeypatch.setattr(InputFile, "read_into", fail)
     overview = seen(store)
