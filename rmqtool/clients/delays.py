@@ -40,13 +40,14 @@ class DelayRequest:
 
     Of deliveries from `known_until` on `delayOffset.json` need not know, as after a kill. With `checks_times` each
     unit's time is compared with its record, as where a verification has found wrong ones; else only those that cannot
-    be times at all.
+    be times at all. Messages before the physical offset `chosen_until` may have been left out on purpose.
     """
 
     now: int
     newest: int
     known_until: int
     checks_times: bool = False
+    chosen_until: int = 0
 
 
 def delayed_due(snapshot: Snapshot, start: StartPrediction, log: LogRanges, request: DelayRequest) -> Due:
@@ -84,7 +85,7 @@ class _Levels:
         self._log = log
         self._request = request
         messages = SingleMessages(snapshot)
-        self._deliveries = Deliveries(messages, request.newest, request.known_until)
+        self._deliveries = Deliveries(messages, request.newest, request.known_until, request.chosen_until)
         self._offsets = load_delay_offsets(snapshot.store).by_level
         self._by_run = {level.level: level for level in self._deliveries.levels(self._offsets)}
         known = known_levels(snapshot.store.conf)

@@ -54,10 +54,11 @@ class ServedQueue:
 
     def served(self, queue: QueueEvidence, *, in_batches: bool) -> int:
         """How many messages of the queue consumers get."""
-        if in_batches:  # whose units are not numbered by queue offset
-            within = max(0, min(self.max_offset, queue.next_offset) - max(self.min_offset, queue.first_offset))
+        if in_batches:  # whose units are not numbered by queue offset, and whose minimum the next cleaning corrects
+            within = max(0, min(self.max_offset, queue.next_offset) - queue.first_offset)
             outside = queue.next_offset - queue.first_offset - within  # where those without a unit are looked for first
-            return max(0, within - max(0, queue.missing_messages - queue.messages_of(self.derived) - outside))
+            missing = queue.missing_messages - queue.messages_of(self.derived) - outside
+            return max(0, within - max(0, missing))
         return queue.right_between(self.min_offset, self.max_offset - self.derived) + self.derived
 
 

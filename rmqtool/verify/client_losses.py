@@ -75,7 +75,8 @@ class ClientView:
             return
         in_log = {name: (state.first_offset, state.next_offset) for name, state in states.items() if state.records}
         has_wrong_times = bool(self.total.report.all_totals().get("consumequeue.tags-code"))
-        request = DelayRequest(totals.latest, totals.latest, known_until(), has_wrong_times)
+        until = self.total.extents.chosen_until
+        request = DelayRequest(totals.latest, totals.latest, known_until(), has_wrong_times, until)
         losses.delayed = delayed_due(self.snapshot, start, in_log, request)
         whole = [
             QueueChange("simple", *name, 0, 0, *ends, 0, 0)
@@ -83,6 +84,8 @@ class ClientView:
             if name.topic == SCHEDULE_TOPIC
         ]
         losses.delayed_by_offsets = delayed_due(self.snapshot, replace(start, queues=whole), in_log, request)
+        if self._is_slave:  # which lags by design: it takes over what its master has delivered
+            losses.delayed.again = 0
         losses.timers = timers_due(self.snapshot, start, totals.latest, totals.latest)
         losses.half_messages_unchecked = half_messages_unchecked(self.snapshot)
         losses.pop_lost = pop_lost(self.snapshot)
@@ -97,10 +100,9 @@ class ClientView:
                 begin = known.min_offset if known and known.max_offset else state.first_offset
                 had[name] = QueueRange(begin, state.next_offset)
         before, after = self.snapshot.committed.offsets, offsets_of_start(store, version)
-        is_slave = store.conf.text("brokerRole") == "SLAVE"
         now = ranges_after_start(self.ranges, start)
-        losses.groups = moved_groups(before, after, had, now, version, is_slave=is_slave)
-        losses.groups_by_offsets = moved_groups(before, after, had, had, version, is_slave=is_slave)
+        losses.groups = moved_groups(before, after, had, now, version, is_slave=self._is_slave)
+        losses.groups_by_offsets = moved_groups(before, after, had, had, version, is_slave=self._is_slave)
 
     def index_after(self, start: StartPrediction | None) -> IndexAfter | None:
         """The index after a start, or as it stands; None where it was not read, or brokers write none."""
@@ -149,6 +151,10 @@ class ClientView:
             queues = [each for each in queues if each.name.topic not in batch_topics] + batches
         served = served_queues(self.ranges, start, twice=twice)
         return unreachable_queues(queues, served, in_damage, () if in_rows else batch_topics)
+
+    @property
+    def _is_slave(self) -> bool:
+        return self.snapshot.store.conf.text("brokerRole") == "SLAVE"
 
     def _is_deleted(self, name: QueueName) -> bool:
         """Whether the queue was deleted with its topic."""

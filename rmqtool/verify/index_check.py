@@ -310,9 +310,10 @@ def check_index_end(snapshot: Snapshot, reader: StoreReader, total: PartResult) 
     """
     IndexCheck(reader, total, total.boundary.index_at).finish(total.log_end or 0)
     files_end = snapshot.log.files[-1].end_offset if snapshot.log.files else 0
-    of_another = index_of_another_log(snapshot)
-    for file in reader.index.files:
-        if file.units and file.file.end_physical_offset >= files_end and file.file.path not in of_another:
+    past = [file for file in reader.index.files if file.units and file.file.end_physical_offset >= files_end]
+    of_another = index_of_another_log(snapshot) if past else ()
+    for file in past:
+        if file.file.path not in of_another:
             total.keys.in_damage += _count_past(reader, file, files_end)
 
 
