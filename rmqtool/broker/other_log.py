@@ -27,8 +27,12 @@ def index_of_another_log(snapshot: Snapshot) -> frozenset[Path]:
     None of their units leads to a message with its key, and either such a unit leads to a message with other keys, or
     the newest message of the file is older than the first one of this log.
     """
-    files, end = snapshot.log.files, snapshot.log_range.max_offset
-    first_time = snapshot.log_range.first_store_timestamp
+    files = snapshot.log.files
+    try:
+        log_range = snapshot.log_range
+    except UnreadableError:
+        return frozenset()  # of a log that cannot be read nothing shows it
+    end, first_time = log_range.max_offset, log_range.first_store_timestamp
     beyond = [each for each in snapshot.index_geometries if each[0].keys and each[0].end_physical_offset >= end]
     if not files or first_time is None or not beyond:
         return frozenset()

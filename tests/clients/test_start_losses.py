@@ -98,7 +98,7 @@ def test_what_a_damage_costs(name: str, damage: Callable[[Path], dict[str, int]]
     store = stores.unpack(name, tmp_path)
     expected = damage(store)
     outcome = verify(store, version=name.partition("-")[0])
-    assert lost(outcome) == expected
+    assert expected.items() <= lost(outcome).items()
     assert outcome.verdict == "corrupt"
     assert outcome.clients is not None
     assert all(str(count) in outcome.clients.in_words for count in expected.values())
