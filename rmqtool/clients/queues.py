@@ -59,7 +59,10 @@ class ServedQueue:
             outside = queue.next_offset - queue.first_offset - within  # where those without a unit are looked for first
             missing = queue.missing_messages - queue.messages_of(self.derived) - outside
             return max(0, within - max(0, missing))
-        return queue.right_between(self.min_offset, self.max_offset - self.derived) + self.derived
+        derived_from = self.max_offset - self.derived
+        # A queue that lost entries before these is derived at other offsets than the messages have.
+        derived = min(self.max_offset, queue.next_offset) - max(derived_from, queue.first_offset)
+        return queue.right_between(self.min_offset, derived_from) + max(0, derived)
 
 
 _NOTHING = ServedQueue(0, 0)
