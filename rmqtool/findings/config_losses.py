@@ -101,7 +101,7 @@ CONFIG_LOSSES = (
         what="The permission (perm) of a topic lacks reading or writing. A warning for a retry topic, for which nobody "
         "wants that; information for others, where it is a setting.",
         how="mqadmin updateTopicPerm, an edit by hand.",
-        says="perm {perm}: it may not be {lacking}",
+        says="perm {perm}: it may not be {denied}",
         effect="consumers of the group do not get their retries, and cannot send back what they fail on",
         versions=(("all", "refuse to serve with NO_PERMISSION."),),
         repair="Set it with mqadmin updateTopicPerm -p 6 once the broker runs.",

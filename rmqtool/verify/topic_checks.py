@@ -94,11 +94,11 @@ def _proof(topic: str, witnesses: Witnesses) -> str | None:
 def _check_permissions(topics: Topics, report: Report) -> None:
     report.check("config.topic-permission", len(topics.by_name))
     for topic in topics.by_name.values():
-        lacking = [text for bit, text in ((READABLE, "read"), (WRITABLE, "written")) if not topic.perm & bit]
-        if topic.name.startswith(DEAD_LETTER_PREFIX) or not lacking or topic.name.startswith("rmq_sys_SYNC_"):
+        denied = [text for bit, text in ((READABLE, "read"), (WRITABLE, "written")) if not topic.perm & bit]
+        if topic.name.startswith(DEAD_LETTER_PREFIX) or not denied or topic.name.startswith("rmq_sys_SYNC_"):
             continue
         is_brokers = topic.name.startswith(RETRY_PREFIX) or topic.name in _OF_BROKER
-        facts = {"perm": topic.perm, "lacking": " nor ".join(lacking)}
+        facts = {"perm": topic.perm, "denied": " nor ".join(denied)}
         report.add("config.topic-permission", details=facts, severity=None if is_brokers else "info",
                    file=topics.file_name, topic=topic.name)  # fmt: skip
 

@@ -225,10 +225,11 @@ def test_commands_open_stores_with_it() -> None:
 
 
 def test_commands_verify_with_it() -> None:
-    """Only verify itself, which is interrupted and goes on, has a request of its own."""
+    """Verify itself, which is interrupted and goes on, has a request of its own; salvage asks for doubtful records."""
     commands = (ROOT / "rmqtool" / "commands").glob("*.py")
     pattern = re.compile(r"\b(?:VerifyRequest|Verification)\(")
-    assert [path.stem for path in commands if pattern.search(path.read_text(encoding="utf-8"))] == ["verify"]
+    found = sorted(path.stem for path in commands if pattern.search(path.read_text(encoding="utf-8")))
+    assert found == ["salvage", "verify"]
 
 
 def test_the_next_commands_open_the_store_so(damaged: Path, tmp_path: Path) -> None:
