@@ -78,12 +78,10 @@ class ClientView:
         until = self.total.extents.chosen_until
         request = DelayRequest(totals.latest, totals.latest, known_until(), has_wrong_times, until)
         losses.delayed = delayed_due(self.snapshot, start, in_log, request)
-        whole = [
-            QueueChange("simple", *name, 0, 0, *ends, 0, 0)
-            for name, ends in in_log.items()
-            if name.topic == SCHEDULE_TOPIC
-        ]
-        losses.delayed_by_offsets = delayed_due(self.snapshot, replace(start, queues=whole), in_log, request)
+        if losses.delayed:
+            levels = ((name, ends) for name, ends in in_log.items() if name.topic == SCHEDULE_TOPIC)
+            whole = [QueueChange("simple", *name, 0, 0, *ends, 0, 0) for name, ends in levels]
+            losses.delayed_by_offsets = delayed_due(self.snapshot, replace(start, queues=whole), in_log, request)
         if self._is_slave:  # which lags by design: it takes over what its master has delivered
             losses.delayed.again = 0
         losses.timers = timers_due(self.snapshot, start, totals.latest, totals.latest)
