@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,6 +19,7 @@ class QueueEvidence(Protocol):
     """
 
     name: QueueName
+    records: int
     had: int
     first_offset: int
     next_offset: int
@@ -84,16 +85,17 @@ def unreachable_queues(
     queues: Iterable[QueueEvidence],
     served: Mapping[QueueName, ServedQueue],
     in_damage: Mapping[QueueName, int],
-    batch_topics: Collection[str],
+    is_batch: Callable[[QueueEvidence], bool],
 ) -> Iterator[UnreachableQueue]:
     """The queues of which consumers had messages that they do not get, each with the first of these.
 
-    `in_damage` counts messages of which the log holds only damage.
+    `in_damage` counts messages of which the log holds only damage; `is_batch` says of which queues units are not
+    numbered by queue offset.
     """
     for queue in queues:
         now = served.get(queue.name, _NOTHING)
         lost = in_damage.get(queue.name, 0)
-        messages = queue.had + lost - now.served(queue, in_batches=queue.name.topic in batch_topics)
+        messages = queue.had + lost - now.served(queue, in_batches=is_batch(queue))
         if messages > 0:
             begins_later = now.min_offset > queue.first_offset
             first = queue.first_offset if begins_later else queue.first_gap(queue.first_offset, now.max_offset)

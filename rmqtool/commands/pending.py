@@ -49,7 +49,14 @@ _EPILOG = examples_and_statuses(
 @click.command("pending", cls=HelpPage, epilog=_EPILOG)
 @click.argument("path", metavar="STORE", type=StorePath())
 @click.option("--list", "listed", is_flag=True, help="List the messages too, with their places, the most urgent first.")
-@click.option("--kind", "kinds", type=click.Choice(_KINDS), multiple=True, help="Only this kind. Repeatable.")
+@click.option(
+    "--kind",
+    "kinds",
+    type=click.Choice(_KINDS),
+    multiple=True,
+    metavar="KIND",
+    help=f"Only this kind: {', '.join(_KINDS)}. Repeatable.",
+)
 @filter_options("topic", "exclude-topic")
 @click.option(
     "--group",

@@ -66,12 +66,13 @@ def live_form(store: Store, target: Target) -> Form:
 
 def wanted_form(store: Store, target: Target, live: Form) -> Form:
     """Where the tables are to be: as broker.conf says, or in the version in which they are."""
-    given = store.conf.text("configManagerVersion")
-    if (given or "").lower() == "v2" or (live == "second" and given is None and store.conf.path is None):
+    conf = replace(store.conf, release=None)  # what a release does not know is refused, not left out
+    given = conf.text("configManagerVersion")
+    if (given or "").lower() == "v2" or (live == "second" and given is None and conf.path is None):
         return "second"
     if target == "files":
         return "json"
-    is_single = store.conf.is_on("useSingleRocksDBForAllConfigs")
+    is_single = conf.is_on("useSingleRocksDBForAllConfigs")
     return "single" if is_single or live == "single" else "separate"
 
 

@@ -164,20 +164,17 @@ def _guesses(file: InputFile, keys: int, configured: tuple[int, int] | None) -> 
 
 
 def _fits(file: InputFile, keys: int, slots: int) -> bool:
-    """Whether the newest units stand where slots and hashes of this geometry say, and link only to older ones.
-
-    One in eight may be damaged: the others prove the geometry.
-    """
+    """Whether the newest units stand where slots and hashes of this geometry say, and link only to older ones."""
     first = max(1, keys - _PROBED_UNITS + 1)
     data = file.read(unit_position(slots, first), (keys + 1 - first) * UNIT_SIZE)
     units = decode_units(data)
     unit_indexes = np.arange(first, keys + 1)
-    if len(units) != len(unit_indexes):
+    if len(units) != len(unit_indexes) or (units["key_hash"] < 0).any() or (units["previous"] < 0).any():
         return False
-    wrong = (units["key_hash"] < 0) | (units["previous"] < 0) | (units["previous"] >= unit_indexes)
+    if (units["previous"] >= unit_indexes).any():
+        return False
     newest_by_slot = dict(zip((units["key_hash"] % slots).tolist(), unit_indexes.tolist(), strict=True))
-    misled = sum(not _leads_to(file, slots, slot, index, keys) for slot, index in newest_by_slot.items())
-    return 8 * int(np.count_nonzero(wrong)) <= len(units) and 8 * misled <= len(newest_by_slot)
+    return all(_leads_to(file, slots, slot, unit_index, keys) for slot, unit_index in newest_by_slot.items())
 
 
 def _leads_to(file: InputFile, slots: int, slot: int, unit_index: int, keys: int) -> bool:

@@ -17,7 +17,7 @@ from rmqtool.clients.halves import half_messages_unchecked
 from rmqtool.clients.keys import IndexAfter
 from rmqtool.clients.losses import ClientLosses, Unreachable, UnreachableQueue
 from rmqtool.clients.pop import pop_lost
-from rmqtool.clients.queues import served_queues, unreachable_queues
+from rmqtool.clients.queues import QueueEvidence, served_queues, unreachable_queues
 from rmqtool.clients.timers import timers_due
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
@@ -139,16 +139,23 @@ class ClientView:
         snapshot, states = self.snapshot, self.total.states
         twice = snapshot.has_queues_twice
         in_rows = bool(snapshot.database) and not twice
-        batch_topics = snapshot.topics.with_batch_queues or ()
+        derived = {QueueName(each.topic, each.queue_id) for each in start.queues if each.dispatched} if start else set()
         in_damage = {name: max(self.led_to.get(name, 0), state.lost) for name, state in states.items()}
         in_damage = {**self.led_to, **in_damage}
         queues = [state for name, state in states.items() if state.had and not self._is_deleted(name)]
         queues += [QueueProgress(name) for name in self.led_to.keys() - states.keys()]
-        if in_rows:  # consumers get a batch at its first offset only
-            batches = [replace(each, had=each.records) for each in queues if each.name.topic in batch_topics]
-            queues = [each for each in queues if each.name.topic not in batch_topics] + batches
+        if in_rows:  # consumers get a batch at its first offset only; of those that are derived ends are not known
+            batches = [replace(each, had=each.records) for each in queues if self._has_batches(each)]
+            queues = [each for each in queues if not self._has_batches(each)]
+            queues += [each for each in batches if each.name not in derived]
         served = served_queues(self.ranges, start, twice=twice)
-        return unreachable_queues(queues, served, in_damage, () if in_rows else batch_topics)
+        is_batch = (lambda _: False) if in_rows else self._has_batches
+        return unreachable_queues(queues, served, in_damage, is_batch)
+
+    def _has_batches(self, queue: QueueEvidence) -> bool:
+        """Whether it is a batch queue: by configuration, else since its records take several offsets."""
+        known = self.snapshot.topics.with_batch_queues
+        return queue.name.topic in known if known is not None else queue.had > queue.records
 
     @property
     def _is_slave(self) -> bool:

@@ -102,6 +102,7 @@ def test_every_option_is_tried_in_the_environment() -> None:
     parameters = test_options_from_the_environment.pytestmark[0].args[1]  # type: ignore[attr-defined]
     tried = {word for _, _, line in parameters for word in line if word.startswith("-")}
     shown_elsewhere = {"--help", "--quiet", "--verbose", "--progress", "--no-pager", "--int64", "--jobs"}
+    shown_elsewhere |= {"--warning", "--critical"}  # limits of a plug-in
     options = long_options(command_named("inspect")) - shown_elsewhere
     assert options <= tried
 

@@ -211,7 +211,7 @@ def _of_records() -> Iterator[tuple[str, Damage]]:
     yield "zeros", Damage("commitlog.zeroed", patch_log(tenth, bytes(size)), True, tenth)
     for name, (code, position, data) in RECORD_PATCHES.items():
         yield name, Damage(code, patch_log(tenth + position, data), name != "future", tenth)
-    yield "queue offset", Damage("commitlog.queue-offset-gap", patch_log(OFFSETS[12] + 20, _long(9)), False)
+    yield "queue offset", Damage("commitlog.field", patch_log(OFFSETS[12] + 20, _long(9)), False)
 
 
 def _of_queues() -> Iterator[tuple[str, Damage]]:

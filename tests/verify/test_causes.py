@@ -24,7 +24,7 @@ CAUSED = {*(damage.code for damage in DAMAGES.values()), *(each.code for each in
 TESTS = Path(__file__).parents[1]
 FAULTS = [f"F{number:02}" for number in range(1, 60)]
 ELSEWHERE = {
-    "commitlog.field": "repair/test_damaged_fields.py::test_witnesses_count_against_a_damaged_field",
+    "commitlog.queue-offset-gap": "verify/test_parts.py::test_queue_offsets_that_jump_at_a_border",
     "commitlog.body-compression": "verify/test_what_clients_lose.py::test_a_flag_on_a_plain_body",
     "consumequeue.database": "verify/test_rocksdb.py::test_a_damaged_database_is_a_finding",
     "consumequeue.row": "verify/test_rocksdb.py::test_each_changed_row_is_told",
