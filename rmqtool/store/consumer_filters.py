@@ -46,6 +46,8 @@ class ConsumerFilters:
     file: ConfigFile
     filters: tuple[ConsumerFilter, ...]
     expected: Bloom
+    is_size_known: bool
+    """Whether broker.conf says of which size the broker's Bloom filter is."""
 
     @property
     def contradicting(self) -> tuple[ConsumerFilter, ...]:
@@ -54,14 +56,21 @@ class ConsumerFilters:
 
     @property
     def lost(self) -> int:
-        """How many filters the broker ignores."""
-        return len(self.filters) if self.contradicting else 0
+        """How many filters the broker ignores; none where its Bloom filter may be theirs."""
+        return len(self.filters) if self.contradicting and not self.may_be_of_broker else 0
+
+    @property
+    def may_be_of_broker(self) -> bool:
+        """Whether all are of one Bloom filter, which may be the broker's: nothing says of which size that is."""
+        blooms = {each.bloom for each in self.filters}
+        return not self.is_size_known and len(blooms) == 1 and None not in blooms
 
 
 def load_filters(store: Store, version: Version = OLDEST) -> ConsumerFilters:
     """The filters that a start of `version` reads."""
-    file = load_config(store.root / CONFIG / CONSUMER_FILTER, version)
-    return ConsumerFilters(file, tuple(_filters(file.content)), bloom_of(store.conf) or Bloom(-1, -1))
+    file, conf = load_config(store.root / CONFIG / CONSUMER_FILTER, version), store.conf
+    is_size_known = conf.path is not None or bool(conf.settings)
+    return ConsumerFilters(file, tuple(_filters(file.content)), bloom_of(conf) or Bloom(-1, -1), is_size_known)
 
 
 def bloom_of(conf: BrokerConf) -> Bloom | None:

@@ -97,8 +97,11 @@ class ClientView:
             if state.had and (known is None or known.max_offset < state.next_offset) and not self._is_deleted(name):
                 begin = known.min_offset if known and known.max_offset else state.first_offset
                 had[name] = QueueRange(begin, state.next_offset)
-        before, after = self.snapshot.committed.offsets, offsets_of_start(store, version)
         now = ranges_after_start(self.ranges, start)
+        before, after = (
+            [each for each in offsets if not self._is_deleted(QueueName(each.topic, each.queue_id))]
+            for offsets in (self.snapshot.committed.offsets, offsets_of_start(store, version))
+        )
         losses.groups = moved_groups(before, after, had, now, version, is_slave=self._is_slave)
         losses.groups_by_offsets = moved_groups(before, after, had, had, version, is_slave=self._is_slave)
 
@@ -163,8 +166,8 @@ class ClientView:
 
     def _is_deleted(self, name: QueueName) -> bool:
         """Whether the queue was deleted with its topic."""
-        state = self.total.states[name]
-        is_missing = "consumequeue.missing-queue" in (state.missing or ())
+        state = self.total.states.get(name)
+        is_missing = state is not None and "consumequeue.missing-queue" in (state.missing or ())
         return is_missing and is_deleted(name.topic, self.snapshot.topics, self.snapshot.releases)
 
     def _count_keys(self, begin: int, start: int, stop: int) -> int:

@@ -78,7 +78,7 @@ def _doubt_which_offsets(snapshot: Snapshot, report: Report) -> bool:
 
 def _check_filters(snapshot: Snapshot, report: Report) -> None:
     """Report filters that a start ignores, all of them for the sake of one (`ConsumerFilterManager#decode`)."""
-    found, conf = load_filters(snapshot.store), snapshot.store.conf
+    found = load_filters(snapshot.store)
     report.check("config.filters-ignored", len(found.filters))
     wrong = found.contradicting
     if not wrong:
@@ -86,7 +86,7 @@ def _check_filters(snapshot: Snapshot, report: Report) -> None:
     shown, path = wrong[0], f"{CONFIG}/{CONSUMER_FILTER}"
     its = f"has a Bloom filter of {shown.bloom}" if shown.bloom else "has no Bloom filter data"
     message = f"the filter of group {shown.group} for topic {shown.topic} {its}, and the broker's has {found.expected}"
-    if len({each.bloom for each in found.filters}) == 1 and shown.bloom and conf.path is None and not conf.settings:
+    if found.may_be_of_broker:
         text = f"filters of {counted(len(found.filters), 'group')}: {message} unless broker.conf sets another size"
         report.doubt("filters of groups", text)
         return

@@ -68,7 +68,7 @@ NO_WITNESS: Mapping[str, str] = {
 
 _MOMENT = "offsets of a moment before are offsets that a broker could have left"
 _SLAVE = "a slave may be behind the offsets of its master"
-_RESET = "so lost timers are brought back; that they come twice is information"
+_RESET = "so lost timers are brought back, though they come twice"
 UNSEEN: Mapping[str, str] = {
     **NO_WITNESS,
     **{

@@ -117,14 +117,17 @@ def test_the_end_of_the_timer_log(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("lose", [without("timerlog"), without(CHECK)], ids=["lost", "again"])
 def test_the_remedy_is_a_command(lose: Loss, tmp_path: Path) -> None:
-    """It can be pasted, and afterwards a start reads the queue from its beginning: nothing is lost."""
+    """It can be pasted, and afterwards a start reads the queue from its beginning: what was delivered comes again."""
     store = stores.unpack("5.3.3-shop", tmp_path)
     lose(store)
     (found,) = of_timers(store)
     assert found.remedy
     subprocess.run(found.remedy, shell=True, capture_output=True, check=False)
     assert [finding.severity for finding in of_timers(store)] == ["info"]
-    assert verify(store).verdict == "clean"
+    outcome = verify(store)
+    assert outcome.clients is not None
+    assert list(outcome.clients.parts()) == ["1 timer message again"]
+    assert outcome.verdict == "corrupt"
 
 
 def test_a_wheel_without_its_older_messages(tmp_path: Path) -> None:
