@@ -94,6 +94,8 @@ class ClientView:
         had = dict(self.ranges)
         for name, state in self.total.states.items():
             known = had.get(name)
+            if known and known.max_offset and not state.missing and self._has_batch_rows(state):
+                continue  # of its last batch the rows know the first offset only
             if state.had and (known is None or known.max_offset < state.next_offset) and not self._is_deleted(name):
                 begin = known.min_offset if known and known.max_offset else state.first_offset
                 had[name] = QueueRange(begin, state.next_offset)
@@ -141,19 +143,35 @@ class ClientView:
     def _unreachable(self, start: StartPrediction | None) -> Iterator[UnreachableQueue]:
         snapshot, states = self.snapshot, self.total.states
         twice = snapshot.has_queues_twice
-        in_rows = bool(snapshot.database) and not twice
         derived = {QueueName(each.topic, each.queue_id) for each in start.queues if each.dispatched} if start else set()
         in_damage = {name: max(self.led_to.get(name, 0), state.lost) for name, state in states.items()}
         in_damage = {**self.led_to, **in_damage}
         queues = [state for name, state in states.items() if state.had and not self._is_deleted(name)]
         queues += [QueueProgress(name) for name in self.led_to.keys() - states.keys()]
-        if in_rows:  # consumers get a batch at its first offset only; of those that are derived ends are not known
-            batches = [replace(each, had=each.records) for each in queues if self._has_batches(each)]
-            queues = [each for each in queues if not self._has_batches(each)]
-            queues += [each for each in batches if each.name not in derived]
+        batches = [each for each in queues if self._has_batch_rows(each)]
+        queues = [each for each in queues if not self._has_batch_rows(each)]
+        # Consumers get a batch at its first offset only; of those that are derived ends are not known.
+        queues += [replace(each, had=self._had_of_rows(each)) for each in batches if each.name not in derived]
         served = served_queues(self.ranges, start, twice=twice)
-        is_batch = (lambda _: False) if in_rows else self._has_batches
+        is_batch = (lambda _: False) if self._is_in_rows else self._has_batches
         return unreachable_queues(queues, served, in_damage, is_batch)
+
+    def _had_of_rows(self, queue: QueueProgress) -> int:
+        """How many batches of a queue in RocksDB consumers had: of those with a row, what is in the broker's range."""
+        known = self.ranges.get(queue.name)
+        if known is None or not known.max_offset:
+            return queue.records
+        before = queue.right_between(queue.first_offset, known.min_offset)
+        return queue.records - before - queue.right_between(known.max_offset, queue.next_offset)
+
+    @property
+    def _is_in_rows(self) -> bool:
+        """Whether consumers read queues in RocksDB."""
+        return bool(self.snapshot.database) and not self.snapshot.has_queues_twice
+
+    def _has_batch_rows(self, queue: QueueEvidence) -> bool:
+        """Whether it is a batch queue in RocksDB."""
+        return self._is_in_rows and self._has_batches(queue)
 
     def _has_batches(self, queue: QueueEvidence) -> bool:
         """Whether it is a batch queue: by configuration, else since its records take several offsets."""
