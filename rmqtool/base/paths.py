@@ -124,6 +124,11 @@ def has_file(path: Path) -> bool:
     return path.is_file() if is_remote(path) else stat.S_ISREG(_mode(path))
 
 
+def has_pipe(path: Path) -> bool:
+    """Whether a named pipe is there, and can be seen; no other machine has any."""
+    return not is_remote(path) and stat.S_ISFIFO(_mode(path))
+
+
 def has_entry(path: Path) -> bool:
     """Whether anything is there, be it a link that leads nowhere."""
     return path.exists() if is_remote(path) else bool(_mode(path, follows=False))

@@ -12,7 +12,7 @@ from pathlib import Path
 from rmqtool.base.errors import note_failure
 from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files
-from rmqtool.base.paths import entry_path, has_directory
+from rmqtool.base.paths import entry_path, has_directory, has_file, has_pipe
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.broker.other_paths import other_log_opened
 from rmqtool.broker.prediction import StartRefusal
@@ -219,19 +219,20 @@ def open_problem(path: Path) -> str | None:
     """Why `RandomAccessFile` in mode "rw" fails on a path, or the mapping of what it opens; None where both work.
 
     It follows links, and creates what is missing in a directory that is there, also where a link leads. Permissions are
-    those of another user, and have findings of their own.
+    those of another user, and have findings of their own. A disk that fails is noted.
     """
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
         target = Path(os.path.realpath(path))
-        if not path.is_symlink() or target.parent.is_dir():
+        if not path.is_symlink() or has_directory(target.parent):
             return None
         what = f"a link to {target}, whose directory is missing: make it or take the link away"
         return f"{what} (FileNotFoundException: No such file or directory)"
     except PermissionError:
         return None
     except OSError as error:
+        note_failure(path, error)
         return f"it cannot be opened (FileNotFoundException: {error.strerror})"
     if stat.S_ISDIR(mode):
         return "a directory where a file should be (FileNotFoundException: Is a directory)"
@@ -255,7 +256,7 @@ def _waits_for_ever(store: Store, rules: RecoveryRules) -> StartRefusal | None:
     names = [f"{CONFIG}/{name}" for name in loaded_configs(rules.version, store.conf)]
     if rules.version >= BATCH_QUEUES:
         names.append(ABORT_FILE)  # since then it is written as these are, with a .bak of what was in it
-    name = next((name for name in names if (store.root / name).is_fifo()), None)
+    name = next((name for name in names if has_pipe(store.root / name)), None)
     return StartRefusal("hang", "a pipe, from which the broker waits to read for ever", name) if name else None
 
 
@@ -268,7 +269,7 @@ def _index_refusal(store: Store, rules: RecoveryRules) -> StartRefusal | None:
     obstacle = next(_index_obstacles(store), None) if rules.refuses_index_directories else None
     if obstacle is None:
         return None
-    what = "a directory where an index file should be" if obstacle.is_dir() else open_problem(obstacle)
+    what = "a directory where an index file should be" if has_directory(obstacle) else open_problem(obstacle)
     return StartRefusal("index", f"{what} (load file error)", f"{INDEX}/{obstacle.name}")
 
 
@@ -295,7 +296,7 @@ def _timer_refusal(store: Store, rules: RecoveryRules) -> StartRefusal | None:
     if not _has_timer(store, rules):
         return None
     path = newest_wheel(store)
-    problem, size = open_problem(path), _size_of(path) if path.is_file() else 0
+    problem, size = open_problem(path), _size_of(path) if has_file(path) else 0
     if problem:
         return StartRefusal("timer", problem, path.name)
     if size not in (0, timer_wheel.FILE_SIZE):

@@ -269,7 +269,7 @@ def _gaps(verification: Verification, total: PartResult, report: Report) -> Iter
     for path in sorted(total.unreadable):
         file = store.relative(path_of(path))
         yield Gap(file, "unreadable", f"messages in {file}, which cannot be read, and what leads to them")
-    for path in sorted(verification.read_errors.errors):
+    for path in verification.read_errors.files(reported=total.unreadable):
         file = store.relative(path_of(path)) if path else "files"
         yield Gap(file, "unreadable", f"{file}, which cannot be read, and what leads to it")
     if total.unread is not None:

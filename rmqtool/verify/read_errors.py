@@ -71,9 +71,13 @@ class UnreadFiles:
         """Whether the index was not read completely."""
         return self.any_in(store, INDEX)
 
-    def findings(self, store: Store) -> list[Finding]:
-        """One for each file."""
-        return [self._finding(store, error) for _, error in sorted(self.errors.items())]
+    def files(self, reported: Container[str] = ()) -> list[str]:
+        """The files but for those `reported` elsewhere."""
+        return sorted(file for file in self.errors if file not in reported)
+
+    def findings(self, store: Store, reported: Container[str] = ()) -> list[Finding]:
+        """One for each file but for those `reported` elsewhere."""
+        return [self._finding(store, self.errors[file]) for file in self.files(reported)]
 
     def _finding(self, store: Store, error: UnreadableError) -> Finding:
         file = store.relative(path_of(error.file)) if error.file else None

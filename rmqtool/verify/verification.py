@@ -397,7 +397,8 @@ class Verification:
         both = self.task.report()
         both.merge(self._report)
         both.merge(part_report)
-        for error in self.read_errors.findings(self.snapshot.store):
+        of_log = self._total.unreadable if self._total else ()  # has findings in `part_report`
+        for error in self.read_errors.findings(self.snapshot.store, of_log):
             both.add_always(error)
         return both
 

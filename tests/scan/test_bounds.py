@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rmqtool.base import mapped_files
-from rmqtool.base.errors import WrongKindError
+from rmqtool.base.errors import UnreadableError, WrongKindError
 from rmqtool.base.files import InputFile, list_directory
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.base.paths import DirectoryEntry
@@ -301,7 +301,7 @@ def test_a_record_that_is_written_while_it_is_looked_at(store: Path, monkeypatch
 
 
 def test_a_file_that_shrinks_is_no_crash(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever the file ends between two reads, the scan ends."""
+    """Wherever the file ends between two reads, it cannot be read from there on, and that is said."""
     log = LogBuilder(1 << 12).add_all({"body": b"", "topic": ""} for _ in range(8))
     image = log.images()[0]
     path = write_log(store, {0: image}) / LOG / f"{0:020d}"
@@ -313,11 +313,13 @@ def test_a_file_that_shrinks_is_no_crash(store: Path, monkeypatch: pytest.Monkey
         return read(self, position, size)
 
     monkeypatch.setattr(InputFile, "read", cut_and_read)
-    for left in range(0, log.end + 1, 7):  # noqa: B007 (the function above reads it)
+    for left in range(0, log.end + 1, 7):
         path.write_bytes(image)
-        with small_blocks(200):
-            events = list(reader.scan_files([MappedFile(path, 0, len(image))]))
-        assert len(events) <= 2 * len(log.offsets)
+        with small_blocks(200), pytest.raises(UnreadableError, match="was 4096 bytes long a moment before") as raised:
+            list(reader.scan_files([MappedFile(path, 0, len(image))]))
+        assert raised.value.file == str(path)
+        assert raised.value.offset is not None
+        assert raised.value.offset >= left
 
 
 def test_symlinked_files_are_read(store: Path, tmp_path: Path) -> None:
