@@ -352,7 +352,8 @@ class FieldJudge:
         if text is None:
             return None
         is_weak = len(text) < _TEXT or _is_one_bit(own, unit.tags_code)  # the unit may be as near to the record
-        if is_weak and not self._is_seen(unit, own):
+        is_broken = len(frames.property_crcs.rows) > 0  # its __CRC32# is wrong: else nothing would be judged
+        if is_weak and not is_broken and not self._is_seen(unit, own):
             return None
         return self._damage(frames, TAGS, values.get(TAGS), text, unit, proven)
 
