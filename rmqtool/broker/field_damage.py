@@ -40,6 +40,7 @@ from rmqtool.formats.sys_flag import TRANSACTION_PREPARED
 from rmqtool.rules.system_topics import LMQ_PREFIX, SCHEDULE_TOPIC
 from rmqtool.scan.crcs import wrong_bodies, wrong_property_crcs
 from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.inert_records import inert_rows
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.record_at import record_at
 from rmqtool.scan.single_record import properties_at
@@ -176,6 +177,8 @@ class FieldJudge:
         frames = record_at(self._files, offset)
         if frames is None or len(frames) != 1 or wrong_bodies(frames).any():
             return None
+        if inert_rows(frames):
+            return None  # nothing of the lost record is in it: its units serve nobody
         if len(frames.property_crcs.rows) and not [*wrong_property_crcs(frames)]:
             return None  # whose fields are all proven
         for unit in units:
@@ -352,7 +355,8 @@ class FieldJudge:
         if text is None:
             return None
         is_weak = len(text) < _TEXT or _is_one_bit(own, unit.tags_code)  # the unit may be as near to the record
-        if is_weak and not self._is_seen(unit, own):
+        is_broken = len(frames.property_crcs.rows) > 0  # its __CRC32# is wrong: else nothing would be judged
+        if is_weak and not is_broken and not self._is_seen(unit, own):
             return None
         return self._damage(frames, TAGS, values.get(TAGS), text, unit, proven)
 
