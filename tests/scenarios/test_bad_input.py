@@ -205,6 +205,7 @@ STRAY, FOLDER = "commitlog.stray", "commitlog.stray-directory"
 GAP, OVERLAP, GEOMETRY = "commitlog.gap", "commitlog.overlap", "index.geometry"
 UNCLEAN, AMBIGUOUS, UNREADABLE = "store.unclean-stop", "store.version-ambiguous", "store.unreadable"
 QUEUE_EMPTY = "consumequeue.empty-file"
+HOLE, LACK = "consumequeue.hole", "consumequeue.missing-unit"
 QUEUE_SIZE, QUEUE_GAP, QUEUE_STRAY = "consumequeue.file-size", "consumequeue.gap", "consumequeue.stray"
 V4, V5 = NAMES[:1], NAMES[1:]
 
@@ -263,17 +264,19 @@ LOG_CASES = {
 
 QUEUE_CASES = {
     "partial unit": Case(on(queue, lambda data: data[:-7]), codes=(QUEUE_SIZE, QUEUE_GAP)),
-    "less than a unit": Case(on(queue, lambda data: data[:7]), codes=(QUEUE_SIZE, QUEUE_GAP)),
-    "zeroed": Case(on(queue, lambda data: bytes(len(data)))),
-    "zeroed in the middle": Case(on(queue, lambda data: data[:200] + bytes(200) + data[400:])),
-    "all ones": Case(on(queue, lambda data: b"\xff" * len(data))),
+    "less than a unit": Case(on(queue, lambda data: data[:7]), codes=(QUEUE_SIZE, QUEUE_GAP, HOLE)),
+    "zeroed": Case(on(queue, lambda data: bytes(len(data))), codes=(HOLE,)),
+    "zeroed in the middle": Case(on(queue, lambda data: data[:200] + bytes(200) + data[400:]), codes=(HOLE,)),
+    "all ones": Case(on(queue, lambda data: b"\xff" * len(data)), codes=(HOLE,)),
     "greatest numbers": Case(on(queue, lambda data: b"\x7f" + b"\xff" * 7 + data[8:])),
-    "backwards": Case(on(queue, lambda data: b"".join(data[at : at + 20] for at in range(580, -1, -20)))),
-    "empty": Case(sparse(queue, 0), codes=(QUEUE_EMPTY,)),
-    "huge and sparse": Case(sparse(queue, 1 << 42), codes=(QUEUE_SIZE, QUEUE_GAP)),
+    "backwards": Case(
+        on(queue, lambda data: b"".join(data[at : at + 20] for at in range(580, -1, -20))), codes=(HOLE,)
+    ),
+    "empty": Case(sparse(queue, 0), codes=(QUEUE_EMPTY, HOLE)),
+    "huge and sparse": Case(sparse(queue, 1 << 42), codes=(QUEUE_SIZE, QUEUE_GAP, LACK)),
     "stray names": Case(put("consumequeue/orders/0/readme", b"x"), codes=(QUEUE_STRAY,)),
     "off the grid": Case(
-        lambda store: queue(store).rename(queue(store).with_name("7".zfill(20))), codes=(QUEUE_SIZE, QUEUE_GAP)
+        lambda store: queue(store).rename(queue(store).with_name("7".zfill(20))), codes=(QUEUE_SIZE, QUEUE_GAP, HOLE)
     ),
     "at the end of numbers": Case(
         put(f"consumequeue/orders/0/{2**63 - 1:020d}", b"\1" * 600), codes=(QUEUE_SIZE, QUEUE_GAP)
@@ -302,9 +305,9 @@ QUEUE_CASES = {
     ),
     "no queues": Case(lambda store: shutil.rmtree(store / "consumequeue"), gone=(AMBIGUOUS,)),
     "batch: partial unit": Case(on(batch, lambda data: data[:-3]), stores=V5, codes=(QUEUE_SIZE, QUEUE_GAP)),
-    "batch: zeroed": Case(on(batch, lambda data: bytes(len(data))), stores=V5),
-    "batch: all ones": Case(on(batch, lambda data: b"\xff" * len(data)), stores=V5),
-    "batch: empty": Case(sparse(batch, 0), stores=V5, codes=(QUEUE_EMPTY,)),
+    "batch: zeroed": Case(on(batch, lambda data: bytes(len(data))), stores=V5, codes=(HOLE,)),
+    "batch: all ones": Case(on(batch, lambda data: b"\xff" * len(data)), stores=V5, codes=(HOLE,)),
+    "batch: empty": Case(sparse(batch, 0), stores=V5, codes=(QUEUE_EMPTY, HOLE)),
 }
 
 

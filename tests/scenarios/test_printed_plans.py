@@ -80,6 +80,9 @@ class Reader:
             (place / "moved").mkdir()
             subprocess.run([program, *words], check=True)
             return
+        if program == "chmod":
+            subprocess.run([program, *words], check=True)
+            return
         assert program == "rmqtool"
         shutil.rmtree(place / "moved", ignore_errors=True)
         found = rmqtool(*words, *(["--yes"] if words[0] in _WITH_YES and "--yes" not in words else []))
