@@ -22,7 +22,8 @@ brokers. A fault is named by its code; some codes have no number. What is in no 
 file that cannot be read) was so while the store was repaired.
 
 The last two columns say in what users of the broker have less, or other things, than before the damage: *all* is there,
-or *refuses*: no broker starts. `make repairs` compares them, and a test holds the other columns.
+or *refuses*: no broker starts; *not asked*: no broker was started for this row yet. `make repairs` compares them, and a
+test holds the other columns.
 """
 
 
