@@ -20,6 +20,7 @@ _MULTIPLIERS = np.array(
     dtype=np.uint64,
 )
 _FEW_SLOTS = 1 << 12
+_FEW = 64  # records: fewer are told apart without Arrow's functions, which take longer to load
 _SLOTS_PER_TOPIC = 16
 _USUAL_QUEUE_IDS = 1 << 6
 _ID_BITS = 32
@@ -94,15 +95,26 @@ class TopicNumbers:
                  words: NDArray[np.uint64], slots: Positions) -> None:  # fmt: skip
         """Write the numbers of `rows` into `numbers`, and enter their topics into free slots."""
         sizes = frames.topic_sizes[rows]
-        dictionary_encoded = frames.block.slices(frames.topic_positions[rows], sizes).dictionary_encode()
-        distinct_numbers = [self.number(topic) for topic in dictionary_encoded.dictionary.to_pylist()]
-        indices = np.asarray(dictionary_encoded.indices)
-        numbers[rows] = np.array(distinct_numbers, dtype=np.int32)[indices]
+        topics = frames.block.slices(frames.topic_positions[rows], sizes)
+        if len(rows) <= _FEW:
+            firsts_of: dict[bytes, int] = {}
+            texts = topics.to_pylist()
+            for row, text in enumerate(texts):
+                firsts_of.setdefault(text, row)
+            number_of = {text: self.number(text) for text in firsts_of}
+            distinct_numbers, firsts = [*number_of.values()], [*firsts_of.values()]
+            numbers[rows] = [number_of[text] for text in texts]
+        else:
+            dictionary_encoded = topics.dictionary_encode()
+            distinct_numbers = [self.number(topic) for topic in dictionary_encoded.dictionary.to_pylist()]
+            indices = np.asarray(dictionary_encoded.indices)
+            numbers[rows] = np.array(distinct_numbers, dtype=np.int32)[indices]
+            firsts = np.unique(indices, return_index=True)[1].tolist()
         missing = len(self.topics) - len(self._sizes)
         if missing > 0:
             self._sizes = np.append(self._sizes, np.full(missing, -1))
             self._words = np.append(self._words, np.zeros((missing, self._words.shape[1]), dtype=np.uint64), axis=0)
-        for number, first in zip(distinct_numbers, np.unique(indices, return_index=True)[1].tolist(), strict=True):
+        for number, first in zip(distinct_numbers, firsts, strict=True):
             slot = int(slots[rows[first]])
             if slot not in self._taken and sizes[first] <= self._width:
                 self._taken.add(slot)
@@ -157,6 +169,12 @@ class QueueNumbers:
     def _assign(self, rows: Positions, topics: NDArray[np.int32], queue_ids: NDArray[np.int32], names: Sequence[str],
                  numbers: NDArray[np.int32]) -> None:  # fmt: skip
         """Write the numbers of `rows` into `numbers`; topic and queue id are coded in one integer, to hash fast."""
+        if len(rows) <= _FEW:
+            pairs = [*zip(topics[rows].tolist(), queue_ids[rows].tolist(), strict=True)]
+            for topic, queue_id in dict.fromkeys(pairs):
+                self._enter(topic, queue_id, names[topic])
+            numbers[rows] = [self._numbers[pair] for pair in pairs]
+            return
         codes = topics[rows].astype(np.int64) << _ID_BITS
         codes |= queue_ids[rows].view(np.uint32)
         values = pa.Array.from_buffers(pa.int64(), len(codes), [None, pa.py_buffer(codes)])
@@ -165,7 +183,12 @@ class QueueNumbers:
         ids = distinct.astype(np.uint32).view(np.int32).tolist()
         distinct_numbers = []
         for topic, queue_id in zip((distinct >> _ID_BITS).tolist(), ids, strict=True):
-            distinct_numbers.append(self.number(topic, queue_id, names[topic]))
-            if 0 <= queue_id < self._usual.shape[1]:
-                self._usual[topic, queue_id] = distinct_numbers[-1]
+            distinct_numbers.append(self._enter(topic, queue_id, names[topic]))
         numbers[rows] = np.array(distinct_numbers, dtype=np.int32)[np.asarray(dictionary_encoded.indices)]
+
+    def _enter(self, topic: int, queue_id: int, name: str) -> int:
+        """The number of one queue, which is found in the table from now on."""
+        number = self.number(topic, queue_id, name)
+        if 0 <= queue_id < self._usual.shape[1]:
+            self._usual[topic, queue_id] = number
+        return number

@@ -304,7 +304,9 @@ class QueueViews:
             sound &= ~is_pre_blank(rows)
         kept = np.flatnonzero(sound)
         steps = np.flatnonzero(targets[kept][1:] <= targets[kept][:-1])
-        for row in kept[np.unique(np.concatenate([steps, steps + 1]))[:_MOST_PROBED]].tolist():
+        steps = steps[:_MOST_PROBED]
+        probed = sorted({*steps.tolist(), *(steps + 1).tolist()})[:_MOST_PROBED]  # NumPy's search loads masked arrays
+        for row in kept[probed].tolist() if probed else ():
             sound[row] = self._log.belongs(name, int(offsets[row]), int(targets[row]))
         return _Entries(numbers, offsets, counts, targets).kept(sound)
 

@@ -128,7 +128,7 @@ def overview_of(store: Store, version: Version | None = None, limit: RateLimit |
         queues=queues,
         checkpoint=checkpoint,
         unread=(),
-        views=QueueViews.of_snapshot(snapshot).with_holes(queues, early),
+        views=QueueViews(snapshot).with_holes(queues, early),  # whose sample of the log is not kept
     )
     findings = tuple(with_next_command(store, each) for each in _findings(overview, unread))
     return replace(overview, unread=tuple(unread.errors), findings=findings)

@@ -219,7 +219,7 @@ class Snapshot:
         ids: dict[str, list[int]] = {}
         for queue in self.queues:
             ids.setdefault(queue.topic, []).append(queue.queue_id)
-        return ids
+        return {topic: list(each) for topic, each in ids.items()}  # without room to grow: there may be many
 
     @cached_property
     def index_files(self) -> tuple[IndexFile, ...]:

@@ -17,9 +17,10 @@ from rmqtool.store.store import CONFIG, Store
 TOPICS = "topics.json"
 READABLE, WRITABLE = 4, 2  # PermName
 _BATCH_QUEUE = "BatchCQ"  # CQType.BatchCQ, of the attribute queue.type since 5.0.0
+_NO_ATTRIBUTES: Mapping[str, str] = {}  # of most topics: one for all
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Topic:
     """One topic's configuration: the settings that decide which files it has."""
 
@@ -103,11 +104,11 @@ def _count(value: dict[str, Any], name: str) -> int:
     return count if type(count) is int else 16  # TopicConfig.defaultReadQueueNums
 
 
-def _attributes(value: dict[str, Any]) -> dict[str, str]:
+def _attributes(value: dict[str, Any]) -> Mapping[str, str]:
     """Attributes by name; a change that was stored as one keeps its sign (``+queue.type``)."""
     attributes = value.get("attributes")
-    if not isinstance(attributes, dict):
-        return {}
+    if not isinstance(attributes, dict) or not attributes:
+        return _NO_ATTRIBUTES
     return {name.lstrip("+"): text for name, text in attributes.items() if isinstance(text, str)}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import shlex
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from rmqtool.findings.catalogue import CATALOGUE
 from tests.building import LOG, LogBuilder
 from tests.commands.running import ROOT, inspect, rmqtool
 from tests.conftest import GoldenStore
+from tests.verify.damages import overwrite
+from tests.verify.small_store import StoreBuilder, finish
 
 START = 1 << 16
 SOURCES = ("inspect/overview.py", "store/file_findings.py", "transaction/findings.py")
@@ -53,6 +56,24 @@ def _queue_files(store: Path, sizes: Mapping[int, int]) -> None:
         write(store / "consumequeue/orders/0" / str(start).zfill(20), bytes(size))
 
 
+def _damaged_queue(damage: Callable[[Path], object]) -> Callable[[Path], object]:
+    """Make a store of two topics, and damage the queue of the first; the log ends with the other one's messages."""
+
+    def make(store: Path) -> None:
+        shutil.rmtree(store)
+        builder = StoreBuilder()
+        for topic in ("orders",) * 4 + ("payments",) * 2:
+            builder.put(topic, body=b"body")
+        finish(builder.write(store), ("orders", "payments"))
+        damage(store / "consumequeue/orders")
+
+    return make
+
+
+def _blank_unit(number: int) -> Callable[[Path], object]:
+    return lambda topic: overwrite(topic, f"0/{'0' * 20}", 20 * number, bytes(20))
+
+
 MAKE: Mapping[str, Callable[[Path], object]] = {
     "store.unclean-stop": lambda store: write(store / "abort"),
     "store.unreadable": lambda store: os.symlink(store / "nowhere", log_file(store, 9)),
@@ -72,6 +93,9 @@ MAKE: Mapping[str, Callable[[Path], object]] = {
     "consumequeue.empty-file": lambda store: _queue_files(store, {0: 600, 600: 600, 1200: 0}),
     "consumequeue.file-size": lambda store: _queue_files(store, {0: 600, 600: 600, 1200: 7}),
     "consumequeue.gap": lambda store: _queue_files(store, {0: 600, 1200: 600}),
+    "consumequeue.hole": _damaged_queue(_blank_unit(1)),
+    "consumequeue.missing-queue": _damaged_queue(shutil.rmtree),
+    "consumequeue.missing-unit": _damaged_queue(_blank_unit(3)),
     "index.geometry": _bad_index,
 }
 

@@ -62,6 +62,12 @@ def store(tmp_path: Path) -> Path:
     return store
 
 
+def _is_one_piece(line: str) -> bool:
+    """Whether a line is one of a finding that a name fills, or a command to be pasted, which are not cut."""
+    label = next((each for each in ("error: ", "warning: ", "  next: ") if line.startswith(each)), "")
+    return bool(label or line.startswith("       ")) and len(line[len(label) :].split()) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--scan"], ["-v", "--scan"]])
 def test_an_overview_fits_into_80_columns(store: Path, options: list[str]) -> None:
@@ -69,7 +75,8 @@ def test_an_overview_fits_into_80_columns(store: Path, options: list[str]) -> No
     with unchanged(store):
         status = Exit.LOSSY if options else Exit.OK
         text = SEQUENCE.sub("", on_terminal("inspect", "store", *options, cwd=store.parent, status=status))
-    assert [line for line in text.splitlines() if cell_len(line) > WIDTH] == []
+    wide = [line for line in text.splitlines() if cell_len(line) > WIDTH and not _is_one_piece(line)]
+    assert wide == []
     assert LONG in "".join(line.split(" ")[0] for line in text.splitlines())
     assert text.count("订") >= 20
     assert ("-9223372036854775807" if "-v" in options else "1 beyond the end") in text
