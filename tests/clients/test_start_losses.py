@@ -12,6 +12,7 @@ import pytest
 import rmqtool
 from rmqtool.clients.losses import ClientLosses
 from rmqtool.formats.index_file import slot_position
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.verify.outcome import Outcome
 from tests.golden import stores
 from tests.verify.verifying import codes_of, verify
@@ -87,6 +88,9 @@ def slot_zeroed(store: Path) -> dict[str, int]:
     return {"keys_not_found": chain}
 
 
+INDEX_CONF = BrokerConf({"maxHashSlotNum": "50", "maxIndexNum": "1000"})
+"""The geometry of the index files, which a wrong slot does not let them prove."""
+
 DAMAGES = [hole, garbage_target, queue_gone, body_flipped, slot_zeroed]
 
 
@@ -97,7 +101,7 @@ def test_what_a_damage_costs(name: str, damage: Callable[[Path], dict[str, int]]
     """The counts are those of the damage, the verdict follows them, and the sentence has them."""
     store = stores.unpack(name, tmp_path)
     expected = damage(store)
-    outcome = verify(store, version=name.partition("-")[0])
+    outcome = verify(store, version=name.partition("-")[0], conf=INDEX_CONF)
     assert expected.items() <= lost(outcome).items()
     assert outcome.verdict == "corrupt"
     assert outcome.clients is not None
