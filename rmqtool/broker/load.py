@@ -12,7 +12,7 @@ from pathlib import Path
 from rmqtool.base.errors import note_failure
 from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files
-from rmqtool.base.paths import entry_path, has_directory, has_file, has_pipe
+from rmqtool.base.paths import entry_path, has_directory, has_file, has_pipe, is_remote
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.broker.other_paths import other_log_opened
 from rmqtool.broker.prediction import StartRefusal
@@ -219,8 +219,11 @@ def open_problem(path: Path) -> str | None:
     """Why `RandomAccessFile` in mode "rw" fails on a path, or the mapping of what it opens; None where both work.
 
     It follows links, and creates what is missing in a directory that is there, also where a link leads. Permissions are
-    those of another user, and have findings of their own. A disk that fails is noted.
+    those of another user, and have findings of their own. A disk that fails is noted. Of a store elsewhere nothing is
+    known of what is no plain file.
     """
+    if is_remote(path):
+        return None
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
