@@ -7,7 +7,8 @@ holds in place of the tags code, or at once where that is later than the level's
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,23 +16,26 @@ from numpy.typing import NDArray
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.clients.losses import Due
+from rmqtool.clients.queue_view import QueueViews
+from rmqtool.clients.queues import QueueEvidence
 from rmqtool.rules.delay_levels import known_levels
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
-from rmqtool.rules.versions import DELAY_OFFSET_IN_RANGE, parse_version
+from rmqtool.rules.versions import DELAY_OFFSET_IN_RANGE, delays_unknown_to_recovery, parse_version
 from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.delay_offsets import load_delay_offsets
 from rmqtool.store.delays_seen import SeenDelays, observed_delays
-from rmqtool.store.deliveries import Deliveries
+from rmqtool.store.deliveries import Deliveries, LoggedLevels
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.rocksdb_units import open_any_units
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.unit_files import written_units
 
+_MOST_DERIVED = 4096  # messages of one level that are looked up one by one
 _YEARS = 10 * 365 * 24 * 3600 * 1000  # ms: farther from the newest message no delivery time is
 
-LogRanges = Mapping[QueueName, tuple[int, int]]
-"""Of each queue the queue offset of the first message that the log holds, and that behind the last one."""
+LogEvidence = Mapping[QueueName, QueueEvidence]
+"""What the log proves of the queues of which it holds messages."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,9 @@ class DelayRequest:
 
     Of deliveries from `known_until` on `delayOffset.json` need not know, as after a kill. With `checks_times` each
     unit's time is compared with its record, as where a verification has found wrong ones; else only those that cannot
-    be times at all. Messages before the physical offset `chosen_until` may have been left out on purpose.
+    be times at all. Messages before the physical offset `chosen_until` may have been left out on purpose. `is_rebuilt`
+    asks about queues that this program derives again, with the times that they had. `led_to` counts units that lead to
+    what the log has no more.
     """
 
     now: int
@@ -48,9 +54,21 @@ class DelayRequest:
     known_until: int
     checks_times: bool = False
     chosen_until: int = 0
+    is_rebuilt: bool = False
+    led_to: Mapping[QueueName, int] = field(default_factory=dict)
 
 
-def delayed_due(snapshot: Snapshot, start: StartPrediction, log: LogRanges, request: DelayRequest) -> Due:
+def logged_levels(snapshot: Snapshot, log: LogEvidence) -> LoggedLevels:
+    """The levels as the log has them."""
+    views, delays = QueueViews.of_snapshot(snapshot), snapshot.delay_levels
+    return LoggedLevels(
+        {name.queue_id + 1: each.next_offset for name, each in log.items() if name.topic == SCHEDULE_TOPIC},
+        lambda level, queue_offset: views.logged_at(SCHEDULE_TOPIC, level - 1, queue_offset),
+        lambda level: delays.delays[min(level, delays.highest) - 1],
+    )
+
+
+def delayed_due(snapshot: Snapshot, start: StartPrediction, log: LogEvidence, request: DelayRequest) -> Due:
     """Count delayed messages that come early, late, never or again after the predicted `start`.
 
     What is overdue in both states comes at the same time. Raises RmqtoolError.
@@ -79,13 +97,14 @@ class _After:
 class _Levels:
     """The levels of one store, and what a start makes of them."""
 
-    def __init__(self, snapshot: Snapshot, start: StartPrediction, log: LogRanges, request: DelayRequest) -> None:
+    def __init__(self, snapshot: Snapshot, start: StartPrediction, log: LogEvidence, request: DelayRequest) -> None:
         self._snapshot = snapshot
         self._start = start
         self._log = log
         self._request = request
         messages = SingleMessages(snapshot)
-        self._deliveries = Deliveries(messages, request.newest, request.known_until, request.chosen_until)
+        self._logged = logged_levels(snapshot, log)
+        self._deliveries = Deliveries(messages, request.newest, request.known_until, request.chosen_until, self._logged)
         self._offsets = load_delay_offsets(snapshot.store).by_level
         self._by_run = {level.level: level for level in self._deliveries.levels(self._offsets)}
         known = known_levels(snapshot.store.conf)
@@ -97,7 +116,10 @@ class _Levels:
         level = name.queue_id + 1
         queue = self._snapshot.queue(*name)
         after = self._after(name, queue)
-        first, end = self._log.get(name) or (after.first, after.end)
+        state = self._log.get(name)
+        first, end = (state.first_offset, state.next_offset) if state else (after.first, after.end)
+        if queue is not None and self._request.led_to.get(name):
+            first, end = min(first, max(0, queue.range.min_offset)), max(end, queue.range.max_offset)
         offset = self._offsets.get(level, 0)
         begin = max(offset, after.first)
         if self._is_corrected:
@@ -109,10 +131,21 @@ class _Levels:
             return
         yield Due(again=max(0, min(delivered, after.end) - max(first, begin)))
         reached_from = max(waits_from, begin)
-        reached = max(0, min(end, after.end) - reached_from)
-        yield Due(never=max(0, end - waits_from) - reached)
-        if queue is not None and reached:
+        reached = self._reached(state, reached_from, min(end, after.end), after)
+        yield Due(never=max(0, end - waits_from - reached))
+        if reached:
             yield self._moved(level, queue, reached_from, min(end, after.end), after)
+
+    def _reached(self, state: QueueEvidence | None, first: int, end: int, after: _After) -> int:
+        """How many whole messages the queue leads to, of queue offsets from `first` to before `end`."""
+        if state is None or end <= first:
+            return max(0, end - first)
+        if self._request.is_rebuilt:
+            gaps = max(0, state.next_offset - state.first_offset - state.had) + len(state.damaged or ())
+            gaps += self._request.led_to.get(state.name, 0)
+            return end - first - min(gaps, end - first - state.right_between(first, end))
+        derived_from = min(max(first, after.derived_from), end)
+        return state.right_between(first, derived_from) + end - derived_from
 
     @property
     def _is_corrected(self) -> bool:
@@ -137,34 +170,54 @@ class _Levels:
         run = self._by_run.get(level)
         return offset + run.repeated - run.skipped if run else offset
 
-    def _moved(self, level: int, queue: LoadedQueue, first: int, end: int, after: _After) -> Due:
+    def _moved(self, level: int, queue: LoadedQueue | None, first: int, end: int, after: _After) -> Due:
         """Of messages that are reached, those that come at another time."""
         delays = self._snapshot.delay_levels
         delay = delays.delays[min(level, delays.highest) - 1]
         seen = self._seen.get(level, delay)
         is_other = seen != delay
         due, counted = Due(), 0
-        with open_any_units(queue.queue, self._snapshot.reading) as files:
-            times = SeenDelays(files, delays, self._snapshot.log.files)
-            for numbers, units in written_units(queue.queue, first, end):
+        with open_any_units(queue.queue, self._snapshot.reading) if queue else nullcontext() as files:
+            times = SeenDelays(files, delays, self._snapshot.log.files) if files else None
+            for numbers, units in written_units(queue.queue, first, end) if queue else ():
                 had = units["tags_code"].astype(np.int64)
                 comes = had.copy()
                 is_odd = np.abs(had - self._request.newest) > _YEARS
-                is_derived = numbers >= after.derived_from
+                is_derived = (numbers >= after.derived_from) & (not self._request.is_rebuilt)
                 for row in np.flatnonzero(is_odd | self._request.checks_times | (is_other & is_derived)).tolist():
                     written = self._stored_at(int(units["physical_offset"][row]))
                     if written is None:
                         continue
-                    if not times.are_sound(int(numbers[row]), units[row : row + 1], np.array([written]))[0]:
+                    if times and not times.are_sound(int(numbers[row]), units[row : row + 1], np.array([written]))[0]:
                         had[row] = written + seen
                     if is_derived[row]:
                         comes[row] = written + delay
+                if self._derives_hashes:
+                    comes[is_derived] = 0
+                if self._request.is_rebuilt:
+                    comes = had
                 due = _sum(due, self._compared(had, comes, delay))
                 counted += len(numbers)
         missing = end - first - counted
-        if is_other and missing > 0:  # derived with the configured delay, where no unit shows the one that they had
-            due = _sum(due, Due(late=missing) if delay > seen else Due(early=missing))
+        if missing > 0 and not self._request.is_rebuilt:
+            due = _sum(due, self._derived(level, range(end - missing, end), seen, delay))
         return due
+
+    @property
+    def _derives_hashes(self) -> bool:
+        """Whether what the start derives gets the hash of its tag for a time, and so is due at once."""
+        return self._start.mode == "abnormal" and delays_unknown_to_recovery(parse_version(self._start.version))
+
+    def _derived(self, level: int, queue_offsets: range, seen: int, delay: int) -> Due:
+        """Messages without a unit that are derived with other times than the delay that the level had gives."""
+        if seen == delay and not self._derives_hashes:
+            return Due()
+        at = (self._logged.physical_offset(level, offset) for offset in queue_offsets[:_MOST_DERIVED])
+        stored = np.array([self._stored_at(each) or self._request.newest for each in at if each is not None], np.int64)
+        comes = np.zeros_like(stored) if self._derives_hashes else stored + delay
+        due = self._compared(stored + seen, comes, delay)
+        rest = len(queue_offsets) - len(stored)
+        return _sum(due, Due(late=rest) if comes.size and comes[-1] > stored[-1] + seen else Due(early=rest))
 
     def _compared(self, had: NDArray[np.int64], comes: NDArray[np.int64], delay: int) -> Due:
         now = self._request.now

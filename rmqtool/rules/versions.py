@@ -76,6 +76,7 @@ TIMER_BUFFER_HOLDS_PROPERTIES = Version(5, 5, 1)  # TimerMessageStore: 64 KiB be
 TIMER_OFFSET_IN_RANGE = Version(5, 3, 2)  # TimerMessageStore#recover: from now on no further than its queue goes
 TIMER_DELETE_KEY_HAS_TOPIC = Version(5, 3, 2)  # TimerMessageStore#buildDeleteKey; before, the unique key alone
 TIMER_DELETE_KEY_CONFIGURED = Version(5, 4, 0)  # MessageStoreConfig#appendTopicForTimerDeleteKey
+_DELAYS_AFTER_RECOVERY = Version(4, 9, 2), Version(5, 0, 0)  # DefaultMessageStore#load: the levels are parsed last
 DELAY_OFFSET_IN_RANGE = Version(4, 9, 2)  # ScheduleMessageService#correctDelayOffset: no further than its queue goes
 SEVERAL_LOG_PATHS = Version(4, 9, 2)  # MultiPathMappedFileQueue
 STORE_CREATES_DIRECTORIES = Version(4, 9, 2)  # DefaultMessageStore: a missing consumequeue/ does not stay missing
@@ -176,3 +177,9 @@ def _before(version: Version) -> Version:
 
 def _after(version: Version) -> Version:
     return Version(*next(minor for minor in LAST_PATCHES if minor > version[:2]), 0)
+
+
+def delays_unknown_to_recovery(version: Version) -> bool:
+    """Whether a recovery derives units of delayed messages without their delay, with the hash of their tag."""
+    since, until = _DELAYS_AFTER_RECOVERY
+    return since <= version < until

@@ -7,7 +7,7 @@ loses it. The copy has the unique key and the number of retries of the message t
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -32,16 +32,37 @@ class Level:
     skipped: int = 0
 
 
+@dataclass(frozen=True)
+class LoggedLevels:
+    """What the log has of the levels, where their queues lack entries.
+
+    `ends` are by level the queue offsets after the last message, `physical_offset` finds the one at a queue offset, and
+    `delay` is that of a level, ms.
+    """
+
+    ends: Mapping[int, int]
+    physical_offset: Callable[[int, int], int | None]
+    delay: Callable[[int], int]
+
+
 class Deliveries:
     """The deliveries that the log shows."""
 
-    def __init__(self, messages: SingleMessages, newest: int, known_until: int, chosen_until: int = 0) -> None:
+    def __init__(
+        self,
+        messages: SingleMessages,
+        newest: int,
+        known_until: int,
+        chosen_until: int = 0,
+        logged: LoggedLevels | None = None,
+    ) -> None:
         """`newest` is the newest store timestamp, `known_until` is when the offsets were written, epoch ms.
 
         Later deliveries may be missing in the offsets of a broker that was killed. Copies of messages before the
         physical offset `chosen_until` may have been left out on purpose.
         """
         self._messages = messages
+        self._logged = logged
         self._newest = newest
         self._known_until = known_until
         self._chosen_until = chosen_until
@@ -52,12 +73,12 @@ class Deliveries:
             queue = self._messages.queue(SCHEDULE_TOPIC, level - 1)
             if queue is None:
                 continue
-            offset = offsets.get(level, 0)
-            at = min(max(offset, queue.range.min_offset), queue.range.max_offset)
-            ahead = range(at, min(queue.range.max_offset, at + _MAX_COUNTED))
-            behind = range(at - 1, max(queue.range.min_offset, at - _MAX_COUNTED) - 1, -1)
-            repeated = self._count_run(queue, ahead, delivered=True)
-            skipped = self._count_run(queue, behind, delivered=False)
+            offset, (low, high) = offsets.get(level, 0), self._range(level, queue)
+            at = min(max(offset, low), high)
+            ahead = range(at, min(high, at + _MAX_COUNTED))
+            behind = range(at - 1, max(low, at - _MAX_COUNTED) - 1, -1)
+            repeated = self._count_run(level, queue, ahead, delivered=True)
+            skipped = self._count_run(level, queue, behind, delivered=False)
             if repeated or skipped:
                 yield Level(level, offset, repeated, skipped)
 
@@ -69,31 +90,44 @@ class Deliveries:
         queue = self._messages.queue(SCHEDULE_TOPIC, level - 1)
         if queue is None:
             return None
-        low, high = queue.range.min_offset, queue.range.max_offset
-        end = bisect_left(range(high), True, low, key=lambda offset: self._is_due_later(queue, offset))
-        if end < high and not self._is_due_later(queue, high - 1):
+        low, high = self._range(level, queue)
+        end = bisect_left(range(high), True, low, key=lambda offset: self._is_due_later(level, queue, offset))
+        if end < high and not self._is_due_later(level, queue, high - 1):
             return None  # its times do not ascend
         first = max(low, end - _MAX_COUNTED)
         for queue_offset in reversed(range(first, end)):
-            is_delivered = self._is_delivered(queue, queue_offset)
+            is_delivered = self._is_delivered(level, queue, queue_offset)
             if is_delivered is not False:
                 return queue_offset + 1 if is_delivered else None
         return low if first == low else None
 
-    def _is_due_later(self, queue: LoadedQueue, queue_offset: int) -> bool:
-        due = self._messages.due_time(queue, queue_offset)
+    def _range(self, level: int, queue: LoadedQueue) -> tuple[int, int]:
+        """The queue offsets of a level's messages: those of its queue, and those that the log has past its end."""
+        end = self._logged.ends.get(level, 0) if self._logged else 0
+        return queue.range.min_offset, max(queue.range.max_offset, end)
+
+    def _is_due_later(self, level: int, queue: LoadedQueue, queue_offset: int) -> bool:
+        due = self._waiting(level, queue, queue_offset)[1]
         return due is not None and due > self._newest
 
-    def _count_run(self, queue: LoadedQueue, queue_offsets: range, *, delivered: bool) -> int:
+    def _waiting(self, level: int, queue: LoadedQueue, queue_offset: int) -> tuple[Message | None, int | None]:
+        """A message of a level, and when it is due, epoch ms."""
+        if self._logged is None or queue_offset < queue.range.max_offset:
+            return self._messages.in_queue(queue, queue_offset), self._messages.due_time(queue, queue_offset)
+        physical_offset = self._logged.physical_offset(level, queue_offset)
+        message = None if physical_offset is None else self._messages.at(physical_offset)
+        return message, message["store_timestamp"] + self._logged.delay(level) if message else None
+
+    def _count_run(self, level: int, queue: LoadedQueue, queue_offsets: range, *, delivered: bool) -> int:
         """How many messages from the first of `queue_offsets` on were all `delivered`, or all not."""
         for count, queue_offset in enumerate(queue_offsets):
-            if self._is_delivered(queue, queue_offset) is not delivered:
+            if self._is_delivered(level, queue, queue_offset) is not delivered:
                 return count
         return len(queue_offsets)
 
-    def _is_delivered(self, queue: LoadedQueue, queue_offset: int) -> bool | None:
+    def _is_delivered(self, level: int, queue: LoadedQueue, queue_offset: int) -> bool | None:
         """Whether a message of a level has a copy; None when unknown, or delivered after the offsets were written."""
-        message, due = self._messages.in_queue(queue, queue_offset), self._messages.due_time(queue, queue_offset)
+        message, due = self._waiting(level, queue, queue_offset)
         if message is None or due is None or message["unique_key"] is None:
             return None
         not_found = None if message["physical_offset"] < self._chosen_until else False

@@ -73,15 +73,18 @@ class ClientView:
         totals, states = self.total.totals, self.total.states
         if start.refuses or not totals.messages:
             return
-        in_log = {name: (state.first_offset, state.next_offset) for name, state in states.items() if state.records}
+        in_log = {name: state for name, state in states.items() if state.records}
         has_wrong_times = bool(self.total.report.all_totals().get("consumequeue.tags-code"))
         until = self.total.extents.chosen_until
-        request = DelayRequest(totals.latest, totals.latest, known_until(), has_wrong_times, until)
+        request = DelayRequest(totals.latest, totals.latest, known_until(), has_wrong_times, until, led_to=self.led_to)
         losses.delayed = delayed_due(self.snapshot, start, in_log, request)
         if losses.delayed:
-            levels = ((name, ends) for name, ends in in_log.items() if name.topic == SCHEDULE_TOPIC)
-            whole = [QueueChange("simple", *name, 0, 0, *ends, 0, 0) for name, ends in levels]
-            losses.delayed_by_offsets = delayed_due(self.snapshot, replace(start, queues=whole), in_log, request)
+            levels = (each for name, each in in_log.items() if name.topic == SCHEDULE_TOPIC)
+            whole = [
+                QueueChange("simple", *each.name, 0, 0, each.first_offset, each.next_offset, 0, 0) for each in levels
+            ]
+            rebuilt = replace(request, is_rebuilt=True)
+            losses.delayed_by_offsets = delayed_due(self.snapshot, replace(start, queues=whole), in_log, rebuilt)
         if self._is_slave:  # which lags by design: it takes over what its master has delivered
             losses.delayed.again = 0
         losses.timers = timers_due(self.snapshot, start, totals.latest, totals.latest)

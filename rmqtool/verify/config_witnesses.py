@@ -8,6 +8,7 @@ from typing import Any
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.paths import modified_ms
 from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.clients.delays import logged_levels
 from rmqtool.findings.finding import Severity, counted
 from rmqtool.findings.report import Report
 from rmqtool.rules.config_shapes import main_table
@@ -41,7 +42,9 @@ def _check_delays(witnesses: Witnesses, report: Report) -> None:
     report.check("config.delay-offset", len(offsets))
     lost = witnesses.state(DELAYS)
     until = chosen_until(witnesses.snapshot.store.root)
-    levels = list(Deliveries(witnesses.messages, newest, delays_known_until(witnesses), until).levels(offsets))
+    logged = logged_levels(witnesses.snapshot, witnesses.states)
+    deliveries = Deliveries(witnesses.messages, newest, delays_known_until(witnesses), until, logged)
+    levels = list(deliveries.levels(offsets))
     repeated = sum(level.repeated for level in levels)
     if lost in ("gone", "without its table", "empty") and repeated:
         shown = f"and {counted(repeated, 'message')} of {counted(len(levels), 'delay level')} were delivered"
@@ -54,7 +57,8 @@ def _check_delays(witnesses: Witnesses, report: Report) -> None:
     for level_number, earlier in _in_backup(file).items():
         offset = offsets.get(level_number, 0)
         queue = witnesses.ranges.get(QueueName(SCHEDULE_TOPIC, level_number - 1))
-        end = min(earlier, queue.max_offset) if queue else earlier  # behind the queue's end there is nothing to deliver
+        log_end = logged.ends.get(level_number, 0)
+        end = min(earlier, max(queue.max_offset, log_end)) if queue else earlier  # later ones it cannot deliver
         if level_number not in reported and offset < end:
             facts = {"problem": "backup", "level": level_number, "offset": offset, "earlier": earlier}
             report.add("config.delay-offset", details=facts, file=f"{CONFIG}/{DELAYS}", severity=repeating,

@@ -135,16 +135,20 @@ def check_beginnings(committed_offsets: Sequence[CommittedOffset], ranges: Range
         report.doubt("committed offsets", text)
 
 
-def check_delay_offsets(store: Store, ranges: Ranges, report: Report) -> None:
-    """Check the delivered offsets of the delay levels; level n is queue n - 1 (`ScheduleMessageService`)."""
+def check_delay_offsets(store: Store, ranges: Ranges, ends: Mapping[QueueName, int], report: Report) -> None:
+    """Check the delivered offsets of the delay levels; level n is queue n - 1 (`ScheduleMessageService`).
+
+    `ends` are queue offsets after the last messages in the log: what a queue has lost may have been delivered.
+    """
     table = load_config(store.root / CONFIG / _DELAY_OFFSETS, store.conf.release).content.get("offsetTable")
     for level, offset in table.items() if isinstance(table, dict) else ():
         if not level.isdecimal() or type(offset) is not int:
             continue
         report.check("config.delay-offset")
-        queue_range = ranges.get(QueueName(SCHEDULE_TOPIC, int(level) - 1))
-        if queue_range is not None and offset > queue_range.max_offset:
-            facts = {"problem": "beyond-queue", "level": int(level), "offset": offset, "end": queue_range.max_offset}
+        name = QueueName(SCHEDULE_TOPIC, int(level) - 1)
+        end = max(ranges[name].max_offset, ends.get(name, 0)) if name in ranges else offset
+        if offset > end:
+            facts = {"problem": "beyond-queue", "level": int(level), "offset": offset, "end": end}
             report.add("config.delay-offset", details=facts, file=f"{CONFIG}/{_DELAY_OFFSETS}", topic=SCHEDULE_TOPIC,
                        queue_id=int(level) - 1, queue_offset=offset)  # fmt: skip
 

@@ -323,7 +323,7 @@ class Verification:
         counts = self.report_with(total.report).all_totals()
         check(check_offsets, snapshot.committed.offsets, ranges, ends, counts, report)
         check(check_beginnings, snapshot.committed.offsets, ranges, report)
-        check(check_delay_offsets, store, ranges, report)
+        check(check_delay_offsets, store, ranges, ends, report)
         check(check_delay_levels, snapshot, ranges, report)
         check(check_halves, snapshot, report)
         if live:

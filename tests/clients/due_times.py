@@ -20,7 +20,7 @@ def delays_after_start(
     """The delayed messages of a start that comes `later` than the newest message, ms."""
     run = _verified(store, version, conf)
     total = run.merged()
-    log = {name: (state.first_offset, state.next_offset) for name, state in total.states.items() if state.records}
+    log = {name: state for name, state in total.states.items() if state.records}
     newest = total.totals.latest
     assert run.start is not None
     request = DelayRequest(newest + later, newest, newest + 1, checks_times)

@@ -16,8 +16,10 @@ from rmqtool.rules.broker_conf import BrokerConf
 from tests.clients.due_times import delays_after_start
 from tests.conftest import GoldenStore
 from tests.copies import copied
+from tests.verify.verifying import codes_of, verify
 
 LEVEL_17 = Path("consumequeue/SCHEDULE_TOPIC_XXXX/16") / ("0" * 20)  # of three messages, not due yet
+LEVEL_2 = Path("consumequeue/SCHEDULE_TOPIC_XXXX/1") / ("0" * 20)  # of two messages, both delivered
 _TAGS_CODE = 12  # where it stands in a unit
 
 
@@ -43,11 +45,11 @@ def without_offsets(store: Path) -> None:
         path.unlink()
 
 
-def write(position: int, data: bytes) -> Callable[[Path], None]:
-    """Write into the queue of level 17."""
+def write(position: int, data: bytes, queue: Path = LEVEL_17) -> Callable[[Path], None]:
+    """Write into the queue of a level."""
 
     def change(store: Path) -> None:
-        with (store / LEVEL_17).open("r+b") as file:
+        with (store / queue).open("r+b") as file:
             file.seek(position)
             file.write(data)
 
@@ -68,6 +70,8 @@ LOSSES: dict[str, tuple[Callable[[Path], object], Due]] = {
     "an offset behind the end": (set_offsets(l17=9), Due(never=3)),
     "a queue is gone": (lambda store: shutil.rmtree((store / LEVEL_17).parent), Due(never=3)),
     "a unit is gone": (write(UNIT_SIZE, bytes(UNIT_SIZE)), Due(never=2)),
+    "all units are gone": (write(0, bytes(3 * UNIT_SIZE)), Due(never=3)),
+    "a delivered unit is gone": (write(UNIT_SIZE, bytes(UNIT_SIZE), LEVEL_2), Due()),
     "a time is zero": (write(UNIT_SIZE + _TAGS_CODE, bytes(8)), Due(early=1)),
     "a time is another": (moved, Due(early=1)),
 }
@@ -79,6 +83,23 @@ def test_losses(name: str, tmp_path: Path, unpacked: GoldenStore) -> None:
     store = copied(unpacked("4.9.7-shop"), tmp_path / "store")
     LOSSES[name][0](store)
     assert delays_after_start(store, "4.9.7", checks_times=True) == LOSSES[name][1]
+
+
+def test_a_delivered_unit_that_is_gone_leaves_the_offset_right(tmp_path: Path, unpacked: GoldenStore) -> None:
+    """The log has the message: the offset of its level is not past its queue's end."""
+    store = copied(unpacked("4.9.7-shop"), tmp_path / "store")
+    LOSSES["a delivered unit is gone"][0](store)
+    assert "config.delay-offset" not in codes_of(verify(store))
+
+
+@pytest.mark.parametrize(("version", "expected"), [("4.9.1", Due()), ("4.9.2", Due(early=5)), ("4.9.7", Due(early=5))])
+def test_a_recovery_without_delays(version: str, expected: Due, tmp_path: Path, unpacked: GoldenStore) -> None:
+    """From 4.9.2 on, until 5.0.0, a recovery after a crash derives delayed messages with the hash of their tag."""
+    store = copied(unpacked("4.9.7-shop"), tmp_path / "store")
+    shutil.rmtree(store / "consumequeue")
+    assert delays_after_start(store, version) == Due()
+    (store / "abort").touch()
+    assert delays_after_start(store, version) == expected
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,11 @@ final class Family {
     /** Before a start: listen on no port, and deliver nothing. */
     static void silence(DefaultMessageStore store) throws Exception {
         Reflection.set(store, "haService", new SilentHighAvailability(store));
-        Reflection.set(store, "scheduleMessageService", new IdleSchedule(store));
+        IdleSchedule idle = new IdleSchedule(store);
+        if (store.getScheduleMessageService().getMaxDelayLevel() > 0) { // loaded: it dispatches with due times now
+            idle.parseDelayLevel();
+        }
+        Reflection.set(store, "scheduleMessageService", idle);
     }
 
     /** The next queue offset to deliver, by delay level. */
