@@ -25,6 +25,7 @@ class QueueChange:
     `truncated` units vanish from its end, `dispatched` ones are derived anew from the log. `lost` messages get no unit
     then nor later, though they are in the log. `in_rocksdb` are rows; of queues that are written twice there are two.
     A row of a batch is at its first offset: rows end there, and may begin later, than the queue does in files.
+    Of the dispatched units the last ones may be `misplaced`, `shift` queue offsets before their own.
     """
 
     kind: Kind
@@ -38,6 +39,8 @@ class QueueChange:
     dispatched: int
     lost: int = 0
     in_rocksdb: bool = False
+    misplaced: int = 0
+    shift: int = 0
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,8 @@ class SimulatedQueue:
         self.unit = start.queue.unit_size  # size, bytes
         self.deleted: list[Path] = [mapped.path for mapped in start.deleted]
         self.appended = 0  # units
+        self.misplaced = 0  # of these, those that stand at another queue offset than their message has
+        self.shift = 0  # how many queue offsets the last one stands before its own
         self.cut = 0  # units that were written and are no more
         self.max_physical = max_physical(start.last, self.queue.kind, rules)
         self.max_offset_of_batches = end_of_batch(start.last) if self.kind == "batch" and start.last is not None else 0
@@ -101,6 +103,9 @@ class SimulatedQueue:
                 self._fill(expected)
             if expected < self.end:
                 return False
+        if self.kind == "simple" and expected != self.end:  # "[BUG]logic queue order maybe wrong"
+            self.misplaced += 1
+            self.shift = (expected - self.end) // self.unit
         if offset >= self._log_end and self._beyond_from is None:
             self._beyond_from = self.end
         self._written(1, offset, size)

@@ -355,6 +355,8 @@ def _change(state: SimulatedQueue, before: QueueRange, log_min_offset: int) -> Q
         state.max_offset,
         state.cut,
         state.appended,
+        misplaced=state.misplaced,
+        shift=state.shift,
     )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from rmqtool.broker.log_walk import NO_FILE_FOLLOWS
-from rmqtool.broker.prediction import StartPrediction
+from rmqtool.broker.prediction import QueueChange, StartPrediction
 from rmqtool.broker.record_parser import NOTHING_WRITTEN
 from rmqtool.broker.recovery import NO_CHECKPOINT, LogCut, Recovery
 from rmqtool.broker.twice_recovery import EXTRA_FILES
@@ -103,7 +103,17 @@ def _queue_losses(recovery: Recovery, start: StartPrediction, ends: QueueEnds) -
         if missing > 0 and not start.messages_lost:
             yield finding("start.queue-loss", store=recovery.snapshot.store.root, topic=queue.topic,
                           queue_id=queue.queue_id, queue_offset=queue.max_offset,
-                          details={"max_offset": queue.max_offset, "messages": missing})  # fmt: skip
+                          details=_shifted(queue) or {"max_offset": queue.max_offset, "messages": missing,
+                                                      "problem": "short"})  # fmt: skip
+
+
+def _shifted(queue: QueueChange) -> dict[str, Any] | None:
+    """The facts of a queue that is derived at other offsets than its messages have; None where it is not."""
+    if not queue.misplaced:
+        return None
+    first = queue.max_offset - queue.misplaced
+    return {"max_offset": queue.max_offset, "messages": queue.misplaced, "first_offset": first, "shift": queue.shift,
+            "problem": "shifted"}  # fmt: skip
 
 
 def _rows_lost(recovery: Recovery, start: StartPrediction) -> Iterator[Finding]:

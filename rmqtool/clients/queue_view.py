@@ -262,7 +262,7 @@ class QueueViews:
         """The holes without what the next start derives again from the log."""
         changes = self._start.queues if self._start else []
         change = next((each for each in changes if (each.topic, each.queue_id) == name), None)
-        derived = change.dispatched if change else 0
+        derived = change.dispatched - change.misplaced if change else 0
         left = []
         for hole in holes:
             if not hole.ends_queue or not derived:

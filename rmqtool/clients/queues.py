@@ -46,12 +46,19 @@ class QueueEvidence(Protocol):
 class ServedQueue:
     """What a broker serves of a queue: offsets from `min_offset` to before `max_offset`.
 
-    The start derives the units of the last `derived` of them from the log.
+    The start derives the units of the last `derived` of them from the log, the last `misplaced` of these at other
+    offsets than their messages have.
     """
 
     min_offset: int
     max_offset: int
     derived: int = 0
+    misplaced: int = 0
+
+    @property
+    def right_until(self) -> int:
+        """Up to which queue offset the units may lead to the messages of their offsets."""
+        return self.max_offset - self.misplaced
 
     def served(self, queue: QueueEvidence, *, in_batches: bool) -> int:
         """How many messages of the queue consumers get."""
@@ -61,8 +68,7 @@ class ServedQueue:
             missing = queue.missing_messages - queue.messages_of(self.derived) - outside
             return max(0, within - max(0, missing))
         derived_from = self.max_offset - self.derived
-        # A queue that lost entries before these is derived at other offsets than the messages have.
-        derived = min(self.max_offset, queue.next_offset) - max(derived_from, queue.first_offset)
+        derived = min(self.right_until, queue.next_offset) - max(derived_from, queue.first_offset)
         return queue.right_between(self.min_offset, derived_from) + max(0, derived)
 
 
@@ -77,7 +83,7 @@ def served_queues(
     for change in start.queues if start else ():
         if not (twice and change.in_rocksdb):
             name = QueueName(change.topic, change.queue_id)
-            served[name] = ServedQueue(change.min_offset, change.max_offset, change.dispatched)
+            served[name] = ServedQueue(change.min_offset, change.max_offset, change.dispatched, change.misplaced)
     return served
 
 
@@ -98,6 +104,7 @@ def unreachable_queues(
         messages = queue.had + lost - now.served(queue, in_batches=is_batch(queue))
         if messages > 0:
             begins_later = now.min_offset > queue.first_offset
-            first = queue.first_offset if begins_later else queue.first_gap(queue.first_offset, now.max_offset)
+            first = queue.first_offset if begins_later else queue.first_gap(queue.first_offset, now.right_until)
+            first = max(first, queue.first_offset)
             not_whole = min(messages, lost + len(queue.damaged or ()))
             yield UnreachableQueue(queue.name.topic, queue.name.queue_id, first, messages, not_whole)

@@ -140,7 +140,11 @@ STARTS = (
         "are "
         "in the log.",
         how="An invalid unit ends a queue; a queue that is behind is not caught up after a clean stop.",
-        says="would end at offset {max_offset}, {messages:message} before its last one",
+        says={
+            "short": "would end at offset {max_offset}, {messages:message} before its last one",
+            "shifted": "from offset {first_offset} on {messages:message} would stand {shift:queue offset} before "
+            "their own, and the queue would end at offset {max_offset}",
+        },
         effect="these messages are not consumed, and new messages get their queue offsets",
         versions=(("all", "see consumequeue.hole, consumequeue.behind and consumequeue.zero-file."),),
         repair="Rebuild the consume queue before the broker starts.",

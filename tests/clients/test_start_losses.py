@@ -130,6 +130,18 @@ def test_keys_that_a_start_after_a_kill_takes_away(name: str, tmp_path: Path) ->
     assert ("start.keys-lost" in codes_of(outcome)) == bool(before)
 
 
+def test_a_queue_that_is_derived_at_other_offsets(tmp_path: Path) -> None:
+    """A wrong unit ends the queue, and the scan begins at a later message: each message takes the place of another."""
+    store = stores.unpack("4.7.1-trimmed", tmp_path)
+    write(store / QUEUE / "00000000000000000600", 6 * UNIT, b"\x80")
+    (store / "abort").touch()
+    outcome = verify(store, version="4.7.1")
+    assert lost(outcome).items() >= {"unreachable": 24}.items()
+    assert [each.first_queue_offset for each in outcome.clients.unreachable.queues] == [42]  # type: ignore[union-attr]
+    found = next(each for each in outcome.findings if each.code == "start.queue-loss")
+    assert found.details == {"problem": "shifted", "messages": 24, "first_offset": 36, "shift": 6, "max_offset": 60}
+
+
 def test_what_is_left_after_a_repair() -> None:
     """Queue entries and keys come back where their messages are whole."""
     losses = ClientLosses(keys_not_found=7, keys_in_damage=2)
