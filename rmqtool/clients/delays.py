@@ -44,7 +44,7 @@ class DelayRequest:
 
     Of deliveries from `known_until` on `delayOffset.json` need not know, as after a kill. With `checks_times` each
     unit's time is compared with its record, as where a verification has found wrong ones; else only those that cannot
-    be times at all. Messages before the physical offset `chosen_until` may have been left out on purpose. `is_rebuilt`
+    be times at all. Messages before the physical offset `lacks_until` may be missing in the log. `is_rebuilt`
     asks about queues that this program derives again, with the times that they had. `led_to` counts units that lead to
     what the log has no more.
     """
@@ -53,7 +53,7 @@ class DelayRequest:
     newest: int
     known_until: int
     checks_times: bool = False
-    chosen_until: int = 0
+    lacks_until: int = 0
     is_rebuilt: bool = False
     led_to: Mapping[QueueName, int] = field(default_factory=dict)
 
@@ -104,7 +104,7 @@ class _Levels:
         self._request = request
         messages = SingleMessages(snapshot)
         self._logged = logged_levels(snapshot, log)
-        self._deliveries = Deliveries(messages, request.newest, request.known_until, request.chosen_until, self._logged)
+        self._deliveries = Deliveries(messages, request.newest, request.known_until, request.lacks_until, self._logged)
         self._offsets = load_delay_offsets(snapshot.store).by_level
         self._by_run = {level.level: level for level in self._deliveries.levels(self._offsets)}
         known = known_levels(snapshot.store.conf)

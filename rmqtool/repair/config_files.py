@@ -91,7 +91,7 @@ class _ConfigRepair:
         text, completion = draft.text, self._completion
         if draft.name == DELAYS and _DELAY_OFFSET in codes:
             if text is not None and self._moves_offsets and not draft.is_old:
-                draft.text, lines = completion.delays.corrected(text)
+                draft.text, lines = completion.delays.corrected(text, self._wrong_levels)
                 draft.add(f"{counted(len(lines), 'delay offset')} moved", lines)
                 draft.lost += completion.delays.lost(text)
             if draft.text is None or not self._are_right(draft.text):
@@ -108,9 +108,13 @@ class _ConfigRepair:
 
     def _are_right(self, text: str) -> bool:
         """Whether the delay levels that findings are about are where they are known to be."""
-        levels = {(each.queue_id or 0) + 1 for each in self._findings if each.code == _DELAY_OFFSET}
-        delays = self._completion.delays
-        return not delays.corrected(text)[1] and levels.isdisjoint(delays.unproven)
+        delays, levels = self._completion.delays, self._wrong_levels
+        return not delays.corrected(text, levels)[1] and levels.isdisjoint(delays.unproven)
+
+    @property
+    def _wrong_levels(self) -> set[int]:
+        """The delay levels that findings are about."""
+        return {(each.queue_id or 0) + 1 for each in self._findings if each.code == _DELAY_OFFSET}
 
     def _are_moved(self, code: str, moved: Sequence[Moved]) -> bool:
         """Whether all findings of a code are healed by what is moved; retries may contradict the beginning, too."""

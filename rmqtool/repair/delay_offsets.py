@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cached_property
 
 from rmqtool.repair.config_text import edited, members, table_in, value_of, with_members
@@ -64,8 +65,8 @@ class DelayOffsets:
         )
         return [f"where these levels were; {NO_PROOF}"] if is_behind else []
 
-    def corrected(self, text: str) -> tuple[str, list[str]]:
-        """A file's text with its levels where they are proven to be, or in the range of their queue; and the lines."""
+    def corrected(self, text: str, levels: Collection[int] | None = None) -> tuple[str, list[str]]:
+        """A text with `levels` (or all) where they are proven, else in the range of their queue; and the lines."""
         table = table_in(text, "offsetTable")
         edits, lines = [], []
         for member in members(text, table.value) if table else ():
@@ -73,6 +74,8 @@ class DelayOffsets:
             if type(offset) is not int or not member.name.isdecimal():
                 continue
             level = int(member.name)
+            if levels is not None and level not in levels:
+                continue
             end = self._ranges[level].max_offset if level in self._ranges else offset
             right = self.proven.get(level, min(max(offset, 0), end))
             if right != offset:

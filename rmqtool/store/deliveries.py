@@ -53,19 +53,19 @@ class Deliveries:
         messages: SingleMessages,
         newest: int,
         known_until: int,
-        chosen_until: int = 0,
+        lacks_until: int = 0,
         logged: LoggedLevels | None = None,
     ) -> None:
         """`newest` is the newest store timestamp, `known_until` is when the offsets were written, epoch ms.
 
-        Later deliveries may be missing in the offsets of a broker that was killed. Copies of messages before the
-        physical offset `chosen_until` may have been left out on purpose.
+        Later deliveries may be missing in the offsets of a broker that was killed. Copies before the
+        physical offset `lacks_until` may be missing in the log: left out on purpose, or in damage.
         """
         self._messages = messages
         self._logged = logged
         self._newest = newest
         self._known_until = known_until
-        self._chosen_until = chosen_until
+        self._lacks_until = lacks_until
 
     def levels(self, offsets: dict[int, int]) -> Iterator[Level]:
         """The levels whose offset, 0 where `offsets` has none, differs from the end of their deliveries."""
@@ -130,7 +130,7 @@ class Deliveries:
         message, due = self._waiting(level, queue, queue_offset)
         if message is None or due is None or message["unique_key"] is None:
             return None
-        not_found = None if message["physical_offset"] < self._chosen_until else False
+        not_found = None if message["physical_offset"] < self._lacks_until else False
         if due > self._newest:
             return not_found
         copy = find_copy(self._messages, message, due)

@@ -65,6 +65,12 @@ class Extents:
         """Whether the bytes right before `end` could not be read."""
         return bool(self.reasons) and self.reasons[-1] == UNREAD and self.starts[-1] + self.sizes[-1] == end
 
+    @property
+    def lacks_until(self) -> int:
+        """The physical offset before which messages may have been left out, or in extents; 0 where none were."""
+        ends = (starts[-1] + 1 for starts in (self.starts, self.inert) if starts)
+        return max(self.chosen_until, *ends, 0)
+
     def damaged_between(self, start: int, stop: int) -> int:
         """The bytes that are not as stored in extents from `start` to before `stop`; 0 where some were not read."""
         within = range(bisect_right(self.starts, start - 1), bisect_right(self.starts, stop - 1))

@@ -75,7 +75,7 @@ class ClientView:
             return
         in_log = {name: state for name, state in states.items() if state.records}
         has_wrong_times = bool(self.total.report.all_totals().get("consumequeue.tags-code"))
-        until = self.total.extents.chosen_until
+        until = self.total.extents.lacks_until
         request = DelayRequest(totals.latest, totals.latest, known_until(), has_wrong_times, until, led_to=self.led_to)
         losses.delayed = delayed_due(self.snapshot, start, in_log, request)
         if losses.delayed:

@@ -16,7 +16,6 @@ from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.config_json import ConfigFile, read_config_file
 from rmqtool.store.deliveries import Deliveries, Level
 from rmqtool.store.store import CONFIG
-from rmqtool.transaction.selections import chosen_until
 from rmqtool.verify.config_loss import check_losses, report_loss
 from rmqtool.verify.offset_witnesses import check_offset_witnesses
 from rmqtool.verify.rocksdb_config_loss import check_config_tables
@@ -41,9 +40,8 @@ def _check_delays(witnesses: Witnesses, report: Report) -> None:
     offsets = _offsets_of(main_table(DELAYS, file.content))
     report.check("config.delay-offset", len(offsets))
     lost = witnesses.state(DELAYS)
-    until = chosen_until(witnesses.snapshot.store.root)
     logged = logged_levels(witnesses.snapshot, witnesses.states)
-    deliveries = Deliveries(witnesses.messages, newest, delays_known_until(witnesses), until, logged)
+    deliveries = Deliveries(witnesses.messages, newest, delays_known_until(witnesses), witnesses.lacks_until, logged)
     levels = list(deliveries.levels(offsets))
     repeated = sum(level.repeated for level in levels)
     if lost in ("gone", "without its table", "empty") and repeated:

@@ -330,7 +330,7 @@ class Verification:
             return
         check(visit.head.check, reader, report)
         messages = SingleMessages(snapshot)
-        witnesses = Witnesses(snapshot, ranges, total.states, total.totals, messages)
+        witnesses = Witnesses(snapshot, ranges, total.states, total.totals, messages, total.extents.lacks_until)
         check(check_witnesses, witnesses, report)
         check(check_timer, reader, self.log_end, ends, total.totals.latest, messages, snapshot.releases, report)
         if self.view and self.clients is not None and self.start:

@@ -58,6 +58,7 @@ class Witnesses:
     states: Mapping[QueueName, QueueProgress]
     totals: RecordTotals
     messages: SingleMessages
+    lacks_until: int = 0  # before this physical offset messages may have been in damage, or were left out on purpose
     _files: dict[str, ConfigFile] = field(default_factory=dict, compare=False)
     _tables: dict[str, ConfigFile] = field(default_factory=dict, compare=False)
 

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+import rmqtool
 from rmqtool.clients.losses import Due
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.rules.broker_conf import BrokerConf
 from tests.clients.due_times import delays_after_start
+from tests.commands.running import rmqtool as run
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.verify.verifying import codes_of, verify
@@ -123,3 +125,16 @@ def test_what_is_overdue_is_not_early(golden_store: GoldenStore) -> None:
 def test_nothing_is_lost_of_what_is_whole(name: str, golden_store: GoldenStore) -> None:
     """Real stores lose nothing."""
     assert not delays_after_start(golden_store(name), name.removeprefix("more/")[:5])
+
+
+@pytest.mark.slow
+def test_a_repair_keeps_levels_whose_delivered_copy_is_damaged(tmp_path: Path, unpacked: GoldenStore) -> None:
+    """That the log has the copy no more does not show that it was never delivered."""
+    store = copied(unpacked("5.5.0-shop"), tmp_path / "store")
+    copy = [each for each in rmqtool.open(store).messages() if each.topic == "%RETRY%billing"][-1]
+    with (store / "commitlog" / ("0" * 20)).open("r+b") as log:
+        log.seek(copy.physical_offset + 4)  # its magic code
+        log.write(b"\0")
+    offsets = (store / "config/delayOffset.json").read_bytes()
+    run("repair", store, "--yes", "--broker-version", "5.5.0")
+    assert (store / "config/delayOffset.json").read_bytes() == offsets
