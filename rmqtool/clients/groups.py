@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
@@ -24,13 +24,19 @@ def moved_groups(
     version: Version,
     *,
     is_slave: bool = False,
+    to_end: Collection[str] = (),
 ) -> list[MovedGroup]:
     """The groups that a start of `version` lets go on elsewhere in a queue.
 
     `had` are the committed offsets that the last broker had, `after` those that the start loads
     (`store.consumer_offsets`); the ranges are those of the queues then. Queues that are in neither are left out.
+    Of the topics `to_end` a repair has brought offsets past the end to it.
     """
     before, now = _by_queue(had), _by_queue(after)
+    for key, offset in now.items():
+        queue = ranges_after.get(QueueName(*key[1:]))
+        if key[1] in to_end and queue is not None:
+            now[key] = min(offset, queue.max_offset)
     return list(_moved(before, now, ranges_had, ranges_after, version, is_slave=is_slave))
 
 

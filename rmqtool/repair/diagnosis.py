@@ -14,9 +14,10 @@ from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.entry import Treatment
 from rmqtool.findings.finding import Finding
 from rmqtool.findings.report import UNREADABLE
-from rmqtool.repair.change import Change
+from rmqtool.repair.change import Change, FileChange
 from rmqtool.repair.config_files import config_changes
 from rmqtool.repair.config_left import unhealed_config
+from rmqtool.repair.config_source import DELAYS
 from rmqtool.repair.kept_queues import ends_behind_log, reasons_for, resized_files, split_kept
 from rmqtool.repair.log_files import BEFORE_REBUILDS, log_file_changes
 from rmqtool.repair.log_names import Renamed
@@ -27,7 +28,7 @@ from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX
 from rmqtool.store.topics import TOPICS
 
-_TOPICS = f"{CONFIG}/{TOPICS}"
+_TOPICS, _DELAYS = f"{CONFIG}/{TOPICS}", f"{CONFIG}/{DELAYS}"
 _WITHOUT_MEMORY = ("salvage",)  # commands without the option
 _OF_BROKER = ("--broker-conf", "--broker-version")
 NEWER_RECORDS = "commitlog.magic-code-v2"
@@ -141,14 +142,24 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
     keeps_keys = "start.keys-lost" in healed
     if healed & _OF_OFFSETS:
         clients = replace(clients, groups=[], groups_by_offsets=[])
-    if "config.delay-offset" in healed:
-        clients = replace(clients, delayed=Due(), delayed_by_offsets=Due())
+    if any(isinstance(change, FileChange) and change.name == _DELAYS for change in repairs.changes):
+        keeps_never = any(each.code == "config.delay-level" for each in diagnosis.findings)
+        clients = replace(
+            clients,
+            delayed=_at_proven_offsets(clients.delayed, keeps_never=keeps_never),
+            delayed_by_offsets=_at_proven_offsets(clients.delayed_by_offsets, keeps_never=keeps_never),
+        )
     if any(code.startswith("timer.") for code in healed):
         clients = replace(clients, timers=Due(again=clients.timers.again))
     return clients.healed(
         queues=repairs.queues or "queues" in later,
         index=repairs.index or "index" in later or keeps_keys,
     )
+
+
+def _at_proven_offsets(due: Due, *, keeps_never: bool) -> Due:
+    """What is left once levels go on where their deliveries end; those that are not configured never do."""
+    return replace(due, again=0, never=due.never if keeps_never else 0)
 
 
 def to_be_treated(findings: Iterable[Finding]) -> tuple[Finding, ...]:

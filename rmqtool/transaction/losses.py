@@ -70,6 +70,11 @@ class Loss:
         """Whether nothing is lost."""
         return not (self.extents or self.dropped or self.files or self.proofs)
 
+    def concerns(self, topic: str) -> bool:
+        """Whether messages of a topic may be among what is lost."""
+        named = self.messages.keys() | {each.topic for each in self.dropped}
+        return topic in named or bool(self.files or self.proofs) or bool(self.bytes and not self.messages)
+
     @property
     def text(self) -> str:
         """One sentence for people."""

@@ -32,6 +32,7 @@ from rmqtool.store.index_files import IndexFile
 from rmqtool.store.queue_range import QueueRange
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.topics import is_deleted
+from rmqtool.verify.offset_checks import has_lost_ends
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.queue_progress import QueueProgress
 
@@ -99,16 +100,32 @@ class ClientView:
             known = had.get(name)
             if known and known.max_offset and not state.missing and self._has_batch_rows(state):
                 continue  # of its last batch the rows know the first offset only
-            if state.had and (known is None or known.max_offset < state.next_offset) and not self._is_deleted(name):
+            if not state.had or self._is_deleted(name):
+                continue
+            if known is None or known.max_offset < state.next_offset:
                 begin = known.min_offset if known and known.max_offset else state.first_offset
                 had[name] = QueueRange(begin, state.next_offset)
+            if not state.restarts and state.first_offset < had[name].min_offset and not self._has_batches(state):
+                had[name] = replace(had[name], min_offset=state.first_offset)  # its first files are gone
         now = ranges_after_start(self.ranges, start)
         before, after = (
             [each for each in offsets if not self._is_deleted(QueueName(each.topic, each.queue_id))]
             for offsets in (self.snapshot.committed.offsets, offsets_of_start(store, version))
         )
         losses.groups = moved_groups(before, after, had, now, version, is_slave=self._is_slave)
-        losses.groups_by_offsets = moved_groups(before, after, had, had, version, is_slave=self._is_slave)
+        rebuilt = {name: self._rebuilt(each, self.total.states.get(name), now.get(name)) for name, each in had.items()}
+        lost = {*self.led_to, *(name for name, state in self.total.states.items() if state.lost)}
+        lost |= {*had} if has_lost_ends(self.total.report.all_totals()) else set()
+        to_end = {name.topic for name in lost}  # where a loss is known `rmqtool repair` brings offsets there
+        losses.groups_by_offsets = moved_groups(
+            before, after, had, rebuilt, version, is_slave=self._is_slave, to_end=to_end
+        )
+
+    @staticmethod
+    def _rebuilt(had: QueueRange, state: QueueProgress | None, after_start: QueueRange | None) -> QueueRange:
+        """A queue once it is derived again: it ends with the log's messages, or where the start ends it."""
+        end = max(state.next_offset if state else 0, after_start.max_offset if after_start else 0)
+        return replace(had, max_offset=min(had.max_offset, end), min_offset=min(had.min_offset, end))
 
     def index_after(self, start: StartPrediction | None) -> IndexAfter | None:
         """The index after a start, or as it stands; None where it was not read, or brokers write none."""

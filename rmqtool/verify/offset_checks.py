@@ -19,11 +19,12 @@ from rmqtool.store.queue_range import QueueRange
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, Store
 from rmqtool.store.topics import READABLE, Topic, Topics
+from rmqtool.transaction.losses import recorded_losses
 
 _DELAY_OFFSETS = "delayOffset.json"
 _LOSSES = (
     *("commitlog.torn", "commitlog.zeroed", "commitlog.last-file-missing", "commitlog.queue-offset-restart"),
-    *("consumequeue.ahead", "consumequeue.hole", "store.recorded-loss"),
+    *("consumequeue.ahead", "consumequeue.hole"),
 )
 _BELOW = "the group goes on at the minimum; the messages before it are deleted"
 _BEYOND = "the group skips new messages until the queue has grown that far, unless it connects before"
@@ -83,16 +84,23 @@ def check_kind(topics: Topics, queue: Queue, report: Report) -> None:
         report.add("consumequeue.kind", topic=queue.topic, queue_id=queue.queue_id, details=kinds)
 
 
+def has_lost_ends(counts: Mapping[str, int]) -> bool:
+    """Whether findings, counted by code, show that the log or queues have lost their ends."""
+    return any(map(counts.get, _LOSSES))
+
+
 def check_offsets(
+    store: Store,
     committed_offsets: Sequence[CommittedOffset], ranges: Ranges, ends: Mapping[QueueName, int],
     counts: Mapping[str, int], report: Report,
 ) -> None:  # fmt: skip
     """Report committed offsets outside their queue; `ends` are queue offsets behind the last messages in the log.
 
     An offset is below the minimum when the group is slower than deletion, and beyond the maximum when a tool has set
-    it. It is a warning only when `counts`, the findings by code, show a loss: then consumed messages are lost.
+    it. It is a warning only when `counts`, the findings by code, or a record shows a loss: then consumed messages are
+    lost.
     """
-    is_lossy = any(map(counts.get, _LOSSES))
+    recorded = [each.loss for each in recorded_losses(store.root)]
     for committed in committed_offsets:
         report.check("config.offset-out-of-range")
         name = QueueName(committed.topic, committed.queue_id)
@@ -103,6 +111,7 @@ def check_offsets(
         if queue_range.min_offset <= committed.offset <= end:
             continue
         below = committed.offset < queue_range.min_offset
+        is_lossy = has_lost_ends(counts) or any(loss is None or loss.concerns(name.topic) for loss in recorded)
         facts = {"problem": "below" if below else "beyond", "group": committed.group, "committed": committed.offset,
                  "min_offset": queue_range.min_offset, "end": end}  # fmt: skip
         report.add("config.offset-out-of-range", details=facts, severity="info" if below or not is_lossy else None,

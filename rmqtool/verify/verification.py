@@ -321,7 +321,7 @@ class Verification:
         ends = total.queue_ends
         check(check_topics, topics, ranges, snapshot.committed.offsets, report)
         counts = self.report_with(total.report).all_totals()
-        check(check_offsets, snapshot.committed.offsets, ranges, ends, counts, report)
+        check(check_offsets, store, snapshot.committed.offsets, ranges, ends, counts, report)
         check(check_beginnings, snapshot.committed.offsets, ranges, report)
         check(check_delay_offsets, store, ranges, ends, report)
         check(check_delay_levels, snapshot, ranges, report)

@@ -60,3 +60,11 @@ def test_rows_of_queues_that_have_files() -> None:
     files = QueueChange("simple", "orders", 0, 0, 8, 0, 7, 1, 0)
     start = StartPrediction("normal", "5.3.3", queues=[files, rows])
     assert ranges_after_start({}, start) == {QUEUE: QueueRange(0, 7)}
+
+
+def test_a_repair_brings_offsets_to_an_end_that_was_lost() -> None:
+    """Where no loss is known of a topic they stay, and an old broker begins again with 0."""
+    had = [CommittedOffset("a", "orders", 0, 9)]
+    before, after = {QUEUE: QueueRange(0, 9)}, {QUEUE: QueueRange(0, 6)}
+    assert moved_groups(had, had, before, after, OLD, to_end={"orders"}) == [MovedGroup("a", "orders", 0, 9, 6)]
+    assert moved_groups(had, had, before, after, OLD) == [MovedGroup("a", "orders", 0, 9, 0)]

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 import rmqtool
-from rmqtool.clients.losses import ClientLosses
+from rmqtool.clients.losses import ClientLosses, MovedGroup
 from rmqtool.formats.index_file import slot_position
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.verify.outcome import Outcome
+from tests.commands.running import rmqtool as run
 from tests.golden import stores
 from tests.verify.verifying import codes_of, verify
 
@@ -140,6 +141,27 @@ def test_a_queue_that_is_derived_at_other_offsets(tmp_path: Path) -> None:
     assert [each.first_queue_offset for each in outcome.clients.unreachable.queues] == [42]  # type: ignore[union-attr]
     found = next(each for each in outcome.findings if each.code == "start.queue-loss")
     assert found.details == {"problem": "shifted", "messages": 24, "first_offset": 36, "shift": 6, "max_offset": 60}
+
+
+def test_a_group_that_was_in_a_first_file_that_is_gone(tmp_path: Path) -> None:
+    """The log still has the messages: clients had them, and the group goes on at the new minimum."""
+    store = stores.unpack("4.4.0-killed", tmp_path)
+    min((store / "consumequeue/orders/3").iterdir()).unlink()
+    outcome = verify(store, version="4.4.0")
+    assert outcome.clients is not None
+    assert outcome.clients.groups == [MovedGroup("behind", "orders", 3, 0, 30)]
+    assert outcome.clients.groups_by_offsets == []
+
+
+@pytest.mark.slow
+def test_a_repair_leaves_groups_past_the_end_of_topics_that_lost_nothing(tmp_path: Path) -> None:
+    """Group `beyond` was past the end of `early` before a record of `orders` was damaged: the broker sends it to 0."""
+    store = stores.unpack("4.4.0-killed", tmp_path)
+    offsets = (store / "config/consumerOffset.json").read_bytes()
+    first = next(each for each in rmqtool.open(store).messages() if each.topic == "orders")
+    write(store / "commitlog" / ("0" * 20), first.physical_offset + 4, b"\0")  # its magic code
+    run("repair", store, "--yes", "--broker-version", "4.4.0", "--allow-older-release")
+    assert (store / "config/consumerOffset.json").read_bytes() == offsets
 
 
 def test_what_is_left_after_a_repair() -> None:
