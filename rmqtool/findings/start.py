@@ -151,6 +151,31 @@ STARTS = (
         remedy="rmqtool rebuild-cq {store} --topic {topic} --queue {queue_id} --dry-run",
     ),
     Entry(
+        code="start.delay-times",
+        fault=None,
+        severity="error",
+        treatment="decide",
+        treatment_by_cause={"derived": "queues"},
+        title="After a start delayed messages would come at another time",
+        what="The entry of a delayed message holds the time of its delivery. The start derives it again with another "
+        "one, or does not keep to it.",
+        how="messageDelayLevel was changed while messages waited; or queues of SCHEDULE_TOPIC_XXXX are gone or cut, "
+        "and the start derives them without their delay.",
+        says={
+            "derived": "a start of {version} derives entries with other times: {early:delayed message} come early, "
+            "{late} late",
+            "levels": "by messageDelayLevel in broker.conf {early:delayed message} come early, {late} late",
+        },
+        effect="consumers get these messages before or after the time that their producers have asked for",
+        versions=(
+            ("4.9.2 to 4.9.8", "derive in a recovery after a crash the hash of the tag in place of the time."),
+            ("all", "deliver at once what is due later than the delay of its level from now on."),
+        ),
+        repair="Rebuild the consume queues before the broker starts: that keeps the times. Where messageDelayLevel was "
+        "changed, name the delay that these levels had, until the messages are delivered.",
+        remedy="rmqtool rebuild-cq {store} --dry-run",
+    ),
+    Entry(
         code="start.keys-lost",
         fault=None,
         severity="error",

@@ -61,8 +61,8 @@ class ClientView:
             keys_in_damage=self.total.keys.not_whole if index else 0,
             refuses=start.refuses,
         )
+        self._add_groups(losses, start, is_up=is_up)
         if is_up:
-            self._add_groups(losses, start)
             losses.filters_lost = filters_lost(self.snapshot.store, parse_version(start.version))
         return losses
 
@@ -92,7 +92,7 @@ class ClientView:
         losses.half_messages_unchecked = half_messages_unchecked(self.snapshot)
         losses.pop_lost = pop_lost(self.snapshot)
 
-    def _add_groups(self, losses: ClientLosses, start: StartPrediction) -> None:
+    def _add_groups(self, losses: ClientLosses, start: StartPrediction, *, is_up: bool) -> None:
         """Add the groups that go on elsewhere, since their queue or their committed offset changes."""
         store, version = self.snapshot.store, parse_version(start.version)
         had = dict(self.ranges)
@@ -107,12 +107,13 @@ class ClientView:
                 had[name] = QueueRange(begin, state.next_offset)
             if not state.restarts and state.first_offset < had[name].min_offset and not self._has_batches(state):
                 had[name] = replace(had[name], min_offset=state.first_offset)  # its first files are gone
-        now = ranges_after_start(self.ranges, start)
+        now = ranges_after_start(self.ranges, start) if is_up else {}
         before, after = (
             [each for each in offsets if not self._is_deleted(QueueName(each.topic, each.queue_id))]
             for offsets in (self.snapshot.committed.offsets, offsets_of_start(store, version))
         )
-        losses.groups = moved_groups(before, after, had, now, version, is_slave=self._is_slave)
+        if is_up:
+            losses.groups = moved_groups(before, after, had, now, version, is_slave=self._is_slave)
         rebuilt = {name: self._rebuilt(each, self.total.states.get(name), now.get(name)) for name, each in had.items()}
         lost = {*self.led_to, *(name for name, state in self.total.states.items() if state.lost)}
         lost |= {*had} if has_lost_ends(self.total.report.all_totals()) else set()
@@ -124,7 +125,9 @@ class ClientView:
     @staticmethod
     def _rebuilt(had: QueueRange, state: QueueProgress | None, after_start: QueueRange | None) -> QueueRange:
         """A queue once it is derived again: it ends with the log's messages, or where the start ends it."""
-        end = max(state.next_offset if state else 0, after_start.max_offset if after_start else 0)
+        ends = [state.next_offset] if state and state.records else []
+        ends += [after_start.max_offset] if after_start else []
+        end = max(ends, default=had.max_offset)
         return replace(had, max_offset=min(had.max_offset, end), min_offset=min(had.min_offset, end))
 
     def index_after(self, start: StartPrediction | None) -> IndexAfter | None:
@@ -154,6 +157,16 @@ class ClientView:
                 again = f"puts keys again from physical offset {start.dispatched_from} on only"
             message = f"{counted(keys, 'key')} of {counted(files, 'index file')} that the start deletes; it {again}"
             report.add("start.keys-lost", message, count=keys, details=details)
+
+    def report_delay_times(self, losses: ClientLosses, start: StartPrediction, report: Report) -> None:
+        """Report delayed messages that come at another time, where it is not their entries that are wrong."""
+        due, rebuilt = losses.delayed, losses.delayed_by_offsets
+        report.check("start.delay-times")
+        if not (due.early or due.late) or self.total.report.all_totals().get("consumequeue.tags-code"):
+            return
+        cause = "levels" if rebuilt.early + rebuilt.late == due.early + due.late else "derived"
+        details = {"problem": cause, "cause": cause, "version": start.version, "early": due.early, "late": due.late}
+        report.add("start.delay-times", count=due.early + due.late, topic=SCHEDULE_TOPIC, details=details)
 
     def _kept(self, start: StartPrediction | None) -> list[IndexFile]:
         deleted = {*start.files_deleted} if start else ()

@@ -335,6 +335,7 @@ class Verification:
         check(check_timer, reader, self.log_end, ends, total.totals.latest, messages, snapshot.releases, report)
         if self.view and self.clients is not None and self.start:
             check(self.view.add_waiting, self.clients, self.start, lambda: delays_known_until(witnesses))
+            check(self.view.report_delay_times, self.clients, self.start, report)
 
     def _visit_queues(self, reader: StoreReader, total: PartResult) -> QueueVisit:
         """Read each queue on disk, one after the other."""

@@ -102,6 +102,9 @@ def test_a_recovery_without_delays(version: str, expected: Due, tmp_path: Path, 
     assert delays_after_start(store, version) == Due()
     (store / "abort").touch()
     assert delays_after_start(store, version) == expected
+    found = [each.details for each in verify(store, version=version).findings if each.code == "start.delay-times"]
+    told = {"problem": "derived", "cause": "derived", "version": version, "early": 5, "late": 0}
+    assert found == ([told] if expected else [])
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ ELSEWHERE = {
     "index.row": "verify/test_rocksdb_rows.py::test_rows_that_lead_to_no_message",
     "index.row-missing": "verify/test_rocksdb_rows.py::test_rows_that_are_missing",
     "start.keys-lost": "clients/test_start_losses.py::test_keys_that_a_start_after_a_kill_takes_away",
+    "start.delay-times": "verify/test_delay_levels.py::test_shorter_levels",
     "config.delay-level": "verify/test_delay_levels.py::test_levels_that_are_gone",
     "timer.chain": "verify/test_timer_chains.py::test_what_is_left_out",
     "timer.read-time": "verify/test_timer_chains.py::test_what_is_left_out",
