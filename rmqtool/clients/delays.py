@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,11 +61,15 @@ class DelayRequest:
 
 def logged_levels(snapshot: Snapshot, log: LogEvidence) -> LoggedLevels:
     """The levels as the log has them."""
-    views, delays = QueueViews.of_snapshot(snapshot), snapshot.delay_levels
+    views, known = QueueViews.of_snapshot(snapshot), known_levels(snapshot.store.conf)
+    seen = cache(lambda: observed_delays(snapshot.store, snapshot.database))
+    levels = {name.queue_id + 1: each for name, each in log.items() if name.topic == SCHEDULE_TOPIC and each.records}
     return LoggedLevels(
-        {name.queue_id + 1: each.next_offset for name, each in log.items() if name.topic == SCHEDULE_TOPIC},
+        {level: each.first_offset for level, each in levels.items()},
+        {level: each.next_offset for level, each in levels.items()},
+        views.logged_after,
         lambda level, queue_offset: views.logged_at(SCHEDULE_TOPIC, level - 1, queue_offset),
-        lambda level: delays.delays[min(level, delays.highest) - 1],
+        lambda level: known.delays[min(level, known.highest) - 1] if known else seen().get(level, 0),
     )
 
 
@@ -164,7 +169,7 @@ class _Levels:
 
     def _delivered(self, level: int, offset: int) -> int:
         """The queue offset behind the last message that clients have got, by the log; else as the file says."""
-        end = self._deliveries.end_of(level)
+        end = self._deliveries.end_of(level) if self._log else None
         if end is not None:
             return end
         run = self._by_run.get(level)

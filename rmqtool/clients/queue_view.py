@@ -148,6 +148,16 @@ class QueueViews:
         found = self._log.read(low, high).of(name).within(queue_offset, queue_offset + 1)
         return int(found.physical_offsets[-1]) if len(found.physical_offsets) else None
 
+    def logged_after(self, topic: str, queue_id: int, physical_offset: int) -> list[int] | None:
+        """The physical offsets of a queue's messages after one; None where that is too much of the log to read."""
+        try:
+            if physical_offset < self._sample.begin:
+                return None
+            after = self._sample.of(QueueName(topic, queue_id)).behind(physical_offset)
+        except RmqtoolError:  # which whoever reads the log meets, too
+            return None
+        return [int(each) for each in after.physical_offsets]
+
     def repair_of(self, topic: str, queue_id: int) -> str:
         """The command that makes a queue whole."""
         store = self._snapshot.store

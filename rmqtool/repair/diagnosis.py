@@ -17,7 +17,7 @@ from rmqtool.findings.report import UNREADABLE
 from rmqtool.repair.change import Change, FileChange
 from rmqtool.repair.config_files import config_changes
 from rmqtool.repair.config_left import unhealed_config
-from rmqtool.repair.config_source import DELAYS
+from rmqtool.repair.config_source import DELAYS, OFFSETS
 from rmqtool.repair.kept_queues import ends_behind_log, reasons_for, resized_files, split_kept
 from rmqtool.repair.log_files import BEFORE_REBUILDS, log_file_changes
 from rmqtool.repair.log_names import Renamed
@@ -140,9 +140,11 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
     later = diagnosis.by_treatment if repairs.goes_on else {}
     healed = {code for change in repairs.changes for code in change.codes}
     keeps_keys = "start.keys-lost" in healed
-    if healed & _OF_OFFSETS:
+    written = {change.name: change.codes for change in repairs.changes if isinstance(change, FileChange)}
+    if any(written.get(f"{CONFIG}/{name}", frozenset()) & _OF_OFFSETS for name in OFFSETS):
         clients = replace(clients, groups=[], groups_by_offsets=[])
-    if any(isinstance(change, FileChange) and change.name == _DELAYS for change in repairs.changes):
+    is_reported = any(each.code == "config.delay-offset" for each in diagnosis.findings)
+    if _DELAYS in written or (repairs.goes_on and is_reported):
         keeps_never = any(each.code == "config.delay-level" for each in diagnosis.findings)
         clients = replace(
             clients,

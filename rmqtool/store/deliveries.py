@@ -7,7 +7,7 @@ loses it. The copy has the unique key and the number of retries of the message t
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,11 +36,14 @@ class Level:
 class LoggedLevels:
     """What the log has of the levels, where their queues lack entries.
 
-    `ends` are by level the queue offsets after the last message, `physical_offset` finds the one at a queue offset, and
-    `delay` is that of a level, ms.
+    `begins` and `ends` are by level the queue offsets of the first message and after the last one, `physical_offset`
+    finds the one at a queue offset; `delay` is that of a level, ms, at least. `messages_after` gives the physical
+    offsets of a queue's messages after one, None where not all of them are known.
     """
 
+    begins: Mapping[int, int]
     ends: Mapping[int, int]
+    messages_after: Callable[[str, int, int], Iterable[int] | None]
     physical_offset: Callable[[int, int], int | None]
     delay: Callable[[int], int]
 
@@ -71,9 +74,10 @@ class Deliveries:
         """The levels whose offset, 0 where `offsets` has none, differs from the end of their deliveries."""
         for level in range(1, LEVELS + 1):
             queue = self._messages.queue(SCHEDULE_TOPIC, level - 1)
-            if queue is None:
+            low, high = self._range(level, queue)
+            if low == high:
                 continue
-            offset, (low, high) = offsets.get(level, 0), self._range(level, queue)
+            offset = offsets.get(level, 0)
             at = min(max(offset, low), high)
             ahead = range(at, min(high, at + _MAX_COUNTED))
             behind = range(at - 1, max(low, at - _MAX_COUNTED) - 1, -1)
@@ -88,9 +92,9 @@ class Deliveries:
         A level delivers in the order of its queue: behind a message that was not delivered, none was.
         """
         queue = self._messages.queue(SCHEDULE_TOPIC, level - 1)
-        if queue is None:
-            return None
         low, high = self._range(level, queue)
+        if low == high:
+            return None
         end = bisect_left(range(high), True, low, key=lambda offset: self._is_due_later(level, queue, offset))
         if end < high and not self._is_due_later(level, queue, high - 1):
             return None  # its times do not ascend
@@ -101,31 +105,33 @@ class Deliveries:
                 return queue_offset + 1 if is_delivered else None
         return low if first == low else None
 
-    def _range(self, level: int, queue: LoadedQueue) -> tuple[int, int]:
+    def _range(self, level: int, queue: LoadedQueue | None) -> tuple[int, int]:
         """The queue offsets of a level's messages: those of its queue, and those that the log has past its end."""
-        end = self._logged.ends.get(level, 0) if self._logged else 0
-        return queue.range.min_offset, max(queue.range.max_offset, end)
+        begin, end = (self._logged.begins.get(level, 0), self._logged.ends.get(level, 0)) if self._logged else (0, 0)
+        return (queue.range.min_offset, max(queue.range.max_offset, end)) if queue else (begin, end)
 
-    def _is_due_later(self, level: int, queue: LoadedQueue, queue_offset: int) -> bool:
+    def _is_due_later(self, level: int, queue: LoadedQueue | None, queue_offset: int) -> bool:
         due = self._waiting(level, queue, queue_offset)[1]
         return due is not None and due > self._newest
 
-    def _waiting(self, level: int, queue: LoadedQueue, queue_offset: int) -> tuple[Message | None, int | None]:
+    def _waiting(self, level: int, queue: LoadedQueue | None, queue_offset: int) -> tuple[Message | None, int | None]:
         """A message of a level, and when it is due, epoch ms."""
-        if self._logged is None or queue_offset < queue.range.max_offset:
+        if queue is not None and (self._logged is None or queue_offset < queue.range.max_offset):
             return self._messages.in_queue(queue, queue_offset), self._messages.due_time(queue, queue_offset)
+        if self._logged is None:
+            return None, None
         physical_offset = self._logged.physical_offset(level, queue_offset)
         message = None if physical_offset is None else self._messages.at(physical_offset)
         return message, message["store_timestamp"] + self._logged.delay(level) if message else None
 
-    def _count_run(self, level: int, queue: LoadedQueue, queue_offsets: range, *, delivered: bool) -> int:
+    def _count_run(self, level: int, queue: LoadedQueue | None, queue_offsets: range, *, delivered: bool) -> int:
         """How many messages from the first of `queue_offsets` on were all `delivered`, or all not."""
         for count, queue_offset in enumerate(queue_offsets):
             if self._is_delivered(level, queue, queue_offset) is not delivered:
                 return count
         return len(queue_offsets)
 
-    def _is_delivered(self, level: int, queue: LoadedQueue, queue_offset: int) -> bool | None:
+    def _is_delivered(self, level: int, queue: LoadedQueue | None, queue_offset: int) -> bool | None:
         """Whether a message of a level has a copy; None when unknown, or delivered after the offsets were written."""
         message, due = self._waiting(level, queue, queue_offset)
         if message is None or due is None or message["unique_key"] is None:
@@ -133,7 +139,7 @@ class Deliveries:
         not_found = None if message["physical_offset"] < self._lacks_until else False
         if due > self._newest:
             return not_found
-        copy = find_copy(self._messages, message, due)
+        copy = find_copy(self._messages, message, due, self._logged)
         if copy is None:
             return None
         if not copy.record:
@@ -147,19 +153,33 @@ class Copy(NamedTuple):
     record: Message | None
 
 
-def find_copy(messages: SingleMessages, message: Message, due: int) -> Copy | None:
-    """The copy in its real queue of a message that waited until `due`, epoch ms; None where it cannot be known."""
+def find_copy(messages: SingleMessages, message: Message, due: int, logged: LoggedLevels | None = None) -> Copy | None:
+    """The copy in its real queue of a message that waited until `due`, epoch ms; None where it cannot be known.
+
+    What the queue does not lead to is looked for in the log.
+    """
     queue_id = message["properties"].get(REAL_QUEUE_ID, "")
     topic = message["properties"].get(REAL_TOPIC)
-    target = messages.queue(topic, int(queue_id)) if topic and queue_id.isdecimal() else None
-    if target is None:
+    if not topic or not queue_id.isdecimal():
         return None
-    for count, other in enumerate(messages.stored_from(target, due - _EARLY)):
+    target = messages.queue(topic, int(queue_id))
+    newest = message["physical_offset"]
+    for count, other in enumerate(messages.stored_from(target, due - _EARLY) if target else ()):
         if other is None or count == _MAX_COPIES:
             return None
         if _is_copy(message, other):
             return Copy(other)
-    return Copy(None)
+        newest = max(newest, other["physical_offset"])
+    if logged is None:
+        return Copy(None) if target else None
+    rest = logged.messages_after(topic, int(queue_id), newest)
+    for count, offset in enumerate(rest or ()):
+        other = messages.at(offset)
+        if count == _MAX_COPIES:
+            return None
+        if other is not None and other["store_timestamp"] >= due - _EARLY and _is_copy(message, other):
+            return Copy(other)
+    return Copy(None) if target or rest is not None else None
 
 
 def _is_copy(message: Message, other: Message) -> bool:

@@ -72,22 +72,24 @@ class ClientView:
         Of deliveries from `known_until` on, epoch ms, the offsets of delay levels need not know. Raises RmqtoolError.
         """
         totals, states = self.total.totals, self.total.states
-        if start.refuses or not totals.messages:
+        if not totals.messages and not self.led_to:
             return
         in_log = {name: state for name, state in states.items() if state.records}
         has_wrong_times = bool(self.total.report.all_totals().get("consumequeue.tags-code"))
         until = self.total.extents.lacks_until
         request = DelayRequest(totals.latest, totals.latest, known_until(), has_wrong_times, until, led_to=self.led_to)
         losses.delayed = delayed_due(self.snapshot, start, in_log, request)
-        if losses.delayed:
+        if losses.delayed or start.refuses:
             levels = (each for name, each in in_log.items() if name.topic == SCHEDULE_TOPIC)
             whole = [
                 QueueChange("simple", *each.name, 0, 0, each.first_offset, each.next_offset, 0, 0) for each in levels
             ]
-            rebuilt = replace(request, is_rebuilt=True)
-            losses.delayed_by_offsets = delayed_due(self.snapshot, replace(start, queues=whole), in_log, rebuilt)
+            rebuilt, without = replace(request, is_rebuilt=True), replace(start, refusal=None, queues=whole)
+            losses.delayed_by_offsets = delayed_due(self.snapshot, without, in_log, rebuilt)
         if self._is_slave:  # which lags by design: it takes over what its master has delivered
-            losses.delayed.again = 0
+            losses.delayed.again = losses.delayed_by_offsets.again = 0
+        if start.refuses or not totals.messages:
+            return
         losses.timers = timers_due(self.snapshot, start, totals.latest, totals.latest)
         losses.half_messages_unchecked = half_messages_unchecked(self.snapshot)
         losses.pop_lost = pop_lost(self.snapshot)

@@ -68,6 +68,10 @@ def moved(store: Path) -> None:
 LOSSES: dict[str, tuple[Callable[[Path], object], Due]] = {
     "no offsets": (without_offsets, Due(again=10)),
     "offsets of the beginning": (set_offsets(l1=0, l2=0, l3=0, l4=0), Due(again=10)),
+    "offsets of the beginning, no queues": (
+        lambda store: (set_offsets(l1=0, l2=0, l3=0, l4=0)(store), shutil.rmtree(store / "consumequeue")),
+        Due(again=10),
+    ),
     "an offset ahead": (set_offsets(l17=2), Due(never=2)),
     "an offset behind the end": (set_offsets(l17=9), Due(never=3)),
     "a queue is gone": (lambda store: shutil.rmtree((store / LEVEL_17).parent), Due(never=3)),
@@ -115,6 +119,15 @@ def test_a_recovery_without_delays(version: str, expected: Due, tmp_path: Path, 
 def test_other_levels(levels: str, expected: Due, name: str, golden_store: GoldenStore) -> None:
     """A broker keeps to the times in the queue, at most the level's delay from now; levels that are gone never come."""
     assert delays_after_start(golden_store(name), "5.3.3", delays(levels)) == expected
+
+
+def test_the_log_is_gone(tmp_path: Path, unpacked: GoldenStore) -> None:
+    """Units show what waited, and offsets what was delivered."""
+    store = copied(unpacked("5.1.4-shop"), tmp_path / "store")
+    shutil.rmtree(store / "commitlog")
+    outcome = verify(store, version="5.1.4")
+    assert outcome.clients is not None
+    assert outcome.clients.delayed == Due(never=5)
 
 
 def test_what_is_overdue_is_not_early(golden_store: GoldenStore) -> None:
