@@ -25,6 +25,7 @@ class QueueChange:
     `truncated` units vanish from its end, `dispatched` ones are derived anew from the log. `lost` messages get no unit
     then nor later, though they are in the log. `in_rocksdb` are rows; of queues that are written twice there are two.
     A row of a batch is at its first offset: rows end there, and may begin later, than the queue does in files.
+    Truncated rows stay, and lead nowhere: the maximum may be past them.
     """
 
     kind: Kind
@@ -38,6 +39,11 @@ class QueueChange:
     dispatched: int
     lost: int = 0
     in_rocksdb: bool = False
+
+    @property
+    def served_end(self) -> int:
+        """Where the entries end that lead into the log."""
+        return self.max_offset if self.dispatched else min(self.max_offset, self.max_offset_before - self.truncated)
 
 
 @dataclass(frozen=True)

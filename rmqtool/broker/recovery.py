@@ -219,6 +219,8 @@ class Recovery:
     def _recovered(self, outline: StartPrediction, cut: LogCut, checkpoint: Checkpoint) -> StartPrediction:
         queues = self._queues(cut.end.offset)
         if self.in_rocksdb:
+            if failure := self.in_rocksdb.refusal(cut.end.offset):
+                return replace(outline, scan_from=self._scan_from(cut), refusal=failure)
             first_made = self.in_rocksdb.dispatched_from(outline.mode, cut.files[cut.first].start_offset)
             return replace(
                 self._with_cut(outline, cut),
@@ -228,8 +230,8 @@ class Recovery:
             )
         before = queues.max_physical
         dispatched_from = self._dispatched_from(cut, outline.mode, before)
-        if failure := self._dispatch(queues, cut, outline.mode, before):
-            why, name = f"{failure} (load exception); with enableMultiDispatch=false it starts", "enableMultiDispatch"
+        if stopped := self._dispatch(queues, cut, outline.mode, before):
+            why, name = f"{stopped} (load exception); with enableMultiDispatch=false it starts", "enableMultiDispatch"
             refusal = StartRefusal("setting", why, setting=name)
             return replace(outline, scan_from=self._scan_from(cut), refusal=refusal, setting=name)
         if (queues.max_physical if self.rules.recounts_before_cut else before) >= cut.end.offset:

@@ -123,7 +123,7 @@ class _Levels:
         changes = [change for change in self._start.queues if (change.topic, change.queue_id) == name]
         if changes:
             change = changes[0]  # of queues that are written twice the first one is served
-            return _After(change.min_offset, change.max_offset, change.max_offset - change.dispatched)
+            return _After(change.min_offset, change.served_end, change.served_end - change.dispatched)
         if queue is None:
             return _After(0, 0, 0)
         end = queue.range.max_offset

@@ -17,7 +17,7 @@ from rmqtool.clients.halves import half_messages_unchecked
 from rmqtool.clients.keys import IndexAfter
 from rmqtool.clients.losses import ClientLosses, Unreachable, UnreachableQueue
 from rmqtool.clients.pop import pop_lost
-from rmqtool.clients.queues import QueueEvidence, served_queues, unreachable_queues
+from rmqtool.clients.queues import QueueEvidence, ServedQueue, served_queues, unreachable_batches, unreachable_queues
 from rmqtool.clients.timers import timers_due
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
@@ -150,19 +150,27 @@ class ClientView:
         queues += [QueueProgress(name) for name in self.led_to.keys() - states.keys()]
         batches = [each for each in queues if self._has_batch_rows(each)]
         queues = [each for each in queues if not self._has_batch_rows(each)]
-        # Consumers get a batch at its first offset only; of those that are derived ends are not known.
-        queues += [replace(each, had=self._had_of_rows(each)) for each in batches if each.name not in derived]
         served = served_queues(self.ranges, start, twice=twice)
         is_batch = (lambda _: False) if self._is_in_rows else self._has_batches
-        return unreachable_queues(queues, served, in_damage, is_batch)
+        yield from unreachable_queues(queues, served, in_damage, is_batch)
+        for queue in batches:
+            if queue.name not in derived:  # of which it is not known what consumers had
+                has_damage = bool(in_damage.get(queue.name))
+                yield from self._unreachable_batches(queue, served.get(queue.name), start, has_damage=has_damage)
 
-    def _had_of_rows(self, queue: QueueProgress) -> int:
-        """How many batches of a queue in RocksDB consumers had: of those with a row, what is in the broker's range."""
-        known = self.ranges.get(queue.name)
-        if known is None or not known.max_offset:
-            return queue.records
-        before = queue.right_between(queue.first_offset, known.min_offset)
-        return queue.records - before - queue.right_between(known.max_offset, queue.next_offset)
+    def _unreachable_batches(
+        self, queue: QueueProgress, now: ServedQueue | None, start: StartPrediction | None, *, has_damage: bool
+    ) -> Iterator[UnreachableQueue]:
+        known, database = self.ranges.get(queue.name), self.snapshot.database
+        if known is None or now is None or database is None:
+            return
+        is_whole = queue.records and queue.right_between(queue.first_offset, queue.next_offset) == queue.records
+        if is_whole and not has_damage and now == ServedQueue(known.min_offset, known.max_offset):
+            return
+        rows = database.units(queue.name, max(known.min_offset, 0), known.max_offset).offsets
+        version = parse_version(start.version) if start else self.snapshot.release
+        if lost := unreachable_batches(queue, rows, known.max_offset, now, version):
+            yield lost
 
     @property
     def _is_in_rows(self) -> bool:
