@@ -38,7 +38,8 @@ LogRanges = Mapping[QueueName, tuple[int, int]]
 class DelayRequest:
     """What the comparison needs: `now` is when the broker is started, epoch ms, `newest` the newest store timestamp.
 
-    Of deliveries from `known_until` on `delayOffset.json` need not know, as after a kill. With `checks_times` each
+    Of deliveries from `known_until` on `delayOffset.json` need not know, as after a kill. `beyond` counts the last
+    units of queues that lead past the last file of the log. With `checks_times` each
     unit's time is compared with its record, as where a verification has found wrong ones; else only those that cannot
     be times at all. Messages before the physical offset `chosen_until` may have been left out on purpose.
     """
@@ -46,6 +47,7 @@ class DelayRequest:
     now: int
     newest: int
     known_until: int
+    beyond: Mapping[QueueName, int]
     checks_times: bool = False
     chosen_until: int = 0
 
@@ -59,6 +61,7 @@ def delayed_due(snapshot: Snapshot, start: StartPrediction, log: LogRanges, requ
     if start.refuses:
         return due
     names = {name for name in log if name.topic == SCHEDULE_TOPIC}
+    names |= {name for name in request.beyond if name.topic == SCHEDULE_TOPIC}
     names |= {QueueName(SCHEDULE_TOPIC, queue_id) for queue_id in snapshot.queue_ids(SCHEDULE_TOPIC)}
     levels = _Levels(snapshot, start, log, request)
     for name in sorted(names):
@@ -97,7 +100,7 @@ class _Levels:
         level = name.queue_id + 1
         queue = self._snapshot.queue(*name)
         after = self._after(name, queue)
-        first, end = self._log.get(name) or (after.first, after.end)
+        first, whole_end, end = self._had(name, queue, after)
         offset = self._offsets.get(level, 0)
         begin = max(offset, after.first)
         if self._is_corrected:
@@ -107,12 +110,13 @@ class _Levels:
         if self._highest is not None and level > self._highest:
             yield Due(never=max(0, end - waits_from))
             return
-        yield Due(again=max(0, min(delivered, after.end) - max(first, begin)))
+        served_end = min(whole_end, after.end)
+        yield Due(again=max(0, min(delivered, served_end) - max(first, begin)))
         reached_from = max(waits_from, begin)
-        reached = max(0, min(end, after.end) - reached_from)
+        reached = max(0, served_end - reached_from)
         yield Due(never=max(0, end - waits_from) - reached)
         if queue is not None and reached:
-            yield self._moved(level, queue, reached_from, min(end, after.end), after)
+            yield self._moved(level, queue, reached_from, served_end, after)
 
     @property
     def _is_corrected(self) -> bool:
@@ -129,9 +133,20 @@ class _Levels:
         end = queue.range.max_offset
         return _After(end if queue.range.expired else max(0, queue.range.min_offset), end, end)
 
+    def _had(self, name: QueueName, queue: LoadedQueue | None, after: _After) -> tuple[int, int, int]:
+        """The queue offsets of the first message that clients had, past the last one in the log, and past the last."""
+        beyond = self._request.beyond.get(name, 0)
+        if name in self._log:
+            first, end = self._log[name]
+            return first, end, end + beyond
+        if queue is None or not beyond:  # without a log all is expired
+            return after.first if self._request.newest else after.end, after.end, after.end
+        end = queue.range.max_offset
+        return end - beyond, end - beyond, end
+
     def _delivered(self, level: int, offset: int) -> int:
         """The queue offset behind the last message that clients have got, by the log; else as the file says."""
-        end = self._deliveries.end_of(level)
+        end = self._deliveries.end_of(level) if self._request.newest else None  # without a log nothing shows it
         if end is not None:
             return end
         run = self._by_run.get(level)

@@ -136,6 +136,8 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
     if clients is None or (diagnosis.cuts_log and not repairs.neutralise):
         return clients
     clients = replace(clients, refuses=None) if repairs else clients  # as it is healed, or people heal it first
+    if diagnosis.queues_in_log is not None and not diagnosis.queues_in_log:
+        return clients  # the log is gone, and nothing of it comes back
     later = diagnosis.by_treatment if repairs.goes_on else {}
     healed = {code for change in repairs.changes for code in change.codes}
     keeps_keys = "start.keys-lost" in healed

@@ -29,7 +29,7 @@ from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.consumer_offsets import offsets_of_start
 from rmqtool.store.index_files import IndexFile
-from rmqtool.store.queue_range import QueueRange
+from rmqtool.store.queue_range import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.topics import is_deleted
 from rmqtool.verify.part_result import PartResult
@@ -40,14 +40,15 @@ from rmqtool.verify.queue_progress import QueueProgress
 class ClientView:
     """What the pass over log, queues and index found out about what clients get.
 
-    `ranges` are the queues as a broker reports them, `led_to` counts units that lead into damage of the log;
-    `has_index` says that the index was read.
+    `ranges` are the queues as a broker reports them, `led_to` counts units that lead into damage of the log, `beyond`
+    those of them that lead past its last file; `has_index` says that the index was read.
     """
 
     snapshot: Snapshot
     total: PartResult
     ranges: Mapping[QueueName, QueueRange]
     led_to: Mapping[QueueName, int]
+    beyond: Mapping[QueueName, int]
     has_index: bool
 
     def losses(self, start: StartPrediction) -> ClientLosses:
@@ -71,12 +72,12 @@ class ClientView:
         Of deliveries from `known_until` on, epoch ms, the offsets of delay levels need not know. Raises RmqtoolError.
         """
         totals, states = self.total.totals, self.total.states
-        if start.refuses or not totals.messages:
+        if start.refuses:
             return
         in_log = {name: (state.first_offset, state.next_offset) for name, state in states.items() if state.records}
         has_wrong_times = bool(self.total.report.all_totals().get("consumequeue.tags-code"))
         until = self.total.extents.chosen_until
-        request = DelayRequest(totals.latest, totals.latest, known_until(), has_wrong_times, until)
+        request = DelayRequest(totals.latest, totals.latest, known_until(), self.beyond, has_wrong_times, until)
         losses.delayed = delayed_due(self.snapshot, start, in_log, request)
         if losses.delayed:
             levels = ((name, ends) for name, ends in in_log.items() if name.topic == SCHEDULE_TOPIC)
@@ -99,13 +100,26 @@ class ClientView:
             if state.had and (known is None or known.max_offset < state.next_offset) and not self._is_deleted(name):
                 begin = known.min_offset if known and known.max_offset else state.first_offset
                 had[name] = QueueRange(begin, state.next_offset)
-        now = ranges_after_start(self.ranges, start)
+        now = ranges_after_start(self._ranges_as_they_stand(), start)
         before, after = (
             [each for each in offsets if not self._is_deleted(QueueName(each.topic, each.queue_id))]
             for offsets in (self.snapshot.committed.offsets, offsets_of_start(store, version))
         )
+        for each in () if self.total.totals.messages else before:  # without a log nothing else shows what was served
+            name = QueueName(each.topic, each.queue_id)
+            if name not in now or not now[name].max_offset:
+                known = had.get(name, QueueRange(0, 0))
+                had[name] = replace(known, max_offset=max(known.max_offset, each.offset))
         losses.groups = moved_groups(before, after, had, now, version, is_slave=self._is_slave)
         losses.groups_by_offsets = moved_groups(before, after, had, had, version, is_slave=self._is_slave)
+
+    def _ranges_as_they_stand(self) -> Mapping[QueueName, QueueRange]:
+        """The queues as a broker reports them that starts: without a log their minima are not moved."""
+        snapshot = self.snapshot
+        if snapshot.log.files or not snapshot.log_began_by:
+            return self.ranges
+        release = snapshot.release
+        return {QueueName(each.topic, each.queue_id): queue_range(each, -1, release) for each in snapshot.queues}
 
     def index_after(self, start: StartPrediction | None) -> IndexAfter | None:
         """The index after a start, or as it stands; None where it was not read, or brokers write none."""

@@ -19,6 +19,8 @@ from rmqtool.broker.other_log import index_of_another_log
 from rmqtool.clients.keys import IndexAfter, KeyTally
 from rmqtool.findings.report import Report
 from rmqtool.formats.index_file import unit_position
+from rmqtool.formats.java import string_hash
+from rmqtool.rules.system_topics import OP_TOPIC
 from rmqtool.scan.block import Positions
 from rmqtool.store.index_files import index_paths
 from rmqtool.store.snapshot import Snapshot
@@ -27,6 +29,7 @@ from rmqtool.verify.index_sequence import FileUnits
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.task import StoreReader
 
+_TAGS_OF_OP = abs(string_hash(f"{OP_TOPIC}#T#d"))  # TransactionalMessageUtil.REMOVE_TAG
 _AHEAD = 8  # consecutive units that point behind a block end it: a single one may be damaged
 _CHUNK = 1 << 16
 _FEW = 256  # missing keys of one run whose records are read again
@@ -181,7 +184,7 @@ class IndexCheck:
     def _explain(self, unit_numbers: NDArray[np.intp], units: NDArray[np.void], around: NDArray[np.void]) -> None:
         """Report units that match no expected key; `around` are all units of their messages."""
         reasons = [self._extents.reason_at(offset) for offset in units["physical_offset"].tolist()]
-        self._count_in_damage(units["physical_offset"][[reason not in _NO_DAMAGE for reason in reasons]])
+        self._count_in_damage(units[[reason not in _NO_DAMAGE for reason in reasons]])
         for unit_number, unit, reason in zip(unit_numbers.tolist(), units, reasons, strict=True):
             offset = int(unit["physical_offset"])
             if 0 <= offset < self._log_start or reason not in (None, *UNSOUND_FIELDS):
@@ -204,10 +207,10 @@ class IndexCheck:
             of_unit = {"problem": problem, "physical_offset": offset, **facts}
             self._add(code, of_unit, np.array([unit_number]))
 
-    def _count_in_damage(self, offsets: NDArray[np.int64]) -> None:
+    def _count_in_damage(self, units: NDArray[np.void]) -> None:
         """Count units of messages that are damaged; where the index holds tags, one of each message is of its tags."""
-        tags = len(np.unique(offsets)) if self._tags_expected else 0
-        self._tally.in_damage += len(offsets) - tags
+        tags = _tags_among(units) if self._tags_expected else 0
+        self._tally.in_damage += len(units) - tags
 
     def damage(self, keys: IndexKeys, damaged_rows: Positions) -> None:
         """Note the keys of records that are not whole."""
@@ -309,7 +312,7 @@ def check_index_end(snapshot: Snapshot, reader: StoreReader, total: PartResult) 
     Units that point past the last log file show keys that the store has had, unless they are of another log.
     """
     IndexCheck(reader, total, total.boundary.index_at).finish(total.log_end or 0)
-    files_end = snapshot.log.files[-1].end_offset if snapshot.log.files else 0
+    files_end = snapshot.log.files[-1].end_offset if snapshot.log.files else snapshot.log_began_by
     past = [file for file in reader.index.files if file.units and file.file.end_physical_offset >= files_end]
     of_another = index_of_another_log(snapshot) if past else ()
     for file in past:
@@ -317,11 +320,21 @@ def check_index_end(snapshot: Snapshot, reader: StoreReader, total: PartResult) 
             total.keys.in_damage += _count_past(reader, file, files_end)
 
 
+def _tags_among(units: NDArray[np.void]) -> int:
+    """How many of index units are of tags: of each message one, but that of a single one is most often a key.
+
+    Only an op message of a transaction has nothing but tags.
+    """
+    _, message, counts = np.unique(units["physical_offset"], return_inverse=True, return_counts=True)
+    of_op = (counts[message] == 1) & (units["key_hash"] == _TAGS_OF_OP)
+    return int(np.count_nonzero(counts > 1)) + int(np.count_nonzero(of_op))
+
+
 def _count_past(reader: StoreReader, file: FileUnits, files_end: int) -> int:
     """How many units of a file point past the last log file, without those of tags."""
     count = 0
     for first in range(file.start, file.start + file.units, _CHUNK):
-        offsets = reader.index.read(first, min(_CHUNK, file.start + file.units - first))["physical_offset"]
-        past = offsets[offsets >= files_end]
-        count += len(past) - (len(np.unique(past)) if reader.task.tags_expected else 0)
+        units = reader.index.read(first, min(_CHUNK, file.start + file.units - first))
+        past = units[units["physical_offset"] >= files_end]
+        count += len(past) - (_tags_among(past) if reader.task.tags_expected else 0)
     return count

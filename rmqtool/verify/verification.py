@@ -340,7 +340,7 @@ class Verification:
         """Read each queue on disk, one after the other."""
         snapshot, files = self.snapshot, self.task.files
         files_end = files[-1].end_offset if files else 0
-        bounds = LogBounds(self.log_start, self.log_end, files_end, total.extents, self.task.live)
+        bounds = LogBounds(snapshot.log_began_by, self.log_end, files_end, total.extents, self.task.live)
         visit = QueueVisit(snapshot, reader, self._report, bounds, recovers=self.task.recovery is not None)
         for index, queue in enumerate(snapshot.queues):
             name = QueueName(queue.topic, queue.queue_id)
@@ -362,8 +362,10 @@ class Verification:
             recovered = visit.recovered if visit else KnownQueues(self.snapshot.queues)
             self.starts = Predictor(self.snapshot, total.walks, total.states, recovered).predict()
             if visit:
-                led_to = visit.unmatched.witnesses
-                self.view = ClientView(self.snapshot, total, visit.ranges, led_to, self.task.index)
+                unmatched, has_index = visit.unmatched, self.task.index
+                self.view = ClientView(
+                    self.snapshot, total, visit.ranges, unmatched.witnesses, unmatched.beyond_files, has_index
+                )
                 self.clients = self.view.losses(self.starts[0].start)
         except EndingError:
             raise
