@@ -14,11 +14,12 @@ DERIVED = (
         fault="F44",
         severity="warning",
         treatment="index",
-        title="An index file's size fits no geometry",
+        title="An index file's size fits no geometry, or another than that of the others",
         what="No number of hash slots fits the file's size, its header and its units.",
         how="maxHashSlotNum or maxIndexNum was changed; an incomplete copy.",
         says={
             "no-slots": "its header says {keys:key}, but no number of hash slots fits its size and units",
+            "size": "it has {size:byte}, and is mapped with {expected}: {units} of its {keys:key} are there",
             "changing": "the running broker changes it faster than its geometry can be read: not verified",
         },
         effect="the broker does not notice: queries by key miss messages or find none",

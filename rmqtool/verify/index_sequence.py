@@ -33,8 +33,7 @@ def readable_files(files: Sequence[tuple[IndexFile, Geometry | None]]) -> list[F
     for file, geometry in files:
         if geometry is None:
             continue
-        room = max(0, (file.size - unit_position(geometry.slots, 1)) // UNIT_SIZE)
-        units = min(file.keys, room)
+        units = file.units(geometry)
         readable.append(FileUnits(file, geometry, start, units))
         start += units
     return readable
