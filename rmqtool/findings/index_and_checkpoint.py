@@ -15,7 +15,7 @@ DERIVED = (
         severity="warning",
         treatment="index",
         title="An index file has a wrong size",
-        what="It is not the size of the configured geometry, or of the other files; or no number of hash slots fits it.",
+        what="It is not the size of the configured geometry, or of the other files; or no number of hash slots fits.",
         how="maxHashSlotNum or maxIndexNum was changed; an incomplete copy.",
         says={
             "no-slots": "its header says {keys:key}, but no number of hash slots fits its size and units",
