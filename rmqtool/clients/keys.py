@@ -119,8 +119,8 @@ class IndexAfter:
 
     @property
     def _puts_from(self) -> int:
-        """The first message whose keys are put: none before the last one in the index, but of that one once more."""
-        return max(self.put_from, *(file.end_physical_offset for file in self.kept), -1)
+        """The first message whose keys are put: none before the last one of the last file, whose keys are put twice."""
+        return max(self.put_from, self.kept[-1].end_physical_offset if self.kept else -1)
 
     def puts_again(self, physical_offset: int) -> bool:
         """Whether the start puts the keys of a message into the index."""
@@ -131,7 +131,7 @@ class IndexAfter:
         put_from = min(self._puts_from, self.log_end)
         held = put_from
         if not self.is_whole:  # files that are deleted had the keys behind those that are kept
-            held = min(max((file.end_physical_offset + 1 for file in self.kept), default=0), put_from)
+            held = min(max((file.end_physical_offset + 1 for file in self.kept if file.keys), default=0), put_from)
         never_put = keys.between(held, put_from, count)
         cut = keys.between(self.log_end, MAX_OFFSET, count)
         damaged = sum(offset < held or put_from <= offset < self.log_end for offset in keys.damaged)

@@ -116,7 +116,7 @@ class ClientView:
             put_from = MAX_OFFSET if start.dispatched_from is None else start.dispatched_from
             deleted = {*start.files_deleted}
         relative = self.snapshot.store.relative
-        files = [file for file in self.snapshot.index_files if file.keys]
+        files = self.snapshot.index_files
         kept = tuple(file for file in files if relative(file.path) not in deleted)
         return IndexAfter(kept, put_from, log_end, is_whole=len(kept) == len(files))
 

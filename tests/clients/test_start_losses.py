@@ -115,6 +115,14 @@ def index_cut(store: Path) -> None:
     os.truncate(file, file.stat().st_size // 2)
 
 
+def index_swapped(store: Path) -> None:
+    """Two index files have each other's names; queries look into all files."""
+    first, second, *_ = sorted((store / "index").iterdir())
+    first.rename(store / "index" / "other")
+    second.rename(first)
+    (store / "index" / "other").rename(second)
+
+
 def slots_zeroed(store: Path) -> None:
     """No slot leads to a unit any more."""
     write(min((store / "index").iterdir()), slot_position(0), bytes(200))
@@ -145,6 +153,7 @@ def last_file_twice(store: Path) -> None:
     [
         ("4.9.7-killed", [index_cut], 997, 0),
         ("4.7.1-killed", [index_cut], 998, 0),
+        ("4.4.0-clean", [index_swapped], 0, 0),
         ("5.5.0-shop", [slots_zeroed, magic_flipped], 305, 2),
         ("5.5.0-clean", [colliding_key_flipped], 1, 1),
         ("5.3.3-shop", [last_file_twice], 0, 0),
