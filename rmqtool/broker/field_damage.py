@@ -392,10 +392,12 @@ class FieldJudge:
         derived = self._hashes_of(frames, ProvenRecord())
         if not set(hashes) & set(derived) and (by_topic := self._of_topic(frames, hashes)):
             return by_topic
-        unknown = [each for each in hashes if each not in derived]
+        unknown = [*(Counter(hashes) - Counter(derived)).elements()]
+        if not Counter(derived) - Counter(hashes):  # a broker may have put all keys of a message twice
+            unknown = [each for each in unknown if each not in derived]
         topic = self._claim_of(frames)[0].topic
         properties = _properties_of(frames)
-        found = [_key_of(properties, topic, each) for each in unknown]
+        found = [_key_of(properties, topic, each) if each not in derived else None for each in unknown]
         known = [each for each in found if each is not None]
         if not unknown or (len(known) < len(unknown) and not set(hashes) & set(derived)):
             return None

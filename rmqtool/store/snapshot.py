@@ -12,7 +12,6 @@ from rmqtool.base.files import RateLimit, ReadPolicy, list_directory
 from rmqtool.base.mapped_files import MappedFiles
 from rmqtool.base.paths import is_remote
 from rmqtool.base.tolerant import ReadScope, skip_unreadable
-from rmqtool.formats.index_file import file_size
 from rmqtool.rules.delay_levels import DelayLevels
 from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE, log_file_size
 from rmqtool.rules.releases import Releases, release_of
@@ -250,22 +249,21 @@ class Snapshot:
 
     @cached_property
     def index_geometries(self) -> tuple[tuple[IndexFile, Geometry | None], ...]:
-        """The index files, each with its geometry, which is most often that of the one before."""
+        """The index files, each with its geometry, which is most often that of the one before.
+
+        A broker maps all files as configured: of one that proves nothing, that or another file's is the geometry.
+        """
         known = self.store.conf.index_geometry
         files: list[tuple[IndexFile, Geometry | None]] = []
         for file in self.index_files:
             geometry = None
             with self._scope():
-                geometry = geometry_or_none(file, known) or self._configured_geometry(file)
+                geometry = geometry_or_none(file, known)
             known = (geometry.slots, geometry.units) if geometry else known
             files.append((file, geometry))
-        return tuple(files)
-
-    def _configured_geometry(self, file: IndexFile) -> Geometry | None:
-        """The geometry that broker.conf gives, where it gives the file's size: damaged units do not disprove it."""
         configured = self.store.conf.index_geometry
-        sizes = (Geometry(*configured),) if configured and file.keys else ()
-        return next((each for each in sizes if file_size(each.slots, each.units) == file.size), None)
+        mapped = Geometry(*configured) if configured else next((each for _, each in files if each), None)
+        return tuple((file, geometry or (mapped if file.keys else None)) for file, geometry in files)
 
     @cached_property
     def index(self) -> Index:

@@ -28,7 +28,6 @@ from rmqtool.rules.versions import parse_version
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.consumer_offsets import offsets_of_start
-from rmqtool.store.index_files import IndexFile
 from rmqtool.store.queue_range import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.topics import is_deleted
@@ -125,20 +124,26 @@ class ClientView:
         """The index after a start, or as it stands; None where it was not read, or brokers write none."""
         if not self.has_index or index_switched_off(self.snapshot.store.conf):
             return None
-        log_end, put_from = self.total.log_end or 0, MAX_OFFSET
+        log_end, put_from, deleted = self.total.log_end or 0, MAX_OFFSET, set[str]()
         if start is not None:
             log_end = log_end if start.max_offset_after is None else min(start.max_offset_after, log_end)
             put_from = MAX_OFFSET if start.dispatched_from is None else start.dispatched_from
-        return IndexAfter(tuple(self._kept(start)), put_from, log_end)
+            deleted = {*start.files_deleted}
+        relative = self.snapshot.store.relative
+        files = self.snapshot.index_files
+        kept = tuple(file for file in files if relative(file.path) not in deleted)
+        return IndexAfter(kept, put_from, log_end, is_whole=len(kept) == len(files))
 
-    def report_keys_lost(self, start: StartPrediction, report: Report) -> None:
-        """Report keys that queries find now, and that a start takes out of the index with files that it deletes."""
+    def report_keys_lost(self, start: StartPrediction, lost: ClientLosses, report: Report) -> None:
+        """Report keys that queries find now, and that a start takes out of the index with files that it deletes.
+
+        They are among those `lost` by the start.
+        """
         now, after = self.index_after(None), self.index_after(start)
-        if now is None or after is None or start.refuses or after.kept == now.kept:
+        if now is None or after is None or start.refuses or after.is_whole:
             return
         as_it_stands = replace(now, log_end=after.log_end)
-        keys = after.keys_not_found(self.total.keys, self._count_keys)
-        keys -= as_it_stands.keys_not_found(self.total.keys, self._count_keys)
+        keys = lost.keys_not_found - as_it_stands.keys_not_found(self.total.keys, self._count_keys)
         report.check("start.keys-lost")
         if keys > 0:
             files = len(now.kept) - len(after.kept)
@@ -148,11 +153,6 @@ class ClientView:
                 again = f"puts keys again from physical offset {start.dispatched_from} on only"
             message = f"{counted(keys, 'key')} of {counted(files, 'index file')} that the start deletes; it {again}"
             report.add("start.keys-lost", message, count=keys, details=details)
-
-    def _kept(self, start: StartPrediction | None) -> list[IndexFile]:
-        deleted = {*start.files_deleted} if start else ()
-        relative = self.snapshot.store.relative
-        return [file for file in self.snapshot.index_files if file.keys and relative(file.path) not in deleted]
 
     def _unreachable(self, start: StartPrediction | None) -> Iterator[UnreachableQueue]:
         snapshot, states = self.snapshot, self.total.states

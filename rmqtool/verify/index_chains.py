@@ -18,6 +18,7 @@ from rmqtool.formats.index_file import (
     SLOT_DTYPE,
     UNIT_SIZE,
     decode_units,
+    file_size,
     slot_position,
     unit_position,
 )
@@ -51,6 +52,9 @@ def check_headers(
             elif file.keys:
                 report.add("index.geometry", file=shown, details={"problem": "no-slots", "keys": file.keys})
             continue
+        if file.size != (expected := file_size(geometry.slots, geometry.units)):
+            facts = {"problem": "size", "keys": file.keys, "size": file.size, "expected": expected}
+            report.add("index.geometry", file=shown, details=facts | {"units": file.units(geometry)})
         for facts in _header_problems(file, geometry, live=live):
             report.add("index.header", file=shown, details=facts)
         if not file.keys and not live:
@@ -113,8 +117,8 @@ class ChainCheck:
         self._used = 0
         self._chunk = sized(_CHUNK, _LEAST_CHUNK)
         self._broken: set[int] = set()  # hash slots whose heads or links are wrong
-        self.unreached = 0  # units that no chain leads a query to
-        self.unreached_keys: list[tuple[int, int]] = []  # physical offset and key hash of the first of them
+        self.unreached: list[tuple[int, int]] = []  # physical offset and key hash of units that no chain leads to
+        self.unreached_step = 1  # of how many of these one is listed
 
     def add(self, first: int, units: NDArray[np.void]) -> None:
         """Check units from number `first` of the file on; those that do not go on where the last ones ended are not."""
@@ -200,6 +204,8 @@ class ChainCheck:
             wanted = self._slots[first : first + len(stored)]
             for row in np.flatnonzero(stored != wanted).tolist():
                 self._broken.add(first + row)
+                if self._index_file.units < int(stored[row]) <= self._index_file.file.keys:
+                    continue  # to a unit that was cut off with the end of the file
                 facts = {"problem": "slot", "slot": first + row}
                 facts |= {"found": int(stored[row]), "expected": int(wanted[row])}
                 self._add("index.slot", facts, slot_position(first + row))
@@ -213,14 +219,18 @@ class ChainCheck:
         for slot in broken.tolist():
             for unit_number in self._walk(file, slot):
                 reached[unit_number] = True
+        seen = 0
         for first in range(1, total + 1, self._chunk):
             count = min(self._chunk, total + 1 - first)
             units = decode_units(file.read(unit_position(slots, first), count * UNIT_SIZE))
             hashes = units["key_hash"].astype(np.int32)
             missed = np.isin(_slots_of(hashes, slots), broken) & (hashes >= 0) & ~reached[first : first + len(units)]
-            self.unreached += int(np.count_nonzero(missed))
-            rows = np.flatnonzero(missed)[: MAX_LOOKUPS - len(self.unreached_keys)]
-            self.unreached_keys += zip(units["physical_offset"][rows].tolist(), hashes[rows].tolist(), strict=True)
+            rows = np.flatnonzero(missed)
+            listed = rows[-seen % self.unreached_step :: self.unreached_step]
+            seen += len(rows)
+            self.unreached += zip(units["physical_offset"][listed].tolist(), hashes[listed].tolist(), strict=True)
+            while len(self.unreached) > MAX_LOOKUPS:
+                self.unreached, self.unreached_step = self.unreached[::2], 2 * self.unreached_step
 
     def _walk(self, file: InputFile, slot: int) -> Iterator[int]:
         """The numbers of the units of a hash slot that a query reaches, the newest first."""
@@ -236,7 +246,10 @@ class ChainCheck:
     def _check_ends(self, file: InputFile) -> None:
         """Check that the header's physical offsets are those of the first and the last unit."""
         index_file = self._index_file
-        for name, unit_number in (("begin", 1), ("end", index_file.units)) if index_file.units else ():
+        ends = {"begin": 1, "end": index_file.file.keys}  # of a file that is cut the last unit is not there
+        for name, unit_number in ends.items():
+            if not 0 < unit_number <= index_file.units:
+                continue
             unit = decode_units(file.read(unit_position(index_file.geometry.slots, unit_number), UNIT_SIZE))[0]
             stored = getattr(index_file.file, f"{name}_physical_offset")
             actual = int(unit["physical_offset"])

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.tolerant import skip_unreadable
+from rmqtool.broker.field_damage import MAX_SUSPECTS
 from rmqtool.broker.index_keys import TAGS, IndexKeys
 from rmqtool.broker.other_log import index_of_another_log
 from rmqtool.clients.keys import IndexAfter, KeyTally
@@ -56,6 +57,7 @@ class IndexCheck:
         self._live = reader.task.live
         self._tags_expected = reader.task.tags_expected
         self._with_tags = True
+        self._not_whole: Positions = np.empty(0, np.intp)
         self._at = start
         self._stop = reader.index.total if stop is None else stop
 
@@ -64,10 +66,13 @@ class IndexCheck:
         """Number of the first unit that was not compared yet."""
         return self._at
 
-    def add(self, keys: IndexKeys, start: int, stop: int) -> None:
-        """Compare the keys of a run of records from physical offset `start` to before `stop`."""
+    def add(self, keys: IndexKeys, start: int, stop: int, not_whole: Positions) -> None:
+        """Compare the keys of a run of records from physical offset `start` to before `stop`, some of them damaged."""
         self._report.check("index.missing", len(keys))
         self._tally.add(start, int(np.count_nonzero(keys.kinds != TAGS)))
+        self._not_whole = not_whole
+        if len(not_whole):
+            self._tally.damaged.extend(keys.physical_offsets[self._are_damaged(keys) & (keys.kinds != TAGS)].tolist())
         if not len(keys) or self._match_in_order(keys, with_tags=self._with_tags):
             return
         if self._match_in_order(keys, with_tags=not self._with_tags):
@@ -161,9 +166,17 @@ class IndexCheck:
         if not self._tags_expected:
             lacking &= keys.kinds != TAGS
         self._miss(lacking, keys)
+        self._suspect_repeated(units, units["physical_offset"][surplus], keys.physical_offsets[lacking])
         others = np.ones(len(units), dtype=np.bool_)
         others[matched] = False
         self._explain(unit_numbers[others], units[others], units)
+
+    def _suspect_repeated(
+        self, units: NDArray[np.void], repeated: NDArray[np.int64], lacking: NDArray[np.int64]
+    ) -> None:
+        """Suspect messages with a hash that is repeated and a key that is missing: two keys may have had one hash."""
+        for offset in np.intersect1d(repeated, lacking)[:MAX_SUSPECTS].tolist():
+            self._suspects.add_keys(offset, units["key_hash"][units["physical_offset"] == offset].tolist())
 
     def _window(self, stop: int) -> NDArray[np.void]:
         """The next units that point before physical offset `stop`."""
@@ -212,10 +225,9 @@ class IndexCheck:
         tags = _tags_among(units) if self._tags_expected else 0
         self._tally.in_damage += len(units) - tags
 
-    def damage(self, keys: IndexKeys, damaged_rows: Positions) -> None:
-        """Note the keys of records that are not whole."""
-        rows = np.isin(keys.rows, damaged_rows) & (keys.kinds != TAGS)
-        self._tally.damaged.extend(keys.physical_offsets[rows].tolist())
+    def _are_damaged(self, keys: IndexKeys) -> NDArray[np.bool_]:
+        """Which keys are those of records that are not whole."""
+        return np.isin(keys.rows, self._not_whole)
 
     def _miss(self, rows: NDArray[np.bool_], keys: IndexKeys) -> None:
         if self._live and self._at >= self._stop:
@@ -227,7 +239,10 @@ class IndexCheck:
             first = int(keys.physical_offsets[int(np.argmax(tags))])
             count = int(np.count_nonzero(tags))
             _report_missing(self._report, count, first, severity="info", effect=_TAGS_NOT_FOUND)
-        self._tally.miss(keys.physical_offsets[rows & ~are_tags])
+        rows &= ~are_tags
+        if len(self._not_whole) and rows.any():
+            rows &= ~self._are_damaged(keys)  # which are lost anyway
+        self._tally.miss(keys.physical_offsets[rows])
 
     def _without_optional(self, rows: NDArray[np.bool_], keys: IndexKeys) -> NDArray[np.bool_]:
         """`rows` without keys that an older release did not put; not for many rows, most of which are lost then."""

@@ -215,7 +215,9 @@ class Verification:
             with WorkerPool[PartResult]() as pool:  # the first one has handed out its parts, and takes no others
                 self._part_run.run(lambda _: None, pool, jobs, database)
             if self.ended_by is None:
-                self.merged().keys.in_damage += sum(len(each.key_hashes) for each in damages if each.field != TAGS)
+                for each in damages:
+                    if each.field != TAGS:
+                        self.merged().keys.damaged.extend([each.physical_offset] * len(each.key_hashes))
                 report_fields(damages, self._report)
                 self._check_after_scan(reader, self.merged())
 
@@ -280,8 +282,8 @@ class Verification:
         if visit:
             self._check_queues(reader, total, visit)
         self._check_missing_keys(reader, total)
-        if self.view and self.starts:
-            check(self.view.report_keys_lost, self.starts[0].start, report)
+        if self.view and self.clients is not None and self.start:
+            check(self.view.report_keys_lost, self.start, self.clients, report)
         if not live:
             log = ScannedLog(snapshot, reader, log_end, totals, total.queue_ends)
             check(check_timestamps, reader, report)
