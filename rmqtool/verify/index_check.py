@@ -23,6 +23,7 @@ from rmqtool.formats.index_file import unit_position
 from rmqtool.formats.java import string_hash
 from rmqtool.rules.system_topics import OP_TOPIC
 from rmqtool.scan.block import Positions
+from rmqtool.scan.frames import RecordRun
 from rmqtool.store.index_files import index_paths
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.verify.bad_extents import UNREAD, UNSOUND_FIELDS
@@ -33,7 +34,7 @@ from rmqtool.verify.task import StoreReader
 _TAGS_OF_OP = abs(string_hash(f"{OP_TOPIC}#T#d"))  # TransactionalMessageUtil.REMOVE_TAG
 _AHEAD = 8  # consecutive units that point behind a block end it: a single one may be damaged
 _CHUNK = 1 << 16
-_FEW = 256  # missing keys of one run whose records are read again
+_FEW = 256  # missing keys of one run that are held to what an older release puts
 _MAX_SECONDS = (1 << 31) - 1
 _HASH_BITS = 31
 _NO_DAMAGE = (None, "torn", UNREAD, *UNSOUND_FIELDS)  # a torn record was never whole on disk
@@ -66,8 +67,9 @@ class IndexCheck:
         """Number of the first unit that was not compared yet."""
         return self._at
 
-    def add(self, keys: IndexKeys, start: int, stop: int, not_whole: Positions) -> None:
-        """Compare the keys of a run of records from physical offset `start` to before `stop`, some of them damaged."""
+    def add(self, keys: IndexKeys, records: RecordRun, not_whole: Positions) -> None:
+        """Compare the keys of a run of records, some of them damaged."""
+        start, stop = records.physical_offset, records.physical_offset + records.size
         self._report.check("index.missing", len(keys))
         self._tally.add(start, int(np.count_nonzero(keys.kinds != TAGS)))
         self._not_whole = not_whole
@@ -78,7 +80,7 @@ class IndexCheck:
         if self._match_in_order(keys, with_tags=not self._with_tags):
             self._with_tags = not self._with_tags
             return
-        self._compare_sets(keys, start, stop)
+        self._compare_sets(keys, records, stop)
 
     def leave_out(self, stop: int) -> None:
         """Skip the units that point before physical offset `stop`, whose messages could not be read."""
@@ -142,8 +144,8 @@ class IndexCheck:
             facts = {"problem": "seconds", "found": stored, "expected": int(seconds[row])}
             self._add("index.unit", facts, unit_numbers[row : row + 1])
 
-    def _compare_sets(self, keys: IndexKeys, start: int, stop: int) -> None:
-        first = self._at
+    def _compare_sets(self, keys: IndexKeys, records: RecordRun, stop: int) -> None:
+        first, start = self._at, records.physical_offset
         units = self._window(stop)
         unit_numbers = first + np.arange(len(units))
         self._at += len(units)
@@ -165,7 +167,7 @@ class IndexCheck:
         lacking = ~np.isin(expected, stored)
         if not self._tags_expected:
             lacking &= keys.kinds != TAGS
-        self._miss(lacking, keys)
+        self._miss(self._without_optional(lacking, keys, records), keys)
         self._suspect_repeated(units, units["physical_offset"][surplus], keys.physical_offsets[lacking])
         others = np.ones(len(units), dtype=np.bool_)
         others[matched] = False
@@ -232,7 +234,6 @@ class IndexCheck:
     def _miss(self, rows: NDArray[np.bool_], keys: IndexKeys) -> None:
         if self._live and self._at >= self._stop:
             return  # a running broker puts them later
-        rows = self._without_optional(rows, keys)
         are_tags = keys.kinds == TAGS
         tags = rows & are_tags  # older releases put none
         if tags.any():
@@ -244,14 +245,18 @@ class IndexCheck:
             rows &= ~self._are_damaged(keys)  # which are lost anyway
         self._tally.miss(keys.physical_offsets[rows])
 
-    def _without_optional(self, rows: NDArray[np.bool_], keys: IndexKeys) -> NDArray[np.bool_]:
+    def _without_optional(self, rows: NDArray[np.bool_], keys: IndexKeys, records: RecordRun) -> NDArray[np.bool_]:
         """`rows` without keys that an older release did not put; not for many rows, most of which are lost then."""
-        missing = np.flatnonzero(rows & (keys.kinds != TAGS))
-        if not 0 < len(missing) <= _FEW:
+        missing = np.count_nonzero(rows & (keys.kinds != TAGS))
+        older = self._lookups.older_keys(records) if 0 < missing <= _FEW else None
+        if older is None:
             return rows
-        kept = rows.copy()
-        for row in missing.tolist():
-            kept[row] = not self._lookups.is_newer_key(int(keys.physical_offsets[row]), int(keys.key_hashes[row]))
+        start = records.physical_offset
+        put = np.isin(
+            _codes(keys.physical_offsets - start, keys.key_hashes),
+            _codes(older.physical_offsets - start, older.key_hashes),
+        )
+        kept: NDArray[np.bool_] = rows & (put | (keys.kinds == TAGS))
         return kept
 
     def _add(self, code: str, facts: Mapping[str, Any], unit_numbers: NDArray[np.intp]) -> None:

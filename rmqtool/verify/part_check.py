@@ -186,13 +186,13 @@ class _LogCheck:
         if self._walker is not None:
             self._walker.feed(frames, suspects)
         self._damage.frames(frames)
-        end = self._result.log_end = frames.physical_offset + frames.size
+        self._result.log_end = frames.physical_offset + frames.size
         if self._queues is not None:
             self._queues.add(dispatched.units, dispatched.optional_units)
             if len(not_whole):
                 self._queues.damage(dispatched.units[np.isin(dispatched.units.rows, not_whole)])
         if self._index is not None:
-            self._check_index(lambda check: check.add(dispatched.keys, frames.physical_offset, end, not_whole))
+            self._check_index(lambda check: check.add(dispatched.keys, frames, not_whole))
 
     def _check_index(self, work: Callable[[IndexCheck], None]) -> None:
         """Do some of the comparison with the index, which ends at an error."""

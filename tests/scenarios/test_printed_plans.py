@@ -106,6 +106,7 @@ def _marked(row: Row) -> Any:
     return pytest.param(row, id=row.name, marks=marks)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("row", [*map(_marked, _rows())])
 def test_the_plan_of_each_fault_comes_to_an_end(row: Row, tmp_path: Path) -> None:
     """In few rounds, with no command that is refused or printed a second time."""
