@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.base.visible import visible
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.proven_records import ProvenRecord, ProvenRecords
@@ -121,20 +120,13 @@ class FieldDamage(NamedTuple):
     key_hashes: tuple[int, ...]  # of index units that no key of the record has any more
     proven: ProvenRecord
 
-    def __str__(self) -> str:
-        """What is wrong, and who shows it, in a sentence."""
-        text = f"{self.field} is {_shown(self.found)}"
-        if self.expected is not None:
-            text += f", was {_shown(self.expected)}"
-        elif self.key_hashes:
-            text += f"; the index has the hash {self.key_hashes[0]}, which none of its keys gives"
-        return f"{text}: shown by {' and '.join(_WITNESSES[each] for each in self.witnesses)}"
-
     @property
     def facts(self) -> dict[str, Any]:
-        """What a finding says about it beside the message."""
-        details = {"field": self.field, "found": self.found, "expected": self.expected,
+        """What a finding has of it; the sentence names the hash of a key only where the value is not known."""
+        details = {"hash": None, "field": self.field, "found": self.found, "expected": self.expected,
                    "witnesses": list(self.witnesses), "key_hashes": list(self.key_hashes)}  # fmt: skip
+        if self.expected is None and self.key_hashes:
+            details["hash"] = self.key_hashes[0]
         return {"offset": self.physical_offset, "topic": self.name and self.name.topic,
                 "queue_id": self.name and self.name.queue_id, "queue_offset": self.queue_offset,
                 "details": details}  # fmt: skip
@@ -427,15 +419,6 @@ class FieldJudge:
             int(frames.physical_offsets[0]), name, found, expected, (*queue, *crc), unit and unit.name,
             unit and unit.queue_offset, (), proven,
         )  # fmt: skip
-
-
-_WITNESSES = {"consume-queue": "its queue entry", "index": "the index", "property-crc": "its __CRC32#"}
-
-
-def _shown(value: str | int | None) -> str:
-    if value is None:
-        return "not there"
-    return repr(visible(value)) if isinstance(value, str) else str(value)
 
 
 def _properties_of(frames: RecordRun) -> bytes:

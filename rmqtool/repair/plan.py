@@ -155,7 +155,9 @@ def _steps_before(
         beginning = elsewhere if _is_log_gone(found) else "R"
         yield PlanStep(
             f"{beginning}estore {files} from a backup or a replica, and verify again. If there is none, go on.",
-            lost=_some(tuple(dict.fromkeys(finding.gist for finding in found.get("restore", ())))),
+            lost=_some(
+                tuple(dict.fromkeys(CATALOGUE[finding.code].gist_of(finding) for finding in found.get("restore", ())))
+            ),
         )
     yield from steps_by_hand(diagnosis, found)
     yield from _decisions(found.get("decide", ()))[:_MAX_NAMED]

@@ -19,7 +19,6 @@ from rmqtool.clients.losses import ClientLosses, Unreachable, UnreachableQueue
 from rmqtool.clients.pop import pop_lost
 from rmqtool.clients.queues import QueueEvidence, ServedQueue, served_queues, unreachable_batches, unreachable_queues
 from rmqtool.clients.timers import timers_due
-from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.broker_conf import index_switched_off
@@ -147,12 +146,9 @@ class ClientView:
         report.check("start.keys-lost")
         if keys > 0:
             files = len(now.kept) - len(after.kept)
-            details = {"keys": keys, "index_files_deleted": files, "put_again_from": start.dispatched_from}
-            again = "puts none of their keys again"
-            if start.dispatched_from is not None:
-                again = f"puts keys again from physical offset {start.dispatched_from} on only"
-            message = f"{counted(keys, 'key')} of {counted(files, 'index file')} that the start deletes; it {again}"
-            report.add("start.keys-lost", message, count=keys, details=details)
+            details = {"keys": keys, "index_files_deleted": files, "put_again_from": start.dispatched_from,
+                       "again": "none" if start.dispatched_from is None else "some"}  # fmt: skip
+            report.add("start.keys-lost", count=keys, details=details)
 
     def _unreachable(self, start: StartPrediction | None) -> Iterator[UnreachableQueue]:
         snapshot, states = self.snapshot, self.total.states

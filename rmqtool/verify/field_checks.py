@@ -57,7 +57,7 @@ def damaged_fields(snapshot: Snapshot, reader: StoreReader, total: PartResult) -
 def report_fields(damages: Sequence[FieldDamage], report: Report) -> None:
     """Report records with a damaged field."""
     for damage in damages:
-        report.add("commitlog.field", str(damage), **damage.facts)
+        report.add("commitlog.field", **damage.facts)
 
 
 def _add_unmatched(queue: Queue, reader: StoreReader, total: PartResult) -> None:
