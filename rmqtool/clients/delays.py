@@ -38,8 +38,9 @@ LogRanges = Mapping[QueueName, tuple[int, int]]
 class DelayRequest:
     """What the comparison needs: `now` is when the broker is started, epoch ms, `newest` the newest store timestamp.
 
-    Of deliveries from `known_until` on `delayOffset.json` need not know, as after a kill. `beyond` counts the last
-    units of queues that lead past the last file of the log. With `checks_times` each
+    `offsets` are those of the levels, None those of the store. Of deliveries from `known_until` on `delayOffset.json`
+    need not know, as after a kill. `beyond` counts the last units of queues that lead past the last file of the log.
+    With `checks_times` each
     unit's time is compared with its record, as where a verification has found wrong ones; else only those that cannot
     be times at all. Messages before the physical offset `chosen_until` may have been left out on purpose.
     """
@@ -50,6 +51,7 @@ class DelayRequest:
     beyond: Mapping[QueueName, int]
     checks_times: bool = False
     chosen_until: int = 0
+    offsets: Mapping[int, int] | None = None
 
 
 def delayed_due(snapshot: Snapshot, start: StartPrediction, log: LogRanges, request: DelayRequest) -> Due:
@@ -89,7 +91,8 @@ class _Levels:
         self._request = request
         messages = SingleMessages(snapshot)
         self._deliveries = Deliveries(messages, request.newest, request.known_until, request.chosen_until)
-        self._offsets = load_delay_offsets(snapshot.store).by_level
+        offsets = load_delay_offsets(snapshot.store).by_level if request.offsets is None else request.offsets
+        self._offsets = dict(offsets)
         self._by_run = {level.level: level for level in self._deliveries.levels(self._offsets)}
         known = known_levels(snapshot.store.conf)
         self._highest = known.highest if known else None

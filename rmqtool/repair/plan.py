@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rmqtool.broker.start_findings import WHOLE_LOG
-from rmqtool.clients.losses import ClientLosses
+from rmqtool.clients.losses import ClientLosses, in_words
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.entry import Treatment
 from rmqtool.findings.finding import Finding, counted
@@ -29,6 +29,7 @@ from rmqtool.repair.needed_conf import CONF, why_conf
 from rmqtool.repair.not_healed import NotHealed
 from rmqtool.repair.permissions import permission_command
 from rmqtool.repair.plan_step import PlanStep
+from rmqtool.repair.proof import Difference
 from rmqtool.repair.reach import Replaced, out_of_reach
 from rmqtool.repair.timer_files import lost_by_rebuilt_queue
 from rmqtool.transaction.home import STAGING
@@ -70,8 +71,18 @@ class Plan:
 
 def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = False) -> Plan:
     """The plan for all findings, with its `repairs`; empty when there are none."""
-    steps = _steps_of(diagnosis, repairs, keep_offsets=keep_offsets)
-    return replace(steps, clients=clients_after(diagnosis, repairs))
+    plan, before = _steps_of(diagnosis, repairs, keep_offsets=keep_offsets), diagnosis.clients
+    after = clients_after(diagnosis, repairs)
+    if before is None or after is None:
+        return replace(plan, clients=after)
+    steps = [_with_clients(step, Difference(before, after)) if step.is_repair else step for step in plan.steps]
+    return replace(plan, steps=tuple(steps), clients=after)
+
+
+def _with_clients(step: PlanStep, clients: Difference) -> PlanStep:
+    """A step and what it does for clients; what it takes from them is among what is lost."""
+    taken = tuple(f"{in_words(kind, count)}, unlike without this step" for kind, count in clients.takes.items())
+    return replace(step, clients=clients, lost=(*step.lost, *taken))
 
 
 def _steps_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> Plan:
@@ -205,7 +216,8 @@ def _repair_step(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) 
     changes, lost = _changes(diagnosis, repairs)
     if repairs.goes_on:
         changes.append("then it verifies again, and goes on with what is left")
-    return PlanStep(text, diagnosis.command("repair", *more), tuple(changes), tuple(dict.fromkeys(lost)))
+    command = diagnosis.command("repair", *more)
+    return PlanStep(text, command, tuple(changes), tuple(dict.fromkeys(lost)), is_repair=True)
 
 
 def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[str]]:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.index_keys import TAGS
 from rmqtool.broker.prediction import QueueChange, StartPrediction
-from rmqtool.clients.delays import DelayRequest, delayed_due
+from rmqtool.clients.delays import DelayRequest, LogRanges, delayed_due
 from rmqtool.clients.filters import filters_lost
 from rmqtool.clients.groups import moved_groups, ranges_after_start
 from rmqtool.clients.halves import half_messages_unchecked
 from rmqtool.clients.keys import IndexAfter
-from rmqtool.clients.losses import ClientLosses, Unreachable, UnreachableQueue
+from rmqtool.clients.losses import ClientLosses, Due, Had, MovedGroup, Unreachable, UnreachableQueue
 from rmqtool.clients.pop import pop_lost
 from rmqtool.clients.queues import QueueEvidence, ServedQueue, served_queues, unreachable_batches, unreachable_queues
 from rmqtool.clients.timers import timers_due
@@ -26,7 +26,7 @@ from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.rules.versions import parse_version
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
-from rmqtool.store.consumer_offsets import offsets_of_start
+from rmqtool.store.consumer_offsets import CommittedOffset, offsets_of_start
 from rmqtool.store.queue_range import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.topics import is_deleted
@@ -52,12 +52,16 @@ class ClientView:
     def losses(self, start: StartPrediction) -> ClientLosses:
         """What clients had and do not get after a predicted start; of a start that fails, as the files stand."""
         is_up = not start.refuses and not start.hangs
-        index = self.index_after(start if is_up else None)
+        index, keys, in_damage = self.index_after(start if is_up else None), self.total.keys, self._in_damage()
         losses = ClientLosses(
             unreachable=Unreachable(sorted(self._unreachable(start if is_up else None), key=_worst_first)),
-            keys_not_found=index.keys_not_found(self.total.keys, self._count_keys) if index else 0,
-            keys_in_damage=self.total.keys.not_whole if index else 0,
+            keys_not_found=index.keys_not_found(keys, self._count_keys) if index else 0,
+            keys_in_damage=keys.not_whole if index else 0,
             refuses=start.refuses,
+            had=Had(
+                {each.name: each.had + in_damage.get(each.name, 0) for each in self._queues},
+                sum(keys.counts) + keys.in_damage if index else 0,
+            ),
         )
         if is_up:
             self._add_groups(losses, start)
@@ -76,16 +80,17 @@ class ClientView:
         has_wrong_times = bool(self.total.report.all_totals().get("consumequeue.tags-code"))
         until = self.total.extents.chosen_until
         request = DelayRequest(totals.latest, totals.latest, known_until(), self.beyond, has_wrong_times, until)
-        losses.delayed = delayed_due(self.snapshot, start, in_log, request)
-        if losses.delayed:
-            levels = ((name, ends) for name, ends in in_log.items() if name.topic == SCHEDULE_TOPIC)
-            whole = [QueueChange("simple", *name, 0, 0, *ends, 0, 0) for name, ends in levels]
-            losses.delayed_by_offsets = delayed_due(self.snapshot, replace(start, queues=whole), in_log, request)
-        if self._is_slave:  # which lags by design: it takes over what its master has delivered
-            losses.delayed.again = 0
+        losses.delayed = self.delayed(start, in_log, request)
+        if isinstance(losses.by_offsets, _WholeQueues):
+            losses.by_offsets = replace(losses.by_offsets, in_log=in_log, request=request)
         losses.timers = timers_due(self.snapshot, start, totals.latest, totals.latest)
         losses.half_messages_unchecked = half_messages_unchecked(self.snapshot)
         losses.pop_lost = pop_lost(self.snapshot)
+
+    def delayed(self, start: StartPrediction, in_log: LogRanges, request: DelayRequest) -> Due:
+        """The delayed messages that come at another time after a start; raises RmqtoolError."""
+        due = delayed_due(self.snapshot, start, in_log, request)
+        return replace(due, again=0) if self.is_slave else due  # which takes over what its master has delivered
 
     def _add_groups(self, losses: ClientLosses, start: StartPrediction) -> None:
         """Add the groups that go on elsewhere, since their queue or their committed offset changes."""
@@ -99,17 +104,19 @@ class ClientView:
                 begin = known.min_offset if known and known.max_offset else state.first_offset
                 had[name] = QueueRange(begin, state.next_offset)
         now = ranges_after_start(self._ranges_as_they_stand(), start)
-        before, after = (
-            [each for each in offsets if not self._is_deleted(QueueName(each.topic, each.queue_id))]
-            for offsets in (self.snapshot.committed.offsets, offsets_of_start(store, version))
-        )
+        before, after = map(self.of_queues, (self.snapshot.committed.offsets, offsets_of_start(store, version)))
         for each in () if self.total.totals.messages else before:  # without a log nothing else shows what was served
             name = QueueName(each.topic, each.queue_id)
             if name not in now or not now[name].max_offset:
                 known = had.get(name, QueueRange(0, 0))
                 had[name] = replace(known, max_offset=max(known.max_offset, each.offset))
-        losses.groups = moved_groups(before, after, had, now, version, is_slave=self._is_slave)
-        losses.groups_by_offsets = moved_groups(before, after, had, had, version, is_slave=self._is_slave)
+        whole = _WholeQueues(self, start, before, after, had)
+        losses.groups = whole.groups_in(now, after)
+        losses.by_offsets = whole
+
+    def of_queues(self, offsets: Iterable[CommittedOffset]) -> list[CommittedOffset]:
+        """Those of queues that were not deleted."""
+        return [each for each in offsets if not self._is_deleted(QueueName(each.topic, each.queue_id))]
 
     def _ranges_as_they_stand(self) -> Mapping[QueueName, QueueRange]:
         """The queues as a broker reports them that starts: without a log their minima are not moved."""
@@ -151,22 +158,30 @@ class ClientView:
             report.add("start.keys-lost", count=keys, details=details)
 
     def _unreachable(self, start: StartPrediction | None) -> Iterator[UnreachableQueue]:
-        snapshot, states = self.snapshot, self.total.states
-        twice = snapshot.has_queues_twice
+        in_damage = self._in_damage()
         derived = {QueueName(each.topic, each.queue_id) for each in start.queues if each.dispatched} if start else set()
-        in_damage = {name: max(self.led_to.get(name, 0), state.lost) for name, state in states.items()}
-        in_damage = {**self.led_to, **in_damage}
-        queues = [state for name, state in states.items() if state.had and not self._is_deleted(name)]
-        queues += [QueueProgress(name) for name in self.led_to.keys() - states.keys()]
-        batches = [each for each in queues if self._has_batch_rows(each)]
-        queues = [each for each in queues if not self._has_batch_rows(each)]
-        served = served_queues(self.ranges, start, twice=twice)
+        served = served_queues(self.ranges, start, twice=self.snapshot.has_queues_twice)
         is_batch = (lambda _: False) if self._is_in_rows else self._has_batches
-        yield from unreachable_queues(queues, served, in_damage, is_batch)
-        for queue in batches:
-            if queue.name not in derived:  # of which it is not known what consumers had
+        yield from unreachable_queues(self._queues, served, in_damage, is_batch)
+        for queue in self.total.states.values():
+            if queue.name in derived or not queue.had or not self._has_batch_rows(queue):
+                continue  # of derived ones it is not known what consumers had
+            if not self._is_deleted(queue.name):
                 has_damage = bool(in_damage.get(queue.name))
                 yield from self._unreachable_batches(queue, served.get(queue.name), start, has_damage=has_damage)
+
+    def _in_damage(self) -> dict[QueueName, int]:
+        """How many messages of each queue the log holds only damage of."""
+        states = self.total.states
+        return {**self.led_to, **{name: max(self.led_to.get(name, 0), each.lost) for name, each in states.items()}}
+
+    @property
+    def _queues(self) -> list[QueueProgress]:
+        """The queues of which consumers had messages, but for batches in RocksDB."""
+        states = self.total.states
+        queues = [state for name, state in states.items() if state.had and not self._is_deleted(name)]
+        queues += [QueueProgress(name) for name in self.led_to.keys() - states.keys()]
+        return [each for each in queues if not self._has_batch_rows(each)]
 
     def _unreachable_batches(
         self, queue: QueueProgress, now: ServedQueue | None, start: StartPrediction | None, *, has_damage: bool
@@ -197,7 +212,8 @@ class ClientView:
         return queue.name.topic in known if known is not None else queue.had > queue.records
 
     @property
-    def _is_slave(self) -> bool:
+    def is_slave(self) -> bool:
+        """Whether the store is that of a slave, which lags by design."""
         return self.snapshot.store.conf.text("brokerRole") == "SLAVE"
 
     def _is_deleted(self, name: QueueName) -> bool:
@@ -216,6 +232,41 @@ class ClientView:
                 within = (keys.physical_offsets >= start) & (keys.physical_offsets < stop) & (keys.kinds != TAGS)
                 count += int(within.sum())
         return count
+
+
+@dataclass(frozen=True)
+class _WholeQueues:
+    """What offsets take from clients where all queues are as they had them (`losses.ByOffsets`).
+
+    `committed` are the offsets of groups that the last broker had, `after` those that the `start` reads; `ranges` are
+    the queues. Of delayed messages the log has those of `in_log`.
+    """
+
+    view: ClientView
+    start: StartPrediction
+    committed: Sequence[CommittedOffset]
+    after: Sequence[CommittedOffset]
+    ranges: Mapping[QueueName, QueueRange]
+    in_log: LogRanges = field(default_factory=dict)
+    request: DelayRequest | None = None
+
+    def groups(self, committed: Iterable[CommittedOffset] | None = None) -> list[MovedGroup]:
+        """The groups that go on elsewhere."""
+        return self.groups_in(self.ranges, self.after if committed is None else self.view.of_queues(committed))
+
+    def groups_in(self, ranges: Mapping[QueueName, QueueRange], after: Iterable[CommittedOffset]) -> list[MovedGroup]:
+        """The groups that go on elsewhere, in queues with other ranges."""
+        version, is_slave = parse_version(self.start.version), self.view.is_slave
+        return moved_groups(self.committed, after, self.ranges, ranges, version, is_slave=is_slave)
+
+    def delayed(self, by_level: Mapping[int, int] | None = None) -> Due:
+        """The delayed messages that come at another time; raises RmqtoolError."""
+        if self.request is None:
+            return Due()
+        levels = ((name, ends) for name, ends in self.in_log.items() if name.topic == SCHEDULE_TOPIC)
+        whole = [QueueChange("simple", *name, 0, 0, *ends, 0, 0) for name, ends in levels]
+        request = replace(self.request, offsets=by_level)
+        return self.view.delayed(replace(self.start, queues=whole), self.in_log, request)
 
 
 def _worst_first(queue: UnreachableQueue) -> tuple[int, str, int]:
