@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
@@ -144,6 +144,22 @@ class ClientLosses:
             groups=self.by_offsets.groups() if queues and self.by_offsets else self.groups,
             delayed=self.by_offsets.delayed() if queues and self.by_offsets else self.delayed,
             timers=replace(self.timers, never=0) if queues else self.timers,
+        )
+
+    def with_whole(self, names: Sequence[tuple[str, int]], keys: int) -> ClientLosses:
+        """What is left where a message of some queues that was not whole is so again, with so many keys."""
+        lost = {(each.topic, each.queue_id): each for each in self.unreachable.queues}
+        is_counted = False
+        for name in names:
+            queue = lost.get(name)
+            if queue and queue.in_damage:
+                lost[name] = replace(queue, messages=queue.messages - 1, in_damage=queue.in_damage - 1)
+                is_counted = True
+        return replace(
+            self,
+            unreachable=Unreachable([each for each in lost.values() if each.messages]),
+            keys_not_found=max(0, self.keys_not_found - keys * is_counted),
+            keys_in_damage=max(0, self.keys_in_damage - keys * is_counted),
         )
 
     def as_json(self) -> dict[str, Any]:

@@ -128,6 +128,7 @@ MESSAGES = (
         fault="F27",
         severity="error",
         treatment="none",
+        treatment_by_cause={"flag": "files"},
         title="A body is not compressed as its flags say",
         what="The sys flag calls a body compressed that does not decompress, or the other way round; its CRC is right.",
         how="A flipped bit in the flags, which no CRC covers; or a producer that sets the flag without compressing.",
@@ -143,7 +144,8 @@ MESSAGES = (
             ("clients in Java", "`MessageDecoder#decode` gives nothing for the message, and `decodes` ends there."),
             ("brokers", "do not look at bodies, except a broker that splits inner batches."),
         ),
-        repair="Restore the bytes from a replica or a backup. A pull with a smaller batch size loses fewer messages.",
+        repair="Where body and CRC prove that one bit of the flags is wrong, `rmqtool repair` puts it right. Else "
+        "restore the bytes from a replica or a backup. A pull with a smaller batch size loses fewer messages.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
         not_detected="A compressed body that begins right and breaks later, and whose CRC is right.",
     ),

@@ -20,6 +20,7 @@ from rmqtool.repair.change import Change, FileChange
 from rmqtool.repair.checkpoint import NewCheckpoint
 from rmqtool.repair.config_files import config_changes
 from rmqtool.repair.config_left import unhealed_config
+from rmqtool.repair.fields import RightFields
 from rmqtool.repair.kept_queues import ends_behind_log, reasons_for, resized_files, split_kept
 from rmqtool.repair.log_files import BEFORE_REBUILDS, log_file_changes
 from rmqtool.repair.log_names import Renamed
@@ -140,16 +141,17 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
         return None  # a broker starts behind that step, on what the next verification finds
     if any(each.code.startswith("start.") and each.details.get("setting") for each in diagnosis.findings):
         return None  # the same, with another broker.conf
-    if clients is None or (diagnosis.cuts_log and not repairs.neutralise):
+    later = diagnosis.by_treatment if repairs.goes_on else {}
+    neutralises = repairs.neutralise or "neutralise" in later
+    if clients is None or (diagnosis.cuts_log and not neutralises):
         return clients
     clients = replace(clients, refuses=None) if repairs else clients  # as it is healed, or people heal it first
     if diagnosis.queues_in_log is not None and not diagnosis.queues_in_log:
         return clients  # the log is gone, and nothing of it comes back
-    later = diagnosis.by_treatment if repairs.goes_on else {}
     try:
         clients = clients.healed(
-            queues=repairs.queues or "queues" in later,
-            index=repairs.index or "index" in later,
+            queues=repairs.queues or neutralises or "queues" in later,
+            index=repairs.index or neutralises or "index" in later,
         )
         for change in repairs.changes:
             clients = _changed(clients, change, diagnosis.snapshot.store)
@@ -162,6 +164,10 @@ def _changed(clients: ClientLosses, change: Change, store: Store) -> ClientLosse
     """What clients lose after a change, by the file that it writes, and what it writes into it."""
     names = change.names if isinstance(change, TakenOut) else (getattr(change, "name", ""),)
     by_offsets = clients.by_offsets
+    if isinstance(change, RightFields):
+        for each in change.fields:
+            clients = clients.with_whole(each.queues, each.keys)
+        return clients
     if isinstance(change, NewCheckpoint) and change.raises_index_time:  # the start keeps the index
         return clients.healed(queues=False, index=True)
     if isinstance(change, FileChange) and by_offsets:

@@ -23,6 +23,7 @@ from rmqtool.repair.diagnosis import (
     judged_now,
     notes_on_the_rest,
 )
+from rmqtool.repair.fields import RightFields
 from rmqtool.repair.first_start import start_text
 from rmqtool.repair.interrupted_run import ending_step
 from rmqtool.repair.needed_conf import CONF, why_conf
@@ -234,19 +235,22 @@ def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[st
     if repairs.index:
         changes.append(f"rebuild the index{_of(found.get('index', ()))}")
     if (repairs.queues or repairs.is_of_log) and not repairs.renames:
-        lost += _in_damage(diagnosis)
+        lost += _in_damage(diagnosis, repairs)
     return changes, lost
 
 
-def _in_damage(diagnosis: Diagnosis) -> Iterator[str]:
-    """What the damage of the log held, as far as queues and messages around it tell."""
+def _in_damage(diagnosis: Diagnosis, repairs: Repairs) -> Iterator[str]:
+    """What the damage of the log held, as far as queues and messages around it tell, but for what is put right."""
+    fields = [each for change in repairs.changes if isinstance(change, RightFields) for each in change.fields]
+    messages_lost = Counter(diagnosis.lost) - Counter(each.queues[0].topic for each in fields if each.queues)
+    damaged_bytes = diagnosis.damaged_bytes - sum(each.damaged_bytes for each in fields)
     more = "; more may be, for queues that led there are gone or damaged" if diagnosis.lost_is_minimum else ""
-    if diagnosis.lost:
-        messages = counted(sum(diagnosis.lost.values()), "message")
-        topics = _some(tuple(f"{topic} {count}" for topic, count in Counter(diagnosis.lost).most_common()))
+    if messages_lost:
+        messages = counted(messages_lost.total(), "message")
+        topics = _some(tuple(f"{topic} {count}" for topic, count in messages_lost.most_common()))
         yield f"{'at least ' if more else ''}{messages} that cannot be read: {', '.join(topics)}{more}"
-    elif diagnosis.damaged_bytes:
-        damage = f"what {counted(diagnosis.damaged_bytes, 'byte')} of damage held"
+    elif damaged_bytes:
+        damage = f"what {counted(damaged_bytes, 'byte')} of damage held"
         yield f"{damage}, which nothing counts{more}" if more else f"{damage}; no queue leads to a message there"
 
 

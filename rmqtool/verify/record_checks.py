@@ -175,6 +175,8 @@ class RecordChecks:
         found = None if is_plain or fits is None else compression(fits)
         details = {"problem": "other" if found else "plain", "sys_flag": flag, "compression": compression(flag),
                    "expected_sys_flag": fits, "found": found, "body_size": size, "why": problem}  # fmt: skip
+        if fits is not None and (flag ^ fits).bit_count() == 1 and not _is_covered(frames, row):
+            details["cause"] = "flag"
         self.report.add("commitlog.body-compression", offset=_offset(frames, row),
                         topic=dispatched.topics_of(np.array([row]))[0], details=details)  # fmt: skip
 
@@ -281,6 +283,12 @@ def _decompression_error(frames: RecordRun, row: int) -> str | None:
     except BodyError as error:
         return str(error)
     return None
+
+
+def _is_covered(frames: RecordRun, row: int) -> bool:
+    """Whether a right `__CRC32#` proves that the record was stored with its flags."""
+    wrong = dict(wrong_property_crcs(frames))
+    return row in frames.property_crcs.rows and row not in wrong
 
 
 def _fitting_flag(body: bytes, flag: int) -> int | None:
