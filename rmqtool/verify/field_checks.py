@@ -48,6 +48,13 @@ def damaged_fields(snapshot: Snapshot, reader: StoreReader, total: PartResult) -
     if reader.task.queues:
         for queue in snapshot.queues:
             _add_unmatched(queue, reader, total)
+    return judged_fields(snapshot, reader, suspects)
+
+
+def judged_fields(snapshot: Snapshot, reader: StoreReader, suspects: Suspects) -> list[FieldDamage]:
+    """Those of the suspects whose fields are damaged."""
+    if not suspects:
+        return []
     places = _Places(snapshot, reader)
     raw = Dispatcher(reader.task.rules, reader.task.batch_topics, None, reader.task.plain_topics)
     topics = {queue.topic for queue in snapshot.queues} | {*snapshot.topics.by_name}

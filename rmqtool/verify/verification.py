@@ -37,7 +37,7 @@ from rmqtool.verify.compaction_checks import check_compacted_logs
 from rmqtool.verify.config_witnesses import check_witnesses, delays_known_until
 from rmqtool.verify.disk_and_time_checks import check_environment, check_times, first_records, latest_modification
 from rmqtool.verify.entry_index_check import unread_units
-from rmqtool.verify.field_checks import damaged_fields, report_fields
+from rmqtool.verify.field_checks import damaged_fields, judged_fields, report_fields
 from rmqtool.verify.index_chains import check_headers, check_timestamps
 from rmqtool.verify.index_check import check_index_end, check_missing_keys
 from rmqtool.verify.index_sequence import readable_files, tags_expected
@@ -348,6 +348,7 @@ class Verification:
             name = QueueName(queue.topic, queue.queue_id)
             with self.read_errors.queue(name):
                 visit.visit(index, queue, None if name in self.read_errors.queues else total.states.get(name))
+        visit.unmatched.settle_light(judged_fields(snapshot, reader, visit.unmatched.of_light))
         self.lost = lost_by_topic(visit.unmatched.lost, total.states, snapshot.topics, snapshot.releases)
         beyond = visit.unmatched.beyond_files.total()
         if beyond:
