@@ -99,7 +99,7 @@ def test_an_inert_record_in_place_of_a_timer_message(timers: Path) -> None:
     targets = timer_units(timers)["physical_offset"]
     with log_file(timers, 0).open("r+b") as log:
         log.seek(int(targets[5]) + 4)
-        log.write(b"\1\2\3\4")  # its magic code
+        log.write(b"\1\2\3\4" * 2)  # its magic code, and the CRC of its body
     rmqtool("repair", timers, "--yes")
     units = timer_units(timers)
     assert units["physical_offset"].tolist() == targets.tolist()
