@@ -76,7 +76,7 @@ class ClientView:
         in_log = {name: (state.first_offset, state.next_offset) for name, state in states.items() if state.records}
         has_wrong_times = bool(self.total.report.all_totals().get("consumequeue.tags-code"))
         until = self.total.extents.chosen_until
-        request = DelayRequest(totals.latest, totals.latest, known_until(), self.beyond, has_wrong_times, until)
+        request = DelayRequest(totals.latest, totals.latest, known_until(), has_wrong_times, until, self.beyond)
         losses.delayed = delayed_due(self.snapshot, start, in_log, request)
         if losses.delayed:
             levels = ((name, ends) for name, ends in in_log.items() if name.topic == SCHEDULE_TOPIC)
