@@ -7,7 +7,7 @@ holds in place of the tags code, or at once where that is later than the level's
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,10 +48,10 @@ class DelayRequest:
     now: int
     newest: int
     known_until: int
-    beyond: Mapping[QueueName, int]
     checks_times: bool = False
     chosen_until: int = 0
     offsets: Mapping[int, int] | None = None
+    beyond: Mapping[QueueName, int] = field(default_factory=dict)
 
 
 def delayed_due(snapshot: Snapshot, start: StartPrediction, log: LogRanges, request: DelayRequest) -> Due:

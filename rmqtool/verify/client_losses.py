@@ -79,7 +79,7 @@ class ClientView:
         in_log = {name: (state.first_offset, state.next_offset) for name, state in states.items() if state.records}
         has_wrong_times = bool(self.total.report.all_totals().get("consumequeue.tags-code"))
         until = self.total.extents.chosen_until
-        request = DelayRequest(totals.latest, totals.latest, known_until(), self.beyond, has_wrong_times, until)
+        request = DelayRequest(totals.latest, totals.latest, known_until(), has_wrong_times, until, beyond=self.beyond)
         losses.delayed = self.delayed(start, in_log, request)
         if isinstance(losses.by_offsets, _WholeQueues):
             losses.by_offsets = replace(losses.by_offsets, in_log=in_log, request=request)
