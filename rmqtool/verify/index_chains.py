@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from rmqtool.base.files import InputFile, ReadPolicy
 from rmqtool.base.memory import sized
+from rmqtool.broker.field_damage import MAX_DOUBTED
 from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
 from rmqtool.formats.index_file import (
@@ -116,7 +117,9 @@ class ChainCheck:
         self._waiting_count = 0  # units
         self._used = 0
         self._chunk = sized(_CHUNK, _LEAST_CHUNK)
-        self._broken: set[int] = set()  # hash slots whose heads or links are wrong
+        self._broken = np.zeros(index_file.geometry.slots, dtype=np.bool_)  # hash slots whose heads or links are wrong
+        self._heads: list[int] = []  # units to which wrong hash slots lead
+        self.doubted: set[int] = set()  # physical offsets in units whose hashes may be damaged
         self.unreached: list[tuple[int, int]] = []  # physical offset and key hash of units that no chain leads to
         self.unreached_step = 1  # of how many of these one is listed
 
@@ -156,8 +159,10 @@ class ChainCheck:
             if self._live:
                 return  # header and slots are newer than the checked units
             self._check_ends(file)
+            has_wrong_links = self._broken.copy()
             self._check_slots(file)
-            self._find_unreached(file)
+            if self._broken.any():
+                self._find_unreached(file, has_wrong_links)
         self._check_slot_count()
 
     def _check_slot_count(self) -> None:
@@ -193,7 +198,7 @@ class ChainCheck:
             elif previous[row] >= unit_numbers[row]:
                 code, facts = "index.chain", {"found": int(previous[row])}
             unit_number = int(unit_numbers[row])
-            self._broken.add(int(at[row]))
+            self._broken[at[row]] = True
             self._add(code, {"unit": unit_number, **facts}, unit_position(len(self._slots), unit_number))
         return int(np.count_nonzero(expected == 0))
 
@@ -203,20 +208,23 @@ class ChainCheck:
             stored = np.frombuffer(file.read(slot_position(first), SLOT_DTYPE.itemsize * count), SLOT_DTYPE)
             wanted = self._slots[first : first + len(stored)]
             for row in np.flatnonzero(stored != wanted).tolist():
-                self._broken.add(first + row)
+                self._broken[first + row] = True
+                if 0 < int(stored[row]) <= self._index_file.units:
+                    self._heads.append(int(stored[row]))
                 if self._index_file.units < int(stored[row]) <= self._index_file.file.keys:
                     continue  # to a unit that was cut off with the end of the file
                 facts = {"problem": "slot", "slot": first + row}
                 facts |= {"found": int(stored[row]), "expected": int(wanted[row])}
                 self._add("index.slot", facts, slot_position(first + row))
 
-    def _find_unreached(self, file: InputFile) -> None:
-        """Walk the broken chains as a query does (`IndexFile#selectPhyOffset`), and note the units that it misses."""
-        if not self._broken:
-            return
-        slots, total, broken = len(self._slots), self._index_file.units, np.array(sorted(self._broken), np.intp)
+    def _find_unreached(self, file: InputFile, has_wrong_links: NDArray[np.bool_]) -> None:
+        """Walk the broken chains as a query does (`IndexFile#selectPhyOffset`), and note the units that it misses.
+
+        The hash of a unit is doubted where links of its chain are wrong, or the slot of another hash leads to it.
+        """
+        slots, total = len(self._slots), self._index_file.units
         reached = np.zeros(total + 1, dtype=np.bool_)
-        for slot in broken.tolist():
+        for slot in np.flatnonzero(self._broken).tolist():
             for unit_number in self._walk(file, slot):
                 reached[unit_number] = True
         seen = 0
@@ -224,13 +232,17 @@ class ChainCheck:
             count = min(self._chunk, total + 1 - first)
             units = decode_units(file.read(unit_position(slots, first), count * UNIT_SIZE))
             hashes = units["key_hash"].astype(np.int32)
-            missed = np.isin(_slots_of(hashes, slots), broken) & (hashes >= 0) & ~reached[first : first + len(units)]
+            of_slots = _slots_of(hashes, slots)
+            missed = self._broken[of_slots] & (hashes >= 0) & ~reached[first : first + len(units)]
             rows = np.flatnonzero(missed)
             listed = rows[-seen % self.unreached_step :: self.unreached_step]
             seen += len(rows)
             self.unreached += zip(units["physical_offset"][listed].tolist(), hashes[listed].tolist(), strict=True)
             while len(self.unreached) > MAX_LOOKUPS:
                 self.unreached, self.unreached_step = self.unreached[::2], 2 * self.unreached_step
+            doubted = has_wrong_links[of_slots] | np.isin(np.arange(first, first + len(units)), self._heads)
+            if len(self.doubted) < MAX_DOUBTED:
+                self.doubted.update(units["physical_offset"][doubted].tolist())
 
     def _walk(self, file: InputFile, slot: int) -> Iterator[int]:
         """The numbers of the units of a hash slot that a query reaches, the newest first."""
