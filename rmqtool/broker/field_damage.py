@@ -47,6 +47,9 @@ from rmqtool.scan.single_record import properties_at
 MAX_SUSPECTS = 1024
 """Records that are judged; where more are suspected, queues or index are those of another log."""
 
+MAX_DOUBTED = 1 << 16
+"""Messages whose keys in the index are doubted; where there are more, the whole index is no witness."""
+
 _FEW = 16  # units of one queue: more that lead to records of others are no flipped bits
 _TEXT = 3  # bytes: changes of one byte in shorter texts give too many hashes
 _NEARBY = 16 << 20  # bytes of the log that are searched for another record of the same queue offset
@@ -74,11 +77,12 @@ def suspect_of(name: QueueName, unit_number: int, unit: np.void) -> SuspectUnit:
 class Suspects:
     """Records, by physical offset, of which some units or keys are not what they give: the first MAX_SUSPECTS.
 
-    `keys` are the hashes of all index units of a record, in their order.
+    `keys` are the hashes of all index units of a record, in their order; of the records `doubted` they may be damaged.
     """
 
     units: dict[int, list[SuspectUnit]] = field(default_factory=dict)
     keys: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    doubted: set[int] = field(default_factory=set)
 
     def __bool__(self) -> bool:
         return bool(self.units or self.keys)
@@ -105,6 +109,12 @@ class Suspects:
                 self.add_unit(offset, unit)
         for offset, hashes in other.keys.items():
             self.add_keys(offset, hashes)
+        self.doubted |= other.doubted
+
+    def drop_doubted(self) -> None:
+        """Forget keys that may be those of damaged index units."""
+        is_all = len(self.doubted) >= MAX_DOUBTED
+        self.keys = {offset: keys for offset, keys in self.keys.items() if not is_all and offset not in self.doubted}
 
 
 class FieldDamage(NamedTuple):

@@ -20,9 +20,9 @@ CountKeys = Callable[[int, int, int], int]
 
 
 class Unreached(NamedTuple):
-    """Keys in one index file to which no chain leads: physical offsets of their messages, each for so many of them."""
+    """Keys in one index file to which no chain leads: physical offset and hash, each for so many of them."""
 
-    physical_offsets: list[int]
+    keys: list[tuple[int, int]]
     each: int
 
 
@@ -34,7 +34,7 @@ class KeyTally:
     and `firsts` and `lasts` the physical offsets of the first and the last message that misses one, -1 for none.
     `unreached` are keys that have a unit in an index file to which no chain leads, `in_damage` counts keys of messages
     of which only damage is left, and `damaged` are the physical offsets of messages that are among those of the runs
-    and not whole, once for each key.
+    and not whole, once for each key; of messages with damaged keys these are `fields`, physical offset and hash.
     """
 
     starts: array[int] = field(default_factory=lambda: array("q"))
@@ -45,6 +45,7 @@ class KeyTally:
     unreached: dict[Path, Unreached] = field(default_factory=dict)
     in_damage: int = 0
     damaged: array[int] = field(default_factory=lambda: array("q"))
+    fields: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, start: int, count: int) -> None:
         """Add a run of records."""
@@ -75,11 +76,12 @@ class KeyTally:
         self.unreached |= later.unreached
         self.in_damage += later.in_damage
         self.damaged.extend(later.damaged)
+        self.fields.extend(later.fields)
 
     @property
     def not_whole(self) -> int:
         """How many keys are those of messages that are not whole."""
-        return self.in_damage + len(self.damaged)
+        return self.in_damage + len(self.damaged) + len(self.fields)
 
     def missing_before(self, stop: int, count: CountKeys) -> int:
         """How many keys of messages before physical offset `stop` have no unit; of a run none between two has one."""
@@ -134,10 +136,11 @@ class IndexAfter:
             held = min(max((file.end_physical_offset + 1 for file in self.kept if file.keys), default=0), put_from)
         never_put = keys.between(held, put_from, count)
         cut = keys.between(self.log_end, MAX_OFFSET, count)
-        damaged = sum(offset < held or put_from <= offset < self.log_end for offset in keys.damaged)
-        not_whole = {*keys.damaged}
+        damaged = [*keys.damaged, *(offset for offset, _ in keys.fields)]
+        not_whole = sum(offset < held or put_from <= offset < self.log_end for offset in damaged)
+        whole, fields = {*keys.damaged}, {*keys.fields}
         unreached = sum(
-            found.each * sum(offset < held and offset not in not_whole for offset in found.physical_offsets)
+            found.each * sum(key[0] < held and key[0] not in whole and key not in fields for key in found.keys)
             for found in (keys.unreached[file.path] for file in self.kept if file.path in keys.unreached)
         )
-        return keys.missing_before(held, count) + keys.in_damage + damaged + unreached + never_put + cut
+        return keys.missing_before(held, count) + keys.in_damage + not_whole + unreached + never_put + cut

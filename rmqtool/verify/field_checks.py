@@ -29,7 +29,7 @@ _SIGNS = frozenset(
 )
 """Codes of which a damaged field may be the cause."""
 
-_CHAIN_CODES = frozenset({"index.slot", "index.chain", "index.geometry", "index.header"})
+_INDEX_CODES = frozenset({"index.geometry", "index.header"})
 """Codes after which the index is no witness."""
 
 
@@ -38,7 +38,8 @@ def damaged_fields(snapshot: Snapshot, reader: StoreReader, total: PartResult) -
     counts = total.report.all_totals()
     suspects = total.suspects
     is_of_another_log = counts.get("index.unit", 0) > _MOST_UNITS
-    if is_of_another_log or _CHAIN_CODES & {code for code, count in counts.items() if count}:
+    suspects.drop_doubted()
+    if is_of_another_log or _INDEX_CODES & {code for code, count in counts.items() if count}:
         suspects.keys.clear()
     with_signs = suspects or any(counts.get(code) for code in _SIGNS) or any(
         state.missing for state in total.states.values()

@@ -87,8 +87,9 @@ class PartCheck(Job[PartResult]):
             with result.read_errors.scope():
                 chains = self._chains.take(index_file)
                 yield from chains.run(self._reader.reading, result.report)
+                result.suspects.doubted |= chains.doubted
                 if chains.unreached:
-                    keys = [offset for offset, key in chains.unreached if self._reader.lookups.is_key(offset, key)]
+                    keys = [key for key in chains.unreached if self._reader.lookups.is_key(*key)]
                     result.keys.unreached[index_file.file.path] = Unreached(keys, chains.unreached_step)
 
     def _check_log(self, part: LogPart, result: PartResult) -> Iterator[int]:

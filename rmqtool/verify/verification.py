@@ -215,9 +215,9 @@ class Verification:
             with WorkerPool[PartResult]() as pool:  # the first one has handed out its parts, and takes no others
                 self._part_run.run(lambda _: None, pool, jobs, database)
             if self.ended_by is None:
-                for each in damages:
-                    if each.field != TAGS:
-                        self.merged().keys.damaged.extend([each.physical_offset] * len(each.key_hashes))
+                self.merged().keys.fields = [
+                    (each.physical_offset, key) for each in damages if each.field != TAGS for key in each.key_hashes
+                ]
                 report_fields(damages, self._report)
                 self._check_after_scan(reader, self.merged())
 
