@@ -97,7 +97,6 @@ _EPILOG = examples_and_statuses(
     sections=_SECTIONS,
     epilog=_EPILOG,
     context_settings={
-        "help_option_names": ["-h", "--help"],
         "auto_envvar_prefix": "RMQTOOL",
         "max_content_width": WIDTH,
     },

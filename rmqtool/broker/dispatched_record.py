@@ -10,10 +10,11 @@ from rmqtool.base.errors import UnreadableError
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatched, Dispatcher
-from rmqtool.broker.index_keys import TAGS
+from rmqtool.broker.index_keys import TAGS, IndexKeys
 from rmqtool.formats.host import format_host
 from rmqtool.rules.releases import release_before
 from rmqtool.rules.versions import VALUES_MAY_HOLD_SEPARATOR
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.record_at import record_at
 from rmqtool.scan.single_record import single_record_at
 
@@ -61,9 +62,9 @@ class Lookups:
         derived = self._by_older(physical_offset)
         return derived is not None and key_hash in derived.keys.key_hashes.tolist()
 
-    def is_newer_key(self, physical_offset: int, key_hash: int) -> bool:
-        """Whether an older release may have left out a key of the record at an offset."""
-        return self._older is not None and not self.is_older_key(physical_offset, key_hash)
+    def older_keys(self, records: RecordRun) -> IndexKeys | None:
+        """The keys of records that an older release puts into the index; None where it puts all of them."""
+        return None if self._older is None else self._older.dispatch(records).keys
 
     def _by_older(self, physical_offset: int) -> Dispatched | None:
         """What an older release derives from the record at an offset; None where none can be read."""

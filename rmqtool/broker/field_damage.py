@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.base.visible import visible
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.proven_records import ProvenRecord, ProvenRecords
@@ -48,6 +47,9 @@ from rmqtool.scan.single_record import properties_at
 MAX_SUSPECTS = 1024
 """Records that are judged; where more are suspected, queues or index are those of another log."""
 
+MAX_DOUBTED = 1 << 16
+"""Messages whose keys in the index are doubted; where there are more, the whole index is no witness."""
+
 _FEW = 16  # units of one queue: more that lead to records of others are no flipped bits
 _TEXT = 3  # bytes: changes of one byte in shorter texts give too many hashes
 _NEARBY = 16 << 20  # bytes of the log that are searched for another record of the same queue offset
@@ -75,11 +77,12 @@ def suspect_of(name: QueueName, unit_number: int, unit: np.void) -> SuspectUnit:
 class Suspects:
     """Records, by physical offset, of which some units or keys are not what they give: the first MAX_SUSPECTS.
 
-    `keys` are the hashes of all index units of a record, in their order.
+    `keys` are the hashes of all index units of a record, in their order; of the records `doubted` they may be damaged.
     """
 
     units: dict[int, list[SuspectUnit]] = field(default_factory=dict)
     keys: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    doubted: set[int] = field(default_factory=set)
 
     def __bool__(self) -> bool:
         return bool(self.units or self.keys)
@@ -106,6 +109,12 @@ class Suspects:
                 self.add_unit(offset, unit)
         for offset, hashes in other.keys.items():
             self.add_keys(offset, hashes)
+        self.doubted |= other.doubted
+
+    def drop_doubted(self) -> None:
+        """Forget keys that may be those of damaged index units."""
+        is_all = len(self.doubted) >= MAX_DOUBTED
+        self.keys = {offset: keys for offset, keys in self.keys.items() if not is_all and offset not in self.doubted}
 
 
 class FieldDamage(NamedTuple):
@@ -121,20 +130,13 @@ class FieldDamage(NamedTuple):
     key_hashes: tuple[int, ...]  # of index units that no key of the record has any more
     proven: ProvenRecord
 
-    def __str__(self) -> str:
-        """What is wrong, and who shows it, in a sentence."""
-        text = f"{self.field} is {_shown(self.found)}"
-        if self.expected is not None:
-            text += f", was {_shown(self.expected)}"
-        elif self.key_hashes:
-            text += f"; the index has the hash {self.key_hashes[0]}, which none of its keys gives"
-        return f"{text}: shown by {' and '.join(_WITNESSES[each] for each in self.witnesses)}"
-
     @property
     def facts(self) -> dict[str, Any]:
-        """What a finding says about it beside the message."""
-        details = {"field": self.field, "found": self.found, "expected": self.expected,
+        """What a finding has of it; the sentence names the hash of a key only where the value is not known."""
+        details = {"hash": None, "field": self.field, "found": self.found, "expected": self.expected,
                    "witnesses": list(self.witnesses), "key_hashes": list(self.key_hashes)}  # fmt: skip
+        if self.expected is None and self.key_hashes:
+            details["hash"] = self.key_hashes[0]
         return {"offset": self.physical_offset, "topic": self.name and self.name.topic,
                 "queue_id": self.name and self.name.queue_id, "queue_offset": self.queue_offset,
                 "details": details}  # fmt: skip
@@ -392,10 +394,12 @@ class FieldJudge:
         derived = self._hashes_of(frames, ProvenRecord())
         if not set(hashes) & set(derived) and (by_topic := self._of_topic(frames, hashes)):
             return by_topic
-        unknown = [each for each in hashes if each not in derived]
+        unknown = [*(Counter(hashes) - Counter(derived)).elements()]
+        if not Counter(derived) - Counter(hashes):  # a broker may have put all keys of a message twice
+            unknown = [each for each in unknown if each not in derived]
         topic = self._claim_of(frames)[0].topic
         properties = _properties_of(frames)
-        found = [_key_of(properties, topic, each) for each in unknown]
+        found = [_key_of(properties, topic, each) if each not in derived else None for each in unknown]
         known = [each for each in found if each is not None]
         if not unknown or (len(known) < len(unknown) and not set(hashes) & set(derived)):
             return None
@@ -425,15 +429,6 @@ class FieldJudge:
             int(frames.physical_offsets[0]), name, found, expected, (*queue, *crc), unit and unit.name,
             unit and unit.queue_offset, (), proven,
         )  # fmt: skip
-
-
-_WITNESSES = {"consume-queue": "its queue entry", "index": "the index", "property-crc": "its __CRC32#"}
-
-
-def _shown(value: str | int | None) -> str:
-    if value is None:
-        return "not there"
-    return repr(visible(value)) if isinstance(value, str) else str(value)
 
 
 def _properties_of(frames: RecordRun) -> bytes:

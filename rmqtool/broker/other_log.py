@@ -22,11 +22,18 @@ _MOST_READ = 1 << 16  # units
 
 
 def index_of_another_log(snapshot: Snapshot) -> frozenset[Path]:
-    """The index files that lead behind the end of the log and are of another one.
+    """The index files that lead behind the end of the log and are of another one; they are looked for once.
 
     None of their units leads to a message with its key, and either such a unit leads to a message with other keys, or
     the newest message of the file is older than the first one of this log.
     """
+    if index_of_another_log not in snapshot.kept:
+        snapshot.kept[index_of_another_log] = _of_another_log(snapshot)
+    found: frozenset[Path] = snapshot.kept[index_of_another_log]
+    return found
+
+
+def _of_another_log(snapshot: Snapshot) -> frozenset[Path]:
     files = snapshot.log.files
     try:
         log_range = snapshot.log_range

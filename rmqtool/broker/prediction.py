@@ -26,6 +26,7 @@ class QueueChange:
     then nor later, though they are in the log. `in_rocksdb` are rows; of queues that are written twice there are two.
     A row of a batch is at its first offset: rows end there, and may begin later, than the queue does in files.
     Of the dispatched units the last ones may be `misplaced`, `shift` queue offsets before their own.
+    Truncated rows stay, and lead nowhere: the maximum may be past them.
     """
 
     kind: Kind
@@ -41,6 +42,11 @@ class QueueChange:
     in_rocksdb: bool = False
     misplaced: int = 0
     shift: int = 0
+
+    @property
+    def served_end(self) -> int:
+        """Where the entries end that lead into the log."""
+        return self.max_offset if self.dispatched else min(self.max_offset, self.max_offset_before - self.truncated)
 
 
 @dataclass(frozen=True)

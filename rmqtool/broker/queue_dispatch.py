@@ -40,6 +40,9 @@ from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.store import CONSUME_QUEUE
 from rmqtool.store.topics import Topics
 
+_FIRSTS = 2  # records: the physical offset of a single one may be damaged
+_MOST_UNITS = 64  # that these records have, but for some of very many queues
+
 
 @dataclass
 class QueueSizes:
@@ -138,6 +141,8 @@ class Dispatching:
         self._dispatcher = Dispatcher(rules, self._batch_topics)
         self.failure: str | None = None
         """The exception that ends the dispatching, and at which record."""
+        self.firsts: list[int] = []
+        """The physical offsets that the first two dispatched records give as their own: not their places in a copy."""
 
     def run(self, files: Sequence[MappedFile], stop: int) -> None:
         """Dispatch the records that a walk through `files` accepts, in the last one to before offset `stop`.
@@ -205,6 +210,9 @@ class Dispatching:
             units = units[units.rows < row]
         if self._above is not None:
             units = units[units.physical_offsets > self._above]
+        if len(self.firsts) < _FIRSTS:
+            offsets = units.physical_offsets[:_MOST_UNITS].tolist()
+            self.firsts = [*dict.fromkeys([*self.firsts, *offsets])][:_FIRSTS]
         needed = (units.physical_offsets, units.message_sizes, units.queue_offsets, units.batch_sizes)
         for queue_number, columns in columns_by_queue(units.queues, needed):
             self._add_to_queue(self._dispatcher.queues[queue_number], columns)

@@ -219,6 +219,8 @@ class Recovery:
     def _recovered(self, outline: StartPrediction, cut: LogCut, checkpoint: Checkpoint) -> StartPrediction:
         queues = self._queues(cut.end.offset)
         if self.in_rocksdb:
+            if failure := self.in_rocksdb.refusal(cut.end.offset):
+                return replace(outline, scan_from=self._scan_from(cut), refusal=failure)
             first_made = self.in_rocksdb.dispatched_from(outline.mode, cut.files[cut.first].start_offset)
             return replace(
                 self._with_cut(outline, cut),
@@ -228,8 +230,9 @@ class Recovery:
             )
         before = queues.max_physical
         dispatched_from = self._dispatched_from(cut, outline.mode, before)
-        if failure := self._dispatch(queues, cut, outline.mode, before):
-            why, name = f"{failure} (load exception); with enableMultiDispatch=false it starts", "enableMultiDispatch"
+        dispatching = self._dispatch(queues, cut, outline.mode, before)
+        if dispatching and (stopped := dispatching.failure):
+            why, name = f"{stopped} (load exception); with enableMultiDispatch=false it starts", "enableMultiDispatch"
             refusal = StartRefusal("setting", why, setting=name)
             return replace(outline, scan_from=self._scan_from(cut), refusal=refusal, setting=name)
         if (queues.max_physical if self.rules.recounts_before_cut else before) >= cut.end.offset:
@@ -241,6 +244,8 @@ class Recovery:
         if self.rules.dispatches_from_queues:
             dispatched_from = min(dispatched_from, max(queues.max_physical, cut.files[0].start_offset))
             hangs = self._reput(queues, cut)
+        if dispatching and all(first < dispatched_from for first in dispatching.firsts):
+            dispatched_from = min(dispatched_from, *dispatching.firsts, MAX_OFFSET)  # of a copy of earlier files
         return replace(
             self._with_cut(outline, cut),
             dispatched_from=dispatched_from if dispatched_from < cut.end.offset else None,
@@ -281,8 +286,8 @@ class Recovery:
             return scanned_from
         return max(scanned_from, max_physical + 1) if self.rules.dispatches_when_clean else MAX_OFFSET
 
-    def _dispatch(self, queues: Queues, cut: LogCut, mode: Mode, max_physical: int) -> str | None:
-        """Dispatch what the scan has found; returns the exception that ends it."""
+    def _dispatch(self, queues: Queues, cut: LogCut, mode: Mode, max_physical: int) -> Dispatching | None:
+        """Dispatch what the scan has found; None where it dispatches nothing."""
         if mode == "abnormal":
             above = None
         elif self.rules.dispatches_when_clean:
@@ -294,7 +299,7 @@ class Recovery:
             return None
         dispatching = self._dispatching(queues, above)
         dispatching.run(cut.files[cut.first : cut.end.file_number + 1], cut.end.offset)
-        return dispatching.failure
+        return dispatching
 
     def _dispatching(self, queues: Queues, above: int | None) -> Dispatching:
         has_light_queues = any(topic.startswith(LMQ_PREFIX) for topic in queues.topics)

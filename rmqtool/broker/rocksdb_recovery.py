@@ -17,9 +17,10 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits
 from rmqtool.broker.dispatcher import Dispatcher
-from rmqtool.broker.prediction import Mode, QueueChange
+from rmqtool.broker.prediction import Mode, QueueChange, StartRefusal
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.recovery import RecoveryRules
+from rmqtool.rules.versions import ROWS_KEPT_PAST_LOG
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.consume_queues import queue_in
@@ -108,9 +109,10 @@ class RocksDbRecovery:
         if name in self.database.lasts:
             queue = queue_in(self.database, *name)
             before = queue_range(queue, self.snapshot.log_min_offset, self.rules.version)
-        end = before.max_offset
+        end = live_end = before.max_offset
         if (before.last_physical_offset or 0) >= log_end:
-            end = self.database.first_live(name, log_end)
+            live_end = self.database.first_live(name, log_end)
+            end = self._cut_end(name, before, log_end)
         return QueueChange(
             "simple",
             *name,
@@ -118,11 +120,54 @@ class RocksDbRecovery:
             before.max_offset,
             self._min_offset(name, new) if new.made else before.min_offset,
             max(end, new.last + 1),
-            before.max_offset - end,
+            before.max_offset - min(live_end, end),
             new.made,
             new.lost,
             in_rocksdb=True,
         )
+
+    def refusal(self, log_end: int) -> StartRefusal | None:
+        """What a broker that cuts the log fails at before 5.3.2: a queue all of whose rows are past the end."""
+        if self.rules.version >= ROWS_KEPT_PAST_LOG or log_end >= self.dispatched_end:
+            return None
+        topics = self.snapshot.topics.by_name
+        for name, last in sorted(self.database.lasts.items()):
+            topic, queue_id = name
+            is_known = topic in topics and queue_id < topics[topic].write_queues
+            if is_known and last.physical_offset >= log_end and self._lowest(QueueName(*name)) > log_end:
+                why = "all its rows lead past the end of the log (RocksDBException: correctMaxCqOffset error)"
+                return StartRefusal("queue-end", f"{topic} {queue_id}: {why}", None, topic, queue_id)
+        return None
+
+    def _lowest(self, name: QueueName) -> int:
+        """The physical offset of a queue's first unit as a broker takes it, which trusts the `min` row."""
+        stored = self.database.first_of(name)
+        if stored is not None and stored.physical_offset >= self.snapshot.log_min_offset:
+            return stored.physical_offset
+        before = queue_range(queue_in(self.database, *name), self.snapshot.log_min_offset, self.rules.version)
+        known = self.database.physical_offset(name, before.min_offset)
+        return MAX_OFFSET if known is None else known
+
+    def _cut_end(self, name: QueueName, before: QueueRange, log_end: int) -> int:
+        """Where a queue ends whose last rows lead past the end of the log (`RocksDBConsumeQueueOffsetTable`).
+
+        Rows stay, only the `max` row is changed: to the last row that is found by halves before the log's end, or to
+        the first one where none is found. It stays where the first row is past the end, too (`#correctMaxCqOffset`).
+        """
+        if self._lowest(name) > log_end:
+            return before.max_offset
+        low, high, found = before.min_offset, before.max_offset - 1, before.min_offset
+        while low <= high:
+            middle = (low + high) // 2
+            physical_offset = self.database.physical_offset(name, middle)
+            if physical_offset == log_end:
+                break
+            if physical_offset is None or physical_offset < log_end:
+                low = middle + 1
+                found = middle if physical_offset is not None else found
+            else:
+                high = middle - 1
+        return found + 1
 
     def _min_offset(self, name: QueueName, new: _NewRows) -> int:
         """The minimum of a queue that has got `new` rows."""

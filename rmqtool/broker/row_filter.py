@@ -16,7 +16,7 @@ from typing import NamedTuple
 from rmqtool.broker.disks import Disk
 from rmqtool.broker.trigger import Trigger
 from rmqtool.findings.catalogue import finding
-from rmqtool.findings.finding import Finding, counted
+from rmqtool.findings.finding import Finding
 from rmqtool.rules.retention import RetentionSettings
 from rmqtool.rules.system_topics import FILLED_BY_BROKERS
 from rmqtool.rules.versions import COMBINED_QUEUES, Version
@@ -73,6 +73,5 @@ def unconfigured_rows(snapshot: Snapshot) -> Iterator[TopicRows]:
 def unconfigured_findings(snapshot: Snapshot) -> Iterator[Finding]:
     """One finding for each of them."""
     for found in unconfigured_rows(snapshot):
-        rows = f"{counted(found.rows, 'row')} of {counted(found.queues, 'queue')}"
-        message = f"the topic {found.topic} is not configured, and RocksDB holds {rows}"
-        yield finding("clean.topic-rows-dropped", message, store=snapshot.store.root, topic=found.topic)
+        yield finding("clean.topic-rows-dropped", store=snapshot.store.root, topic=found.topic,
+                      details={"rows": found.rows, "queues": found.queues})  # fmt: skip

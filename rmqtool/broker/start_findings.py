@@ -13,7 +13,7 @@ from rmqtool.broker.record_parser import NOTHING_WRITTEN
 from rmqtool.broker.recovery import NO_CHECKPOINT, LogCut, Recovery
 from rmqtool.broker.twice_recovery import EXTRA_FILES
 from rmqtool.findings.catalogue import finding
-from rmqtool.findings.finding import Finding, counted
+from rmqtool.findings.finding import Finding
 from rmqtool.findings.remedy import Remedy
 
 WHOLE_LOG = "commitLogRecoverMaxNum=1000000"
@@ -56,29 +56,21 @@ def start_findings(recovery: Recovery, start: StartPrediction, ends: QueueEnds |
 
 
 def _other_directory(start: StartPrediction, root: Path) -> Finding:
-    lost = counted(start.messages_lost, "message")
-    message = (
-        f"a start of {start.version}: {start.end}, by {start.setting} in broker.conf: {lost} would be out of reach"
-    )
-    return finding("start.other-directory", message, store=root,
-                   details={"setting": start.setting, "messages": start.messages_lost})  # fmt: skip
+    details = {"setting": start.setting, "messages": start.messages_lost, "version": start.version, "end": start.end}
+    return finding("start.other-directory", store=root, details=details)
 
 
 def _data_loss(recovery: Recovery, start: StartPrediction) -> Finding:
-    behind, root = f"{counted(start.messages_lost, 'readable message')} behind it", recovery.snapshot.store.root
+    root = recovery.snapshot.store.root
     if start.max_offset_after is None or start.scan_from is None:
-        details = {"cause": "log-elsewhere", "messages": start.messages_lost}
-        return finding("start.data-loss", f"{behind} would be out of reach", store=root, remedy=_SAVE, details=details)
+        details = {"problem": "out-of-reach", "cause": "log-elsewhere", "messages": start.messages_lost}
+        return finding("start.data-loss", store=root, remedy=_SAVE, details=details)
     files = sum(path.startswith(_log_prefixes(recovery)) for path in start.files_deleted)
-    message = (
-        f"a start of {start.version} ends the commit log at offset {start.max_offset_after} ({_why(start.end)}): "
-        f"{behind} would be lost, {counted(files, 'commit log file')} deleted"
-    )
     details = {
-        "cause": _cause(start.end), "version": start.version, "end_offset": start.max_offset_after,
-        "messages": start.messages_lost, "files": files,
+        "problem": "cut", "cause": _cause(start.end), "version": start.version, "end_offset": start.max_offset_after,
+        "why": _why(start.end), "messages": start.messages_lost, "files": files,
     }  # fmt: skip
-    return finding("start.data-loss", message, store=root, remedy=_cure(start.end), details=details)
+    return finding("start.data-loss", store=root, remedy=_cure(start.end), details=details)
 
 
 def _cause(end: str | None) -> LossCause:
@@ -121,34 +113,31 @@ def _rows_lost(recovery: Recovery, start: StartPrediction) -> Iterator[Finding]:
     for queue in start.queues:
         if not queue.lost:
             continue
-        rows = counted(queue.lost, "message")
+        details: dict[str, Any] = {"max_offset": queue.max_offset, "messages": queue.lost}
         if recovery.twice and queue.min_offset == queue.max_offset:
-            message = f"RocksDB would begin at offset {queue.max_offset}, where the files end: {rows} before it would "
-            message += "have no row that is read, unless `rmqtool rebuild-cq` makes the rows first"
+            details["problem"] = "begins-later"
         else:
-            message = f"{rows} behind its last row would never get one: {_why_lost(recovery)}"
-        lost = finding("start.rows-lost", message, store=recovery.snapshot.store.root, topic=queue.topic,
-                       queue_id=queue.queue_id, queue_offset=queue.max_offset_before,
-                       details={"max_offset": queue.max_offset, "messages": queue.lost})  # fmt: skip
-        lost = replace(lost, count=queue.lost)
+            details |= _why_lost(recovery)
+        lost = finding("start.rows-lost", store=recovery.snapshot.store.root, topic=queue.topic,
+                       queue_id=queue.queue_id, queue_offset=queue.max_offset_before, count=queue.lost,
+                       details=details)  # fmt: skip
         if recovery.twice and not recovery.twice.serves(queue):
             lost = replace(lost, severity="warning", effect=_READ_FROM_FILES)
         yield lost
 
 
-def _why_lost(recovery: Recovery) -> str:
-    """Why a start does not make all rows again, and what has it make them."""
+def _why_lost(recovery: Recovery) -> dict[str, Any]:
+    """Why a start does not make all rows again, and what has it make them, as facts."""
     rules, files = recovery.rules, len(recovery.loaded.files)
     is_limited = rules.limits_recovered_files and files > rules.recovered_files
     if recovery.twice and not recovery.twice.is_searched:
-        return "the start makes those of the log files that queues in files need, whatever is in RocksDB"
+        return {"reason": "files-decide"}
     if recovery.twice:
         whole = f" and {WHOLE_LOG}" if is_limited else ""
-        return f"the start looks for them in few log files, and with {EXTRA_FILES}=1000000{whole} in all"
+        return {"reason": "few-files", "setting": f"{EXTRA_FILES}=1000000{whole}"}
     if is_limited:
-        read = rules.recovered_files
-        return f"the start reads the last {read} of {counted(files, 'commit log file')}, and with {WHOLE_LOG} all"
-    return "after a clean stop a start does not look for them"
+        return {"reason": "limit", "read": rules.recovered_files, "files": files, "setting": WHOLE_LOG}
+    return {"reason": "clean-stop"}
 
 
 def _other_starts(recovery: Recovery, start: StartPrediction) -> Iterator[Finding]:
@@ -162,19 +151,18 @@ def _other_starts(recovery: Recovery, start: StartPrediction) -> Iterator[Findin
     ]
     worst = max(others, key=lambda other: (other.cut.end.out_of_memory, other.cut.messages_lost))
     if worst.cut.end.out_of_memory:
-        message = f"{worst.when} a start would fail: OutOfMemoryError, for {worst.cut.end.why}"
+        problem = "memory"
         cause: LossCause | Literal["memory"] = "memory"
     elif worst.cut.messages_lost > start.messages_lost:
-        lost = counted(worst.cut.messages_lost, "readable message")
-        position = f"at offset {worst.cut.end.offset} ({_why(worst.cut.end.why)})"
-        message = f"{worst.when} a start would end the commit log {position} and lose {lost}"
+        problem = "cut"
         cause = _cause(worst.cut.end.why)
     else:
         return
     root = recovery.snapshot.store.root
-    details = {"cause": cause, "end_offset": worst.cut.end.offset, "messages": worst.cut.messages_lost}
+    details = {"problem": problem, "cause": cause, "when": worst.when, "why": _why(worst.cut.end.why),
+               "end_offset": worst.cut.end.offset, "messages": worst.cut.messages_lost}  # fmt: skip
     remedy = _cure(worst.cut.end.why)
-    yield finding("start.other-mode-data-loss", message, store=root, remedy=remedy, details=details)
+    yield finding("start.other-mode-data-loss", store=root, remedy=remedy, details=details)
 
 
 def _why(end: str | None) -> str | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
+from typing import Any
 
 from rmqtool.base.shell import quote
-from rmqtool.base.times import rfc3339
 from rmqtool.broker.delete_when import failing_hours, matching_hours
 from rmqtool.broker.log_deletion import NOT_BY_AGE
 from rmqtool.broker.row_filter import unconfigured_findings
@@ -62,7 +62,6 @@ def _interrupted(plan: CleanPlan) -> Iterator[Finding]:
             "store.unclean-stop",
             store=root,
             file=ABORT_FILE,
-            message="the last broker was killed or crashed: the file abort is there and no broker runs",
             effect="the next start recovers first, and may cut the end of the log and delete index files before its "
             "cleaner runs",
         )
@@ -75,8 +74,11 @@ def _delete_when(plan: CleanPlan) -> Iterator[Finding]:
     if failing:
         yield finding(
             "clean.delete-when",
-            message=f"deleteWhen {delete_when!r} is not hours separated by ; alone: at {_hours(failing)} "
-            "each run of the cleaner ends with a NumberFormatException",
+            details={
+                "problem": "always" if len(failing) == 24 else "sometimes",
+                "delete_when": delete_when,
+                "hours": len(failing),
+            },
             effect="deletes nothing in those hours, not even when the disk is full; its log says "
             "'CleanCommitLogService service has exception'. Write 04 or 04;16",
         )
@@ -84,13 +86,9 @@ def _delete_when(plan: CleanPlan) -> Iterator[Finding]:
         yield finding(
             "clean.delete-when",
             severity="warning",
-            message=f"no hour of the day is deleteWhen {delete_when!r}: hours are 0 to 23",
+            details={"problem": "never", "delete_when": delete_when},
             effect="deletes only when the disk is too full, or after mqadmin deleteExpiredCommitLog",
         )
-
-
-def _hours(hours: Sequence[int]) -> str:
-    return "every hour" if len(hours) == 24 else f"{len(hours)} of 24 hours"
 
 
 def _blocked(plan: CleanPlan) -> Iterator[Finding]:
@@ -103,8 +101,7 @@ def _blocked(plan: CleanPlan) -> Iterator[Finding]:
     yield finding(
         "clean.blocked-by-older-file",
         file=plan.snapshot.store.relative(first.log_file.file.path),
-        message=f"{len(shielded)} files behind this one have expired ({size} bytes), but it is younger: it expires "
-        f"{rfc3339(first.expires)}",
+        details={"bytes": size, "expires": first.expires},
         count=len(shielded),
     )
 
@@ -116,15 +113,12 @@ def _disk(plan: CleanPlan) -> Iterator[Finding]:
         yield finding(
             "store.disk-full",
             severity="error",
-            message=f"the disk is {_used(plan):g}% full, above {settings.warning_level:.0%}",
+            details={"problem": "refused", "used": _used(plan), "level": settings.warning_level},
             effect="refuses messages ('service not available now ... disk full') until a run finds the disk below",
         )
     if not (trigger.space and not plan.runs[0].log.deleted):
         return
-    yield finding(
-        "clean.disk-full-nothing-deleted",
-        message=f"the disk is {_used(plan):g}% full, but no log file goes: {_why_nothing(plan)}",
-    )
+    yield finding("clean.disk-full-nothing-deleted", details={"used": _used(plan), **_why_nothing(plan)})
 
 
 def _used(plan: CleanPlan) -> float:
@@ -132,24 +126,22 @@ def _used(plan: CleanPlan) -> float:
     return round(max(ratios) * 100, 2)
 
 
-def _why_nothing(plan: CleanPlan) -> str:
+def _why_nothing(plan: CleanPlan) -> dict[str, Any]:
+    """Why no file is deleted, as facts."""
     kept, settings = plan.runs[0].log.kept, plan.rules.settings
     candidates = [decision for decision in kept if decision.reason not in NOT_BY_AGE]
     if not candidates and plan.holds_entries_back:
-        return "the last log file from before DLedger never goes in this release, and holds all of DLedger's log back"
+        return {"reason": "before-dledger"}
     if not candidates:
-        return "the log has one file, and the last file never goes"
+        return {"reason": "one-file"}
     if candidates[0].reason == "in-use":
-        return "the first file is still being read"
+        return {"reason": "in-use"}
     forced = (
         plan.trigger.log_ratio > settings.forcibly_level or (plan.trigger.queue_ratio or 0) > settings.forcibly_level
     )
     if forced and not settings.clean_file_forcibly_enable:
-        return "the oldest has not expired, and cleanFileForciblyEnable=false keeps what has not"
-    return (
-        f"the oldest expires {rfc3339(candidates[0].expires)}, and only above {settings.forcibly_level:.0%} "
-        "do files go that have not expired"
-    )
+        return {"reason": "not-forced"}
+    return {"reason": "not-expired", "expires": candidates[0].expires, "level": settings.forcibly_level}
 
 
 def _mtimes(plan: CleanPlan) -> Iterator[Finding]:
@@ -173,13 +165,6 @@ def _wrong_time(plan: CleanPlan, deviation: str, files: Sequence[WrongTime]) -> 
     first = files[0]
     path = first.log_file.file.path
     shift = max(abs(wrong.shift) for wrong in files) / _HOUR_MS
-    says = f"modified {rfc3339(first.log_file.mtime)}"
-    more = f"; so are {len(files) - 1} more files" if len(files) > 1 else ""
-    messages = {
-        "future": f"{says}, which is in the future{more}",
-        "later": f"{says}, but its last message is of {rfc3339(first.written)}: copied or touched later{more}",
-        "earlier": f"{says}, but its first message is of {rfc3339(first.written)}{more}",
-    }
     effects = {
         "future": f"takes the file for younger than it is: it stays up to {shift:.0f} h longer, and all newer files "
         "with it",
@@ -190,7 +175,7 @@ def _wrong_time(plan: CleanPlan, deviation: str, files: Sequence[WrongTime]) -> 
     return finding(
         f"clean.mtime-{deviation}",
         file=plan.snapshot.store.relative(path),
-        message=messages[deviation],
+        details={"modified": first.log_file.mtime, "written": first.written, "others": len(files) - 1},
         effect=effects[deviation],
         remedy=f"touch -m -d {when} {quote(str(path))}" + ("  (and the others alike)" if len(files) > 1 else ""),
         count=len(files),
@@ -211,14 +196,11 @@ def _overdue(plan: CleanPlan) -> Iterator[Finding]:
     ):
         return
     holder = plan.snapshot.holder
-    why = "no broker runs on the store"
-    if holder:
-        why = "the running broker has other settings than these, or somebody still reads the file"
     yield finding(
         "clean.overdue",
         severity="info" if holder is None else "warning",
         file=plan.snapshot.store.relative(files[0].file.path),
-        message=f"expired {rfc3339(decisions[0].expires)}, an hour of deleteWhen has passed, yet it is there: {why}",
+        details={"problem": "broker" if holder else "no-broker", "expires": decisions[0].expires},
         effect="none" if holder is None else "look for 'destroy mapped file[REF' in its store.log",
     )
 
@@ -234,8 +216,13 @@ def _ambiguous(plan: CleanPlan, options: str) -> Iterator[Finding]:
         if other != expected:
             yield finding(
                 "store.version-ambiguous",
-                message=f"a broker of {version} would delete {len(other)} log files with these settings, "
-                f"one of {snapshot.release} {len(expected)} (shown)",
+                details={
+                    "problem": "deletions",
+                    "version": str(version),
+                    "log_files": len(other),
+                    "shown_version": str(snapshot.release),
+                    "shown_log_files": len(expected),
+                },
                 remedy=f"rmqtool clean {quote(str(snapshot.store.root))}{options} --dry-run --broker-version {version}",
             )
             return
@@ -254,6 +241,6 @@ def _settings(plan: CleanPlan) -> Iterator[Finding]:
         if setting.why is not None:
             yield finding(
                 "clean.setting",
-                message=f"{setting.name}={setting.given}: {setting.why}",
+                details={"setting": setting.name, "given": setting.given, "why": setting.why},
                 effect=f"works with {setting.effective}",
             )

@@ -41,7 +41,7 @@ def geometry_findings(facts: Facts) -> Iterator[Finding]:
     """A finding for each wrong size."""
     for wrong in wrong_sizes(facts):
         details = {"setting": wrong.setting, "configured_size": wrong.configured_size, "size": wrong.size}
-        yield finding("clean.file-size", str(wrong), effect=wrong.consequence, file=wrong.file, details=details)
+        yield finding("clean.file-size", effect=wrong.consequence, file=wrong.file, details=details)
 
 
 def wrong_sizes(facts: Facts) -> Iterator[WrongSize]:

@@ -20,6 +20,7 @@ from rmqtool.clients.losses import Due
 from rmqtool.clients.queue_view import QueueViews
 from rmqtool.clients.queues import QueueEvidence
 from rmqtool.rules.delay_levels import known_levels
+from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.rules.versions import DELAY_OFFSET_IN_RANGE, delays_unknown_to_recovery, parse_version
 from rmqtool.scan.single_record import single_record_at
@@ -43,7 +44,9 @@ LogEvidence = Mapping[QueueName, QueueEvidence]
 class DelayRequest:
     """What the comparison needs: `now` is when the broker is started, epoch ms, `newest` the newest store timestamp.
 
-    Of deliveries from `known_until` on `delayOffset.json` need not know, as after a kill. With `checks_times` each
+    `offsets` are those of the levels, None those of the store. Of deliveries from `known_until` on `delayOffset.json`
+    need not know, as after a kill. `beyond` counts the last units of queues that lead past the last file of the log.
+    With `checks_times` each
     unit's time is compared with its record, as where a verification has found wrong ones; else only those that cannot
     be times at all. Messages before the physical offset `lacks_until` may be missing in the log. `is_rebuilt`
     asks about queues that this program derives again, with the times that they had. `led_to` counts units that lead to
@@ -55,6 +58,8 @@ class DelayRequest:
     known_until: int
     checks_times: bool = False
     lacks_until: int = 0
+    offsets: Mapping[int, int] | None = None
+    beyond: Mapping[QueueName, int] = field(default_factory=dict)
     is_rebuilt: bool = False
     led_to: Mapping[QueueName, int] = field(default_factory=dict)
 
@@ -82,6 +87,7 @@ def delayed_due(snapshot: Snapshot, start: StartPrediction, log: LogEvidence, re
     if start.refuses:
         return due
     names = {name for name in log if name.topic == SCHEDULE_TOPIC}
+    names |= {name for name in request.beyond if name.topic == SCHEDULE_TOPIC}
     names |= {QueueName(SCHEDULE_TOPIC, queue_id) for queue_id in snapshot.queue_ids(SCHEDULE_TOPIC)}
     levels = _Levels(snapshot, start, log, request)
     for name in sorted(names):
@@ -110,7 +116,8 @@ class _Levels:
         messages = SingleMessages(snapshot)
         self._logged = logged_levels(snapshot, log)
         self._deliveries = Deliveries(messages, request.newest, request.known_until, request.lacks_until, self._logged)
-        self._offsets = load_delay_offsets(snapshot.store).by_level
+        offsets = load_delay_offsets(snapshot.store).by_level if request.offsets is None else request.offsets
+        self._offsets = dict(offsets)
         self._by_run = {level.level: level for level in self._deliveries.levels(self._offsets)}
         known = known_levels(snapshot.store.conf)
         self._highest = known.highest if known else None
@@ -121,25 +128,23 @@ class _Levels:
         level = name.queue_id + 1
         queue = self._snapshot.queue(*name)
         after = self._after(name, queue)
-        state = self._log.get(name)
-        first, end = (state.first_offset, state.next_offset) if state else (after.first, after.end)
-        if queue is not None and self._request.led_to.get(name):
-            first, end = min(first, max(0, queue.range.min_offset)), max(end, queue.range.max_offset)
+        first, whole_end, end = self._had(name, queue, after)
         offset = self._offsets.get(level, 0)
         begin = max(offset, after.first)
         if self._is_corrected:
-            begin = min(begin, max(after.end, after.first))
+            begin = min(begin, max(after.derived_from if self._derives_late else after.end, after.first))
         delivered = self._delivered(level, offset)
         waits_from = max(first, delivered)
         if self._highest is not None and level > self._highest:
             yield Due(never=max(0, end - waits_from))
             return
-        yield Due(again=max(0, min(delivered, after.end) - max(first, begin)))
+        served_end = min(whole_end, after.end)
+        yield Due(again=max(0, min(delivered, served_end) - max(first, begin)))
         reached_from = max(waits_from, begin)
-        reached = self._reached(state, reached_from, min(end, after.end), after)
+        reached = self._reached(self._log.get(name), reached_from, served_end, after)
         yield Due(never=max(0, end - waits_from - reached))
         if reached:
-            yield self._moved(level, queue, reached_from, min(end, after.end), after)
+            yield self._moved(level, queue, reached_from, served_end, after)
 
     def _reached(self, state: QueueEvidence | None, first: int, end: int, after: _After) -> int:
         """How many whole messages the queue leads to, of queue offsets from `first` to before `end`."""
@@ -153,6 +158,12 @@ class _Levels:
         return state.right_between(first, derived_from) + end - derived_from
 
     @property
+    def _derives_late(self) -> bool:
+        """Whether the start derives units only once it has loaded the offsets of the levels."""
+        rules = RecoveryRules.of(parse_version(self._start.version), self._snapshot.store.conf)
+        return self._start.mode == "normal" and rules.dispatches_from_queues
+
+    @property
     def _is_corrected(self) -> bool:
         """Whether a start moves an offset behind the end of its queue to the end (`correctDelayOffset`)."""
         return parse_version(self._start.version) >= DELAY_OFFSET_IN_RANGE
@@ -161,15 +172,28 @@ class _Levels:
         changes = [change for change in self._start.queues if (change.topic, change.queue_id) == name]
         if changes:
             change = changes[0]  # of queues that are written twice the first one is served
-            return _After(change.min_offset, change.max_offset, change.max_offset - change.dispatched)
+            return _After(change.min_offset, change.served_end, change.served_end - change.dispatched)
         if queue is None:
             return _After(0, 0, 0)
         end = queue.range.max_offset
         return _After(end if queue.range.expired else max(0, queue.range.min_offset), end, end)
 
+    def _had(self, name: QueueName, queue: LoadedQueue | None, after: _After) -> tuple[int, int, int]:
+        """The queue offsets of the first message that clients had, past the last one in the log, and past the last."""
+        beyond = self._request.beyond.get(name, 0)
+        if name in self._log:
+            first, end = self._log[name].first_offset, self._log[name].next_offset
+            if queue is None or not self._request.led_to.get(name):
+                return first, end, end + beyond
+            return min(first, max(0, queue.range.min_offset)), end, max(end + beyond, queue.range.max_offset)
+        if queue is None or not beyond:  # without a log all is expired
+            return after.first if self._request.newest else after.end, after.end, after.end
+        end = queue.range.max_offset
+        return end - beyond, end - beyond, end
+
     def _delivered(self, level: int, offset: int) -> int:
         """The queue offset behind the last message that clients have got, by the log; else as the file says."""
-        end = self._deliveries.end_of(level) if self._log else None
+        end = self._deliveries.end_of(level) if self._request.newest else None  # without a log nothing shows it
         if end is not None:
             return end
         run = self._by_run.get(level)

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,23 +19,33 @@ CountKeys = Callable[[int, int, int], int]
 """Reads the log from where a run begins, and counts the keys of messages from one physical offset to before another."""
 
 
+class Unreached(NamedTuple):
+    """Keys in one index file to which no chain leads: physical offset and hash, each for so many of them."""
+
+    keys: list[tuple[int, int]]
+    each: int
+
+
 @dataclass
 class KeyTally:
     """The keys of the log's messages, without tags, counted run by run, in log order.
 
     `starts` are the physical offsets of the runs, `counts` their keys, `missing` those of them without an index unit,
-    and `firsts` the physical offset of the first message that misses one, -1 for none. `unreached` counts keys that
-    have a unit in an index file to which no chain leads, `in_damage` keys of messages of which only damage is left, and
-    `damaged` are the physical offsets of messages that are among those of the runs and not whole, once for each key.
+    and `firsts` and `lasts` the physical offsets of the first and the last message that misses one, -1 for none.
+    `unreached` are keys that have a unit in an index file to which no chain leads, `in_damage` counts keys of messages
+    of which only damage is left, and `damaged` are the physical offsets of messages that are among those of the runs
+    and not whole, once for each key; of messages with damaged keys these are `fields`, physical offset and hash.
     """
 
     starts: array[int] = field(default_factory=lambda: array("q"))
     counts: array[int] = field(default_factory=lambda: array("q"))
     missing: array[int] = field(default_factory=lambda: array("q"))
     firsts: array[int] = field(default_factory=lambda: array("q"))
-    unreached: dict[Path, int] = field(default_factory=dict)
+    lasts: array[int] = field(default_factory=lambda: array("q"))
+    unreached: dict[Path, Unreached] = field(default_factory=dict)
     in_damage: int = 0
     damaged: array[int] = field(default_factory=lambda: array("q"))
+    fields: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, start: int, count: int) -> None:
         """Add a run of records."""
@@ -42,12 +53,14 @@ class KeyTally:
         self.counts.append(count)
         self.missing.append(0)
         self.firsts.append(-1)
+        self.lasts.append(-1)
 
     def miss(self, physical_offsets: NDArray[np.int64]) -> None:
         """Note keys of the last run without a unit, by the offsets of their messages, in log order."""
         if len(physical_offsets):
             self.missing[-1] += len(physical_offsets)
             self.firsts[-1] = int(physical_offsets[0]) if self.firsts[-1] < 0 else self.firsts[-1]
+            self.lasts[-1] = int(physical_offsets[-1])
 
     def runs_missing(self) -> Iterator[tuple[int, int]]:
         """The first message of each run that misses units, its physical offset, and how many keys have none."""
@@ -59,22 +72,24 @@ class KeyTally:
         self.counts.extend(later.counts)
         self.missing.extend(later.missing)
         self.firsts.extend(later.firsts)
+        self.lasts.extend(later.lasts)
         self.unreached |= later.unreached
         self.in_damage += later.in_damage
         self.damaged.extend(later.damaged)
+        self.fields.extend(later.fields)
 
     @property
     def not_whole(self) -> int:
         """How many keys are those of messages that are not whole."""
-        return self.in_damage + len(self.damaged)
+        return self.in_damage + len(self.damaged) + len(self.fields)
 
     def missing_before(self, stop: int, count: CountKeys) -> int:
-        """How many keys of messages before physical offset `stop` have no unit; none from there on has one."""
+        """How many keys of messages before physical offset `stop` have no unit; of a run none between two has one."""
         last = bisect_left(self.starts, stop)
         missing = sum(self.missing[:last])
-        if last and self.missing[last - 1]:
-            end = self.starts[last] if last < len(self.starts) else MAX_OFFSET
-            missing -= min(count(self.starts[last - 1], stop, end), self.missing[last - 1])
+        if last and self.lasts[last - 1] >= stop:
+            from_stop = count(self.starts[last - 1], max(stop, self.firsts[last - 1]), self.lasts[last - 1] + 1)
+            missing -= min(from_stop, self.missing[last - 1])
         return missing
 
     def between(self, start: int, stop: int, count: CountKeys) -> int:
@@ -96,30 +111,36 @@ class IndexAfter:
     """The index after a start, of which the files `kept` are left: of which messages it has keys.
 
     Keys of messages from `put_from` on are put again, up to the end of the log, `log_end`; all are physical offsets.
+    `is_whole` says that no file was deleted.
     """
 
     kept: tuple[IndexFile, ...]
     put_from: int
     log_end: int
+    is_whole: bool = True
 
     @property
-    def kept_end(self) -> int:
-        """The physical offset of the last unit in the files that are kept, -1 without one."""
-        return max((file.end_physical_offset for file in self.kept), default=-1)
+    def _puts_from(self) -> int:
+        """The first message whose keys are put: none before the last one of the last file, whose keys are put twice."""
+        return max(self.put_from, self.kept[-1].end_physical_offset if self.kept else -1)
 
     def puts_again(self, physical_offset: int) -> bool:
         """Whether the start puts the keys of a message into the index."""
-        return physical_offset >= self.put_from and physical_offset > self.kept_end
+        return physical_offset >= self._puts_from
 
     def keys_not_found(self, keys: KeyTally, count: CountKeys) -> int:
-        """The keys of whole messages in the log, which ended at any offset, that queries do not find.
-
-        A broker puts no key of a message before the last one that is in the index.
-        """
-        kept = min(self.kept_end + 1, self.log_end)
-        put_from = min(max(self.put_from, kept), self.log_end)
-        never_put = keys.between(kept, put_from, count)
-        unreached = sum(keys.unreached.get(file.path, 0) for file in self.kept)
+        """The keys of whole messages in the log, which ended at any offset, that queries do not find."""
+        put_from = min(self._puts_from, self.log_end)
+        held = put_from
+        if not self.is_whole:  # files that are deleted had the keys behind those that are kept
+            held = min(max((file.end_physical_offset + 1 for file in self.kept if file.keys), default=0), put_from)
+        never_put = keys.between(held, put_from, count)
         cut = keys.between(self.log_end, MAX_OFFSET, count)
-        damaged = sum(offset < kept or put_from <= offset < self.log_end for offset in keys.damaged)
-        return keys.missing_before(kept, count) + keys.in_damage + damaged + unreached + never_put + cut
+        damaged = [*keys.damaged, *(offset for offset, _ in keys.fields)]
+        not_whole = sum(offset < held or put_from <= offset < self.log_end for offset in damaged)
+        whole, fields = {*keys.damaged}, {*keys.fields}
+        unreached = sum(
+            found.each * sum(key[0] < held and key[0] not in whole and key not in fields for key in found.keys)
+            for found in (keys.unreached[file.path] for file in self.kept if file.path in keys.unreached)
+        )
+        return keys.missing_before(held, count) + keys.in_damage + not_whole + unreached + never_put + cut

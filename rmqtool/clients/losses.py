@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from rmqtool.findings.finding import counted
+from rmqtool.store.consumer_offsets import CommittedOffset
 
 _LISTED = 100  # of each list in JSON; the counts are complete
 
@@ -62,14 +63,34 @@ class MovedGroup:
     next_after: int | None
 
 
+@dataclass(frozen=True)
+class Had:
+    """What clients had: of each queue, by topic and queue id, how many queue entries, and how many pairs of a key."""
+
+    entries: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    keys: int = 0
+
+
+class ByOffsets(Protocol):
+    """What is lost by offsets that a store would have, where all its queues are whole; None: by those that it has."""
+
+    def with_whole(self, names: Sequence[tuple[str, int]]) -> ByOffsets:
+        """The same, once messages of some queues are whole again that were not."""
+
+    def groups(self, committed: Iterable[CommittedOffset] | None = None) -> list[MovedGroup]:
+        """The groups that go on elsewhere."""
+
+    def delayed(self, by_level: Mapping[int, int] | None = None) -> Due:
+        """The delayed messages that come at another time; raises RmqtoolError."""
+
+
 @dataclass
 class ClientLosses:
-    """What clients lose between two states of a store; all zero where they get the same.
+    """What clients lose between two states of a store, of which they `had` more; all zero where they get the same.
 
     `keys_not_found` counts pairs of a key and a message, `keys_in_damage` those of them whose messages are not whole;
     `pop_lost` messages in flight that are never delivered again, `filters_lost` filters of groups that it forgets.
-    `groups_by_offsets` and `delayed_by_offsets` are what is lost even where the queues are whole. `refuses` is why no
-    broker serves anything.
+    `by_offsets` computes what is lost even where the queues are whole. `refuses` is why no broker serves anything.
     """
 
     unreachable: Unreachable = field(default_factory=Unreachable)
@@ -80,10 +101,10 @@ class ClientLosses:
     half_messages_unchecked: int = 0
     pop_lost: int = 0
     groups: list[MovedGroup] = field(default_factory=list)
-    groups_by_offsets: list[MovedGroup] = field(default_factory=list)
-    delayed_by_offsets: Due = field(default_factory=Due)
+    by_offsets: ByOffsets | None = field(default=None, compare=False, repr=False)
     filters_lost: int = 0
     refuses: str | None = None
+    had: Had = field(default_factory=Had)
 
     def __bool__(self) -> bool:
         """Whether anything is lost."""
@@ -91,23 +112,14 @@ class ClientLosses:
 
     def parts(self) -> Iterator[str]:
         """Each loss in words, the worst first, without what refuses."""
-        messages = self.unreachable.messages
-        if messages:
-            queues = len(self.unreachable.queues)
-            yield f"{counted(messages, 'message')} of {counted(queues, 'queue')} out of consumers' reach"
-        if self.keys_not_found:
-            yield f"{counted(self.keys_not_found, 'key')} not found"
-        yield from _due_parts(self.delayed, "delayed message")
-        yield from _due_parts(self.timers, "timer message")
-        if self.half_messages_unchecked:
-            yield f"{counted(self.half_messages_unchecked, 'half message')} never checked"
-        if self.pop_lost:
-            yield f"{counted(self.pop_lost, 'message')} taken by POP never delivered again"
-        if self.groups:
-            groups = len({moved.group for moved in self.groups})
-            yield f"{counted(groups, 'group')} would go on elsewhere"
-        if self.filters_lost:
-            yield f"{counted(self.filters_lost, 'filter')} lost"
+        for kind, count in self.counts().items():
+            if kind == "unreachable" and count:
+                queues = counted(len(self.unreachable.queues), "queue")
+                yield f"{counted(count, 'message')} of {queues} out of consumers' reach"
+            elif kind == "groups" and count:
+                yield in_words(kind, len({moved.group for moved in self.groups}))
+            elif count:
+                yield in_words(kind, count)
 
     @property
     def in_words(self) -> str:
@@ -123,15 +135,34 @@ class ClientLosses:
         return kinds | {"groups": len(self.groups), "filters_lost": self.filters_lost}
 
     def healed(self, *, queues: bool, index: bool) -> ClientLosses:
-        """What is left where queues, or the index, are made again from all whole messages of the log."""
+        """What is left where queues, or the index, are made again from all whole messages of the log.
+
+        Raises RmqtoolError.
+        """
         left = [replace(each, messages=each.in_damage) for each in self.unreachable.queues if each.in_damage]
         return replace(
             self,
             unreachable=Unreachable(left) if queues else self.unreachable,
             keys_not_found=self.keys_in_damage if index else self.keys_not_found,
-            groups=self.groups_by_offsets if queues else self.groups,
-            delayed=self.delayed_by_offsets if queues else self.delayed,
+            groups=self.by_offsets.groups() if queues and self.by_offsets else self.groups,
+            delayed=self.by_offsets.delayed() if queues and self.by_offsets else self.delayed,
             timers=replace(self.timers, never=0) if queues else self.timers,
+        )
+
+    def with_whole(self, names: Sequence[tuple[str, int]], keys: int) -> ClientLosses:
+        """What is left where a message of some queues that was not whole is so again, with so many keys."""
+        lost = {(each.topic, each.queue_id): each for each in self.unreachable.queues}
+        is_counted = False
+        for name in names:
+            queue = lost.get(name)
+            if queue and queue.in_damage:
+                lost[name] = replace(queue, messages=queue.messages - 1, in_damage=queue.in_damage - 1)
+                is_counted = True
+        return replace(
+            self,
+            unreachable=Unreachable([each for each in lost.values() if each.messages]),
+            keys_not_found=max(0, self.keys_not_found - keys * is_counted),
+            keys_in_damage=max(0, self.keys_in_damage - keys * is_counted),
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -152,7 +183,20 @@ class ClientLosses:
         }
 
 
-def _due_parts(due: Due, noun: str) -> Iterator[str]:
-    for count, what in ((due.early, "early"), (due.late, "late"), (due.never, "never delivered"), (due.again, "again")):
-        if count:
-            yield f"{counted(count, noun)} {what}"
+def in_words(kind: str, count: int) -> str:
+    """So many losses of a kind of `ClientLosses.counts`."""
+    noun, what = _KINDS[kind]
+    return f"{counted(count, noun)} {what}"
+
+
+_HOW = {"early": "early", "late": "late", "never": "never delivered", "again": "again"}
+_KINDS = {
+    "unreachable": ("message", "out of consumers' reach"),
+    "keys_not_found": ("key", "not found"),
+    **{f"delayed_{how}": ("delayed message", what) for how, what in _HOW.items()},
+    **{f"timers_{how}": ("timer message", what) for how, what in _HOW.items()},
+    "half_messages_unchecked": ("half message", "never checked"),
+    "pop_lost": ("message", "taken by POP never delivered again"),
+    "groups": ("group", "would go on elsewhere"),
+    "filters_lost": ("filter", "lost"),
+}

@@ -6,7 +6,7 @@ the log. `verify` compares all of the log with all queues, and comes to the same
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from rmqtool.broker.queue_recovery import recover_queue
 from rmqtool.broker.recovery import Recovery
 from rmqtool.clients.holes import QueueHole, QueueView
 from rmqtool.clients.log_sample import SAMPLE_BYTES, LoggedMessages, LogReader, LogSample
+from rmqtool.clients.queues import ServedQueue, served_queues
 from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.recovery import RecoveryRules
@@ -196,6 +197,11 @@ class QueueViews:
         start = Recovery(snapshot, RecoveryRules.of(snapshot.release, snapshot.store.conf)).predict()
         return None if start.refuses or start.hangs else start
 
+    @cached_property
+    def _served(self) -> Mapping[QueueName, ServedQueue]:
+        """The queues that the next start changes."""
+        return served_queues({}, self._start, twice=self._snapshot.has_queues_twice)
+
     def _view(self, name: QueueName, first: int) -> QueueView:
         if self._is_silent:
             return QueueView()
@@ -270,9 +276,8 @@ class QueueViews:
 
     def _after_start(self, name: QueueName, holes: list[QueueHole]) -> QueueView:
         """The holes without what the next start derives again from the log."""
-        changes = self._start.queues if self._start else []
-        change = next((each for each in changes if (each.topic, each.queue_id) == name), None)
-        derived = change.dispatched - change.misplaced if change else 0
+        served = self._served.get(name)
+        derived = served.derived - served.misplaced if served else 0
         left = []
         for hole in holes:
             if not hole.ends_queue or not derived:

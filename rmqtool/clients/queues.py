@@ -6,9 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.clients.losses import UnreachableQueue
+from rmqtool.rules.versions import ROWS_ONE_BY_ONE, Version
 from rmqtool.store.queue_range import QueueRange
 
 
@@ -37,6 +41,9 @@ class QueueEvidence(Protocol):
 
     def right_between(self, start: int, stop: int) -> int:
         """How many units from `start` to before `stop` lead to their whole messages."""
+
+    def right_at(self, units: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of some units do."""
 
     def first_gap(self, start: int, stop: int) -> int:
         """The first offset from `start` to before `stop` without such a unit; `stop` where there is none."""
@@ -83,7 +90,7 @@ def served_queues(
     for change in start.queues if start else ():
         if not (twice and change.in_rocksdb):
             name = QueueName(change.topic, change.queue_id)
-            served[name] = ServedQueue(change.min_offset, change.max_offset, change.dispatched, change.misplaced)
+            served[name] = ServedQueue(change.min_offset, change.served_end, change.dispatched, change.misplaced)
     return served
 
 
@@ -108,3 +115,30 @@ def unreachable_queues(
             first = max(first, queue.first_offset)
             not_whole = min(messages, lost + len(queue.damaged or ()))
             yield UnreachableQueue(queue.name.topic, queue.name.queue_id, first, messages, not_whole)
+
+
+def unreachable_batches(
+    queue: QueueEvidence, rows: NDArray[np.int64], end: int, now: ServedQueue, version: Version
+) -> UnreachableQueue | None:
+    """The messages of a batch queue in RocksDB that consumers do not get any more; None where there are none.
+
+    They had those at the queue offsets `rows`, in a queue that ended at `end`: a batch is got at its first offset only.
+    """
+    had = _read(rows, end, version)
+    right = queue.right_at(rows)
+    kept = right & (rows >= now.min_offset) & (rows < now.max_offset)
+    kept[kept] = _read(rows[kept], now.max_offset, version)
+    lost = had & ~kept
+    sizes = np.diff(rows, append=max(queue.next_offset, int(rows[-1]) + 1 if len(rows) else 0))
+    without_row = queue.missing_messages if version < ROWS_ONE_BY_ONE else 0
+    messages, not_whole = int(sizes[lost].sum()) + without_row, int(sizes[lost & ~right].sum())
+    first = int(rows[lost][0]) if lost.any() else queue.first_gap(queue.first_offset, queue.next_offset)
+    return UnreachableQueue(*queue.name, first, messages, not_whole) if messages else None
+
+
+def _read(rows: NDArray[np.int64], end: int, version: Version) -> NDArray[np.bool_]:
+    """Which rows a pull gets: one that reads them singly fails where the next queue offset has none."""
+    if version < ROWS_ONE_BY_ONE:
+        return np.ones(len(rows), np.bool_)
+    followed: NDArray[np.bool_] = np.append(rows, end)[1:] == rows + 1
+    return followed

@@ -60,7 +60,7 @@ def _never(
         next_read.logged & before & (next_read.slots >= state.read_until) & (next_read.slots < state.first_slot(now))
     )
     never |= never_delivered(queue, next_read, state.read_until, conf, version)
-    ends = [change.max_offset for change in start.queues if (change.topic, change.queue_id) == (TIMER_TOPIC, 0)]
+    ends = [change.served_end for change in start.queues if (change.topic, change.queue_id) == (TIMER_TOPIC, 0)]
     if ends:
         never |= ~before & ~next_read.logged & (queue.queue_offsets >= ends[0])
     unlogged = before & ~next_read.logged & ~never

@@ -101,6 +101,10 @@ class HelpPage(click.Command):
         self.format_options(ctx, formatter)
         _write(formatter, statuses)
 
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:
+        """Those of all commands: click keeps the option that the first context gives, however a command is called."""
+        return ["-h", "--help"]
+
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         """The option of the help, which is longer than most screens."""
         option = super().get_help_option(ctx)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from rmqtool.rebuild.plan import RebuildPlan
     from rmqtool.repair.diagnosis import Repairs
     from rmqtool.repair.plan import Plan
+    from rmqtool.repair.proof import Proof
     from rmqtool.store.unknown_sizes import Sized
     from rmqtool.transaction import Transaction
     from rmqtool.verify.outcome import Outcome
@@ -56,7 +57,7 @@ _EPILOG = examples_and_statuses(
         Exit.OK: "repaired, planned, or nothing to repair",
         Exit.FINDINGS: "done; verify still has findings above info, which are shown",
         Exit.USAGE: "the options do not fit each other or the store, or nobody confirmed",
-        Exit.LOSSY: "done; not all of the store can be read",
+        Exit.LOSSY: "done; not all of the store can be read, or clients lose more than the plan said",
         Exit.FAILED: "could not finish; the store is as before",
         Exit.IN_USE: "a broker runs on the store",
         Exit.NOT_A_STORE: "not a RocketMQ store",
@@ -132,7 +133,7 @@ def _acknowledge(style: Style, request: RepairRequest) -> Exit:
     if style.json:
         state = "nothing" if not losses else "planned" if request.dry_run else "done"
         result = {"state": state, "transactions": [], "acknowledged": losses, "verdict": None, "plan": None,
-                  "changes": [], "rebuild": None, "recovered": []}  # fmt: skip
+                  "changes": [], "rebuild": None, "recovered": [], "proof": None}  # fmt: skip
         write_document(style, "repair", style.store, result)
     return Exit.OK
 
@@ -175,6 +176,13 @@ class _Done:
     ids: list[str] = field(default_factory=list)
     found: list[_Found] = field(default_factory=list)
     recovered: list[dict[str, str | None]] = field(default_factory=list)
+
+    def proof(self, last: _Found) -> Proof | None:
+        """What clients lose now, held against the first plan that knew it; None where nothing was written."""
+        from rmqtool.repair.proof import proof_of
+
+        planned = (step.clients for found in self.found for step in found.plan.steps if step.clients)
+        return proof_of(next(planned, None), last.outcome.clients) if self.ids else None
 
 
 def _find(style: Style, request: RepairRequest) -> _Found:
@@ -257,17 +265,24 @@ def _repair(style: Style, request: RepairRequest, done: _Done) -> _Found:
 
 def _show_done(style: Style, request: RepairRequest, found: _Found, done: _Done) -> Exit:
     """Show what is left after the last transaction, and say what was done, also where nobody reads the former."""
-    from rmqtool.show.repair_text import show_found
+    from rmqtool.show.repair_text import show_found, show_proof
 
     if style.json:
         return _write_json(style, found, "done" if done.ids else "nothing", done)
+    proof = done.proof(found)
     try:
         show_found(found.outcome, found.plan, None, None, style)
+        if proof:
+            show_proof(proof, request.store.root, style)
     finally:
         if not style.quiet:
             back = f"to take it back, before a broker starts: rmqtool undo {quote(str(request.store.root))}"
             note(f"done: {', '.join(done.ids)}; {back}" if done.ids else _nothing(found))
-    return found.outcome.status if done.ids else Exit.OK
+    return _status(found, proof) if done.ids else Exit.OK
+
+
+def _status(found: _Found, proof: Proof | None) -> Exit:
+    return Exit.LOSSY if proof and proof.more_lost else found.outcome.status
 
 
 def _run(style: Style, request: RepairRequest, done: _Done) -> _Found:
@@ -336,12 +351,13 @@ def _write(style: Style, request: RepairRequest, found: _Found, transaction: Tra
 
 def _write_json(style: Style, found: _Found, state: str, done: _Done) -> Exit:
     """The document: the last verification and its plan, and what was done, or is planned."""
+    proof = done.proof(found)
     result = {"state": state, "transactions": done.ids, "acknowledged": [], **found.as_json(),
-              "recovered": done.recovered}  # fmt: skip
+              "recovered": done.recovered, "proof": proof and proof.as_json()}  # fmt: skip
     if done.found:
         made = [run.as_json() for run in done.found]
         result["changes"] = [change for run in made for change in run["changes"]]
         result["rebuild"] = next((run["rebuild"] for run in made if run["rebuild"]), None)
-    status = found.outcome.status if state == "done" else Exit.OK
+    status = _status(found, proof) if state == "done" else Exit.OK
     write_document(style, "repair", style.store, result, findings=found.outcome.findings, status=status)
     return status

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rmqtool.base.errors import ChangedError, UnsupportedError
+from rmqtool.base.errors import ChangedError, RmqtoolError, UnsupportedError
 from rmqtool.commands.filter_options import filter_words
 from rmqtool.commands.new_stores import cut_moved, derive
 from rmqtool.show.output import Style
 
 if TYPE_CHECKING:
+    from rmqtool.base.mapped_files import MappedFile
     from rmqtool.broker.dispatched_units import QueueName
     from rmqtool.rebuild.options import RebuildOptions
     from rmqtool.rebuild.plan import RebuildPlan
@@ -98,7 +100,7 @@ class Making:
         with byte_progress("writing the commit log", plan.size, style=self.style) as progress:
             moved = write_saved(plan, new.directory / COMMIT_LOG, ReadPolicy(self.options.limit), progress.update)
         problems = carry_over(stores.all, carried, new.directory)
-        rebuild, left_out = self._derive(main, self.options, moved_from=moved.start)
+        rebuild, left_out = self._derive(main, replace(self.options, moved_from=self._old_log), moved_from=moved.start)
         problems += left_out
         self._keep_losses(None, rebuild, moved.filled)  # old units and keys lead to places of another log
         whole = [*(each for each in carried if not each.problem), *problems]
@@ -111,6 +113,15 @@ class Making:
 
         main = self.stores.main
         return as_ordinary(main) if main and main.dledger_directory else main
+
+    @property
+    def _old_log(self) -> Sequence[MappedFile]:
+        """The files of the main store's log; none where they cannot be listed."""
+        from rmqtool.store.snapshot import Snapshot
+
+        with suppress(RmqtoolError):
+            return Snapshot(self.stores.main).log.files if self.stores.main else ()
+        return ()
 
     def make_chosen(self, choice: Choice) -> Salvaged:
         """Write a new log of chosen messages, and what belongs to them."""
@@ -129,7 +140,7 @@ class Making:
         left_out = self.plan.records - chosen.messages
         is_new = selection.queue_offsets == "new"
         main = self._ordinary and with_delays(self._ordinary)
-        options = replace(self.options, left_out=left_out, untouched=untouched, anew=is_new)
+        options = replace(self.options, left_out=left_out, untouched=untouched, anew=is_new, moved_from=self._old_log)
         rebuild, unread = self._derive(main, options)
         problems += unread
         self._fit_config(choice, log, rebuild)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -205,19 +205,21 @@ def check_files(output: Path, manifest: dict[str, Any], results: Sequence[CheckR
     options = options_of(manifest)
     unreadable = {path: reason for result in results for path, reason in result.unreadable.items()}
     with ThreadPoolExecutor(_READING_THREADS) as pool:
-        messages = pool.map(
-            lambda file: _file_message(output, file, unreadable.get(file["path"]), options), known.values()
+        problems = pool.map(
+            lambda file: _file_problem(output, file, unreadable.get(file["path"]), options), known.values()
         )
-        for path, message in zip(known, messages, strict=True):
-            if message:
-                yield _finding("export.file", message, file=path)
+        for path, problem in zip(known, problems, strict=True):
+            if problem:
+                yield _finding("export.file", problem, file=path)
     for name in stored_names(output):
         is_hidden = any(part.startswith(("_", ".")) for part in name.split("/"))
         if f".{options.format}" in name and name not in known and not is_hidden:
-            yield _finding("export.file", "not in the manifest: readers of the directory read it too", file=name)
+            yield _finding("export.file", {"problem": "extra"}, file=name)
 
 
-def _file_message(output: Path, file: dict[str, Any], unreadable: str | None, options: ExportOptions) -> str | None:
+def _file_problem(
+    output: Path, file: dict[str, Any], unreadable: str | None, options: ExportOptions
+) -> dict[str, Any] | None:
     """The problem with a file of the manifest, None without one; `unreadable` is why its rows could not be read."""
     path = output / file["path"]
     try:
@@ -226,11 +228,12 @@ def _file_message(output: Path, file: dict[str, Any], unreadable: str | None, op
     except _UNREADABLE as error:
         unreadable = _reason(error)
     if unreadable:
-        return f"cannot be read: {unreadable}"
+        return {"problem": "unreadable", "why": unreadable}
     if (rows, size) != (file["rows"], file["bytes"]):
-        return f"{rows} rows in {size} bytes, where the manifest has {file['rows']} rows in {file['bytes']} bytes"
+        return {"problem": "size", "rows": rows, "bytes": size,
+                "expected_rows": file["rows"], "expected_bytes": file["bytes"]}  # fmt: skip
     if crc != file.get("crc32", crc):  # manifests of before have none
-        return f"the CRC-32 of its bytes is {crc}, where the manifest has {file['crc32']}"
+        return {"problem": "crc", "crc": crc, "expected_crc": file["crc32"]}
     return None
 
 
@@ -239,8 +242,8 @@ def check_sums(manifest: dict[str, Any], plan: CheckPlan, results: Sequence[Chec
     for name in ("rows", "bytes"):
         total = sum(file[name] for file in manifest["files"])
         if manifest[name] != total:
-            message = f"{manifest[name]} {name} in all, where the files in it have {total}"
-            yield _finding("export.sums", message, file=MANIFEST)
+            facts = {"problem": "total", "name": name, "found": manifest[name], "expected": total}
+            yield _finding("export.sums", facts, file=MANIFEST)
     log_sums: Sums = {}
     merge_sums(log_sums, (result.sums for result in results))
     names = QueueSums.__dataclass_fields__
@@ -249,13 +252,17 @@ def check_sums(manifest: dict[str, Any], plan: CheckPlan, results: Sequence[Chec
         sums = log_sums.pop(key, QueueSums())
         expected = QueueSums(**{name: queue[name] for name in names})
         if queue["store"] in plan.whole and sums != expected:
-            differ = [name for name in names if getattr(sums, name) != getattr(expected, name)]
-            shown = ", ".join(f"{name} {getattr(expected, name)}, in the log {getattr(sums, name)}" for name in differ)
-            yield _finding("export.sums", shown, topic=queue["topic"], queue_id=queue["queue_id"])
+            pairs = [(name, getattr(expected, name), getattr(sums, name)) for name in names]
+            differ = [{"name": name, "expected": one, "found": two} for name, one, two in pairs if one != two]
+            yield _finding(
+                "export.sums",
+                {"problem": "queue", "differences": differ},
+                topic=queue["topic"],
+                queue_id=queue["queue_id"],
+            )
     for (store, topic, queue_id), sums in log_sums.items():
         if store in plan.whole:
-            message = f"{sums.rows} messages in the log, none in the manifest"
-            yield _finding("export.sums", message, topic=topic, queue_id=queue_id)
+            yield _finding("export.sums", {"problem": "no-queue", "rows": sums.rows}, topic=topic, queue_id=queue_id)
 
 
 def _files_in(manifest: dict[str, Any], split: Split) -> tuple[str, ...]:
@@ -297,28 +304,27 @@ def _differences(task: CheckTask, expected: pa.Table, exported: pa.Table) -> Ite
     wanted, there = (np.asarray(table.column(OFFSET).combine_chunks()) for table in (expected, exported))
     missing, extra = np.setdiff1d(wanted, there), np.setdiff1d(there, wanted)
     distinct, counts = np.unique(there, return_counts=True)
-    for code, offsets, text in (
-        ("export.missing", missing, "messages of the log are not in the export"),
-        ("export.extra", extra, "rows are in the export and not in the log"),
-        ("export.doubled", distinct[counts > 1], "messages are in the export more than once"),
+    for code, offsets in (
+        ("export.missing", missing),
+        ("export.extra", extra),
+        ("export.doubled", distinct[counts > 1]),
     ):
         if len(offsets):
-            yield _about_rows(task, code, text, offsets)
+            yield _about_rows(task, code, offsets)
     if len(missing) or len(there) != len(distinct) or len(extra):
         return
     for name in expected.column_names:
         if not expected.column(name).equals(exported.column(name)):
             pairs = zip(expected.column(name), exported.column(name), strict=True)
             rows = [row for row, (one, other) in enumerate(pairs) if one != other]
-            yield _about_rows(task, "export.differs", f"rows have another {name} than the log", wanted[rows])
+            yield _about_rows(task, "export.differs", wanted[rows], column=name)
 
 
-def _about_rows(task: CheckTask, code: str, text: str, offsets: Any) -> Finding:
-    shown = ", ".join(map(str, offsets[:_EXAMPLES].tolist()))
-    more = ", ..." if len(offsets) > _EXAMPLES else ""
-    message = f"{len(offsets)} {text}; physical offsets {shown}{more}"
-    return _finding(code, message, offset=int(offsets[0]), file=str(task.split.root), count=len(offsets))
+def _about_rows(task: CheckTask, code: str, offsets: Any, **facts: str) -> Finding:
+    more = max(0, len(offsets) - _EXAMPLES) or None
+    details = {"offsets": offsets[:_EXAMPLES].tolist(), "more": more, **facts}
+    return _finding(code, details, offset=int(offsets[0]), file=str(task.split.root), count=len(offsets))
 
 
-def _finding(code: str, message: str, **location: Any) -> Finding:
-    return finding(code, message, remedy=_REMEDY, **location)
+def _finding(code: str, details: Mapping[str, Any], **location: Any) -> Finding:
+    return finding(code, remedy=_REMEDY, details=details, **location)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
@@ -46,7 +47,6 @@ CATALOGUE: Mapping[str, Entry] = MappingProxyType({entry.code: entry for entries
 
 def finding(
     code: str,
-    message: str | None = None,
     *,
     store: Path | str | None = None,
     severity: Severity | None = None,
@@ -57,10 +57,10 @@ def finding(
 ) -> Finding:
     """A finding of the catalogue: severity, fault, effect and remedy are its page's, unless given.
 
-    The remedy is filled with the path `store` and the `location` (file, offset, topic, queue_id, queue_offset);
+    The remedy is filled with the path `store` and the `location` (file, offset, topic, queue_id, queue_offset, count);
     where one of its fields is not known it is left out. One that is given is a `Remedy` to be filled as the
     page's is, or the text of a whole command. `details` are the facts; of them and the location the page makes the
-    sentence, unless a `message` is given.
+    sentence.
     """
     entry = CATALOGUE[code]
     template = remedy.template if isinstance(remedy, Remedy) else entry.remedy
@@ -69,16 +69,17 @@ def finding(
         next_command = Remedy.of_system(remedy)
     else:
         next_command = Remedy.filled(template, {**location, "store": store}) if template else None
-    return Finding(
+    found = Finding(
         code=code,
         fault=entry.fault,
         severity=severity or entry.severity,
-        message=entry.sentence({**location, **(details or {})}) if message is None else message,
+        message="",
         effect=effect or entry.effect,
         next_command=next_command,
         details=details or {},
         **location,
     )
+    return replace(found, message=entry.sentence(found.facts))
 
 
 def lookup(text: str) -> list[Entry]:

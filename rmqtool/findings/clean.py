@@ -14,6 +14,13 @@ CLEANING = (
         title="deleteWhen cannot be parsed, or never comes",
         what="A piece of deleteWhen is not a number, or none is an hour of the day.",
         how="A blank behind the semicolon, a comma, an empty piece, 24.",
+        says={
+            "always": "deleteWhen {delete_when!r} is not hours separated by ; alone: each run of the cleaner ends "
+            "with a NumberFormatException",
+            "sometimes": "deleteWhen {delete_when!r} is not hours separated by ; alone: in {hours} of 24 hours each "
+            "run of the cleaner ends with a NumberFormatException",
+            "never": "no hour of the day is deleteWhen {delete_when!r}: hours are 0 to 23",
+        },
         effect="deletes nothing in the hours in which a run fails, not even when the disk is full",
         versions=(
             (
@@ -32,6 +39,8 @@ CLEANING = (
         title="Expired files wait behind a younger one",
         what="A file was changed later than files behind it, which have expired.",
         how="It was copied or touched; its modification time lies in the future.",
+        says="{count:newer file has|newer files have} expired ({bytes} bytes) and wait for this one, which expires "
+        "{expires!t}",
         effect="deletes no file behind one that has not expired, unless the disk forces it to",
         versions=(("all", "goes through the files oldest first, and stops at the first that has not expired."),),
         repair="Set the younger file's time to that of its last message: touch -d.",
@@ -44,6 +53,18 @@ CLEANING = (
         what="The disk is above diskMaxUsedSpaceRatio, and the next run deletes no log file.",
         how="No file has expired and the disk is not full enough to ignore that; cleanFileForciblyEnable=false; or the "
         "log has one file only.",
+        says="the disk is {used:g}% full, but no log file is deleted: {reason}",
+        parts={
+            "reason": {
+                "before-dledger": "this release never deletes the last log file from before DLedger, and keeps all "
+                "of DLedger's log with it",
+                "one-file": "the log has one file, and the last file is never deleted",
+                "in-use": "the first file is still being read",
+                "not-forced": "the oldest has not expired, and cleanFileForciblyEnable=false keeps what has not",
+                "not-expired": "the oldest expires {expires!t}, and only above {level:.0%} are files deleted that "
+                "have not expired",
+            },
+        },
         effect="logs `disk space will be full soon, but delete file failed` with every run",
         versions=(
             ("before 5.0.0", "between 85% and a higher diskMaxUsedSpaceRatio it deletes nothing at all."),
@@ -59,6 +80,7 @@ CLEANING = (
         title="A file's modification time lies in the future",
         what="A commit log file was changed later than now.",
         how="A clock that was wrong, a restore, touch.",
+        says="modified {modified!t}, which is in the future[; so are {others:more file}]",
         effect="the file stays longer than its messages would, and all newer files with it",
         versions=(("all", "counts the age from the modification time."),),
         repair="Set the file's time to that of its last message: touch -d.",
@@ -70,6 +92,8 @@ CLEANING = (
         title="A file's modification time is later than its messages",
         what="A commit log file was changed more than an hour behind its last message.",
         how="It was restored with cp, rsync or tar without its times, or touched.",
+        says="modified {modified!t}, but its last message is of {written!t}: copied or touched later[; so are "
+        "{others:more file}]",
         effect="the file stays longer than its messages would",
         versions=(("all", "counts the age from the modification time, and never looks at the messages."),),
         repair="If it matters, set each file's time to that of its last message: touch -d.",
@@ -81,6 +105,7 @@ CLEANING = (
         title="A file's modification time is earlier than its messages",
         what="A commit log file was last changed more than an hour before its first message.",
         how="A clock that was wrong, touch.",
+        says="modified {modified!t}, but its first message is of {written!t}[; so are {others:more file}]",
         effect="the file goes earlier than its messages would",
         versions=(("all", "counts the age from the modification time, and never looks at the messages."),),
         repair="Set the file's time to that of its last message: touch -d.",
@@ -92,6 +117,12 @@ CLEANING = (
         title="A file that should have gone is still there",
         what="The first file has expired, and an hour of deleteWhen has passed since.",
         how="No broker was running; it has other settings than those given; or somebody still reads the file.",
+        says={
+            "no-broker": "expired {expires!t}, but was not deleted at the last hour of deleteWhen: no broker runs on "
+            "the store",
+            "broker": "expired {expires!t}, but was not deleted at the last hour of deleteWhen: the running broker "
+            "has other settings than these, or somebody still reads the file",
+        },
         effect="none, or `destroy mapped file[REF` in its log when the file is still being read",
         versions=(("all", "tears a file that is still read down 120 s after the first try."),),
         repair="Give --broker-conf and --time-zone as the broker has them.",
@@ -104,6 +135,7 @@ CLEANING = (
         title="A setting of the cleaner does not mean what was given",
         what="The broker ignores the value, changes it, or reads it otherwise.",
         how="A blank behind a number, a value out of bounds, a setting that the release does not have.",
+        says="{setting}={given}: {why}",
         effect="works with another value than the one that was given",
         versions=(
             (
@@ -121,6 +153,7 @@ CLEANING = (
         title="broker.conf gives other file sizes than the store has",
         what="Files of the log, a queue or the index have another size than broker.conf says, or its defaults.",
         how="The broker.conf of another broker; a size that was changed.",
+        says="by broker.conf ({setting}) these files have {configured_size} bytes, but here they have {size}",
         effect="a start refuses the store, and 4.4.0 and 4.9.2 leave these files out and go on without them",
         versions=(
             ("4.4.0 and 4.9.2", "ignore files of another size."),
@@ -136,6 +169,7 @@ CLEANING = (
         what="Queues of the topic are in RocksDB, and the configuration does not name it.",
         how="topics.json or config/topics was lost, or comes from another time. With configManagerVersion=v2 topics "
         "that were made on demand are not stored, those of retries and dead letters among them.",
+        says="the topic {topic} is not configured, and RocksDB holds {rows:row} of {queues:queue}",
         effect="ten minutes after a start, and then every cleanRocksDBDirtyCQIntervalMin minutes (60), the broker "
         "deletes the rows of such topics: the messages stay in the log, and nobody gets them",
         versions=(
@@ -200,6 +234,11 @@ OWN_RUNS = (
         what="`rmqtool salvage` made it with filters: other messages of its sources were left out on purpose. Its log "
         "begins behind the end of the old one, so that ids and physical offsets of the old store lead to nothing here.",
         how="Somebody asked for a part of a store.",
+        says={
+            "keep": "{command} of {time!t} chose {messages:message} of {of} by {filters}",
+            "new": "{command} of {time!t} chose {messages:message} of {of} by {filters}; queue offsets are counted "
+            "from 0 again",
+        },
         effect="none: it serves what was chosen",
         versions=(("all", "do not look at .rmqtool."),),
         repair="Nothing is to be done. The record is `.rmqtool/selection/selection.json`; where queue offsets were "

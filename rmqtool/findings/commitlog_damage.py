@@ -102,7 +102,10 @@ RECORDS = (
         title="A message's body is not what was stored",
         what="The CRC-32 of the body differs from the one in the record.",
         how="A flipped bit on the disk or in memory, a page of another time after a power loss.",
-        says="body of {body_size} bytes: CRC {found:#010x}, stored {expected:#010x}",
+        says={
+            "": "body of {body_size} bytes: CRC {found:#010x}, stored {expected:#010x}",
+            "kept": "a body is not what was stored, its CRC differs; without --neutralise the message keeps its place",
+        },
         effect="consumers get the damaged body; a recovery scan that reaches it takes it for the end of the log, and "
         "deletes everything behind it",
         versions=_SCAN_VERSIONS,

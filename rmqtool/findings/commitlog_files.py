@@ -77,6 +77,7 @@ LOG_FILES = (
         what="A commit log file gives an error instead of its bytes, from some byte on. The files in front of it and "
         "behind it are verified; what queues and index say of messages in it is neither right nor wrong.",
         how="A permission, a disk that fails, a network file system that is gone.",
+        says="{why}; {unread_bytes:byte was|bytes were} not read[: {hint}]",
         effect="does not start, or fails where it has to read these messages, if the user that it runs as cannot read "
         "them either",
         versions=(

@@ -3,6 +3,25 @@
 from __future__ import annotations
 
 from rmqtool.findings.entry import Entry
+from rmqtool.findings.sentence import Says
+
+_WITNESSES: dict[str, Says] = {
+    "witnesses": {
+        "time": "{file} knows a message of {timestamp!t}",
+        "offset": "{file} has {name} {physical_offset}",
+        "index": "{file} knows a message of {timestamp!t} at {physical_offset}",
+        "epoch": "{file} has epoch {epoch} begin at {physical_offset}",
+        "rocksdb": "the queues in RocksDB know of messages up to {end}",
+        "beyond": "groups have consumed more than their queues hold: {groups}[ and {more:more offset}]",
+        "consumed": "groups have consumed messages: {groups}[ and {more:more offset}]",
+        "delivered": "{file} has delivered {levels!l}",
+        "timers-read": "{file} has read {messages:timer message}",
+        "readable-part": "groups have consumed messages, as the readable part of {file} shows",
+        "timer-log": "{file} has units of timer messages",
+        "timer-wheel": "{file} has {slots:second} with timer messages",
+    },
+    "groups": "{group} {offset} of {topic}, queue {queue_id}[, which ends at {end}]",
+}
 
 LOG_LOSSES = (
     Entry(
@@ -15,6 +34,12 @@ LOG_LOSSES = (
         "timer's files prove that it did. No cleaner deletes the newest file of a log.",
         how="A disk that is not mounted; storePathCommitLog in broker.conf points to another directory; the directory "
         "commitlog/ was deleted, moved or left out of a copy.",
+        says={
+            "no-message": "no message is in {directories!l}, but {witnesses}",
+            "no-file": "no log file is in {directories!l}, but {witnesses}",
+        },
+        parts=_WITNESSES,
+        gist="no message is in {directories!l}",
         effect="the broker starts with an empty log and gives new messages offsets from 0 on, which groups have "
         "consumed already: they skip these messages",
         versions=(("all", "starts as on an empty directory, deletes the queues, and keeps all committed offsets."),),
@@ -33,6 +58,9 @@ LOG_LOSSES = (
         "took.",
         how="The last log file was deleted, zeroed or not restored, perhaps before a rebuild of queues and index; "
         "files of different times lie together.",
+        says="the newest message is of {newest_timestamp!t}, the log ends at {log_end}, but {witnesses}",
+        parts=_WITNESSES,
+        gist="what followed the newest message, of {newest_timestamp!t} (the log ends at {log_end})",
         effect="new messages get offsets that were in use: groups that have consumed beyond the end of a queue skip as "
         "many new messages",
         versions=(("all", "does not compare them. The next message that is stored sets the checkpoint right."),),
@@ -50,6 +78,16 @@ LOG_LOSSES = (
         "directory was last changed before the deleted files can have expired, and no queue has lost its first file.",
         how="Somebody deleted log files by hand, or left them out of a copy; or the broker deleted them because the "
         "disk was full.",
+        says="the log begins at {log_start}; {signs}",
+        parts={
+            "signs": {
+                "left": "{queues:queue} and {index_files:index file} still begin with files of messages before that, "
+                "which the cleaner takes along",
+                "early": "its first message is of {stored!t}, and {directory}/ was changed last {minutes:minute} "
+                "later: what was before it had not expired",
+            },
+        },
+        gist="the log begins at {log_start}",
         effect="the messages before are gone; groups that had not consumed them go on behind them",
         versions=(("all", "takes the first file for the beginning, and the next start deletes what is left over."),),
         repair="Restore the files before the broker starts, if they were deleted by mistake. Give --broker-conf, so "

@@ -106,6 +106,15 @@ MESSAGES = (
         what="A field that no CRC covers (topic, queue id, queue offset, flags, tags, keys) differs from what the "
         "record's queue entry or its index units prove; body and position of the record are right.",
         how="A flipped bit on the disk or in memory.",
+        says="{field} is {found!v}[, was {expected!v}][; the index has the hash {hash}, which none of its keys gives]: "
+        "shown by {witnesses}",
+        parts={
+            "witnesses": {
+                "consume-queue": "its queue entry",
+                "index": "the index",
+                "property-crc": "its __CRC32#",
+            },
+        },
         effect="consumers get the message through its queue entry, with the damaged field in it; a broker that builds "
         "queues or index from the log again puts it elsewhere or nowhere",
         versions=(("all", "reads the record as it is; neither broker nor client compares it with the queue."),),
@@ -119,16 +128,24 @@ MESSAGES = (
         fault="F27",
         severity="error",
         treatment="none",
+        treatment_by_cause={"flag": "files"},
         title="A body is not compressed as its flags say",
         what="The sys flag calls a body compressed that does not decompress, or the other way round; its CRC is right.",
         how="A flipped bit in the flags, which no CRC covers; or a producer that sets the flag without compressing.",
+        says={
+            "plain": "the body of {body_size} bytes is not compressed, its flags say {compression}: {why}",
+            "other": "the body of {body_size} bytes is {found}, its flags say {compression}: {why}",
+            "not-flagged": "the body is a whole {found} stream, and the flags do not say so, as those of other "
+            "messages do",
+        },
         effect="a client that pulls the message fails to decompress it and drops the rest of that pull: consumers "
         "lose the messages after it, too",
         versions=(
             ("clients in Java", "`MessageDecoder#decode` gives nothing for the message, and `decodes` ends there."),
             ("brokers", "do not look at bodies, except a broker that splits inner batches."),
         ),
-        repair="Restore the bytes from a replica or a backup. A pull with a smaller batch size loses fewer messages.",
+        repair="Where body and CRC prove that one bit of the flags is wrong, `rmqtool repair` puts it right. Else "
+        "restore the bytes from a replica or a backup. A pull with a smaller batch size loses fewer messages.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
         not_detected="A compressed body that begins right and breaks later, and whose CRC is right.",
     ),

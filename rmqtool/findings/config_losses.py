@@ -19,6 +19,23 @@ CONFIG_LOSSES = (
         how="config/ or a file in it was deleted or not copied; a file was overwritten with another one, or emptied. "
         "The store is that of a slave of 5.5.0, which never takes over its master's committed offsets: it cannot read "
         "the pullOffsetTable among them, and made master has none (5.5.1 has mended that).",
+        says={
+            "gone": "neither it nor its .bak is there, {proof}",
+            "empty": "it is empty, {proof}",
+            "without its table": "it is there without its table, {proof}",
+            "backup-left": "it is not there; a start reads its .bak, which is older by at least one change",
+            "table": "{what}, {proof}",
+        },
+        parts={
+            "proof": {
+                "topics": "and the store has messages of {shown:topic}: {shown!n}",
+                "consumed": "and {shown:group} consumed: {shown!n}",
+                "delays": "and {messages:message} of {levels:delay level} were delivered",
+                "groups": "and the store knows {shown:group}: {shown!n}",
+                "offsets-of-all": "which each release has",
+                "groups-of-all": "though each release writes groups of its own into it",
+            },
+        },
         effect="the broker starts with an empty table, and says nothing",
         versions=(
             ("all", "take a missing file for an empty one, as at a first start, and write the empty table back."),
@@ -46,6 +63,8 @@ CONFIG_LOSSES = (
         "rolled back, of which there is no later copy, and that were not given up.",
         how="consumerOffset.json was edited, or is of another time or another broker; somebody has set the offset of "
         "CID_RMQ_SYS_TRANS.",
+        says="group CID_RMQ_SYS_TRANS: committed {committed}, and {half_messages:half message before that waits|half "
+        "messages before that wait} for an answer, the first at {first_waiting}",
         effect="the broker asks no producer about them: they are neither delivered nor rolled back, for ever",
         versions=(("all", "look at half messages from the committed offset on."),),
         repair="While the broker is stopped, set the offset of RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS in "
@@ -64,6 +83,13 @@ CONFIG_LOSSES = (
         "the filters of all groups, and writes an empty file.",
         how="expectConsumerNumUseFilter or maxErrorRateOfBloomFilter was changed, the file is of another broker, or "
         "was edited by hand.",
+        says={
+            "other": "the filter of group {group} for topic {topic} has a Bloom filter of {found_bits} bits, "
+            "{found_positions} positions, and the broker's has {expected_bits} bits, {expected_positions} positions: "
+            "all {filters:filter} are ignored",
+            "none": "the filter of group {group} for topic {topic} has no Bloom filter data, and the broker's has "
+            "{expected_bits} bits, {expected_positions} positions: all {filters:filter} are ignored",
+        },
         effect="consumers that filter by SQL92 are refused until they connect anew and send their filters",
         versions=(("all", '"Bloom filter is changed! So ignore all filter data persisted" is all that is logged.'),),
         repair="Give the broker the settings with which the file was written, or put back the file; otherwise restart "
@@ -81,6 +107,13 @@ CONFIG_LOSSES = (
         how="topics.json is older than the store, or was edited by hand. The store is that of a slave, which takes "
         "topics over every ten seconds (4.x) or once a minute (5.x); one of 5.3.2 or 5.3.3 takes over none that has "
         "attributes, such as message.type.",
+        says={
+            "retry": "{place} does not name it, and it has messages",
+            "stored-since": "{place} does not name it and was changed last {changed!t}, but a message of it was "
+            "stored {newest!t}",
+            "consumed": "{place} does not name it, and group {group} has offsets in it, which go with a topic that "
+            "is deleted",
+        },
         effect="clients are refused, or the topic is made anew with default queues, and what lies in others is not "
         "consumed",
         versions=(
@@ -115,6 +148,15 @@ CONFIG_LOSSES = (
         what="The offset of a group is negative, more than 10,000 beyond the end of its queue, lower than in the .bak "
         "that was written before, or 0 or far behind although retries show that the group has consumed.",
         how="The file is an older copy or was edited; files of different times or brokers; a tool has set the offset.",
+        says="group {group}: committed {committed_offset}, {reason}[, and {other_queues:other queue} like it]",
+        parts={
+            "reason": {
+                "negative": "which no queue begins with",
+                "beyond": "far beyond the end of its queue ({other_offset})",
+                "backup": "its .bak, written earlier, has {other_offset}",
+                "retries": "its retries show that it has consumed the message at {other_offset}",
+            },
+        },
         effect="the group consumes messages again, or skips some",
         versions=(
             ("4.4.0 to 4.9.3", "an offset beyond the end: set to the end, or to 0 where the queue begins there."),

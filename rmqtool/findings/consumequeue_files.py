@@ -137,6 +137,7 @@ CONSUME_QUEUE_FILES = (
         "a column family that brokers do not name when they open it.",
         how="A file of the database is missing or cut, a damaged disk, a copy of a running broker; another program has "
         "made a column family.",
+        says="{why}[; {queues:queue} not compared: {queues!n}]",
         effect="the broker refuses to start, or consumers stop where the damage is; without the file CURRENT it makes "
         "an empty database, and all queues begin anew",
         versions=(("5.2.0 and later", "stops with an exception of RocksDB, or answers pulls with errors."),),
@@ -156,6 +157,7 @@ CONSUME_QUEUE_FILES = (
             "bad-row": "key {key}: {why}",
             "bad-unit": "key {key} among the units of a queue: its key or its value is too long or too short",
             "no-max-row": "rows without a max row, and no message in the log",
+            "foreign": "{count:row is|rows are} left out, for the database is written anew",
         },
         effect="none, for the broker asks for other keys; a value of another size stops the queue there",
         versions=(("5.2.0 and later", "does not look for it."),),

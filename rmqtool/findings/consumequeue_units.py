@@ -51,7 +51,10 @@ CONSUME_QUEUES = (
         what="A record that the broker dispatches is in the commit log, other messages behind it have units, it has "
         "none.",
         how="A queue was short when the broker was started after a clean stop; a restore of different times.",
-        says="{messages:message} without a unit, the first at physical offset {physical_offset}",
+        says={
+            "": "{messages:message} without a unit, the first at physical offset {physical_offset}",
+            "unreachable": "{topic}, queue {queue_id}: {why}",
+        },
         effect="the message is never consumed, and no start mends it",
         versions=(("all", "only a start after a crash derives units anew, and only where the queue has none yet."),),
         repair="Rebuild the consume queue.",
@@ -66,7 +69,10 @@ CONSUME_QUEUES = (
         title="A queue has messages but no consume queue",
         what="The commit log holds messages of a queue whose directory does not exist.",
         how="The directory was deleted or not restored.",
-        says="{messages:message} without a unit, the first at physical offset {physical_offset}",
+        says={
+            "": "{messages:message} without a unit, the first at physical offset {physical_offset}",
+            "unreachable": "{topic}, queue {queue_id}: {why}",
+        },
         effect="unless a start derives its units again, its messages are never consumed, and the next one gets queue "
         "offset 0",
         versions=(("all, with the file abort", "derives its units from the file that the checkpoint chooses on."),),
@@ -122,6 +128,7 @@ CONSUME_QUEUES = (
             "no-file": "in no file, before units of messages{units:+unit}",
             "no-row": "no row, before rows of messages{units:+unit}",
             "unwritten": "zeros or nonsense before units of messages{units:+unit}",
+            "unreachable": "{topic}, queue {queue_id}: {why}",
         },
         effect="a start cuts the queue here for good and deletes its later files, if this is one of its last three",
         versions=(

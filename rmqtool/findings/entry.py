@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rmqtool.findings.finding import Finding, Severity
-from rmqtool.findings.sentence import filled
+from rmqtool.findings.sentence import Says, filled
 
 Treatment = Literal[
     "stop", "access", "restore", "decide", "release", "whole-log", "interrupted", "files", "neutralise", "queues",
@@ -45,8 +45,9 @@ class Entry:
     `treatment` is how it is treated, None for what needs none, or is of another command than verify; where the fact
     `cause` of a finding says otherwise, `treatment_by_cause`. `about` says whether it describes messages, queues and
     index or what is around them; `is_trace` that an unclean stop leaves it, and a start removes it.
-    `says` is the template of its sentence (`sentence.filled`), or one for each value of the fact `problem`; None where
-    checks give the whole sentence.
+    `says` is the template of its sentence (`sentence.filled`), or one for each value of the fact `problem`, "" for
+    all others; `parts` are templates of facts that are words or facts themselves, and `gist` that of a shorter
+    sentence, without the evidence.
     `fault` is the number of a known fault of brokers, F01 to F59, or None; `effect` the sentence that a finding
     carries; `versions` pairs of releases and what these do, more exactly; `remedy` the next command, with the fields
     ``{store}``, ``{offset}``, ``{topic}`` and ``{queue_id}``, or None where no command helps; `not_detected` what this
@@ -64,7 +65,9 @@ class Entry:
     title: str
     what: str
     how: str
-    says: str | Mapping[str, str] | None = field(default=None, hash=False)
+    says: Says = field(hash=False)
+    parts: Mapping[str, Says] = field(default_factory=dict, hash=False)
+    gist: str | None = None
     effect: str
     versions: tuple[tuple[str, str], ...]
     repair: str
@@ -80,9 +83,11 @@ class Entry:
 
     def sentence(self, facts: Mapping[str, Any]) -> str:
         """What a finding of this code says, from its facts."""
-        if self.says is None:
-            raise ValueError(f"{self.code} needs a sentence")
-        return filled(self.says if isinstance(self.says, str) else self.says[facts["problem"]], facts)
+        return filled(self.says, facts, self.parts)
+
+    def gist_of(self, finding: Finding) -> str:
+        """What a finding says without its evidence."""
+        return filled(self.gist, finding.facts, self.parts) if self.gist else finding.message
 
     def treatment_of(self, finding: Finding) -> Treatment:
         """The treatment of one finding of this code; without any, people decide."""

@@ -10,6 +10,8 @@ from rmqtool.findings.remedy import Remedy
 
 Severity = Literal["info", "warning", "error"]
 
+_PLACE = ("file", "offset", "topic", "queue_id", "queue_offset", "count")
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -46,13 +48,15 @@ class Finding:
         return None if self.next_command is None else str(self.next_command)
 
     @property
-    def gist(self) -> str:
-        """The sentence up to its first semicolon, behind which it has the evidence."""
-        return self.message.partition("; ")[0]
+    def facts(self) -> dict[str, Any]:
+        """Its details, where it is, and how many it stands for: all that its sentence is made of."""
+        place = {name: getattr(self, name) for name in _PLACE}
+        return {**place, **self.details}
 
-    def standing_for(self, count: int, others: str) -> Finding:
-        """The finding as one that stands for `count`, itself included; `others` ends its sentence."""
-        return replace(self, message=f"{self.message}{others}", count=count)
+    def standing_for(self, count: int, others: int) -> Finding:
+        """The finding as one that stands for `count`, itself included, of `others` more findings."""
+        more = f" ({others} more like this)" if others else ""
+        return replace(self, message=f"{self.message}{more}", count=count)
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object of the contract."""

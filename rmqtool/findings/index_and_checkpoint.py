@@ -14,11 +14,13 @@ DERIVED = (
         fault="F44",
         severity="warning",
         treatment="index",
-        title="An index file's size fits no geometry",
-        what="No number of hash slots fits the file's size, its header and its units.",
+        title="An index file has a wrong size",
+        what="It is not the size of the configured geometry, or of the other files; or no number of hash slots fits.",
         how="maxHashSlotNum or maxIndexNum was changed; an incomplete copy.",
         says={
-            "no-slots": "its header says {keys:key}, but no number of hash slots fits its size and units",
+            "no-slots": "its header says {keys:key}, but no number of hash slots fits its size and units; "
+            "--broker-conf with maxHashSlotNum and maxIndexNum settles it",
+            "size": "it has {size:byte}, brokers map {expected}: {units} of its {keys:key} are there",
             "changing": "the running broker changes it faster than its geometry can be read: not verified",
         },
         effect="the broker does not notice: queries by key miss messages or find none",
@@ -110,7 +112,7 @@ DERIVED = (
         what="The newest index units are of messages that are not in the commit log.",
         how="A power loss that kept the index and lost the end of the log; a commit log file that is missing at the "
         "end; an index of another time.",
-        says="unit {unit}: points behind the end of the commit log{others:&more unit}",
+        says="unit {unit}: points behind the end of the commit log[ (and {others:more unit})]",
         effect="queries by key give nothing for these units; a start after a crash deletes the file, after a clean "
         "stop new messages are not indexed until the log has grown past them",
         versions=_INDEX_TRUSTED,
@@ -148,7 +150,7 @@ DERIVED = (
         what="The same key of the same message has more than one unit.",
         how="The broker indexes the last record again after a start.",
         says={
-            "repeated": "unit {unit}: stands there already{others:&more unit}",
+            "repeated": "unit {unit}: stands there already[ (and {others:more unit})]",
             "out-of-order": "unit {unit}: out of order: points to physical offset {physical_offset}",
         },
         effect="none: clients see one message",

@@ -15,6 +15,12 @@ REBUILDS = (
         title="The size of new files is the default one",
         what="No file of that kind is there, and broker.conf was not given or does not set it.",
         how="A directory was deleted as a whole, or nothing was ever stored.",
+        says={
+            "queues": "the store has no file that shows the size of {kind}: the default, {bytes} bytes, is taken. If "
+            "broker.conf sets {setting}, give it with --broker-conf",
+            "index": "the store has no file that shows the size of {kind}: the default, {slots} slots and {units} "
+            "units, is taken. If broker.conf sets {setting}, give it with --broker-conf",
+        },
         effect="with another size set a broker refuses to start on these files, or reads an index at wrong places",
         versions=(("all", "expects the sizes of its configuration, which are the default ones unless set."),),
         repair="Give the broker's broker.conf with --broker-conf: what it does not set is the default. Queue files of "
@@ -27,6 +33,8 @@ REBUILDS = (
         title="broker.conf and the files give different sizes",
         what="Most queue files have another size than broker.conf sets; that of broker.conf is written.",
         how="The setting was changed, or the file is that of another broker.",
+        says="{setting} gives {configured} bytes, but most files of the queues have {found}: those of broker.conf "
+        "are written",
         effect="a broker refuses to start on files whose size is not that of its configuration",
         versions=(("all", "refuses to start; 4.4.0 and 4.9.2 ignore the files of another size."),),
         repair="Give the broker.conf with which the broker runs.",
@@ -38,6 +46,11 @@ REBUILDS = (
         title="Whose rules an index follows is a choice",
         what="From 5.4.0 on tags are keys too, before 4.7.1 a header counts every put; no version was given.",
         how="--broker-version was not given.",
+        says={
+            "newest": "releases {releases} fit this store, and from {since} on tags are keys of the index too: the "
+            "rules of {taken} are taken; --broker-version names another",
+            "shown": "rules of {releases} ({evidence!l}): tags are not indexed; --broker-version names another",
+        },
         effect="brokers before 5.4.0 never look for tags; from 5.4.0 on a query by tag needs them",
         versions=_AS_IT_IS,
         repair="Give --broker-version.",
@@ -49,6 +62,7 @@ REBUILDS = (
         title="The database of the consume queues cannot be read as a whole",
         what="A table, the MANIFEST or CURRENT is missing or damaged; what cannot be read counts as missing.",
         how="A disk error, a copy of a running store, or a file that was deleted.",
+        says="{why}",
         effect="a broker does not start on the database, or its queues end where the damage begins",
         versions=(("5.2.0 and later", "keeps consume queues in RocksDB with storeType=defaultRocksDB."),),
         repair="`rmqtool rebuild-cq STORE` writes it anew from the log. Of queues whose messages retention has deleted "
@@ -61,6 +75,7 @@ REBUILDS = (
         title="A conversion leaves something out",
         what="Configuration that the broker keeps in JSON files, and has no place for in RocksDB.",
         how="rmqtool rebuild-cq --to rocksdb, for a release before 5.3.1 or for configManagerVersion=v2.",
+        says="{count:group} may not read some topics (forbiddenTable), which this broker does not keep in RocksDB",
         effect="starts without it",
         versions=(("5.1.4 to 5.3.0, and v2", "keep forbiddenTable in memory only."),),
         repair="Set it again once the broker runs, or convert for a newer release. `rmqtool undo STORE` brings the "
@@ -75,6 +90,11 @@ REBUILDS = (
         "which records with INNER_MULTI_DISPATCH go to light queues, and whether a property whose value holds the byte "
         "0x01 counts (since 4.9.1).",
         how="--broker-version was not given.",
+        says={
+            "units": "{count:unit} of {queues:queue} ({topic}, queue {queue_id}[ and {more:more}]) depend on the "
+            "release that wrote them, one of {releases}",
+            "index": "releases before 4.9.1 leave out keys that hold the byte 0x01, and it was one of {releases}",
+        },
         effect="with the wrong rules a light queue lacks messages, or gets some that were never in it",
         versions=(
             ("4.9.3 to 4.9.8", "every record."),
@@ -90,6 +110,7 @@ REBUILDS = (
         title="The broker keeps no index",
         what="broker.conf sets messageIndexEnable=false, or from 5.4.0 on indexFileWriteEnable=false.",
         how="The setting; index files that are there are from before it.",
+        says="{setting}=false: this broker puts nothing into an index, and none is built",
         effect="puts no key into an index; queries by key find what is in the files from before",
         versions=(
             ("all", "honours messageIndexEnable."),
@@ -104,6 +125,7 @@ REBUILDS = (
         title="Units of consumequeue_ext/ are not rebuilt",
         what="Units that a rebuild writes hold the plain tags code, not an address in consumequeue_ext/.",
         how="enableConsumeQueueExt=true: an ext unit adds the filter bits of SQL subscriptions, which no log holds.",
+        says="units that are written hold the plain tags code, without filter bits in consumequeue_ext/",
         effect="filters these messages by their tags code, and for SQL subscriptions by the message itself",
         versions=(("all", "accepts both kinds of unit, side by side."),),
         repair="Nothing: units with an address that are right are kept where their whole file is.",
@@ -115,6 +137,7 @@ REBUILDS = (
         title="The log names a queue that no directory can have",
         what="A topic that would lead out of its directory, is too long, or a queue number below 0: not written.",
         how="A flipped bit that no CRC covers, or a message made by hand.",
+        says="not rebuilt, the log names a queue that is refused ({why}): {count:unit}",
         effect="a broker fails to write such a queue, or writes it outside of its directory",
         versions=(("all", "takes the topic as it is for a path."),),
         repair="Look at the records: rmqtool inspect lists them.",
@@ -126,6 +149,8 @@ REBUILDS = (
         title="Stored queue offsets jump",
         what="More messages are missing between two of a queue than the lost bytes of the log can have held.",
         how="A flipped bit in several offsets, or a queue that was written by several brokers in turn.",
+        says="not rebuilt: stored queue offsets jump from {start} to {end}, more than the lost bytes of the log can "
+        "have held; --append-order closes the jump",
         effect="a broker that derives the queue closes the jump: later messages get smaller offsets",
         versions=(("all", "appends the unit where the queue ends, and logs that the order may be wrong."),),
         repair="Nothing is written for the queue. --append-order closes the jump as a broker does.",
@@ -137,6 +162,7 @@ REBUILDS = (
         title="Units stand for messages that are lost",
         what="The log has lost messages of a queue; units that do no harm keep the offsets of the others.",
         how="Damage to the commit log, or a file of it that is missing.",
+        says="{count:message is|messages are} lost: placeholders preserve the other offsets",
         effect="a pull skips them, or delivers the next message again with its own offset",
         versions=_AS_IT_IS,
         repair="Nothing is to be done. --append-order closes such gaps, and moves what consumers have committed.",
@@ -149,6 +175,10 @@ REBUILDS = (
         what="Units of the queue point into the log or behind its end, and no message in the log is of this queue; or "
         "there is an index, and no message at all.",
         how="The end of the log is lost, a file of it is missing, or the queue is of another store.",
+        says={
+            "index": "the index is left as it is: the log holds no message",
+            "queue": "left as it is: the log holds no message of it, but its units point into the log or past its end",
+        },
         effect="cuts off units that point behind the end of the log, and serves no message of the others",
         versions=_AS_IT_IS,
         repair="Look first for the log's missing files: once they are back, all is right. Else move the directory "
@@ -161,6 +191,7 @@ REBUILDS = (
         title="A queue began again at a lower offset",
         what="The stored queue offsets go back; the units from there on are those of the later messages.",
         how="The queue was behind at an unclean stop, or the topic was deleted and made anew.",
+        says="{count:unit is|units are} left out: the queue began again at a lower offset",
         effect="serves the later messages too",
         versions=_AS_IT_IS,
         repair="Nothing is to be done.",
@@ -172,6 +203,7 @@ REBUILDS = (
         title="A stored queue offset is refuted by the messages around it",
         what="Exactly one place is free between its neighbours, and its stored offset is another: it stands there.",
         how="A flipped bit: no CRC covers the stored offset.",
+        says="{count:stored queue offset is|stored queue offsets are} contradicted by the neighbouring messages",
         effect="delivers the message with the stored offset, which clients take for its place",
         versions=_AS_IT_IS,
         repair="Nothing is to be done.",
@@ -184,6 +216,7 @@ REBUILDS = (
         what="The queue that a record names goes on as if the record were not there: its topic, queue id or queue "
         "offset is damaged, and no queue entry shows which queue it is of.",
         how="A flipped bit: no CRC covers these fields.",
+        says="{count:message is|messages are} left out: the queue goes on as if they were not there",
         effect="consumers do not get the message; all others keep their places",
         versions=(("all", "puts the message where its fields say, and drops others of that queue."),),
         repair="Find the message with `rmqtool inspect`, or restore the bytes from a replica or a backup.",
@@ -195,6 +228,7 @@ REBUILDS = (
         title="Units stand at other numbers than stored, as a broker puts them",
         what="With --append-order units are numbered in the order in which a broker appends them.",
         how="Gaps or repeated offsets in the log.",
+        says="{count:unit is|units are} put at another number than stored, as a broker does it",
         effect="delivers them; committed offsets may mean other messages",
         versions=(("all", "derives the same from this log."),),
         repair="Without --append-order the stored offsets are kept.",
@@ -206,6 +240,7 @@ REBUILDS = (
         title="Units are dropped as repeated",
         what="Their offsets are below the end of the queue, or their record has its unit already.",
         how="A topic that was deleted and made anew; a queue that a record names twice.",
+        says="{count:unit is|units are} dropped as repeated, as a broker drops them",
         effect="does not deliver them",
         versions=(("all", "drops them too."),),
         repair="Without --append-order the later messages count.",
@@ -217,6 +252,8 @@ REBUILDS = (
         title="Bytes of the log were skipped",
         what="They hold no record; what follows them is derived all the same.",
         how="Damage of any kind: verify reports each.",
+        says="{bytes:byte of the commit log holds|bytes of the commit log hold} no record ({reasons!l}): skipped, "
+        "what follows is rebuilt",
         effect="a start that scans this part of the log ends the log there and deletes what follows",
         versions=(("all", "ends the log at the first record that it cannot read."),),
         repair="Look for start.data-loss before you start the broker; rmqtool repair mends the log.",
@@ -229,7 +266,11 @@ REBUILDS = (
         title="Damage is replaced by inert records",
         what="Rolled back messages of the topic %RMQTOOL%LOST, or a blank, stand in the place of what nobody can read.",
         how="rmqtool rebuild-cq --neutralise.",
-        says="{bytes} bytes are an inert record in place of damage",
+        says={
+            "": "{bytes} bytes are an inert record in place of damage",
+            "done": "{bytes:byte in|bytes in} {count:place is replaced by inert records|places are replaced by inert "
+            "records}; the bytes are kept until undo",
+        },
         effect="scans past them; a slave or replica that has the bytes as they were differs from then on",
         versions=(("all", "derives nothing from a rolled back message."),),
         repair="rmqtool undo puts the bytes back.",
@@ -241,6 +282,7 @@ REBUILDS = (
         title="Damage is too small for an inert record",
         what="A record takes 92 bytes at least: these are left as they are.",
         how="Damage whose neighbours begin right before and behind it.",
+        says="{bytes:byte is|bytes are} too few for an inert record: nothing is done",
         effect="a start that scans this part of the log ends the log there",
         versions=(("all", "ends the log at the first record that it cannot read."),),
         repair="Rebuild what is derived; keep the broker from scanning that part: a clean stop, no file abort.",

@@ -89,12 +89,12 @@ class Report:
         tally = self._tallies.get(code)
         return self.selection.wants_finding(code, topic) and (tally is None or len(tally.examples) < self.max_examples)
 
-    def add(self, code: str, message: str | None = None, *, count: int = 1, **given: Any) -> None:
+    def add(self, code: str, *, count: int = 1, **given: Any) -> None:
         """Add a finding of the catalogue; `given` as in `catalogue.finding`. It stands for `count`."""
         if given.get("severity") == "info":
             self._informative[code] = self._informative.get(code, 0) + count
         if self.wants_example(code, given.get("topic")):
-            self.add_finding(replace(finding(code, message, store=self.root, **given), count=count))
+            self.add_finding(finding(code, store=self.root, count=count, **given))
         else:
             self.count(code, count, given.get("topic"))
 

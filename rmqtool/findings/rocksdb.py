@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from rmqtool.findings.entry import Entry
 
+_DAMAGED = {
+    "log": "{name} is damaged at byte {damaged_from}: what was written to the database after it is lost",
+    "": "{why}",
+    "empty": "the directory is empty: a broker makes it with a database",
+    "offsets": "consumer offsets cannot be read ({why}); none are shown",
+}
+
 ROCKSDB = (
     Entry(
         code="config.rocksdb-damaged",
@@ -16,6 +23,7 @@ ROCKSDB = (
         "opens the database; releases since 5.3.4 open all that are there. One that is gone or empty as a whole is "
         "config.missing.",
         how="A disk error, a copy of a running store, or a file that was deleted.",
+        says=_DAMAGED,
         effect="the broker does not start on it, or starts without the rows that were lost",
         versions=(("5.1.4 and later", "keep topics, groups and offsets in RocksDB with storeType=defaultRocksDB."),),
         repair="Put the whole directory back from a backup or a copy of the same time. Without one move it away: the "
@@ -58,6 +66,7 @@ ROCKSDB = (
         "or tables are there that the MANIFEST does not name; or it has a column family that no broker names when it "
         "opens the database.",
         how="A disk error, a copy of a running store, or a file that was deleted.",
+        says=_DAMAGED,
         effect="the broker does not start on it, or timers are not delivered and half messages are not checked",
         versions=(("5.4.0 and later", "open rocksdbstore at every start."), ("5.3.2 and later", "may have kvStore.")),
         repair="Put the directory back from a backup of the same time. Without one move it away: the broker makes "
@@ -86,6 +95,7 @@ ROCKSDB = (
         "acknowledged, and this database is not there, although groups have consumed messages.",
         how="kvStore/ was deleted or not copied. Or popConsumerKVServiceInit was switched on just now: then nothing is "
         "lost.",
+        says="{setting}=true keeps in it what POP consumers hold, and it is not there",
         effect="the broker makes an empty one: what was taken and not acknowledged is never delivered again",
         versions=(
             (

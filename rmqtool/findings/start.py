@@ -25,6 +25,18 @@ STARTS = (
         how="A recovery scan takes the first thing that it cannot read for the end of the log. What is a flipped bit "
         "in "
         "one old record then costs all later files.",
+        says={
+            "out-of-reach": "{messages:readable message} behind it would be out of reach",
+            "cut": "a start of {version} ends the commit log at offset {end_offset} ({why}): {messages:readable "
+            "message} after it would be lost, {files:commit log file} deleted",
+            "now": "as the store stands, a start of {version} ends the log at offset {end_offset}: "
+            "{messages:readable message} in {bytes:byte}; after this rebuild it no longer does",
+            "still": "as the store stands, a start of {version} ends the log at offset {end_offset}: "
+            "{messages:readable message} in {bytes:byte}; after this rebuild it still loses {messages_after:readable "
+            "message} in {bytes_after:byte}",
+            "after": "after this rebuild a start of {version} ends the log at offset {end_offset}: "
+            "{messages:readable message} in {bytes:byte}",
+        },
         effect="the broker starts, without an error, with what is left of the log: later files are deleted from disk",
         versions=(
             (
@@ -52,6 +64,11 @@ STARTS = (
         "end "
         "the log at a bad place.",
         how="There is a bad record in a part of the log that the next start does not read.",
+        says={
+            "memory": "{when} a start would fail: OutOfMemoryError, for {why}",
+            "cut": "{when} a start would end the commit log at offset {end_offset} ({why}) and lose "
+            "{messages:readable message}",
+        },
         effect="nothing now; after the next crash later files may be deleted from disk",
         versions=(("all", "which part is read depends on abort, checkpoint and consume queues."),),
         repair="Never delete consumequeue/ or checkpoint and never make abort on this store. Restore the damaged bytes "
@@ -68,6 +85,14 @@ STARTS = (
         what="Nothing in the store shows which of several releases the broker is of, and they would not all do the "
         "same: some refuse to start, or lose messages or queue entries, and others do not.",
         how="--broker-version was not given.",
+        says="{starts}",
+        parts={
+            "starts": {
+                "hangs": "{releases}: never ready",
+                "refuses": "{releases}: refuses to start: {refuses}",
+                "": "{releases}: ends the log at {max_offset_after}, {messages_lost:message} lost[, {also!l}]",
+            },
+        },
         effect="depends on the release, as said",
         versions=(
             ("all", "each as the finding says; what they differ in is in the pages on the other start findings."),
@@ -85,6 +110,7 @@ STARTS = (
         "begin there with nothing.",
         how="A blank at the end of a path in broker.conf, which nobody sees: Java keeps it, and so do brokers before "
         "5.2.0.",
+        says="a start of {version}: {end}, by {setting} in broker.conf: {messages:message} would be out of reach",
         effect="the broker starts without the messages of the store; without a log it deletes the consume queues, too",
         versions=(
             ("before 5.2.0", "blanks around a path belong to it."),
@@ -185,6 +211,13 @@ STARTS = (
         "whole, and consumers get them.",
         how="After a kill a start deletes the index files that are newer than the index time of the checkpoint, which "
         "moves only when an index file is full. It puts keys again only of the part of the log that it scans.",
+        says="{keys:key} of {index_files_deleted:index file} that the start deletes; it puts {again}",
+        parts={
+            "again": {
+                "none": "none of their keys again",
+                "some": "keys again from physical offset {put_again_from} on only",
+            },
+        },
         effect="the broker starts, and queries by key or by unique key do not find these messages any more",
         versions=(("all", "an index that is in RocksDB is not concerned."),),
         repair="Before the start, bring the index time of the checkpoint up to the newest index file, which rmqtool "
@@ -201,6 +234,20 @@ STARTS = (
         "them in the newest commit log files only. The messages are in older ones.",
         how="Rows are in memory until 128 MiB of them are full, about 1.4 million messages, and have no log of their "
         "own. Where so many messages fill more than ten commit log files, a kill costs those before the tenth last.",
+        says={
+            "begins-later": "RocksDB would begin at offset {max_offset}, where the files end: {messages:message} "
+            "before it would have no row that is read, unless `rmqtool rebuild-cq` makes the rows first",
+            "": "{messages:message} after its last row would never get one: {reason}",
+        },
+        parts={
+            "reason": {
+                "files-decide": "the start makes those of the log files that queues in files need, whatever is in "
+                "RocksDB",
+                "few-files": "the start looks for them in few log files, and with {setting} in all",
+                "limit": "the start reads the last {read} of {files:commit log file}, and with {setting} all",
+                "clean-stop": "after a clean stop a start does not look for them",
+            },
+        },
         effect="the broker starts silently, and these messages are never consumed: their offsets have no entry",
         versions=(
             ("5.2.0 to 5.3.4", "after a crash makes them again from where they end, however far back."),

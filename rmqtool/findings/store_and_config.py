@@ -13,7 +13,10 @@ STORE = (
         title="A broker runs on this store",
         what="A process holds the store's lock.",
         how="The broker is running, or a second one was started on the same directory.",
-        says="a broker runs on this store ({file}); what it writes now is not a fault",
+        says={
+            "program": "{who} works on this store ({file}); what it writes now is not a fault",
+            "": "a broker runs on this store ({file}); what it writes now is not a fault",
+        },
         effect="a second broker recovers first, and deletes what it takes for damage, before it notices the lock",
         versions=(("all", "a second start cuts files under the running broker and then ends with `Lock failed`."),),
         repair="Never start a second broker. rmqtool reads a store in use, and refuses to write to it.",
@@ -26,6 +29,11 @@ STORE = (
         title="A part of the store cannot be read",
         what="A file or a directory gives an error instead of its bytes. The rest of the store is shown.",
         how="A permission, a link that leads nowhere, a disk that fails.",
+        says={
+            "hidden": "{why}: it is missing from what is shown[ ({hint})]",
+            "partly": "{why}: not all of it is verified[ ({hint})]",
+            "": "{why}: nothing of it is verified[ ({hint})]",
+        },
         effect="does not start, or loses this part too, if the user that it runs as cannot read it either",
         versions=(("all", "read with the rights of the broker's user, and trip over the same bad sectors."),),
         repair="Run as the broker's user. Copy a failing disk with a tool that skips bad sectors; use the copy.",
@@ -57,7 +65,10 @@ STORE = (
         title="The last broker did not stop properly",
         what="The file abort is there and no broker runs.",
         how="The broker was killed, crashed, or the machine went down.",
-        says="the last broker was killed or crashed: the file abort is there and no broker runs",
+        says={
+            "": "the last broker was killed or crashed: the file abort is there and no broker runs",
+            "remote": "the file abort is there: a broker runs on the store, or the last one was killed or crashed",
+        },
         effect="the next start recovers: it scans the end of the log and cuts what is torn",
         versions=(
             ("4.4.0 to 5.3", "scans from the file that the checkpoint's times choose; without a checkpoint all."),
@@ -125,6 +136,11 @@ STORE = (
         title="What a broker would say depends on its version",
         what="The store fits several versions, which answer differently. The newest one's answer is shown.",
         how="Most files look the same in all versions.",
+        says={
+            "minimum": "{count} expired queues: before 5.0 their minimum is 0, since then their maximum (shown)",
+            "deletions": "a broker of {version} would delete {log_files:log file} with these settings, one of "
+            "{shown_version} {shown_log_files} (shown)",
+        },
         effect="none",
         versions=(("all", "each by its own rules: give --broker-version."),),
         repair="Give --broker-version.",
@@ -136,6 +152,11 @@ STORE = (
         title="Consume queues are kept in RocksDB",
         what="The directory of the consume queues is a RocksDB database.",
         how="storeType=defaultRocksDB, or queues written to both.",
+        says={
+            "": "consume queues are kept in RocksDB",
+            "no-library": "consume queues are kept in RocksDB, which needs the package rocksdict (pip install "
+            "'rmqtool[rocksdb]'): queues and lag below may be missing",
+        },
         effect="none: the broker reads them",
         versions=(("before 5.2.0", "cannot read them."), ("5.2.0 and later", "reads them.")),
         repair="No repair is needed.",
@@ -174,6 +195,7 @@ STORE = (
         says={
             "bytes": "the disk below {directory} is {used:.0%} full",
             "inodes": "{left} of {inodes} inodes are left on the disk below {directory}",
+            "refused": "the disk is {used:g}% full, above {level:.0%}",
         },
         effect="above 75% expired files are deleted at any hour, above 85% any old file, above 90% producers are "
         "refused",
@@ -306,6 +328,11 @@ CONFIG = (
         title="Configuration is kept in RocksDB",
         what="A RocksDB database in config/ holds topics, groups or committed offsets.",
         how="storeType=defaultRocksDB since 5.1.4, configManagerVersion=v2 since 5.3.2.",
+        says={
+            "": "consumer offsets are kept in RocksDB",
+            "no-library": "consumer offsets are kept in RocksDB, which needs the package rocksdict (pip install "
+            "'rmqtool[rocksdb]'): consumers below may be missing or old",
+        },
         effect="none: the broker reads them",
         versions=(("before 5.1.4", "reads JSON only."), ("5.1.4 and later", "takes the newer one of the two.")),
         repair="No repair is needed.",
@@ -339,6 +366,12 @@ CONFIG = (
         "at all. A warning where a group has not consumed all of them, and says how many messages; otherwise "
         "information.",
         how="The number of queues was reduced, readQueueNums below writeQueueNums, or perm was changed.",
+        says={
+            "queues": "the topic has {read_queues:queue} to read and {write_queues} to write[; {messages:message of "
+            "this queue reaches|messages of this queue reach} no consumer]",
+            "perm": "perm {perm}: the topic may not be read[; {messages:message of this queue reaches|messages of "
+            "this queue reach} no consumer]",
+        },
         effect="messages in those queues are not consumed",
         versions=(("all", "serves queues below readQueueNums only, and topics whose perm has the bit 4."),),
         repair="Raise readQueueNums (mqadmin updateTopic), or give perm back, until the queues are consumed.",
@@ -400,6 +433,10 @@ CONFIG = (
         what="A queue of SCHEDULE_TOPIC_XXXX holds messages that are not delivered yet, of a level above those that "
         "messageDelayLevel in broker.conf names.",
         how="messageDelayLevel was shortened, or left out of broker.conf, while messages waited.",
+        says="messageDelayLevel has {configured_levels:level}, and {messages:message waits|messages wait} at {waiting}",
+        parts={
+            "waiting": "level {level} ({messages})",
+        },
         effect="these messages are never delivered, unless messageDelayLevel names their level again",
         versions=(("all", "start no delivery of such a level, and leave its offset as it is."),),
         repair="Before the broker starts, name these levels in messageDelayLevel of its broker.conf again, each with "

@@ -119,6 +119,12 @@ TIMER = (
         "has passed over were due.",
         how="A body may be as large as maxMessageSize (4 MiB), but the buffer has only 100 bytes more for the rest of "
         "the record; or maxMessageSize was made smaller while messages waited.",
+        says={
+            "waiting": "{messages:message}, the first due at {first_due!t}: the timer's buffer holds {buffer_size} "
+            "bytes[ {origin}], and the largest message has {largest_message}; maxMessageSize={needed_size} would do",
+            "passed": "{messages:message}, the first due at {first_due!t}: the timer's buffer holds {buffer_size} "
+            "bytes[ {origin}], and the largest message has {largest_message}; it was passed over",
+        },
         effect="the timer stands still at it, and delivers nothing that was sent or is due after it (before 5.4.0), or "
         "never delivers it",
         versions=(
@@ -147,6 +153,20 @@ TIMER = (
         "before it. A unit that waits is in no such chain, or a chain leads to a unit of another slot, or back to one "
         "of its own.",
         how="A disk error, or a wheel that is older than the timer log.",
+        says={
+            "delivered": "{units:unit} of slots that the timer has read already: not linked to the unit before",
+            "": "the chain of {slots:slot} {chain}, the first due at {first_due!t}: {left_out}",
+        },
+        parts={
+            "chain": {
+                "loops": "comes back to one of its units, at which the timer stands still",
+                "broken": "is broken",
+            },
+            "left_out": {
+                "messages": "{messages:message of the timer log is|messages of the timer log are} in none",
+                "other-slots": "it leads to other slots",
+            },
+        },
         effect="messages that no chain leads to are never delivered; those of another slot come at a wrong time or "
         "again; a chain that comes back is read for ever, and nothing is delivered any more",
         versions=(
@@ -167,6 +187,12 @@ TIMER = (
         "of change, the checkpoint and the newest message; a warning where no message waits between both. Or, as a "
         "warning, messages that are due after that time were delivered already.",
         how="The file was damaged, edited, or restored from another time; the clock was set back.",
+        says={
+            "ahead": "has read the wheel up to {read_until!t}, and no broker has run after {ran_until!t}: "
+            "{messages:message} would be skipped",
+            "delivered": "has read the wheel up to {read_until!t}, and {messages:message due after that was|messages "
+            "due after that were} delivered",
+        },
         effect="the broker skips what is due before that time, and never delivers it",
         versions=(_BEFORE, ("5.0 and later", "go on in the wheel at the time of timercheck.")),
         repair="`rmqtool repair` writes the time up to which a broker has read the wheel.",

@@ -85,6 +85,13 @@ UPGRADES = (
         how="It was removed or renamed, belongs to a newer release, or is misspelled. Blanks at the end of a line, "
         "or a comment behind a value, belong to the value. Plug-ins other than the tiered store may have settings that "
         "are not known here.",
+        says={
+            "value": "{setting} is {value!r}: {why}",
+            "no-effect": "{setting} has no effect since {since}",
+            "unknown": "{setting} is read by no release[; {version} reads {instead}]",
+            "later": "{setting} is read since {since}, not by {version}[; {version} reads {instead}]",
+            "earlier": "{setting} is read up to {until}, not by {version}[; {version} reads {instead}]",
+        },
         effect="the broker silently ignores it, and takes its default",
         versions=(
             ("4.5.2 and later", "mapedFileSizeCommitLog is mappedFileSizeCommitLog, and so for consume queues."),

@@ -183,10 +183,10 @@ def _hole_findings(overview: Overview) -> Iterator[Finding]:
                 code = "consumequeue.missing-queue"
             elif listed[name].database or (hole.ends_queue and not hole.messages_past):
                 code = "consumequeue.missing-unit"
-            message = f"{name.topic}, queue {name.queue_id}: {hole.told}"
             yield finding(
-                code, message, store=store.root, severity="error", count=hole.messages, topic=name.topic,
-                queue_id=name.queue_id, queue_offset=hole.queue_offset, details=hole.as_json(),
+                code, store=store.root, severity="error", count=hole.messages, topic=name.topic,
+                queue_id=name.queue_id, queue_offset=hole.queue_offset,
+                details={**hole.as_json(), "problem": "unreachable", "why": hole.told},
             )  # fmt: skip
 
 
@@ -199,7 +199,7 @@ def _findings(overview: Overview, unread: ReadErrors) -> Iterator[Finding]:
     yield from (unread_finding(store, error) for error in unread.errors)
     yield from layout_findings(store)
     if (store.root / ABORT_FILE).exists() and not snapshot.holder:
-        yield finding("store.unclean-stop", unclean_stop(store.root), store=store.root, file=ABORT_FILE)
+        yield finding("store.unclean-stop", store=store.root, file=ABORT_FILE, details=unclean_stop(store.root))
     releases = Releases.named(snapshot.version) if snapshot.version else ANY_RELEASE
     yield from log_findings(store, snapshot.log, releases, live=is_live)
     if not is_live:  # a file that a broker has just created gets its size a moment later
@@ -217,6 +217,5 @@ def _version_findings(overview: Overview) -> Iterator[Finding]:
     oldest = max((sign.since for sign in overview.signs), default=None)
     expired = sum(reported.expired for _, reported in overview.queues)
     if overview.snapshot.version is None and expired and not (oldest and oldest >= EXPIRED_QUEUE_MIN_IS_MAX):
-        message = f"{expired} expired queues: before 5.0 their minimum is 0, since then their maximum (shown)"
         remedy = f"rmqtool inspect {quote(str(overview.snapshot.store.root))} --broker-version 4.9"
-        yield finding("store.version-ambiguous", message, remedy=remedy, count=expired)
+        yield finding("store.version-ambiguous", remedy=remedy, count=expired, details={"problem": "minimum"})

@@ -17,11 +17,9 @@ def apply_conf(store: Store, options: RebuildOptions) -> tuple[RebuildOptions, l
     switched_off = _index_switched_off(store, options) if "index" in options.parts else None
     if switched_off:
         options = replace(options, parts=options.parts - {"index"})
-        message = f"{switched_off}=false: this broker puts nothing into an index, and none is built"
-        findings.append(finding("rebuild.index-disabled", message, file=store.conf.path))
+        findings.append(finding("rebuild.index-disabled", file=store.conf.path, details={"setting": switched_off}))
     if "queues" in options.parts and _uses_ext_units(store):
-        message = "units that are written hold the plain tags code, without filter bits in consumequeue_ext/"
-        findings.append(finding("rebuild.ext-units", message))
+        findings.append(finding("rebuild.ext-units"))
     return options, findings
 
 

@@ -15,7 +15,7 @@ from rmqtool.base.errors import UsageError
 from rmqtool.base.files import list_directory
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.catalogue import finding
-from rmqtool.findings.finding import Finding, counted
+from rmqtool.findings.finding import Finding
 from rmqtool.rebuild.config_forms import Families, databases, json_files
 from rmqtool.rebuild.config_tables import JSON_FILES, LABELS, ConfigTable, Form, live_form, read_tables, wanted_form
 from rmqtool.rebuild.derive import Derivation
@@ -259,6 +259,4 @@ def _not_carried(tables: Sequence[ConfigTable], form: Form, release: Version) ->
     """What the new place has no room for."""
     forbidden = sum(len(table.forbidden) for table in tables)
     if forbidden and (form == "second" or release < ROCKSDB_CONFIG_VERSIONS):
-        message = f"{counted(forbidden, 'group')} may not read some topics (forbiddenTable), which this broker does "
-        message += "not keep in RocksDB"
-        yield finding("rebuild.not-carried", message, file=f"{CONFIG}/subscriptionGroup.json", count=forbidden)
+        yield finding("rebuild.not-carried", file=f"{CONFIG}/subscriptionGroup.json", count=forbidden)

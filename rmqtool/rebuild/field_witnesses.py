@@ -43,7 +43,7 @@ def learn_fields(source: RebuildSource, comparisons: Comparisons, derived: set[Q
 def field_findings(source: RebuildSource) -> Iterator[Finding]:
     """Findings of records with damaged fields."""
     for damage in source.damages or ():
-        yield finding("commitlog.field", str(damage), store=source.snapshot.store.root, **damage.facts)
+        yield finding("commitlog.field", store=source.snapshot.store.root, **damage.facts)
 
 
 def _names(source: RebuildSource) -> set[QueueName]:

@@ -7,7 +7,7 @@ store.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from rmqtool.base.errors import UsageError
 from rmqtool.findings.catalogue import finding
@@ -64,13 +64,12 @@ def file_sizes(snapshot: Snapshot, parts: Collection[Part]) -> FileSizes:
 def assumed_findings(sizes: FileSizes, kinds: Collection[Sized]) -> Iterator[Finding]:
     """A finding for each kind of written files whose size is not known, so that the default is taken."""
     for kind in sorted(sizes.assumed.intersection(kinds)):
+        details: dict[str, str | int] = {"kind": _NAMES[kind], "setting": _SETTINGS[kind]}
         if kind == "index":
-            size = f"{sizes.index.slots} slots and {sizes.index.units} units"
+            details |= {"problem": "index", "slots": sizes.index.slots, "units": sizes.index.units}
         else:
-            size = f"{sizes.queues[kind]} bytes"
-        message = f"the store has no file that shows the size of {_NAMES[kind]}: the default, {size}, is taken"
-        message += f". If broker.conf sets {_SETTINGS[kind]}, give it with --broker-conf"
-        yield replace(finding("rebuild.file-size-assumed", message), severity="warning")
+            details |= {"problem": "queues", "bytes": sizes.queues[kind]}
+        yield finding("rebuild.file-size-assumed", severity="warning", details=details)
 
 
 def require_known_sizes(store: Store, assumed: Collection[Sized], kinds: Collection[Sized]) -> None:
@@ -103,5 +102,5 @@ def _index_geometry(snapshot: Snapshot) -> Geometry | None:
 
 
 def _contradiction(store: Store, kind: Kind, configured: int, common: int) -> Finding:
-    message = f"{_SETTINGS[kind]} gives {configured} bytes, but most files of the queues have {common}: "
-    return finding("rebuild.file-size-differs", f"{message}those of broker.conf are written", file=store.conf.path)
+    details = {"setting": _SETTINGS[kind], "configured": configured, "found": common}
+    return finding("rebuild.file-size-differs", file=store.conf.path, details=details)

@@ -9,7 +9,7 @@ from typing import Any
 
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.catalogue import finding
-from rmqtool.findings.finding import Finding, counted
+from rmqtool.findings.finding import Finding
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.neutralise import Patch
 from rmqtool.rebuild.queue_placement import Irregular
@@ -39,21 +39,19 @@ def derivation_findings(derivation: Derivation, root: Path) -> Iterator[Finding]
 def no_messages_findings(names: Sequence[QueueName], *, has_index: bool) -> Iterator[Finding]:
     """Queues, and an index, that are left as they are though the log does not hold the messages of their units."""
     if has_index:
-        yield finding("rebuild.no-messages-in-log", "the index is left as it is: the log holds no message", file=INDEX)
-    message = "left as it is: the log holds no message of it, and yet its units point into the log or behind it"
-    yield from _capped(
-        [finding("rebuild.no-messages-in-log", message, topic=name.topic, queue_id=name.queue_id) for name in names]
-    )
+        yield finding("rebuild.no-messages-in-log", file=INDEX, details={"problem": "index"})
+    facts = {"problem": "queue"}
+    code = "rebuild.no-messages-in-log"
+    yield from _capped([finding(code, topic=name.topic, queue_id=name.queue_id, details=facts) for name in names])
 
 
 def row_findings(rows: StoredRows, foreign: int, store: Store) -> Iterator[Finding]:
     """What of the queue database cannot be read, or is `foreign`, and is not in the one that is written anew."""
     if foreign:
-        are = "is" if foreign == 1 else "are"
-        message = f"{counted(foreign, 'row')} {are} left out, for the database is written anew"
-        yield finding("consumequeue.row", message, severity="info", file=store.relative(rows.path), count=foreign)
+        yield finding("consumequeue.row", severity="info", file=store.relative(rows.path), count=foreign,
+                      details={"problem": "foreign"})  # fmt: skip
     if rows.problem:
-        yield finding("rebuild.rocksdb-unreadable", rows.problem, file=store.relative(rows.path))
+        yield finding("rebuild.rocksdb-unreadable", file=store.relative(rows.path), details={"why": rows.problem})
 
 
 def _refused(name: QueueName, units: int) -> Finding:
@@ -64,59 +62,47 @@ def _capped(findings: list[Finding]) -> Iterator[Finding]:
     yield from findings[:_MAX_EXAMPLES]
     rest = findings[_MAX_EXAMPLES:]
     if rest:
-        count = sum(finding.count for finding in rest)
-        more = f"; and {counted(len(rest) - 1, 'more queue')}" if len(rest) > 1 else ""
-        yield rest[0].standing_for(count, more)
+        yield rest[0].standing_for(sum(finding.count for finding in rest), len(rest) - 1)
 
 
 def _damaged(derivation: Derivation, root: Path) -> Finding:
     lost = derivation.lost
     start, _, _ = lost.listed[0]
     reasons = Counter(reason for _, _, reason in lost.listed)
-    shown = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
-    holds = "holds" if lost.size == 1 else "hold"
-    message = f"{counted(lost.size, 'byte')} of the commit log {holds} no record ({shown}): "
-    message += "skipped, what follows is rebuilt"
-    return finding("commitlog.skipped", message, store=root, offset=start, count=lost.count)
+    details = {"bytes": lost.size, "reasons": dict(sorted(reasons.items()))}
+    return finding("commitlog.skipped", store=root, offset=start, count=lost.count, details=details)
 
 
 def _wrong_bodies(offsets: list[int], root: Path) -> Finding:
-    message = "a body is not what was stored, its CRC differs; without --neutralise the message keeps its place"
-    offset, count = offsets[0], len(offsets)
-    return finding("commitlog.body-crc", message, store=root, severity="warning", offset=offset, count=count)
+    return finding("commitlog.body-crc", store=root, severity="warning", offset=offsets[0], count=len(offsets),
+                   details={"problem": "kept"})  # fmt: skip
 
 
 def patch_findings(patches: Sequence[Patch]) -> Iterator[Finding]:
     """Extents that are neutralised, and those that are too small for it."""
     done = [patch for patch in patches if patch.is_possible]
     if done:
-        size = sum(patch.size for patch in done)
-        message = f"{counted(size, 'byte')} in {counted(len(done), 'place')} are replaced by inert records; "
-        message += "the bytes are kept until undo"
-        yield finding("commitlog.neutralised", message, offset=done[0].physical_offset, count=len(done))
+        details = {"problem": "done", "bytes": sum(patch.size for patch in done)}
+        yield finding("commitlog.neutralised", offset=done[0].physical_offset, count=len(done), details=details)
     small = [patch for patch in patches if not patch.is_possible]
     if small:
-        size = small[0].size
-        message = f"{counted(size, 'byte')} {'is' if size == 1 else 'are'} too few for an inert record: nothing is done"
-        yield finding("commitlog.not-neutralised", message, offset=small[0].physical_offset, count=len(small))
+        yield finding("commitlog.not-neutralised", offset=small[0].physical_offset, count=len(small),
+                      details={"bytes": small[0].size})  # fmt: skip
 
 
 def _irregular(name: QueueName, irregular: Irregular) -> Iterator[Finding]:
-    details: dict[str, Any] = {"topic": name.topic, "queue_id": name.queue_id}
+    queue: dict[str, Any] = {"topic": name.topic, "queue_id": name.queue_id}
     if irregular.jump:
         start, end = irregular.jump
-        message = f"not rebuilt: stored queue offsets jump from {start} to {end}, more than the lost bytes of the log "
-        message += "can have held; --append-order closes the jump"
-        yield finding("rebuild.queue-offset-jump", message, count=end - start, **details)
-    messages = (
-        ("neutral-units", irregular.neutral, "message", "lost: units that do no harm keep the offsets of the others"),
-        ("superseded", irregular.superseded, "unit", "left out: the queue began again at a lower offset"),
-        ("queue-offset", irregular.renumbered, "stored queue offset", "refuted by the messages around"),
-        ("stranger", irregular.strangers, "message", "left out: the queue goes on as if they were not there"),
-        ("shifted", irregular.shifted, "unit", "put at another number than stored, as a broker does it"),
-        ("repeated", irregular.repeated, "unit", "dropped as repeated, as a broker drops them"),
-    )
-    for code, count, noun, what in messages:
+        yield finding("rebuild.queue-offset-jump", count=end - start, details={"start": start, "end": end}, **queue)
+    counts = {
+        "neutral-units": irregular.neutral,
+        "superseded": irregular.superseded,
+        "queue-offset": irregular.renumbered,
+        "stranger": irregular.strangers,
+        "shifted": irregular.shifted,
+        "repeated": irregular.repeated,
+    }
+    for code, count in counts.items():
         if count:
-            message = f"{counted(count, noun)} {'is' if count == 1 else 'are'} {what}"
-            yield finding(f"rebuild.{code}", message, count=count, **details)
+            yield finding(f"rebuild.{code}", count=count, **queue)

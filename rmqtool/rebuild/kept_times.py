@@ -15,6 +15,7 @@ from rmqtool.formats.consume_queue import UNIT_DTYPE
 from rmqtool.rebuild.sinks import Timestamps, Units
 from rmqtool.rules.delay_levels import DelayLevels
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
+from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.delays_seen import SeenDelays
 from rmqtool.store.rocksdb import DamagedDatabaseError
@@ -26,13 +27,23 @@ class KeptTimes:
     """The delivery times that units of the store's delay queues have."""
 
     def __init__(
-        self, queues: Callable[[], Sequence[Queue]], log: Sequence[MappedFile], levels: DelayLevels, files: OpenFiles
+        self,
+        queues: Callable[[], Sequence[Queue]],
+        log: Sequence[MappedFile],
+        levels: DelayLevels,
+        files: OpenFiles,
+        *,
+        is_moved: bool = False,
     ) -> None:
-        """`queues` gives the store's queues, `log` are the files of its commit log, `levels` those of its broker."""
+        """`queues` gives the store's queues, `log` are the files to which these lead, `levels` those of its broker.
+
+        With `is_moved` messages stand elsewhere in the log that is derived from.
+        """
         self._list = queues
         self._log = log
         self._levels = levels
         self._open_files = files
+        self._is_moved = is_moved
 
     @cached_property
     def _queues(self) -> dict[QueueName, UnitFiles]:
@@ -58,8 +69,12 @@ class KeptTimes:
 
     def _with_times(self, stored_files: UnitFiles, unit_number: int, units: Units, timestamps: Timestamps) -> Units:
         stored, derived = stored_files.units(unit_number, len(units)), units.view(UNIT_DTYPE)
-        rows = (stored["physical_offset"] == derived["physical_offset"]) & (stored["message_size"] > 0)
+        field = "message_size" if self._is_moved else "physical_offset"
+        rows = (stored[field] == derived[field]) & (stored["message_size"] > 0)
         rows &= stored["tags_code"] != derived["tags_code"]
+        for row in np.flatnonzero(rows).tolist() if self._is_moved else ():
+            record = single_record_at(self._log, int(stored["physical_offset"][row]))
+            rows[row] = record is not None and record.number("store_timestamp") == timestamps[row]
         if not rows.any():
             return units
         seen = SeenDelays(stored_files, self._levels, self._log)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rmqtool.findings.catalogue import finding
-from rmqtool.findings.finding import Finding, counted
+from rmqtool.findings.finding import Finding
 from rmqtool.findings.remedy import Remedy
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.source import RebuildSource
@@ -46,22 +46,19 @@ def _cut(source: RebuildSource, derivation: Derivation | None) -> LogCut | None:
 
 def _finding(source: RebuildSource, now: LogCut, after: LogCut | None) -> Finding:
     """`after` is None where nothing is cut any more, for the damage is neutralised."""
-    version = source.version
     still = after if after and after.messages_lost else None
-    if now.messages_lost:
-        message = f"as the store stands, a start of {version} ends the log at offset {now.end.offset}: {_loss(now)}; "
-        message += (
-            f"after this rebuild it still loses {_loss(still)}" if still else "after this rebuild it no longer does"
-        )
-    else:
-        cut = still or now
-        message = f"after this rebuild a start of {version} ends the log at offset {cut.end.offset}: {_loss(cut)}"
+    cut = now if now.messages_lost else still or now
+    details = {"problem": ("still" if still else "now") if now.messages_lost else "after",
+               "version": str(source.version), "end_offset": cut.end.offset, "messages": cut.messages_lost,
+               "bytes": cut.bytes_cut}  # fmt: skip
+    if still:
+        details |= {"messages_after": still.messages_lost, "bytes_after": still.bytes_cut}
     effect = "keeps the log, once this is done"
     if still:
-        effect = "cuts the log there and deletes the files behind it: do not start it before this is settled"
+        effect = "cuts the log there and deletes the files after it: do not start it before this is settled"
     return finding(
         "start.data-loss",
-        message,
+        details=details,
         severity="warning",
         effect=effect,
         store=source.snapshot.store.root,
@@ -69,7 +66,3 @@ def _finding(source: RebuildSource, now: LogCut, after: LogCut | None) -> Findin
         offset=(still or now).end.offset,
         count=max((still or now).messages_lost, 1),
     )
-
-
-def _loss(cut: LogCut) -> str:
-    return f"{counted(cut.messages_lost, 'readable message')} in {counted(cut.bytes_cut, 'byte')}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from rmqtool.base.files import RateLimit
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.rebuild.queue_placement import Order
 from rmqtool.rebuild.selection import QueueSelection
 from rmqtool.rules.versions import Version
@@ -22,7 +23,8 @@ class RebuildOptions:
 
     `left_out` messages were left out of the log on purpose: so many units more may be missing in a queue. Of queues
     without a message in the log those of `untouched` stay, with their last file only where messages were left out.
-    Where queues are made `anew`, nothing of those that are there stays.
+    Where queues are made `anew`, nothing of those that are there stays. `moved_from` is the log to which the units that
+    are there lead, where messages stand elsewhere in the new one.
     """
 
     parts: frozenset[Part]
@@ -35,6 +37,7 @@ class RebuildOptions:
     left_out: int = 0
     anew: bool = False
     untouched: QueueSelection = field(default_factory=QueueSelection)
+    moved_from: Sequence[MappedFile] = ()
     target: Target | None = None  # of a conversion
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.catalogue import finding
-from rmqtool.findings.finding import Finding, counted
+from rmqtool.findings.finding import Finding
 from rmqtool.formats.file_name import file_name
 from rmqtool.scan.topic_choice import TopicChoice
 from rmqtool.store.consume_queues import UNIT_FORMATS, Kind
@@ -61,5 +61,4 @@ def queue_file_name(name: QueueName, kind: Kind, start: int) -> str:
 
 def refused_finding(name: QueueName, why: str, units: int) -> Finding:
     """A queue that is not written."""
-    message = f"not rebuilt, the log names a queue that is refused ({why}): {counted(units, 'unit')}"
-    return finding("rebuild.topic-name", message, topic=name.topic, queue_id=name.queue_id, count=units)
+    return finding("rebuild.topic-name", topic=name.topic, queue_id=name.queue_id, count=units, details={"why": why})

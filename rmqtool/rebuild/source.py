@@ -164,7 +164,10 @@ def derive(
     jobs = source.options.jobs
     task = replace(run_task(source), checks_bodies=checks_bodies)
     snapshot = source.snapshot
-    kept_times = KeptTimes(lambda: snapshot.queues, snapshot.log.files, snapshot.delay_levels, source.open_files)
+    log, moved_from = snapshot.log.files, source.options.moved_from
+    kept_times = KeptTimes(
+        lambda: snapshot.queues, moved_from or log, snapshot.delay_levels, source.open_files, is_moved=bool(moved_from)
+    )
     derivation = Derivation(task, outputs, source.existing, source.sizes.index, kept_times)
     parts = log_parts(source.snapshot.log.files, source.snapshot.reading, in_order=True) if jobs > 1 else ()
     try:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.catalogue import finding
-from rmqtool.findings.finding import Finding, counted
+from rmqtool.findings.finding import Finding
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.queue_diff import Comparison
 from rmqtool.rebuild.row_diff import RowComparison
@@ -32,14 +33,11 @@ def version_findings(store: Store, releases: Releases, *, index: bool) -> list[F
     if releases.oldest >= INDEX_OF_TAGS:
         return []
     if releases.newest >= INDEX_OF_TAGS:
-        message = (
-            f"releases {releases} fit this store, and from {INDEX_OF_TAGS} on tags are keys of the index too: "
-            f"the rules of {releases.newest} are taken; --broker-version names another"
-        )
-        return [finding("rebuild.version-assumed", message, store=store.root)]
-    shown = ", ".join(releases.evidence)
-    message = f"rules of {releases} ({shown}): tags are not indexed; --broker-version names another"
-    return [finding("rebuild.version-assumed", message, store=store.root)]
+        details: dict[str, Any] = {"problem": "newest", "releases": str(releases), "since": str(INDEX_OF_TAGS),
+                   "taken": str(releases.newest)}  # fmt: skip
+    else:
+        details = {"problem": "shown", "releases": str(releases), "evidence": [*releases.evidence]}
+    return [finding("rebuild.version-assumed", store=store.root, details=details)]
 
 
 @dataclass(frozen=True)
@@ -59,15 +57,11 @@ class Undecided:
         """One for the queues and one for the index."""
         if self.units:
             name = min(self.units)
-            message = (
-                f"{counted(self.units.total(), 'unit')} of {counted(len(self.units), 'queue')} ({name.topic}, queue "
-                f"{name.queue_id}{', ...' if len(self.units) > 1 else ''}) depend on the release that wrote them, one "
-                f"of {self.releases}"
-            )
-            yield finding(_CODE, message, topic=name.topic, queue_id=name.queue_id, count=self.units.total())
+            details = {"problem": "units", "queues": len(self.units), "more": len(self.units) - 1,
+                       "releases": str(self.releases)}  # fmt: skip
+            yield finding(_CODE, topic=name.topic, queue_id=name.queue_id, count=self.units.total(), details=details)
         if self.index:
-            message = "releases before 4.9.1 leave out keys that hold the byte 0x01, and it was one of "
-            yield finding(_CODE, f"{message}{self.releases}")
+            yield finding(_CODE, details={"problem": "index", "releases": str(self.releases)})
 
 
 def undecided_of(

@@ -44,6 +44,11 @@ class NewCheckpoint:
         return self.proof and f"the proof of a loss: {self.proof}. rmqtool verify reports it until it is acknowledged"
 
     @property
+    def raises_index_time(self) -> bool:
+        """Whether it calls more of the index flushed than the one before."""
+        return self.fields["index_message_timestamp"] > self.before.get("index_message_timestamp", 0)
+
+    @property
     def details(self) -> tuple[str, ...]:
         """The fields that change."""
         pairs = ((name, self.before.get(name, 0), value) for name, value in self.fields.items())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
+from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.shell import join
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.clients.losses import ClientLosses, Due
@@ -14,26 +15,32 @@ from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.entry import Treatment
 from rmqtool.findings.finding import Finding
 from rmqtool.findings.report import UNREADABLE
+from rmqtool.formats.timer_wheel import is_wheel_name
 from rmqtool.repair.change import Change, FileChange
+from rmqtool.repair.checkpoint import NewCheckpoint
 from rmqtool.repair.config_files import config_changes
 from rmqtool.repair.config_left import unhealed_config
-from rmqtool.repair.config_source import DELAYS, OFFSETS
+from rmqtool.repair.fields import RightFields
 from rmqtool.repair.kept_queues import ends_behind_log, reasons_for, resized_files, split_kept
 from rmqtool.repair.log_files import BEFORE_REBUILDS, log_file_changes
 from rmqtool.repair.log_names import Renamed
 from rmqtool.repair.not_healed import NotHealed, moved_by_hand, not_healed
+from rmqtool.repair.places import TakenOut
 from rmqtool.repair.reach import Replaced, out_of_reach
+from rmqtool.store.config_json import parse_fastjson
+from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, counting_file, offsets_in
+from rmqtool.store.delay_offsets import DELAY_OFFSET, offsets_by_level
 from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX
+from rmqtool.store.store import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, Store
 from rmqtool.store.topics import TOPICS
 
-_TOPICS, _DELAYS = f"{CONFIG}/{TOPICS}", f"{CONFIG}/{DELAYS}"
+_TOPICS = f"{CONFIG}/{TOPICS}"
 _WITHOUT_MEMORY = ("salvage",)  # commands without the option
 _OF_BROKER = ("--broker-conf", "--broker-version")
 NEWER_RECORDS = "commitlog.magic-code-v2"
 _CUTS_QUEUES = ("commitlog.last-file-missing", "commitlog.end-missing")
-_OF_OFFSETS = frozenset({"config.consumer-offset", "config.wrong-offset", "config.older-copy", "config.missing"})
 _OF_QUEUES = ("config.offset-out-of-range", "config.wrong-offset", "config.delay-offset")
 
 
@@ -134,29 +141,55 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
         return None  # a broker starts behind that step, on what the next verification finds
     if any(each.code.startswith("start.") and each.details.get("setting") for each in diagnosis.findings):
         return None  # the same, with another broker.conf
-    if clients is None or (diagnosis.cuts_log and not repairs.neutralise):
+    later = diagnosis.by_treatment if repairs.goes_on else {}
+    neutralises = repairs.neutralise or "neutralise" in later
+    if clients is None or (diagnosis.cuts_log and not neutralises):
         return clients
     clients = replace(clients, refuses=None) if repairs else clients  # as it is healed, or people heal it first
-    later = diagnosis.by_treatment if repairs.goes_on else {}
-    healed = {code for change in repairs.changes for code in change.codes}
-    keeps_keys = "start.keys-lost" in healed
-    written = {change.name: change.codes for change in repairs.changes if isinstance(change, FileChange)}
-    if any(written.get(f"{CONFIG}/{name}", frozenset()) & _OF_OFFSETS for name in OFFSETS):
-        clients = replace(clients, groups=[], groups_by_offsets=[])
-    is_reported = any(each.code == "config.delay-offset" for each in diagnosis.findings)
-    if _DELAYS in written or (repairs.goes_on and is_reported):
-        keeps_never = any(each.code == "config.delay-level" for each in diagnosis.findings)
-        clients = replace(
-            clients,
-            delayed=_at_proven_offsets(clients.delayed, keeps_never=keeps_never),
-            delayed_by_offsets=_at_proven_offsets(clients.delayed_by_offsets, keeps_never=keeps_never),
+    if diagnosis.queues_in_log is not None and not diagnosis.queues_in_log:
+        return clients  # the log is gone, and nothing of it comes back
+    try:
+        clients = clients.healed(
+            queues=repairs.queues or neutralises or "queues" in later,
+            index=repairs.index or neutralises or "index" in later,
         )
-    if any(code.startswith("timer.") for code in healed):
-        clients = replace(clients, timers=Due(again=clients.timers.again))
-    return clients.healed(
-        queues=repairs.queues or "queues" in later,
-        index=repairs.index or "index" in later or keeps_keys,
-    )
+        for change in repairs.changes:
+            clients = _changed(clients, change, diagnosis.snapshot.store)
+    except RmqtoolError:
+        return None
+    if repairs.goes_on and any(each.code == "config.delay-offset" for each in diagnosis.findings):
+        keeps_never = any(each.code == "config.delay-level" for each in diagnosis.findings)
+        clients = replace(clients, delayed=_at_proven_offsets(clients.delayed, keeps_never=keeps_never))
+    return clients
+
+
+def _changed(clients: ClientLosses, change: Change, store: Store) -> ClientLosses:
+    """What clients lose after a change, by the file that it writes, and what it writes into it."""
+    names = change.names if isinstance(change, TakenOut) else (getattr(change, "name", ""),)
+    by_offsets = clients.by_offsets
+    if isinstance(change, RightFields):
+        for each in change.fields:
+            clients = clients.with_whole(each.queues, each.keys)
+        if by_offsets:
+            by_offsets = by_offsets.with_whole([name for each in change.fields for name in each.queues])
+            clients = replace(clients, by_offsets=by_offsets, groups=by_offsets.groups())
+        return clients
+    if isinstance(change, NewCheckpoint) and change.raises_index_time:  # the start keeps the index
+        return clients.healed(queues=False, index=True)
+    if isinstance(change, FileChange) and by_offsets:
+        content = parse_fastjson(change.content.decode()) if change.content else {}
+        if change.name == f"{CONFIG}/{counting_file(store) or CONSUMER_OFFSET}":
+            return replace(clients, groups=by_offsets.groups(offsets_in(content)))
+        if change.name == f"{CONFIG}/{DELAY_OFFSET}":
+            return replace(clients, delayed=by_offsets.delayed(offsets_by_level(content)))
+    if any(_is_of_timer(name) for name in names):
+        rights_check = isinstance(change, FileChange)  # the place where the timer goes on
+        return replace(clients, timers=Due(again=0 if rights_check else clients.timers.again))
+    return clients
+
+
+def _is_of_timer(name: str) -> bool:
+    return name == f"{CONFIG}/{TIMER_CHECK}" or name.partition("/")[0] == TIMER_LOG or is_wheel_name(name)
 
 
 def _at_proven_offsets(due: Due, *, keeps_never: bool) -> Due:

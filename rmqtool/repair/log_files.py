@@ -16,6 +16,7 @@ from rmqtool.findings.report import UNREADABLE
 from rmqtool.repair.blanks import blank_changes
 from rmqtool.repair.change import Change
 from rmqtool.repair.checkpoint import checkpoint_changes
+from rmqtool.repair.fields import FIELD_CODES, right_fields
 from rmqtool.repair.log_names import name_changes
 from rmqtool.repair.places import KEPT, TakenOut, codes_of, name_in_store, names_in_store, zero_from
 from rmqtool.repair.timer_files import timer_changes
@@ -33,6 +34,7 @@ BEFORE_REBUILDS = frozenset(
         *(*_LOG_STRAYS, _QUEUE_STRAY, _WRONG_KIND, _EMPTY, _SIZE),
         *("commitlog.blank", "commitlog.physical-offset", "commitlog.misaligned-file", "commitlog.overlap"),
         "commitlog.duplicate-file",
+        *FIELD_CODES,
     }
 )
 """Codes whose changes must be in place before a rebuild reads the log, and before the log is judged again."""
@@ -88,7 +90,7 @@ def log_file_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Ch
     While something cannot be read, nothing is judged by contents. A rebuild of all queues writes the checkpoint itself.
     """
     codes = codes_of(findings)
-    strays = [*_strays(snapshot, findings, codes)]
+    strays = [*_strays(snapshot, findings, codes), *right_fields(snapshot, findings)]
     empty = [*_empty_files(snapshot)] if _EMPTY in codes else []
     if codes & UNREADABLE:
         return [*strays, *empty]

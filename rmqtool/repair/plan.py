@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rmqtool.broker.start_findings import WHOLE_LOG
-from rmqtool.clients.losses import ClientLosses
+from rmqtool.clients.losses import ClientLosses, in_words
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.entry import Treatment
 from rmqtool.findings.finding import Finding, counted
@@ -23,12 +23,14 @@ from rmqtool.repair.diagnosis import (
     judged_now,
     notes_on_the_rest,
 )
+from rmqtool.repair.fields import RightFields
 from rmqtool.repair.first_start import start_text
 from rmqtool.repair.interrupted_run import ending_step
 from rmqtool.repair.needed_conf import CONF, why_conf
 from rmqtool.repair.not_healed import NotHealed
 from rmqtool.repair.permissions import permission_command
 from rmqtool.repair.plan_step import PlanStep
+from rmqtool.repair.proof import Difference
 from rmqtool.repair.reach import Replaced, out_of_reach
 from rmqtool.repair.timer_files import lost_by_rebuilt_queue
 from rmqtool.transaction.home import STAGING
@@ -70,8 +72,18 @@ class Plan:
 
 def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = False) -> Plan:
     """The plan for all findings, with its `repairs`; empty when there are none."""
-    steps = _steps_of(diagnosis, repairs, keep_offsets=keep_offsets)
-    return replace(steps, clients=clients_after(diagnosis, repairs))
+    plan, before = _steps_of(diagnosis, repairs, keep_offsets=keep_offsets), diagnosis.clients
+    after = clients_after(diagnosis, repairs)
+    if before is None or after is None:
+        return replace(plan, clients=after)
+    steps = [_with_clients(step, Difference(before, after)) if step.is_repair else step for step in plan.steps]
+    return replace(plan, steps=tuple(steps), clients=after)
+
+
+def _with_clients(step: PlanStep, clients: Difference) -> PlanStep:
+    """A step and what it does for clients; what it takes from them is among what is lost."""
+    taken = tuple(f"{in_words(kind, count)}, unlike without this step" for kind, count in clients.takes.items())
+    return replace(step, clients=clients, lost=(*step.lost, *taken))
 
 
 def _steps_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> Plan:
@@ -155,7 +167,9 @@ def _steps_before(
         beginning = elsewhere if _is_log_gone(found) else "R"
         yield PlanStep(
             f"{beginning}estore {files} from a backup or a replica, and verify again. If there is none, go on.",
-            lost=_some(tuple(dict.fromkeys(finding.gist for finding in found.get("restore", ())))),
+            lost=_some(
+                tuple(dict.fromkeys(CATALOGUE[finding.code].gist_of(finding) for finding in found.get("restore", ())))
+            ),
         )
     yield from steps_by_hand(diagnosis, found)
     yield from _decisions(found.get("decide", ()))[:_MAX_NAMED]
@@ -203,7 +217,8 @@ def _repair_step(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) 
     changes, lost = _changes(diagnosis, repairs)
     if repairs.goes_on:
         changes.append("then it verifies again, and goes on with what is left")
-    return PlanStep(text, diagnosis.command("repair", *more), tuple(changes), tuple(dict.fromkeys(lost)))
+    command = diagnosis.command("repair", *more)
+    return PlanStep(text, command, tuple(changes), tuple(dict.fromkeys(lost)), is_repair=True)
 
 
 def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[str]]:
@@ -220,19 +235,22 @@ def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[st
     if repairs.index:
         changes.append(f"rebuild the index{_of(found.get('index', ()))}")
     if (repairs.queues or repairs.is_of_log) and not repairs.renames:
-        lost += _in_damage(diagnosis)
+        lost += _in_damage(diagnosis, repairs)
     return changes, lost
 
 
-def _in_damage(diagnosis: Diagnosis) -> Iterator[str]:
-    """What the damage of the log held, as far as queues and messages around it tell."""
+def _in_damage(diagnosis: Diagnosis, repairs: Repairs) -> Iterator[str]:
+    """What the damage of the log held, as far as queues and messages around it tell, but for what is put right."""
+    fields = [each for change in repairs.changes if isinstance(change, RightFields) for each in change.fields]
+    messages_lost = Counter(diagnosis.lost) - Counter(each.queues[0].topic for each in fields if each.queues)
+    damaged_bytes = diagnosis.damaged_bytes - sum(each.damaged_bytes for each in fields)
     more = "; more may be, for queues that led there are gone or damaged" if diagnosis.lost_is_minimum else ""
-    if diagnosis.lost:
-        messages = counted(sum(diagnosis.lost.values()), "message")
-        topics = _some(tuple(f"{topic} {count}" for topic, count in Counter(diagnosis.lost).most_common()))
+    if messages_lost:
+        messages = counted(messages_lost.total(), "message")
+        topics = _some(tuple(f"{topic} {count}" for topic, count in messages_lost.most_common()))
         yield f"{'at least ' if more else ''}{messages} that cannot be read: {', '.join(topics)}{more}"
-    elif diagnosis.damaged_bytes:
-        damage = f"what {counted(diagnosis.damaged_bytes, 'byte')} of damage held"
+    elif damaged_bytes:
+        damage = f"what {counted(damaged_bytes, 'byte')} of damage held"
         yield f"{damage}, which nothing counts{more}" if more else f"{damage}; no queue leads to a message there"
 
 

@@ -95,6 +95,7 @@ ROWS_BY_BOUNDARY = Version(5, 3, 0)  # RocksDBConsumeQueueTable#binarySearchInCQ
 ROWS_LOOK_AT_ENDS = Version(5, 3, 2)  # the same, for moments before and behind a queue
 COMBINED_QUEUES = Version(5, 3, 4)  # CombineConsumeQueueStore: queues in files and in RocksDB, in one store
 SELECTED_TWICE = Version(5, 5, 1)  # MessageStoreConfig#rocksdbCQSelectiveDoubleWriteEnable
+ROWS_KEPT_PAST_LOG = Version(5, 3, 2)  # RocksDBConsumeQueueOffsetTable#truncateDirty, which before failed the start
 ROCKSDB_LIGHT_QUEUES = Version(5, 3, 2)  # RocksDBConsumeQueueStore, which before wrote no rows of them
 ROCKSDB_CONFIG_VERSIONS = Version(5, 3, 1)  # ConfigRocksDBStorage: column families of versions and what is forbidden
 SINGLE_ROCKSDB_CONFIG = Version(5, 3, 4)  # MessageStoreConfig#useSingleRocksDBForAllConfigs

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rich.console import Console
 from rich.text import Text
 
+from rmqtool.base.shell import quote
 from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.repair.change import Change
 from rmqtool.repair.diagnosis import Repairs
 from rmqtool.repair.plan import Plan
+from rmqtool.repair.proof import Proof
 from rmqtool.show import rebuild_text
 from rmqtool.show.output import Style, print_labelled
 from rmqtool.show.plan_text import show_plan
@@ -31,6 +35,15 @@ def show_found(
     show_verdict(console, outcome)
     if plan:
         show_plan(plan, console)
+
+
+def show_proof(proof: Proof, root: Path, style: Style) -> None:
+    """Show what a start of the repaired store takes from clients that the plan did not say."""
+    console = style.console()
+    for each in proof.more_lost:
+        print_labelled(console, Text("not as planned: ", style="bold red"), sentence(str(each)))
+    if proof.more_lost:
+        console.print(Text(f"  take the repair back: rmqtool undo {quote(str(root))}", style="bold"), soft_wrap=True)
 
 
 def _show_change(change: Change, console: Console) -> None:

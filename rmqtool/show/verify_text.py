@@ -13,7 +13,6 @@ from rmqtool.base.byte_size import byte_size
 from rmqtool.base.shell import quote
 from rmqtool.base.visible import visible
 from rmqtool.broker.prediction import StartPrediction
-from rmqtool.broker.starts_by_release import label
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.repair.plan import Plan
 from rmqtool.rules.versions import newer_than_known
@@ -122,7 +121,7 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
     else:
         print_labelled(console, _label("start"), f"not predicted: {outcome.start_not_predicted}")
     for other in outcome.starts[1:]:
-        print_labelled(console, _label("start"), f"a broker {label(other.versions)}: {other.sentence}")
+        print_labelled(console, _label("start"), f"a broker {other.sentence}")
     bad = sum(reason != UNREAD for _, _, reason in outcome.total.extents)
     if bad:
         text = f"{counted(bad, 'extent')} of the log, {byte_size(outcome.damaged_bytes)}, not as stored"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,14 +43,14 @@ def load_offsets(store: Store) -> CommittedOffsets:
     counting = counting_file(store)
     if counting == CONSUMER_OFFSET:
         file = load_table(store, CONSUMER_OFFSET)
-        return CommittedOffsets(file, _offsets_in(file.content))
+        return CommittedOffsets(file, offsets_in(file.content))
     file = load_config(store.root / CONFIG / LMQ_CONSUMER_OFFSET, store.conf.release)
     is_in_rocksdb = config_database(store, CONSUMER_OFFSET) is not None
     if is_in_rocksdb or (file.path is None and counting is None):
         plain = load_table(store, CONSUMER_OFFSET)
         bad = plain.has_bad_backup or file.has_bad_backup
         file = replace(plain, problem=plain.problem or file.problem, has_bad_backup=bad)
-    return CommittedOffsets(file, _offsets_in(file.content))
+    return CommittedOffsets(file, offsets_in(file.content))
 
 
 def counting_file(store: Store, version: Version | None = None) -> str | None:
@@ -71,24 +71,25 @@ def offsets_of_start(store: Store, version: Version) -> tuple[CommittedOffset, .
     name = counting_file(store, version)
     if name is None or config_database(store, CONSUMER_OFFSET):
         return load_offsets(store).offsets
-    return _offsets_in(load_config(store.root / CONFIG / name, version).content)
+    return offsets_in(load_config(store.root / CONFIG / name, version).content)
 
 
 def load_offsets_of(path: Path) -> tuple[CommittedOffset, ...]:
     """The offsets in one file or its ``.bak``."""
-    return _offsets_in(load_config(path).content)
+    return offsets_in(load_config(path).content)
 
 
 def load_offsets_in(path: Path) -> tuple[CommittedOffset, ...]:
     """The offsets in this one file; raise RmqtoolError when there is none or it cannot be read."""
-    return _offsets_in(read_config_file(path))
+    return offsets_in(read_config_file(path))
 
 
-def _offsets_in(content: dict[str, Any]) -> tuple[CommittedOffset, ...]:
+def offsets_in(content: Mapping[str, Any]) -> tuple[CommittedOffset, ...]:
+    """The offsets in a file's object."""
     return tuple(sorted([*_queue_offsets(content), *_lmq_offsets(content)]))
 
 
-def _queue_offsets(content: dict[str, Any]) -> Iterator[CommittedOffset]:
+def _queue_offsets(content: Mapping[str, Any]) -> Iterator[CommittedOffset]:
     for topic_at_group, queues in _items(content.get("offsetTable")):
         topic, at, group = topic_at_group.partition("@")
         for queue_id, offset in _items(queues):
@@ -96,7 +97,7 @@ def _queue_offsets(content: dict[str, Any]) -> Iterator[CommittedOffset]:
                 yield CommittedOffset(group, topic, int(queue_id), offset)
 
 
-def _lmq_offsets(content: dict[str, Any]) -> Iterator[CommittedOffset]:
+def _lmq_offsets(content: Mapping[str, Any]) -> Iterator[CommittedOffset]:
     for topic_at_group, offset in _items(content.get("lmqOffsetTable")):
         topic, at, group = topic_at_group.partition("@")
         if at and _is_offset(offset):

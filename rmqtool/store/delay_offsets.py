@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,11 @@ class DelayOffsets:
 def load_delay_offsets(store: Store) -> DelayOffsets:
     """Read the offsets that a start of the broker would use."""
     file = load_config(store.root / CONFIG / DELAY_OFFSET)
-    table: Any = file.content.get("offsetTable")
+    return DelayOffsets(file, offsets_by_level(file.content))
+
+
+def offsets_by_level(content: Mapping[str, Any]) -> dict[int, int]:
+    """The offsets in a file's object."""
+    table: Any = content.get("offsetTable")
     items = table.items() if isinstance(table, dict) else ()
-    by_level = {int(level): offset for level, offset in items if _LEVEL.fullmatch(level) and type(offset) is int}
-    return DelayOffsets(file, by_level)
+    return {int(level): offset for level, offset in items if _LEVEL.fullmatch(level) and type(offset) is int}

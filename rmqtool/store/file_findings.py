@@ -51,22 +51,19 @@ def with_next_command(store: Store, finding: Finding) -> Finding:
 
 def unread_finding(store: Store, error: RmqtoolError) -> Finding:
     """The finding for a file or directory that could not be read, and is therefore not shown."""
-    hint = f" ({error.hint})" if error.hint else ""
-    message = f"{error.message}: it is missing from what is shown{hint}"
     file = store.relative(path_of(error.file)) if error.file else None
-    return finding("store.unreadable", message, file=file, offset=error.offset)
+    details = {"problem": "hidden", "why": error.message, "hint": error.hint}
+    return finding("store.unreadable", file=file, offset=error.offset, details=details)
 
 
 def layout_findings(store: Store) -> Iterator[Finding]:
     """Findings for queues and consumer offsets in RocksDB; without its library they are not shown."""
-    missing = "" if is_readable() else ", which needs the package rocksdict (pip install 'rmqtool[rocksdb]')"
+    details = {"problem": "" if is_readable() else "no-library"}
     if store.layout == "rocksdb":
-        below = f"{missing}: queues and lag below may be missing" if missing else ""
-        yield finding("store.rocksdb-queues", f"consume queues are kept in RocksDB{below}")
+        yield finding("store.rocksdb-queues", details=details)
     databases = rocksdb_configs(store)
     if databases:
-        below = f"{missing}: consumers below may be missing or old" if missing else ""
-        yield finding("config.rocksdb", f"consumer offsets are kept in RocksDB{below}", file=databases[0])
+        yield finding("config.rocksdb", file=databases[0], details=details)
 
 
 _NODE_SIZES = "the node does not start: it exits with -1, `length not matched message store config value`"
@@ -187,17 +184,13 @@ def one_of_each(found: Iterable[Finding]) -> Iterator[Finding]:
     for each in found:
         of_code.setdefault(each.code, []).append(each)
     for first, *others in of_code.values():
-        yield first.standing_for(1 + len(others), f" ({len(others)} more like this)" if others else "")
+        yield first.standing_for(1 + len(others), len(others))
 
 
 def index_finding(store: Store, file: IndexFile) -> Finding:
     """An index file whose header, size and units do not fit together."""
-    message = (
-        f"its header says {file.keys} keys, but no number of hash slots fits its size and units; "
-        "--broker-conf with maxHashSlotNum and maxIndexNum settles it"
-    )
-    return finding("index.geometry", message, store=store.root, file=store.relative(file.path),
-                   details={"keys": file.keys})  # fmt: skip
+    return finding("index.geometry", store=store.root, file=store.relative(file.path),
+                   details={"problem": "no-slots", "keys": file.keys})  # fmt: skip
 
 
 def offset_findings(store: Store, file: ConfigFile) -> Iterator[Finding]:
@@ -206,9 +199,8 @@ def offset_findings(store: Store, file: ConfigFile) -> Iterator[Finding]:
         return
     database = config_database(store, CONSUMER_OFFSET) if file.path is None else None
     if database:
-        message = f"consumer offsets cannot be read ({file.problem}); none are shown"
-        facts = {"why": file.problem}
-        yield finding("config.rocksdb-damaged", message, store=store.root, file=store.relative(database), details=facts)
+        facts = {"problem": "offsets", "why": file.problem}
+        yield finding("config.rocksdb-damaged", store=store.root, file=store.relative(database), details=facts)
         return
     facts = {"problem": "none", "why": file.problem}
     if file.path:

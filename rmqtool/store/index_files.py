@@ -54,6 +54,10 @@ class IndexFile:
         """Units in the file: their numbers begin at 1, and a file never written says 0 (`IndexHeader#load`)."""
         return max(self.index_count, 1) - 1
 
+    def units(self, geometry: Geometry) -> int:
+        """Units that are really there: a broker maps a file that is cut as long as all, with zeros for the rest."""
+        return min(self.keys, max(0, (self.size - unit_position(geometry.slots, 1)) // UNIT_SIZE))
+
 
 WESTERNMOST = timedelta(hours=-12)
 """The time zone of the names that a rebuild gives, which is never ahead of a broker's; no broker lives there."""

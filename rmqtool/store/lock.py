@@ -80,11 +80,9 @@ def lock_holder(root: Path) -> Holder | None:
     return None
 
 
-def unclean_stop(root: Path) -> str:
-    """What the file `abort` shows where no holder of a lock is seen."""
-    if is_remote(root):
-        return "the file abort is there: a broker runs on the store, or the last one was killed or crashed"
-    return "the last broker was killed or crashed: the file abort is there and no broker runs"
+def unclean_stop(root: Path) -> dict[str, str]:
+    """What is known of the file `abort` where no holder of a lock is seen: on another machine none can be seen."""
+    return {"problem": "remote"} if is_remote(root) else {}
 
 
 def _record_lock(path: Path) -> tuple[bool, int | None]:

@@ -12,8 +12,8 @@ from rmqtool.base.files import RateLimit, ReadPolicy, list_directory
 from rmqtool.base.mapped_files import MappedFiles
 from rmqtool.base.paths import is_remote
 from rmqtool.base.tolerant import ReadScope, skip_unreadable
-from rmqtool.formats.index_file import file_size
 from rmqtool.rules.delay_levels import DelayLevels
+from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE, log_file_size
 from rmqtool.rules.releases import Releases, release_of
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import Version
@@ -34,6 +34,7 @@ from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.rocksdb_queues import QueueDatabase, queue_database
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
 from rmqtool.store.topics import Topics, load_topics
+from rmqtool.store.unit_files import open_units
 from rmqtool.store.version_signs import (
     checkpoint_signs,
     file_signs,
@@ -125,6 +126,26 @@ class Snapshot:
     def log_min_offset(self) -> int:
         """The log's minimum, bytes; -1 without a file."""
         return self.log.files[0].start_offset if self.log.files else -1
+
+    @cached_property
+    def log_began_by(self) -> int:
+        """Where the log began at the latest, bytes: its minimum, or where it is gone, what queues and index show of it.
+
+        The cleaner deletes files of queues and the index all of whose messages are deleted, but never the last one.
+        Where no queue shows that it has run, the log began at 0, as far as anybody knows.
+        """
+        if self.log.files:
+            return self.log_min_offset
+        ends, is_cleaned = [file.end_physical_offset for file in self.index_files[:-1]], False
+        for queue in self.queues:
+            files = queue.files.files if queue.kind == "simple" else ()
+            is_cleaned |= bool(files) and files[0].start_offset > 0
+            if len(files) > 1:
+                with open_units(queue, self.reading) as units:
+                    last = units.units_in(files[0], units.room_of(files[0]) - 1, 1)
+                ends += last["physical_offset"][units.is_written(last)].tolist()
+        size = log_file_size(self.store.conf) or DEFAULT_LOG_FILE_SIZE
+        return max(0, min(ends)) // size * size if is_cleaned and ends else 0
 
     @cached_property
     def log_range(self) -> LogRange:
@@ -228,22 +249,21 @@ class Snapshot:
 
     @cached_property
     def index_geometries(self) -> tuple[tuple[IndexFile, Geometry | None], ...]:
-        """The index files, each with its geometry, which is most often that of the one before."""
+        """The index files, each with its geometry, which is most often that of the one before.
+
+        A broker maps all files as configured: of one that proves nothing, that or another file's is the geometry.
+        """
         known = self.store.conf.index_geometry
         files: list[tuple[IndexFile, Geometry | None]] = []
         for file in self.index_files:
             geometry = None
             with self._scope():
-                geometry = geometry_or_none(file, known) or self._configured_geometry(file)
+                geometry = geometry_or_none(file, known)
             known = (geometry.slots, geometry.units) if geometry else known
             files.append((file, geometry))
-        return tuple(files)
-
-    def _configured_geometry(self, file: IndexFile) -> Geometry | None:
-        """The geometry that broker.conf gives, where it gives the file's size: damaged units do not disprove it."""
         configured = self.store.conf.index_geometry
-        sizes = (Geometry(*configured),) if configured and file.keys else ()
-        return next((each for each in sizes if file_size(each.slots, each.units) == file.size), None)
+        mapped = Geometry(*configured) if configured else next((each for _, each in files if each), None)
+        return tuple((file, geometry or (mapped if file.keys else None)) for file, geometry in files)
 
     @cached_property
     def index(self) -> Index:

@@ -186,9 +186,11 @@ def is_rocksdb_directory(directory: Path) -> bool:
 
     False where that cannot be seen: those who read the directory report it.
     """
+    if not is_remote(directory) and not has_directory(directory):  # most stores have none: one look is enough
+        return False
     if any(has_file(directory / mark) for mark in (_ROCKSDB_MARK, _ROCKSDB_IDENTITY)):
         return True
-    if is_remote(directory) or not has_directory(directory):
+    if is_remote(directory):
         return False
     with suppress(UnreadableError):
         entries = list_directory(directory)

@@ -208,7 +208,7 @@ def holds_tags(newest: IndexFile, geometry: Geometry, files: Sequence[MappedFile
 
     Messages without tags are no evidence: then older units are read.
     """
-    stop = newest.keys + 1
+    stop = newest.units(geometry) + 1
     with InputFile(newest.path) as file:
         for _ in range(_MAX_PROBES):
             first = max(1, stop - _PROBED_UNITS)

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import read_all
-from rmqtool.base.times import rfc3339
 from rmqtool.findings.catalogue import finding
-from rmqtool.findings.finding import Finding, counted
+from rmqtool.findings.finding import Finding
 from rmqtool.transaction.paths import HOME
 
 FORMAT = "rmqtool.selection/1"
@@ -42,12 +41,11 @@ class ChoiceRecord:
     end_offset: int
 
     @property
-    def text(self) -> str:
-        """One sentence for people."""
-        words = " ".join(self.options) or "no filter"
-        offsets = "; queue offsets are counted anew" if self.queue_offsets == "new" else ""
-        when = rfc3339(self.time) or self.time
-        return f"{self.command} of {when} chose {counted(self.messages, 'message')} of {self.of} by {words}{offsets}"
+    def facts(self) -> dict[str, str | int]:
+        """What a finding has of it."""
+        filters = " ".join(self.options) or "no filter"
+        return {"problem": "new" if self.queue_offsets == "new" else "keep", "command": self.command,
+                "time": self.time, "messages": self.messages, "of": self.of, "filters": filters}  # fmt: skip
 
 
 def keep_choice(root: Path, choice: ChoiceRecord) -> None:
@@ -88,4 +86,4 @@ def choice_findings(root: Path) -> Iterator[Finding]:
     """A finding for a store of chosen messages."""
     choice = recorded_choice(root)
     if choice:
-        yield finding("store.selection", choice.text, file=RECORD, store=root)
+        yield finding("store.selection", file=RECORD, store=root, details=choice.facts)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.index_keys import TAGS
 from rmqtool.broker.prediction import QueueChange, StartPrediction
-from rmqtool.clients.delays import DelayRequest, delayed_due
+from rmqtool.clients.delays import DelayRequest, LogEvidence, delayed_due
 from rmqtool.clients.filters import filters_lost
 from rmqtool.clients.groups import moved_groups, ranges_after_start
 from rmqtool.clients.halves import half_messages_unchecked
 from rmqtool.clients.keys import IndexAfter
-from rmqtool.clients.losses import ClientLosses, Unreachable, UnreachableQueue
+from rmqtool.clients.losses import ClientLosses, Due, Had, MovedGroup, Unreachable, UnreachableQueue
 from rmqtool.clients.pop import pop_lost
-from rmqtool.clients.queues import QueueEvidence, served_queues, unreachable_queues
+from rmqtool.clients.queues import QueueEvidence, ServedQueue, served_queues, unreachable_batches, unreachable_queues
 from rmqtool.clients.timers import timers_due
-from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.broker_conf import index_switched_off
@@ -27,9 +27,8 @@ from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.rules.versions import parse_version
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
-from rmqtool.store.consumer_offsets import offsets_of_start
-from rmqtool.store.index_files import IndexFile
-from rmqtool.store.queue_range import QueueRange
+from rmqtool.store.consumer_offsets import CommittedOffset, offsets_of_start
+from rmqtool.store.queue_range import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.topics import is_deleted
 from rmqtool.verify.offset_checks import has_lost_ends
@@ -41,25 +40,30 @@ from rmqtool.verify.queue_progress import QueueProgress
 class ClientView:
     """What the pass over log, queues and index found out about what clients get.
 
-    `ranges` are the queues as a broker reports them, `led_to` counts units that lead into damage of the log;
-    `has_index` says that the index was read.
+    `ranges` are the queues as a broker reports them, `led_to` counts units that lead into damage of the log, `beyond`
+    those of them that lead past its last file; `has_index` says that the index was read.
     """
 
     snapshot: Snapshot
     total: PartResult
     ranges: Mapping[QueueName, QueueRange]
     led_to: Mapping[QueueName, int]
+    beyond: Mapping[QueueName, int]
     has_index: bool
 
     def losses(self, start: StartPrediction) -> ClientLosses:
         """What clients had and do not get after a predicted start; of a start that fails, as the files stand."""
         is_up = not start.refuses and not start.hangs
-        index = self.index_after(start if is_up else None)
+        index, keys, in_damage = self.index_after(start if is_up else None), self.total.keys, self._in_damage()
         losses = ClientLosses(
             unreachable=Unreachable(sorted(self._unreachable(start if is_up else None), key=_worst_first)),
-            keys_not_found=index.keys_not_found(self.total.keys, self._count_keys) if index else 0,
-            keys_in_damage=self.total.keys.not_whole if index else 0,
+            keys_not_found=index.keys_not_found(keys, self._count_keys) if index else 0,
+            keys_in_damage=keys.not_whole if index else 0,
             refuses=start.refuses,
+            had=Had(
+                {each.name: each.had + in_damage.get(each.name, 0) for each in self._queues},
+                sum(keys.counts) + keys.in_damage if index else 0,
+            ),
         )
         self._add_groups(losses, start, is_up=is_up)
         if is_up:
@@ -72,27 +76,24 @@ class ClientView:
         Of deliveries from `known_until` on, epoch ms, the offsets of delay levels need not know. Raises RmqtoolError.
         """
         totals, states = self.total.totals, self.total.states
-        if not totals.messages and not self.led_to:
-            return
         in_log = {name: state for name, state in states.items() if state.records}
         has_wrong_times = bool(self.total.report.all_totals().get("consumequeue.tags-code"))
         until = self.total.extents.lacks_until
-        request = DelayRequest(totals.latest, totals.latest, known_until(), has_wrong_times, until, led_to=self.led_to)
-        losses.delayed = delayed_due(self.snapshot, start, in_log, request)
-        if losses.delayed or start.refuses:
-            levels = (each for name, each in in_log.items() if name.topic == SCHEDULE_TOPIC)
-            whole = [
-                QueueChange("simple", *each.name, 0, 0, each.first_offset, each.next_offset, 0, 0) for each in levels
-            ]
-            rebuilt, without = replace(request, is_rebuilt=True), replace(start, refusal=None, queues=whole)
-            losses.delayed_by_offsets = delayed_due(self.snapshot, without, in_log, rebuilt)
-        if self._is_slave:  # which lags by design: it takes over what its master has delivered
-            losses.delayed.again = losses.delayed_by_offsets.again = 0
-        if start.refuses or not totals.messages:
+        request = DelayRequest(totals.latest, totals.latest, known_until(), has_wrong_times, until,
+                               beyond=self.beyond, led_to=self.led_to)  # fmt: skip
+        losses.delayed = self.delayed(start, in_log, request)
+        if isinstance(losses.by_offsets, _WholeQueues):
+            losses.by_offsets = replace(losses.by_offsets, in_log=in_log, request=request)
+        if start.refuses:
             return
         losses.timers = timers_due(self.snapshot, start, totals.latest, totals.latest)
         losses.half_messages_unchecked = half_messages_unchecked(self.snapshot)
         losses.pop_lost = pop_lost(self.snapshot)
+
+    def delayed(self, start: StartPrediction, in_log: LogEvidence, request: DelayRequest) -> Due:
+        """The delayed messages that come at another time after a start; raises RmqtoolError."""
+        due = delayed_due(self.snapshot, start, in_log, request)
+        return replace(due, again=0) if self.is_slave else due  # which takes over what its master has delivered
 
     def _add_groups(self, losses: ClientLosses, start: StartPrediction, *, is_up: bool) -> None:
         """Add the groups that go on elsewhere, since their queue or their committed offset changes."""
@@ -109,95 +110,126 @@ class ClientView:
                 had[name] = QueueRange(begin, state.next_offset)
             if not state.restarts and state.first_offset < had[name].min_offset and not self._has_batches(state):
                 had[name] = replace(had[name], min_offset=state.first_offset)  # its first files are gone
-        now = ranges_after_start(self.ranges, start) if is_up else {}
-        before, after = (
-            [each for each in offsets if not self._is_deleted(QueueName(each.topic, each.queue_id))]
-            for offsets in (self.snapshot.committed.offsets, offsets_of_start(store, version))
-        )
-        if is_up:
-            losses.groups = moved_groups(before, after, had, now, version, is_slave=self._is_slave)
-        rebuilt = {name: self._rebuilt(each, self.total.states.get(name), now.get(name)) for name, each in had.items()}
-        lost = {*self.led_to, *(name for name, state in self.total.states.items() if state.lost)}
-        lost |= {*had} if has_lost_ends(self.total.report.all_totals()) else set()
-        to_end = {name.topic for name in lost}  # where a loss is known `rmqtool repair` brings offsets there
-        losses.groups_by_offsets = moved_groups(
-            before, after, had, rebuilt, version, is_slave=self._is_slave, to_end=to_end
-        )
+        now = ranges_after_start(self._ranges_as_they_stand(), start)
+        before, after = map(self.of_queues, (self.snapshot.committed.offsets, offsets_of_start(store, version)))
+        for each in () if self.total.totals.messages else before:  # without a log nothing else shows what was served
+            name = QueueName(each.topic, each.queue_id)
+            if name not in now or not now[name].max_offset:
+                known = had.get(name, QueueRange(0, 0))
+                had[name] = replace(known, max_offset=max(known.max_offset, each.offset))
+        rebuilt = {name: self._rebuilt(name, each, now.get(name) if is_up else None) for name, each in had.items()}
+        whole = _WholeQueues(self, start, before, after, had, rebuilt)
+        losses.groups = whole.groups_in(now, after) if is_up else []
+        losses.by_offsets = whole
 
-    @staticmethod
-    def _rebuilt(had: QueueRange, state: QueueProgress | None, after_start: QueueRange | None) -> QueueRange:
+    def _rebuilt(self, name: QueueName, had: QueueRange, after_start: QueueRange | None) -> QueueRange:
         """A queue once it is derived again: it ends with the log's messages, or where the start ends it."""
+        state = self.total.states.get(name)
         ends = [state.next_offset] if state and state.records else []
         ends += [after_start.max_offset] if after_start else []
         end = max(ends, default=had.max_offset)
         return replace(had, max_offset=min(had.max_offset, end), min_offset=min(had.min_offset, end))
 
+    @cached_property
+    def topics_without_ends(self) -> set[str]:
+        """Topics that may have lost their last messages: `rmqtool repair` brings offsets past an end to it."""
+        lost = {*self.led_to, *(name for name, state in self.total.states.items() if state.lost)}
+        lost |= {*self.ranges} if has_lost_ends(self.total.report.all_totals()) else set()
+        return {name.topic for name in lost}
+
+    def of_queues(self, offsets: Iterable[CommittedOffset]) -> list[CommittedOffset]:
+        """Those of queues that were not deleted."""
+        return [each for each in offsets if not self._is_deleted(QueueName(each.topic, each.queue_id))]
+
+    def _ranges_as_they_stand(self) -> Mapping[QueueName, QueueRange]:
+        """The queues as a broker reports them that starts: without a log their minima are not moved."""
+        snapshot = self.snapshot
+        if snapshot.log.files or not snapshot.log_began_by:
+            return self.ranges
+        release = snapshot.release
+        return {QueueName(each.topic, each.queue_id): queue_range(each, -1, release) for each in snapshot.queues}
+
     def index_after(self, start: StartPrediction | None) -> IndexAfter | None:
         """The index after a start, or as it stands; None where it was not read, or brokers write none."""
         if not self.has_index or index_switched_off(self.snapshot.store.conf):
             return None
-        log_end, put_from = self.total.log_end or 0, MAX_OFFSET
+        log_end, put_from, deleted = self.total.log_end or 0, MAX_OFFSET, set[str]()
         if start is not None:
             log_end = log_end if start.max_offset_after is None else min(start.max_offset_after, log_end)
             put_from = MAX_OFFSET if start.dispatched_from is None else start.dispatched_from
-        return IndexAfter(tuple(self._kept(start)), put_from, log_end)
+            deleted = {*start.files_deleted}
+        relative = self.snapshot.store.relative
+        files = self.snapshot.index_files
+        kept = tuple(file for file in files if relative(file.path) not in deleted)
+        return IndexAfter(kept, put_from, log_end, is_whole=len(kept) == len(files))
 
-    def report_keys_lost(self, start: StartPrediction, report: Report) -> None:
-        """Report keys that queries find now, and that a start takes out of the index with files that it deletes."""
+    def report_keys_lost(self, start: StartPrediction, lost: ClientLosses, report: Report) -> None:
+        """Report keys that queries find now, and that a start takes out of the index with files that it deletes.
+
+        They are among those `lost` by the start.
+        """
         now, after = self.index_after(None), self.index_after(start)
-        if now is None or after is None or start.refuses or after.kept == now.kept:
+        if now is None or after is None or start.refuses or after.is_whole:
             return
         as_it_stands = replace(now, log_end=after.log_end)
-        keys = after.keys_not_found(self.total.keys, self._count_keys)
-        keys -= as_it_stands.keys_not_found(self.total.keys, self._count_keys)
+        keys = lost.keys_not_found - as_it_stands.keys_not_found(self.total.keys, self._count_keys)
         report.check("start.keys-lost")
         if keys > 0:
             files = len(now.kept) - len(after.kept)
-            details = {"keys": keys, "index_files_deleted": files, "put_again_from": start.dispatched_from}
-            again = "puts none of their keys again"
-            if start.dispatched_from is not None:
-                again = f"puts keys again from physical offset {start.dispatched_from} on only"
-            message = f"{counted(keys, 'key')} of {counted(files, 'index file')} that the start deletes; it {again}"
-            report.add("start.keys-lost", message, count=keys, details=details)
+            details = {"keys": keys, "index_files_deleted": files, "put_again_from": start.dispatched_from,
+                       "again": "none" if start.dispatched_from is None else "some"}  # fmt: skip
+            report.add("start.keys-lost", count=keys, details=details)
 
     def report_delay_times(self, losses: ClientLosses, start: StartPrediction, report: Report) -> None:
         """Report delayed messages that come at another time, where it is not their entries that are wrong."""
-        due, rebuilt = losses.delayed, losses.delayed_by_offsets
+        due = losses.delayed
         report.check("start.delay-times")
         if not (due.early or due.late) or self.total.report.all_totals().get("consumequeue.tags-code"):
             return
+        rebuilt = losses.by_offsets.delayed() if losses.by_offsets else due
         cause = "levels" if rebuilt.early + rebuilt.late == due.early + due.late else "derived"
         details = {"problem": cause, "cause": cause, "version": start.version, "early": due.early, "late": due.late}
         report.add("start.delay-times", count=due.early + due.late, topic=SCHEDULE_TOPIC, details=details)
 
-    def _kept(self, start: StartPrediction | None) -> list[IndexFile]:
-        deleted = {*start.files_deleted} if start else ()
-        relative = self.snapshot.store.relative
-        return [file for file in self.snapshot.index_files if file.keys and relative(file.path) not in deleted]
-
     def _unreachable(self, start: StartPrediction | None) -> Iterator[UnreachableQueue]:
-        snapshot, states = self.snapshot, self.total.states
-        twice = snapshot.has_queues_twice
+        in_damage = self._in_damage()
         derived = {QueueName(each.topic, each.queue_id) for each in start.queues if each.dispatched} if start else set()
-        in_damage = {name: max(self.led_to.get(name, 0), state.lost) for name, state in states.items()}
-        in_damage = {**self.led_to, **in_damage}
+        served = served_queues(self.ranges, start, twice=self.snapshot.has_queues_twice)
+        is_batch = (lambda _: False) if self._is_in_rows else self._has_batches
+        yield from unreachable_queues(self._queues, served, in_damage, is_batch)
+        for queue in self.total.states.values():
+            if queue.name in derived or not queue.had or not self._has_batch_rows(queue):
+                continue  # of derived ones it is not known what consumers had
+            if not self._is_deleted(queue.name):
+                has_damage = bool(in_damage.get(queue.name))
+                yield from self._unreachable_batches(queue, served.get(queue.name), start, has_damage=has_damage)
+
+    def _in_damage(self) -> dict[QueueName, int]:
+        """How many messages of each queue the log holds only damage of."""
+        states = self.total.states
+        return {**self.led_to, **{name: max(self.led_to.get(name, 0), each.lost) for name, each in states.items()}}
+
+    @property
+    def _queues(self) -> list[QueueProgress]:
+        """The queues of which consumers had messages, but for batches in RocksDB."""
+        states = self.total.states
         queues = [state for name, state in states.items() if state.had and not self._is_deleted(name)]
         queues += [QueueProgress(name) for name in self.led_to.keys() - states.keys()]
-        batches = [each for each in queues if self._has_batch_rows(each)]
-        queues = [each for each in queues if not self._has_batch_rows(each)]
-        # Consumers get a batch at its first offset only; of those that are derived ends are not known.
-        queues += [replace(each, had=self._had_of_rows(each)) for each in batches if each.name not in derived]
-        served = served_queues(self.ranges, start, twice=twice)
-        is_batch = (lambda _: False) if self._is_in_rows else self._has_batches
-        return unreachable_queues(queues, served, in_damage, is_batch)
+        return [each for each in queues if not self._has_batch_rows(each)]
 
-    def _had_of_rows(self, queue: QueueProgress) -> int:
-        """How many batches of a queue in RocksDB consumers had: of those with a row, what is in the broker's range."""
-        known = self.ranges.get(queue.name)
-        if known is None or not known.max_offset:
-            return queue.records
-        before = queue.right_between(queue.first_offset, known.min_offset)
-        return queue.records - before - queue.right_between(known.max_offset, queue.next_offset)
+    def _unreachable_batches(
+        self, queue: QueueProgress, now: ServedQueue | None, start: StartPrediction | None, *, has_damage: bool
+    ) -> Iterator[UnreachableQueue]:
+        known, database = self.ranges.get(queue.name), self.snapshot.database
+        if known is None or now is None or database is None:
+            return
+        is_whole = queue.records and queue.right_between(queue.first_offset, queue.next_offset) == queue.records
+        if is_whole and not has_damage and now == ServedQueue(known.min_offset, known.max_offset):
+            return
+        rows = database.units(queue.name, max(known.min_offset, 0), known.max_offset).offsets
+        version = parse_version(start.version) if start else self.snapshot.release
+        if lost := unreachable_batches(queue, rows, known.max_offset, now, version):
+            yield lost
 
     @property
     def _is_in_rows(self) -> bool:
@@ -214,7 +246,8 @@ class ClientView:
         return queue.name.topic in known if known is not None else queue.had > queue.records
 
     @property
-    def _is_slave(self) -> bool:
+    def is_slave(self) -> bool:
+        """Whether the store is that of a slave, which lags by design."""
         return self.snapshot.store.conf.text("brokerRole") == "SLAVE"
 
     def _is_deleted(self, name: QueueName) -> bool:
@@ -233,6 +266,56 @@ class ClientView:
                 within = (keys.physical_offsets >= start) & (keys.physical_offsets < stop) & (keys.kinds != TAGS)
                 count += int(within.sum())
         return count
+
+
+@dataclass(frozen=True)
+class _WholeQueues:
+    """What offsets take from clients where all queues are as they had them (`losses.ByOffsets`).
+
+    `committed` are the offsets of groups that the last broker had, `after` those that the `start` reads; `ranges` are
+    the queues, `rebuilt` those that are derived again. Of delayed messages the log has those of `in_log`.
+    """
+
+    view: ClientView
+    start: StartPrediction
+    committed: Sequence[CommittedOffset]
+    after: Sequence[CommittedOffset]
+    ranges: Mapping[QueueName, QueueRange]
+    rebuilt: Mapping[QueueName, QueueRange]
+    in_log: LogEvidence = field(default_factory=dict)
+    request: DelayRequest | None = None
+
+    def groups(self, committed: Iterable[CommittedOffset] | None = None) -> list[MovedGroup]:
+        """The groups that go on elsewhere."""
+        if committed is not None:
+            return self.groups_in(self.rebuilt, self.view.of_queues(committed))
+        return self.groups_in(self.rebuilt, self.after, self.view.topics_without_ends)
+
+    def groups_in(
+        self, ranges: Mapping[QueueName, QueueRange], after: Iterable[CommittedOffset], to_end: Collection[str] = ()
+    ) -> list[MovedGroup]:
+        """The groups that go on elsewhere, in queues with other ranges."""
+        version, is_slave = parse_version(self.start.version), self.view.is_slave
+        return moved_groups(self.committed, after, self.ranges, ranges, version, is_slave=is_slave, to_end=to_end)
+
+    def with_whole(self, names: Sequence[tuple[str, int]]) -> _WholeQueues:
+        """The same, once messages of some queues are whole again that were not: they may be the last ones."""
+        rebuilt = dict(self.rebuilt)
+        for name in (QueueName(*name) for name in names if name in self.ranges):
+            end = min(rebuilt[name].max_offset + 1, self.ranges[name].max_offset)
+            rebuilt[name] = replace(rebuilt[name], max_offset=end)
+        return replace(self, rebuilt=rebuilt)
+
+    def delayed(self, by_level: Mapping[int, int] | None = None) -> Due:
+        """The delayed messages that come at another time; raises RmqtoolError."""
+        if self.request is None:
+            return Due()
+        levels = (each for name, each in self.in_log.items() if name.topic == SCHEDULE_TOPIC)
+        ends = ((each.name, (each.first_offset, each.next_offset)) for each in levels)
+        whole = [QueueChange("simple", *name, *reach, *reach, 0, 0) for name, reach in ends]
+        whole += [each for each in self.start.queues if QueueName(each.topic, each.queue_id) not in self.in_log]
+        request = replace(self.request, offsets=by_level, is_rebuilt=True)
+        return self.view.delayed(replace(self.start, refusal=None, queues=whole), self.in_log, request)
 
 
 def _worst_first(queue: UnreachableQueue) -> tuple[int, str, int]:

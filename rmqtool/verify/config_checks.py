@@ -51,8 +51,7 @@ def check_config_files(snapshot: Snapshot, report: Report) -> None:
     _check_side_store(store, report)
     report.check("store.pop-store-missing")
     if lacks_pop_store(snapshot):
-        message = "popConsumerKVServiceInit=true keeps in it what POP consumers hold, and it is not there"
-        report.add("store.pop-store-missing", message, file=POP_STORE, details={"setting": "popConsumerKVServiceInit"})
+        report.add("store.pop-store-missing", file=POP_STORE, details={"setting": "popConsumerKVServiceInit"})
 
 
 def _doubt_which_offsets(snapshot: Snapshot, report: Report) -> bool:
@@ -84,17 +83,18 @@ def _check_filters(snapshot: Snapshot, report: Report) -> None:
     if not wrong:
         return
     shown, path = wrong[0], f"{CONFIG}/{CONSUMER_FILTER}"
-    its = f"has a Bloom filter of {shown.bloom}" if shown.bloom else "has no Bloom filter data"
-    message = f"the filter of group {shown.group} for topic {shown.topic} {its}, and the broker's has {found.expected}"
     if found.may_be_of_broker:
-        text = f"filters of {counted(len(found.filters), 'group')}: {message} unless broker.conf sets another size"
-        report.doubt("filters of groups", text)
+        text = f"filters of {counted(len(found.filters), 'group')}: they are for a Bloom filter of {shown.bloom}, and "
+        report.doubt(
+            "filters of groups", f"{text}the broker's has {found.expected} unless broker.conf sets another size"
+        )
         return
-    details = {"filters": len(found.filters), "contradicting": len(wrong), "group": shown.group,
+    details = {"problem": "other" if shown.bloom else "none",
+               "filters": len(found.filters), "contradicting": len(wrong), "group": shown.group,
                "expected_bits": found.expected.bits, "expected_positions": found.expected.positions,
-               "found_bits": shown.bloom and shown.bloom.bits}  # fmt: skip
-    report.add("config.filters-ignored", f"{message}: all {counted(len(found.filters), 'filter')} are ignored",
-               file=path, topic=shown.topic, details=details)  # fmt: skip
+               "found_bits": shown.bloom and shown.bloom.bits,
+               "found_positions": shown.bloom and shown.bloom.positions}  # fmt: skip
+    report.add("config.filters-ignored", file=path, topic=shown.topic, details=details)
 
 
 def _config_names(store: Store) -> list[str]:

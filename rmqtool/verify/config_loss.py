@@ -7,10 +7,9 @@ broker write neither, and a log that was copied alone has no `config/`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
 from typing import Any
 
-from rmqtool.findings.finding import counted
+from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
 from rmqtool.store.store import CONFIG
@@ -18,8 +17,6 @@ from rmqtool.store.topics import TOPICS
 from rmqtool.verify.witnesses import DELAYS, GROUPS, State, Witnesses
 
 _FIRST_WRITE_MS = 60_000  # a broker writes its offsets 10 s after its start at the latest; with room for slow machines
-_SHOWN = 4
-_BACKUP_IS_READ = "it is not there; a start reads its .bak, which is older by at least one change"
 
 EFFECTS = {
     TOPICS: "the broker starts without these topics: clients are refused, or topics are made anew with default queues",
@@ -31,11 +28,8 @@ EFFECTS = {
 }
 """What a broker does without a file, or without its table in RocksDB."""
 
-_SHOWN_BY = {
-    TOPICS: ("and the store has messages of {}", "topic"),
-    CONSUMER_OFFSET: ("and {} consumed", "group"),
-    GROUPS: ("and the store knows {}", "group"),
-}
+PROOFS = {TOPICS: "topics", CONSUMER_OFFSET: "consumed", GROUPS: "groups"}
+"""What shows that there was content: topics with messages, groups that consumed, groups that the store knows."""
 
 
 def check_losses(witnesses: Witnesses, report: Report) -> None:
@@ -50,21 +44,13 @@ def check_losses(witnesses: Witnesses, report: Report) -> None:
 
 
 def report_loss(
-    name: str, state: State, lost: str, report: Report, content: Collection[str] | None = None, **more: Any
+    name: str, state: State, proof: str, report: Report, *, severity: Severity | None = None, **facts: Any
 ) -> None:
-    """Report a lost file; `lost` describes the content that the store proves: topics or groups, if it is these."""
+    """Report a lost file; `proof` is how the store shows the content, with its `facts`: names that are `shown`."""
     path = f"{CONFIG}/{name}"
-    what = "neither it nor its .bak is there" if state == "gone" else f"it is {state}" if state == "empty" else \
-        f"it is there {state}"  # fmt: skip
     effect = EFFECTS[CONSUMER_OFFSET if name == LMQ_CONSUMER_OFFSET else name]
-    details = {"lost": state} if content is None else {"lost": state, "shown": sorted(content)}
-    report.add("config.missing", f"{what}, {lost}", file=path, effect=effect, details=details, **more)
-
-
-def shown_content(name: str, content: Collection[str]) -> str:
-    """What the store shows of a lost table: the topics or groups, for a message."""
-    text, noun = _SHOWN_BY[name]
-    return f"{text.format(counted(len(content), noun))}: {_listed(content)}"
+    details = {"problem": state, "lost": state, "proof": proof, **facts}
+    report.add("config.missing", file=path, effect=effect, severity=severity, details=details)
 
 
 def may_be_unwritten(witnesses: Witnesses) -> bool:
@@ -84,15 +70,9 @@ def _check_backups_alone(witnesses: Witnesses, report: Report) -> None:
         file = witnesses.file(name)
         if file.path is not None and file.path.suffix == ".bak" and file.problem is None:
             effect = EFFECTS[CONSUMER_OFFSET if name == LMQ_CONSUMER_OFFSET else name]
-            report.add("config.missing", _BACKUP_IS_READ, severity="warning", file=f"{CONFIG}/{name}",
-                       effect=f"of what has changed since: {effect}", details={"lost": "backup-left"})  # fmt: skip
-
-
-def _listed(names: Iterable[str]) -> str:
-    """The first names in order, and the count of the others."""
-    ordered = sorted(names)
-    rest = len(ordered) - _SHOWN
-    return ", ".join(ordered[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+            report.add("config.missing", severity="warning", file=f"{CONFIG}/{name}",
+                       effect=f"of what has changed since: {effect}",
+                       details={"problem": "backup-left", "lost": "backup-left"})  # fmt: skip
 
 
 def _check_topics(witnesses: Witnesses, report: Report) -> None:
@@ -100,7 +80,8 @@ def _check_topics(witnesses: Witnesses, report: Report) -> None:
     if state in ("there", "unreadable") or not topics:
         return
     proven = state != "gone" or witnesses.is_brokers or witnesses.has_broker_topics
-    report_loss(TOPICS, state, shown_content(TOPICS, topics), report, topics, severity=None if proven else "info")
+    severity: Severity | None = None if proven else "info"
+    report_loss(TOPICS, state, PROOFS[TOPICS], report, severity=severity, shown=sorted(topics))
 
 
 def _check_offsets(witnesses: Witnesses, report: Report) -> None:
@@ -117,8 +98,8 @@ def _check_offsets(witnesses: Witnesses, report: Report) -> None:
     if state == "without its table" or (state == "gone" and witnesses.is_brokers):
         groups |= witnesses.configured_groups()
     if groups or state == "without its table":
-        lost = shown_content(CONSUMER_OFFSET, groups) if groups else "which each release has"
-        report_loss(name, state, lost, report, groups)
+        proof = PROOFS[CONSUMER_OFFSET] if groups else "offsets-of-all"
+        report_loss(name, state, proof, report, shown=sorted(groups))
 
 
 def _check_groups(witnesses: Witnesses, report: Report) -> None:
@@ -127,5 +108,5 @@ def _check_groups(witnesses: Witnesses, report: Report) -> None:
         return
     groups = witnesses.known_groups()
     if groups or state != "gone":
-        lost = shown_content(GROUPS, groups) if groups else "though each release writes groups of its own into it"
-        report_loss(GROUPS, state, lost, report, groups, severity="warning")
+        proof = PROOFS[GROUPS] if groups else "groups-of-all"
+        report_loss(GROUPS, state, proof, report, severity="warning", shown=sorted(groups))

@@ -9,7 +9,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.paths import modified_ms
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.clients.delays import logged_levels
-from rmqtool.findings.finding import Severity, counted
+from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
 from rmqtool.rules.config_shapes import main_table
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
@@ -45,8 +45,7 @@ def _check_delays(witnesses: Witnesses, report: Report) -> None:
     levels = list(deliveries.levels(offsets))
     repeated = sum(level.repeated for level in levels)
     if lost in ("gone", "without its table", "empty") and repeated:
-        shown = f"and {counted(repeated, 'message')} of {counted(len(levels), 'delay level')} were delivered"
-        report_loss(DELAYS, lost, shown, report)
+        report_loss(DELAYS, lost, "delays", report, messages=repeated, levels=len(levels))
         return
     repeating: Severity = "info" if witnesses.is_slaves else "warning"
     for level in levels:

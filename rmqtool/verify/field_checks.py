@@ -29,7 +29,7 @@ _SIGNS = frozenset(
 )
 """Codes of which a damaged field may be the cause."""
 
-_CHAIN_CODES = frozenset({"index.slot", "index.chain", "index.geometry", "index.header"})
+_INDEX_CODES = frozenset({"index.geometry", "index.header"})
 """Codes after which the index is no witness."""
 
 
@@ -38,7 +38,8 @@ def damaged_fields(snapshot: Snapshot, reader: StoreReader, total: PartResult) -
     counts = total.report.all_totals()
     suspects = total.suspects
     is_of_another_log = counts.get("index.unit", 0) > _MOST_UNITS
-    if is_of_another_log or _CHAIN_CODES & {code for code, count in counts.items() if count}:
+    suspects.drop_doubted()
+    if is_of_another_log or _INDEX_CODES & {code for code, count in counts.items() if count}:
         suspects.keys.clear()
     with_signs = suspects or any(counts.get(code) for code in _SIGNS) or any(
         state.missing for state in total.states.values()
@@ -48,6 +49,13 @@ def damaged_fields(snapshot: Snapshot, reader: StoreReader, total: PartResult) -
     if reader.task.queues:
         for queue in snapshot.queues:
             _add_unmatched(queue, reader, total)
+    return judged_fields(snapshot, reader, suspects)
+
+
+def judged_fields(snapshot: Snapshot, reader: StoreReader, suspects: Suspects) -> list[FieldDamage]:
+    """Those of the suspects whose fields are damaged."""
+    if not suspects:
+        return []
     places = _Places(snapshot, reader)
     raw = Dispatcher(reader.task.rules, reader.task.batch_topics, None, reader.task.plain_topics)
     topics = {queue.topic for queue in snapshot.queues} | {*snapshot.topics.by_name}
@@ -57,7 +65,7 @@ def damaged_fields(snapshot: Snapshot, reader: StoreReader, total: PartResult) -
 def report_fields(damages: Sequence[FieldDamage], report: Report) -> None:
     """Report records with a damaged field."""
     for damage in damages:
-        report.add("commitlog.field", str(damage), **damage.facts)
+        report.add("commitlog.field", **damage.facts)
 
 
 def _add_unmatched(queue: Queue, reader: StoreReader, total: PartResult) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from rmqtool.base.files import InputFile, ReadPolicy
 from rmqtool.base.memory import sized
+from rmqtool.broker.field_damage import MAX_DOUBTED
 from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
 from rmqtool.formats.index_file import (
@@ -18,6 +20,7 @@ from rmqtool.formats.index_file import (
     SLOT_DTYPE,
     UNIT_SIZE,
     decode_units,
+    file_size,
     slot_position,
     unit_position,
 )
@@ -25,12 +28,16 @@ from rmqtool.formats.layout import position_of
 from rmqtool.store.index_files import Geometry, IndexFile
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import Store
+from rmqtool.verify.disk_and_time_checks import latest_modification
 from rmqtool.verify.index_sequence import FileUnits
 from rmqtool.verify.queue_progress import MAX_LOOKUPS
 from rmqtool.verify.task import StoreReader, VerifyTask
 
 _CHUNK = 1 << 18  # units
 _LEAST_CHUNK = 1 << 16
+_HASH_BITS = 31
+_MAX_INT = (1 << _HASH_BITS) - 1
+_CLOCK_TOLERANCE = 86_400_000  # ms
 _PIECE = 1 << 14  # units whose slots are read twice, which is fast while they are in the processor's cache
 
 
@@ -51,6 +58,9 @@ def check_headers(
             elif file.keys:
                 report.add("index.geometry", file=shown, details={"problem": "no-slots", "keys": file.keys})
             continue
+        if file.size != (expected := file_size(geometry.slots, geometry.units)):
+            facts = {"problem": "size", "keys": file.keys, "size": file.size, "expected": expected}
+            report.add("index.geometry", file=shown, details=facts | {"units": file.units(geometry)})
         for facts in _header_problems(file, geometry, live=live):
             report.add("index.header", file=shown, details=facts)
         if not file.keys and not live:
@@ -101,7 +111,8 @@ class ChainCheck:
     Units that another check reads in this order may be added; `run` reads the others.
     """
 
-    def __init__(self, task: VerifyTask, index_file: FileUnits) -> None:
+    def __init__(self, task: VerifyTask, index_file: FileUnits, now: int) -> None:
+        """Queries ask for messages up to `now`, epoch ms."""
         self.report = task.report()
         self._index_file = index_file
         self._shown = task.store.relative(index_file.file.path)
@@ -112,9 +123,14 @@ class ChainCheck:
         self._waiting_count = 0  # units
         self._used = 0
         self._chunk = sized(_CHUNK, _LEAST_CHUNK)
-        self._broken: set[int] = set()  # hash slots whose heads or links are wrong
-        self.unreached = 0  # units that no chain leads a query to
-        self.unreached_keys: list[tuple[int, int]] = []  # physical offset and key hash of the first of them
+        self._broken = np.zeros(index_file.geometry.slots, dtype=np.bool_)  # hash slots whose heads or links are wrong
+        self._untimely = np.zeros_like(self._broken)  # those with units of a time for which no query asks
+        begin = index_file.file.begin_timestamp
+        self._most_seconds = max(-1, min((now - begin) // 1000, _MAX_INT)) if begin >= 0 else -1
+        self._heads: list[int] = []  # units to which wrong hash slots lead
+        self.doubted: set[int] = set()  # physical offsets in units whose hashes may be damaged
+        self.unreached: list[tuple[int, int]] = []  # physical offset and key hash of units that no chain leads to
+        self.unreached_step = 1  # of how many of these one is listed
 
     def add(self, first: int, units: NDArray[np.void]) -> None:
         """Check units from number `first` of the file on; those that do not go on where the last ones ended are not."""
@@ -152,8 +168,11 @@ class ChainCheck:
             if self._live:
                 return  # header and slots are newer than the checked units
             self._check_ends(file)
+            has_wrong_links = self._broken.copy()
+            self._broken |= self._untimely
             self._check_slots(file)
-            self._find_unreached(file)
+            if self._broken.any():
+                self._find_unreached(file, has_wrong_links)
         self._check_slot_count()
 
     def _check_slot_count(self) -> None:
@@ -189,9 +208,18 @@ class ChainCheck:
             elif previous[row] >= unit_numbers[row]:
                 code, facts = "index.chain", {"found": int(previous[row])}
             unit_number = int(unit_numbers[row])
-            self._broken.add(int(at[row]))
+            self._broken[at[row]] = True
             self._add(code, {"unit": unit_number, **facts}, unit_position(len(self._slots), unit_number))
+        is_timely = self._are_timely(units)
+        if not is_timely.all():
+            self._untimely[at[~is_timely]] = True
         return int(np.count_nonzero(expected == 0))
+
+    def _are_timely(self, units: NDArray[np.void]) -> NDArray[np.bool_]:
+        """Which units have a time that queries ask for, from 1970 until now."""
+        seconds = units["seconds_since_begin"].astype(np.int32).view(np.uint32)  # negative ones are too large then
+        timely: NDArray[np.bool_] = seconds < self._most_seconds + 1
+        return timely
 
     def _check_slots(self, file: InputFile) -> None:
         for first in range(0, len(self._slots), self._chunk):
@@ -199,28 +227,43 @@ class ChainCheck:
             stored = np.frombuffer(file.read(slot_position(first), SLOT_DTYPE.itemsize * count), SLOT_DTYPE)
             wanted = self._slots[first : first + len(stored)]
             for row in np.flatnonzero(stored != wanted).tolist():
-                self._broken.add(first + row)
+                self._broken[first + row] = True
+                if 0 < int(stored[row]) <= self._index_file.units:
+                    self._heads.append(int(stored[row]))
+                if self._index_file.units < int(stored[row]) <= self._index_file.file.keys:
+                    continue  # to a unit that was cut off with the end of the file
                 facts = {"problem": "slot", "slot": first + row}
                 facts |= {"found": int(stored[row]), "expected": int(wanted[row])}
                 self._add("index.slot", facts, slot_position(first + row))
 
-    def _find_unreached(self, file: InputFile) -> None:
-        """Walk the broken chains as a query does (`IndexFile#selectPhyOffset`), and note the units that it misses."""
-        if not self._broken:
-            return
-        slots, total, broken = len(self._slots), self._index_file.units, np.array(sorted(self._broken), np.intp)
+    def _find_unreached(self, file: InputFile, has_wrong_links: NDArray[np.bool_]) -> None:
+        """Walk the broken chains as a query does (`IndexFile#selectPhyOffset`), and note the units that it misses.
+
+        The hash of a unit is doubted where links of its chain are wrong, or the slot of another hash leads to it.
+        """
+        slots, total = len(self._slots), self._index_file.units
         reached = np.zeros(total + 1, dtype=np.bool_)
-        for slot in broken.tolist():
+        for slot in np.flatnonzero(self._broken).tolist():
             for unit_number in self._walk(file, slot):
                 reached[unit_number] = True
+        seen = 0
         for first in range(1, total + 1, self._chunk):
             count = min(self._chunk, total + 1 - first)
             units = decode_units(file.read(unit_position(slots, first), count * UNIT_SIZE))
             hashes = units["key_hash"].astype(np.int32)
-            missed = np.isin(_slots_of(hashes, slots), broken) & (hashes >= 0) & ~reached[first : first + len(units)]
-            self.unreached += int(np.count_nonzero(missed))
-            rows = np.flatnonzero(missed)[: MAX_LOOKUPS - len(self.unreached_keys)]
-            self.unreached_keys += zip(units["physical_offset"][rows].tolist(), hashes[rows].tolist(), strict=True)
+            of_slots = _slots_of(hashes, slots)
+            is_reached = reached[first : first + len(units)]
+            missed = self._broken[of_slots] & (hashes >= 0) & ~is_reached
+            keys = (units["physical_offset"].astype(np.int64) << _HASH_BITS) + hashes
+            rows = np.flatnonzero(missed & ~np.isin(keys, keys[is_reached]))  # some are there twice
+            listed = rows[-seen % self.unreached_step :: self.unreached_step]
+            seen += len(rows)
+            self.unreached += zip(units["physical_offset"][listed].tolist(), hashes[listed].tolist(), strict=True)
+            while len(self.unreached) > MAX_LOOKUPS:
+                self.unreached, self.unreached_step = self.unreached[::2], 2 * self.unreached_step
+            doubted = has_wrong_links[of_slots] | np.isin(np.arange(first, first + len(units)), self._heads)
+            if len(self.doubted) < MAX_DOUBTED:
+                self.doubted.update(units["physical_offset"][doubted].tolist())
 
     def _walk(self, file: InputFile, slot: int) -> Iterator[int]:
         """The numbers of the units of a hash slot that a query reaches, the newest first."""
@@ -229,14 +272,19 @@ class ChainCheck:
         before = units + 1
         while 0 < unit_number < before:  # a link to a newer unit would never end
             unit = decode_units(file.read(unit_position(slots, unit_number), UNIT_SIZE))[0]
-            if int(unit["key_hash"]) % slots == slot:
+            if int(unit["seconds_since_begin"]) < 0:
+                return
+            if int(unit["key_hash"]) % slots == slot and int(unit["seconds_since_begin"]) <= self._most_seconds:
                 yield unit_number
             before, unit_number = unit_number, int(unit["previous"])
 
     def _check_ends(self, file: InputFile) -> None:
         """Check that the header's physical offsets are those of the first and the last unit."""
         index_file = self._index_file
-        for name, unit_number in (("begin", 1), ("end", index_file.units)) if index_file.units else ():
+        ends = {"begin": 1, "end": index_file.file.keys}  # of a file that is cut the last unit is not there
+        for name, unit_number in ends.items():
+            if not 0 < unit_number <= index_file.units:
+                continue
             unit = decode_units(file.read(unit_position(index_file.geometry.slots, unit_number), UNIT_SIZE))[0]
             stored = getattr(index_file.file, f"{name}_physical_offset")
             actual = int(unit["physical_offset"])
@@ -254,13 +302,14 @@ class ChainChecks:
 
     def __init__(self, task: VerifyTask) -> None:
         self._task = task
+        self._now = max(int(time.time() * 1000), latest_modification(task.files)) + _CLOCK_TOLERANCE
         self._checks: dict[str, ChainCheck | None] = {}  # by the file's path; None once taken
 
     def add(self, index_file: FileUnits, first: int, units: NDArray[np.void]) -> None:
         """Check units of a file that were read, from number `first` among all units on."""
         name, start = str(index_file.file.path), index_file.start
         if start == first and len(units) and name not in self._checks:
-            self._checks[name] = ChainCheck(self._task, index_file)
+            self._checks[name] = ChainCheck(self._task, index_file, self._now)
         check = self._checks.get(name)
         if check is not None:
             check.add(first - start + 1, units)
@@ -268,7 +317,7 @@ class ChainChecks:
     def take(self, index_file: FileUnits) -> ChainCheck:
         """The check of a file, with what is done of it."""
         name = str(index_file.file.path)
-        check = self._checks.get(name) or ChainCheck(self._task, index_file)
+        check = self._checks.get(name) or ChainCheck(self._task, index_file, self._now)
         self._checks[name] = None
         return check
 

@@ -14,12 +14,16 @@ from numpy.typing import NDArray
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.tolerant import skip_unreadable
+from rmqtool.broker.field_damage import MAX_SUSPECTS
 from rmqtool.broker.index_keys import TAGS, IndexKeys
 from rmqtool.broker.other_log import index_of_another_log
 from rmqtool.clients.keys import IndexAfter, KeyTally
 from rmqtool.findings.report import Report
 from rmqtool.formats.index_file import unit_position
+from rmqtool.formats.java import string_hash
+from rmqtool.rules.system_topics import OP_TOPIC
 from rmqtool.scan.block import Positions
+from rmqtool.scan.frames import RecordRun
 from rmqtool.store.index_files import index_paths
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.verify.bad_extents import UNREAD, UNSOUND_FIELDS
@@ -27,9 +31,10 @@ from rmqtool.verify.index_sequence import FileUnits
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.task import StoreReader
 
+_TAGS_OF_OP = abs(string_hash(f"{OP_TOPIC}#T#d"))  # TransactionalMessageUtil.REMOVE_TAG
 _AHEAD = 8  # consecutive units that point behind a block end it: a single one may be damaged
 _CHUNK = 1 << 16
-_FEW = 256  # missing keys of one run whose records are read again
+_FEW = 256  # missing keys of one run that are held to what an older release puts
 _MAX_SECONDS = (1 << 31) - 1
 _HASH_BITS = 31
 _NO_DAMAGE = (None, "torn", UNREAD, *UNSOUND_FIELDS)  # a torn record was never whole on disk
@@ -53,6 +58,7 @@ class IndexCheck:
         self._live = reader.task.live
         self._tags_expected = reader.task.tags_expected
         self._with_tags = True
+        self._not_whole: Positions = np.empty(0, np.intp)
         self._at = start
         self._stop = reader.index.total if stop is None else stop
 
@@ -61,16 +67,20 @@ class IndexCheck:
         """Number of the first unit that was not compared yet."""
         return self._at
 
-    def add(self, keys: IndexKeys, start: int, stop: int) -> None:
-        """Compare the keys of a run of records from physical offset `start` to before `stop`."""
+    def add(self, keys: IndexKeys, records: RecordRun, not_whole: Positions) -> None:
+        """Compare the keys of a run of records, some of them damaged."""
+        start, stop = records.physical_offset, records.physical_offset + records.size
         self._report.check("index.missing", len(keys))
         self._tally.add(start, int(np.count_nonzero(keys.kinds != TAGS)))
+        self._not_whole = not_whole
+        if len(not_whole):
+            self._tally.damaged.extend(keys.physical_offsets[self._are_damaged(keys) & (keys.kinds != TAGS)].tolist())
         if not len(keys) or self._match_in_order(keys, with_tags=self._with_tags):
             return
         if self._match_in_order(keys, with_tags=not self._with_tags):
             self._with_tags = not self._with_tags
             return
-        self._compare_sets(keys, start, stop)
+        self._compare_sets(keys, records, stop)
 
     def leave_out(self, stop: int) -> None:
         """Skip the units that point before physical offset `stop`, whose messages could not be read."""
@@ -134,8 +144,8 @@ class IndexCheck:
             facts = {"problem": "seconds", "found": stored, "expected": int(seconds[row])}
             self._add("index.unit", facts, unit_numbers[row : row + 1])
 
-    def _compare_sets(self, keys: IndexKeys, start: int, stop: int) -> None:
-        first = self._at
+    def _compare_sets(self, keys: IndexKeys, records: RecordRun, stop: int) -> None:
+        first, start = self._at, records.physical_offset
         units = self._window(stop)
         unit_numbers = first + np.arange(len(units))
         self._at += len(units)
@@ -157,10 +167,18 @@ class IndexCheck:
         lacking = ~np.isin(expected, stored)
         if not self._tags_expected:
             lacking &= keys.kinds != TAGS
-        self._miss(lacking, keys)
+        self._miss(self._without_optional(lacking, keys, records), keys)
+        self._suspect_repeated(units, units["physical_offset"][surplus], keys.physical_offsets[lacking])
         others = np.ones(len(units), dtype=np.bool_)
         others[matched] = False
         self._explain(unit_numbers[others], units[others], units)
+
+    def _suspect_repeated(
+        self, units: NDArray[np.void], repeated: NDArray[np.int64], lacking: NDArray[np.int64]
+    ) -> None:
+        """Suspect messages with a hash that is repeated and a key that is missing: two keys may have had one hash."""
+        for offset in np.intersect1d(repeated, lacking)[:MAX_SUSPECTS].tolist():
+            self._suspects.add_keys(offset, units["key_hash"][units["physical_offset"] == offset].tolist())
 
     def _window(self, stop: int) -> NDArray[np.void]:
         """The next units that point before physical offset `stop`."""
@@ -181,7 +199,7 @@ class IndexCheck:
     def _explain(self, unit_numbers: NDArray[np.intp], units: NDArray[np.void], around: NDArray[np.void]) -> None:
         """Report units that match no expected key; `around` are all units of their messages."""
         reasons = [self._extents.reason_at(offset) for offset in units["physical_offset"].tolist()]
-        self._count_in_damage(units["physical_offset"][[reason not in _NO_DAMAGE for reason in reasons]])
+        self._count_in_damage(units[[reason not in _NO_DAMAGE for reason in reasons]])
         for unit_number, unit, reason in zip(unit_numbers.tolist(), units, reasons, strict=True):
             offset = int(unit["physical_offset"])
             if 0 <= offset < self._log_start or reason not in (None, *UNSOUND_FIELDS):
@@ -204,36 +222,41 @@ class IndexCheck:
             of_unit = {"problem": problem, "physical_offset": offset, **facts}
             self._add(code, of_unit, np.array([unit_number]))
 
-    def _count_in_damage(self, offsets: NDArray[np.int64]) -> None:
+    def _count_in_damage(self, units: NDArray[np.void]) -> None:
         """Count units of messages that are damaged; where the index holds tags, one of each message is of its tags."""
-        tags = len(np.unique(offsets)) if self._tags_expected else 0
-        self._tally.in_damage += len(offsets) - tags
+        tags = _tags_among(units) if self._tags_expected else 0
+        self._tally.in_damage += len(units) - tags
 
-    def damage(self, keys: IndexKeys, damaged_rows: Positions) -> None:
-        """Note the keys of records that are not whole."""
-        rows = np.isin(keys.rows, damaged_rows) & (keys.kinds != TAGS)
-        self._tally.damaged.extend(keys.physical_offsets[rows].tolist())
+    def _are_damaged(self, keys: IndexKeys) -> NDArray[np.bool_]:
+        """Which keys are those of records that are not whole."""
+        return np.isin(keys.rows, self._not_whole)
 
     def _miss(self, rows: NDArray[np.bool_], keys: IndexKeys) -> None:
         if self._live and self._at >= self._stop:
             return  # a running broker puts them later
-        rows = self._without_optional(rows, keys)
         are_tags = keys.kinds == TAGS
         tags = rows & are_tags  # older releases put none
         if tags.any():
             first = int(keys.physical_offsets[int(np.argmax(tags))])
             count = int(np.count_nonzero(tags))
             _report_missing(self._report, count, first, severity="info", effect=_TAGS_NOT_FOUND)
-        self._tally.miss(keys.physical_offsets[rows & ~are_tags])
+        rows &= ~are_tags
+        if len(self._not_whole) and rows.any():
+            rows &= ~self._are_damaged(keys)  # which are lost anyway
+        self._tally.miss(keys.physical_offsets[rows])
 
-    def _without_optional(self, rows: NDArray[np.bool_], keys: IndexKeys) -> NDArray[np.bool_]:
+    def _without_optional(self, rows: NDArray[np.bool_], keys: IndexKeys, records: RecordRun) -> NDArray[np.bool_]:
         """`rows` without keys that an older release did not put; not for many rows, most of which are lost then."""
-        missing = np.flatnonzero(rows & (keys.kinds != TAGS))
-        if not 0 < len(missing) <= _FEW:
+        missing = np.count_nonzero(rows & (keys.kinds != TAGS))
+        older = self._lookups.older_keys(records) if 0 < missing <= _FEW else None
+        if older is None:
             return rows
-        kept = rows.copy()
-        for row in missing.tolist():
-            kept[row] = not self._lookups.is_newer_key(int(keys.physical_offsets[row]), int(keys.key_hashes[row]))
+        start = records.physical_offset
+        put = np.isin(
+            _codes(keys.physical_offsets - start, keys.key_hashes),
+            _codes(older.physical_offsets - start, older.key_hashes),
+        )
+        kept: NDArray[np.bool_] = rows & (put | (keys.kinds == TAGS))
         return kept
 
     def _add(self, code: str, facts: Mapping[str, Any], unit_numbers: NDArray[np.intp]) -> None:
@@ -309,7 +332,7 @@ def check_index_end(snapshot: Snapshot, reader: StoreReader, total: PartResult) 
     Units that point past the last log file show keys that the store has had, unless they are of another log.
     """
     IndexCheck(reader, total, total.boundary.index_at).finish(total.log_end or 0)
-    files_end = snapshot.log.files[-1].end_offset if snapshot.log.files else 0
+    files_end = snapshot.log.files[-1].end_offset if snapshot.log.files else snapshot.log_began_by
     past = [file for file in reader.index.files if file.units and file.file.end_physical_offset >= files_end]
     of_another = index_of_another_log(snapshot) if past else ()
     for file in past:
@@ -317,11 +340,21 @@ def check_index_end(snapshot: Snapshot, reader: StoreReader, total: PartResult) 
             total.keys.in_damage += _count_past(reader, file, files_end)
 
 
+def _tags_among(units: NDArray[np.void]) -> int:
+    """How many of index units are of tags: of each message one, but that of a single one is most often a key.
+
+    Only an op message of a transaction has nothing but tags.
+    """
+    _, message, counts = np.unique(units["physical_offset"], return_inverse=True, return_counts=True)
+    of_op = (counts[message] == 1) & (units["key_hash"] == _TAGS_OF_OP)
+    return int(np.count_nonzero(counts > 1)) + int(np.count_nonzero(of_op))
+
+
 def _count_past(reader: StoreReader, file: FileUnits, files_end: int) -> int:
     """How many units of a file point past the last log file, without those of tags."""
     count = 0
     for first in range(file.start, file.start + file.units, _CHUNK):
-        offsets = reader.index.read(first, min(_CHUNK, file.start + file.units - first))["physical_offset"]
-        past = offsets[offsets >= files_end]
-        count += len(past) - (len(np.unique(past)) if reader.task.tags_expected else 0)
+        units = reader.index.read(first, min(_CHUNK, file.start + file.units - first))
+        past = units[units["physical_offset"] >= files_end]
+        count += len(past) - (_tags_among(past) if reader.task.tags_expected else 0)
     return count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,14 +28,21 @@ class FileUnits:
 
 
 def readable_files(files: Sequence[tuple[IndexFile, Geometry | None]]) -> list[FileUnits]:
-    """The files whose geometry is known, with at most the units that fit into them."""
+    """The files whose geometry is known, with at most the units that fit into them, in the order of their keys.
+
+    That is the order of their names, unless files have each other's content, of which queries find all.
+    """
+    by_offset = sorted(files, key=lambda each: each[0].begin_physical_offset)
+    is_proven = all(
+        before.end_physical_offset <= after.begin_physical_offset <= after.end_physical_offset
+        for (before, _), (after, _) in pairwise(by_offset)
+    )
     readable: list[FileUnits] = []
     start = 0
-    for file, geometry in files:
+    for file, geometry in by_offset if is_proven else files:
         if geometry is None:
             continue
-        room = max(0, (file.size - unit_position(geometry.slots, 1)) // UNIT_SIZE)
-        units = min(file.keys, room)
+        units = file.units(geometry)
         readable.append(FileUnits(file, geometry, start, units))
         start += units
     return readable

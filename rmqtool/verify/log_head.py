@@ -10,8 +10,6 @@ import shutil
 from dataclasses import dataclass
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.times import rfc3339
-from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.unit_files import UnitFiles
@@ -57,19 +55,15 @@ class LogHead:
         )
         is_left_out = self.start < chosen_until(reader.store.root)
         early = None if self.trimmed or is_left_out else _deleted_early(reader)
-        problems = []
+        signs = [early] if early else []
         if self.left or left_index:
-            left = f"{counted(self.left, 'queue')} and {counted(left_index, 'index file')}"
-            problems.append(f"{left} still begin with files of messages before that, which the cleaner takes along")
-        if early:
-            problems.append(early)
-        if problems:
-            message = f"the log begins at {self.start}; {'; '.join(problems)}"
-            facts = {"log_start": self.start, "queues_left": self.left, "index_files_left": left_index}
-            report.add("commitlog.head-missing", message, offset=self.start, details=facts)
+            signs.insert(0, {"problem": "left", "queues": self.left, "index_files": left_index})
+        if signs:
+            facts = {"log_start": self.start, "queues_left": self.left, "index_files_left": left_index, "signs": signs}
+            report.add("commitlog.head-missing", offset=self.start, details=facts)
 
 
-def _deleted_early(reader: StoreReader) -> str | None:
+def _deleted_early(reader: StoreReader) -> dict[str, str | int] | None:
     """The evidence that the log's directory was last changed before its deleted files can have expired, or None.
 
     A file is written until the next one has its first message. Without broker.conf the shortest retention time counts.
@@ -87,6 +81,5 @@ def _deleted_early(reader: StoreReader) -> str | None:
     hours = reader.store.conf.size("fileReservedTime") or 1
     if stored is None or not 0 <= changed - stored < hours * _HOUR:
         return None
-    minutes = (changed - stored) // 60_000
-    return f"its first message is of {rfc3339(stored)}, and {first.path.parent.name}/ was changed last " \
-           f"{counted(minutes, 'minute')} later: what was before it had not expired"  # fmt: skip
+    return {"problem": "early", "stored": int(stored), "directory": first.path.parent.name,
+            "minutes": int(changed - stored) // 60_000}  # fmt: skip

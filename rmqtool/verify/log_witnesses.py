@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import InputFile, read_all
 from rmqtool.base.mapped_files import list_mapped_files
-from rmqtool.base.times import rfc3339
 from rmqtool.base.tolerant import skip_unreadable
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.other_log import index_of_another_log
-from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats import timer_check, timer_log, timer_wheel
 from rmqtool.formats.layout import parse
@@ -39,7 +39,7 @@ _EPOCHS = "epochFileCheckpoint"
 _CHECKPOINT_OFFSETS = ("confirm_physical_offset", "logics_physical_offset")
 _MAX_OFFSETS = 16 << 20  # of a file of offsets, bytes
 _SOME_OFFSET = re.compile(rb'@[^"{}]*"\s*:\s*(\{[^{}]*?:\s*)?[1-9]')  # "topic@group":{0:42, or 42
-_MAX_SHOWN = 4  # groups in one message
+_MAX_SHOWN = 4  # groups in one finding
 
 
 @dataclass(frozen=True)
@@ -64,20 +64,22 @@ class ScannedLog:
 
 @dataclass(frozen=True)
 class Witness:
-    """The evidence in one file of a message that the log does not hold.
+    """The evidence in one file of a message that the log does not hold; `problem` is of which kind it is.
 
-    `physical_offset` is where the message began, or where the log ended behind it, when the file stores it.
+    `physical_offset` is where the message began, or where the log ended after it, when the file stores it.
     """
 
-    text: str
+    problem: str
     file: str
     physical_offset: int | None = None
     timestamp: int | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def facts(self) -> dict[str, str | int]:
+    def facts(self) -> dict[str, Any]:
         """What a finding has of it."""
-        known = {"file": self.file, "physical_offset": self.physical_offset, "timestamp": self.timestamp}
+        known = {"problem": self.problem, "file": self.file, "physical_offset": self.physical_offset,
+                 "timestamp": self.timestamp, **self.more}  # fmt: skip
         return {name: value for name, value in known.items() if value is not None}
 
 
@@ -92,29 +94,27 @@ def check_log_end(log: ScannedLog, report: Report) -> None:
         beyond = log.reader.files[-1].end_offset
         witnesses = [each for each in witnesses if each.physical_offset is not None and each.physical_offset >= beyond]
     if witnesses:
-        newest = f"the newest message is of {rfc3339(log.totals.latest)}, the log ends at {log.end}"
-        evidence = "; ".join([each.text for each in witnesses] + _consumed_beyond(log))
         facts = {"newest_timestamp": log.totals.latest, "log_end": log.end,
-                 "witnesses": [each.facts for each in witnesses]}  # fmt: skip
-        report.add("commitlog.end-missing", f"{newest}, but {evidence}", offset=log.end, details=facts)
+                 "witnesses": [each.facts for each in (*witnesses, *_consumed_beyond(log))]}  # fmt: skip
+        report.add("commitlog.end-missing", offset=log.end, details=facts)
 
 
 def _check_nothing_left(log: ScannedLog, report: Report) -> None:
     report.check("commitlog.missing")
     store, files = log.store, log.reader.files
-    witnesses = log.witnesses()
-    texts = [each.text for each in witnesses] + [
+    witnesses = [
+        *log.witnesses(),
         *_of_offsets(store, log.snapshot.committed.offsets),
         *_of_unreadable_offsets(log.snapshot),
         *_of_timer_files(store),
     ]
     if files and (store.root / ABORT_FILE).exists():
         return  # a broker that was killed with its first messages: queues and index are checked by themselves
-    if texts:
-        directories = ", ".join(map(store.relative, store.commit_log_directories))
-        there = f"no message is in {directories}" if files else f"no log file is in {directories}"
-        report.add("commitlog.missing", f"{there}, but {'; '.join(texts)}", file=COMMIT_LOG,
-                   details={"has_files": bool(files), "witnesses": [each.facts for each in witnesses]})  # fmt: skip
+    if witnesses:
+        facts = {"problem": "no-message" if files else "no-file", "has_files": bool(files),
+                 "directories": [*map(store.relative, store.commit_log_directories)],
+                 "witnesses": [each.facts for each in witnesses]}  # fmt: skip
+        report.add("commitlog.missing", file=COMMIT_LOG, details=facts)
 
 
 def _of_checkpoint(log: ScannedLog) -> Iterator[Witness]:
@@ -124,12 +124,12 @@ def _of_checkpoint(log: ScannedLog) -> Iterator[Witness]:
         return  # which has its own finding
     newest = max((checkpoint.get(name, 0) for name in CHECKPOINT_TIMES), default=0)
     if newest > log.totals.latest:
-        yield Witness(f"{CHECKPOINT} knows a message of {rfc3339(newest) or newest}", CHECKPOINT, None, newest)
+        yield Witness("time", CHECKPOINT, None, newest)
     for name in _CHECKPOINT_OFFSETS:
         offset = checkpoint.get(name, 0)
         is_beyond = offset > log.end if name == "confirm_physical_offset" else offset >= log.end
         if offset and is_beyond:
-            yield Witness(f"{CHECKPOINT} has {name} {offset}", CHECKPOINT, offset)
+            yield Witness("offset", CHECKPOINT, offset, more={"name": name})
 
 
 def _of_index(log: ScannedLog) -> Iterator[Witness]:
@@ -140,9 +140,7 @@ def _of_index(log: ScannedLog) -> Iterator[Witness]:
         if index_file.units and offset >= log.end and file.path not in of_another:
             if stored_offset(file.path, index_file.geometry, index_file.units) != offset:
                 continue
-            time = rfc3339(file.end_timestamp) or file.end_timestamp
-            shown = log.store.relative(file.path)
-            yield Witness(f"{shown} knows a message of {time} at {offset}", shown, offset, file.end_timestamp)
+            yield Witness("index", log.store.relative(file.path), offset, file.end_timestamp)
             return
 
 
@@ -154,7 +152,7 @@ def _of_epochs(log: ScannedLog) -> Iterator[Witness]:
         return
     epoch, _, start = (text.split() or [""])[-1].partition("-")
     if epoch.isdecimal() and start.isdecimal() and int(start) > log.end:
-        yield Witness(f"{_EPOCHS} has epoch {epoch} begin at {start}", _EPOCHS, int(start))
+        yield Witness("epoch", _EPOCHS, int(start), more={"epoch": int(epoch)})
 
 
 def _of_rocksdb(log: ScannedLog) -> Iterator[Witness]:
@@ -163,66 +161,63 @@ def _of_rocksdb(log: ScannedLog) -> Iterator[Witness]:
     with skip_unreadable():  # which has its own finding
         end = log.snapshot.database.dispatched_end if log.snapshot.database else None
     if end is not None and end > log.end:
-        yield Witness(f"the queues in RocksDB know of messages up to {end}", CONSUME_QUEUE, end - 1)
+        yield Witness("rocksdb", CONSUME_QUEUE, end - 1, more={"end": end})
 
 
-def _of_offsets(store: Store, committed: Sequence[CommittedOffset]) -> Iterator[str]:
+def _of_offsets(store: Store, committed: Sequence[CommittedOffset]) -> Iterator[Witness]:
     """Evidence that groups, delay levels or the timer have read messages, in a store without any."""
     groups = [each for each in committed if each.offset > 0]
     if groups:
-        yield f"groups have consumed messages: {_listed(groups)}"
+        yield Witness("consumed", CONFIG, more=_listed(groups))
     table = load_config(store.root / CONFIG / "delayOffset.json").content.get("offsetTable")
     offsets = table.items() if isinstance(table, dict) else ()
     levels = [f"level {level} up to {offset}" for level, offset in offsets if type(offset) is int and offset > 0]
     if levels:
-        yield f"delayOffset.json has delivered {', '.join(levels[:_MAX_SHOWN])}"
+        yield Witness("delivered", "delayOffset.json", more={"levels": levels[:_MAX_SHOWN]})
     try:
         data = read_all(store.root / CONFIG / "timercheck", timer_check.USED_SIZE)
     except RmqtoolError:
         return
     check = parse(timer_check.TimerCheck, data.ljust(timer_check.USED_SIZE, b"\0"))
     if check.last_timer_queue_offset > 0:
-        yield f"{CONFIG}/timercheck has read {counted(check.last_timer_queue_offset, 'timer message')}"
+        yield Witness("timers-read", f"{CONFIG}/timercheck", more={"messages": check.last_timer_queue_offset})
 
 
-def _of_unreadable_offsets(snapshot: Snapshot) -> Iterator[str]:
+def _of_unreadable_offsets(snapshot: Snapshot) -> Iterator[Witness]:
     """Evidence in what is left of a file of offsets that cannot be read as a whole."""
     if snapshot.committed.file.problem is None:
         return
     for name in (f"{each}{end}" for each in (LMQ_CONSUMER_OFFSET, CONSUMER_OFFSET) for end in ("", ".bak")):
         with skip_unreadable():
             if _SOME_OFFSET.search(read_all(snapshot.store.root / CONFIG / name, _MAX_OFFSETS)):
-                yield f"groups have consumed messages, as the readable part of {CONFIG}/{name} shows"
+                yield Witness("readable-part", f"{CONFIG}/{name}")
                 return
 
 
-def _of_timer_files(store: Store) -> Iterator[str]:
+def _of_timer_files(store: Store) -> Iterator[Witness]:
     """Evidence of timer messages in the timer log or the wheel."""
     for mapped in list_mapped_files(store.root / TIMER_LOG).files[-1:]:
         with skip_unreadable(), InputFile(mapped.path) as file:
             if any(file.read(0, timer_log.UNIT_SIZE)):
-                yield f"{store.relative(mapped.path)} has units of timer messages"
+                yield Witness("timer-log", store.relative(mapped.path))
     wheel = newest_wheel(store)
     with skip_unreadable():
         times = timer_wheel.decode_slots(read_all(wheel, timer_wheel.FILE_SIZE))["time"]
         if slots := int(np.count_nonzero(times > 0)):
-            yield f"{store.relative(wheel)} has {counted(slots, 'second')} with timer messages"
+            yield Witness("timer-wheel", store.relative(wheel), more={"slots": slots})
 
 
-def _consumed_beyond(log: ScannedLog) -> list[str]:
+def _consumed_beyond(log: ScannedLog) -> list[Witness]:
     """Groups that have committed offsets beyond the ends of their queues."""
     beyond = [
         each for each in log.snapshot.committed.offsets
         if each.offset > log.queue_ends.get(QueueName(each.topic, each.queue_id), each.offset)
     ]  # fmt: skip
-    return [f"groups have consumed more than their queues hold: {_listed(beyond, log.queue_ends)}"] if beyond else []
+    return [Witness("beyond", CONFIG, more=_listed(beyond, log.queue_ends))] if beyond else []
 
 
-def _listed(groups: Sequence[CommittedOffset], ends: Mapping[QueueName, int] | None = None) -> str:
-    shown = []
-    for each in groups[:_MAX_SHOWN]:
-        end = (ends or {}).get(QueueName(each.topic, each.queue_id))
-        which = f"{each.group} {each.offset} of {each.topic}, queue {each.queue_id}"
-        shown.append(which if end is None else f"{which}, which ends at {end}")
-    more = len(groups) - _MAX_SHOWN
-    return "; ".join(shown) + (f" and {counted(more, 'more offset')}" if more > 0 else "")
+def _listed(groups: Sequence[CommittedOffset], ends: Mapping[QueueName, int] = MappingProxyType({})) -> dict[str, Any]:
+    """The first of the groups with the ends of their queues, and how many there are more."""
+    shown = [{"group": each.group, "topic": each.topic, "queue_id": each.queue_id, "offset": each.offset,
+              "end": ends.get(QueueName(each.topic, each.queue_id))} for each in groups[:_MAX_SHOWN]]  # fmt: skip
+    return {"groups": shown, "more": max(0, len(groups) - _MAX_SHOWN)}

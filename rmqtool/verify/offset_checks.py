@@ -7,10 +7,10 @@ from typing import Any
 
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.half_messages import skipped_halves
-from rmqtool.findings.finding import Severity, counted
+from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
 from rmqtool.rules.delay_levels import known_levels
-from rmqtool.rules.system_topics import SCHEDULE_TOPIC, TRANSACTION_GROUP, is_filled_by_brokers, is_system_topic
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC, is_filled_by_brokers, is_system_topic
 from rmqtool.store.config_json import load_config
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.consumer_offsets import CommittedOffset
@@ -64,14 +64,10 @@ def _unconsumed(name: QueueName, queue: QueueRange, progress: Mapping[str, Mappi
 
 def _report_unserved(topic: Topic, name: QueueName, unconsumed: int, report: Report) -> None:
     """A queue that consumers do not get: information once all groups have consumed it."""
-    if topic.perm & READABLE:
-        why = f"the topic has {counted(topic.read_queues, 'queue')} to read and {topic.write_queues} to write"
-    else:
-        why = f"perm {topic.perm}: the topic may not be read"
-    message = f"{why}; {counted(unconsumed, 'message')} of this queue reach no consumer" if unconsumed else why
-    facts = {"read_queues": topic.read_queues, "write_queues": topic.write_queues, "perm": topic.perm,
+    facts = {"problem": "queues" if topic.perm & READABLE else "perm",
+             "read_queues": topic.read_queues, "write_queues": topic.write_queues, "perm": topic.perm,
              "messages": unconsumed}  # fmt: skip
-    report.add("config.topic-queues", message, severity="warning" if unconsumed else None, details=facts,
+    report.add("config.topic-queues", severity="warning" if unconsumed else None, details=facts,
                topic=name.topic, queue_id=name.queue_id)  # fmt: skip
 
 
@@ -124,10 +120,8 @@ def check_halves(snapshot: Snapshot, report: Report) -> None:
     report.check("config.half-messages-skipped")
     for skipped in skipped_halves(snapshot) if report.selection.wants("config.half-messages-skipped") else ():
         first, count = int(skipped.offsets[0]), len(skipped.offsets)
-        message = f"group {TRANSACTION_GROUP}: committed {skipped.committed}, and {counted(count, 'half message')} " \
-                  f"before that {'waits' if count == 1 else 'wait'} for an answer, the first at {first}"  # fmt: skip
         details = {"committed": skipped.committed, "first_waiting": first, "half_messages": count}
-        report.add("config.half-messages-skipped", message, topic=skipped.queue.queue.topic,
+        report.add("config.half-messages-skipped", topic=skipped.queue.queue.topic,
                    queue_id=skipped.queue.queue.queue_id, queue_offset=first, details=details)  # fmt: skip
 
 
@@ -178,10 +172,7 @@ def check_delay_levels(snapshot: Snapshot, ranges: Ranges, report: Report) -> No
             waiting.append({"level": level, "first_queue_offset": first, "messages": count})
     if waiting:
         total = sum(each["messages"] for each in waiting)
-        by_level = ", ".join(f"level {each['level']} ({each['messages']})" for each in waiting)
-        message = f"{counted(total, 'message')} wait{'s' * (total == 1)} at {by_level}; messageDelayLevel has " \
-                  f"{counted(levels.highest, 'level')}"  # fmt: skip
         severity: Severity | None = "info" if snapshot.store.conf.text("brokerRole") == "SLAVE" else None
-        report.add("config.delay-level", message, severity=severity, count=total, topic=SCHEDULE_TOPIC,
+        report.add("config.delay-level", severity=severity, count=total, topic=SCHEDULE_TOPIC,
                    queue_id=waiting[0]["level"] - 1, queue_offset=waiting[0]["first_queue_offset"],
-                   details={"configured_levels": levels.highest, "waiting": waiting})  # fmt: skip
+                   details={"configured_levels": levels.highest, "messages": total, "waiting": waiting})  # fmt: skip

@@ -17,7 +17,6 @@ from typing import Any
 from rmqtool.base.errors import RmqtoolError, note_failure
 from rmqtool.base.paths import modified_ms
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.message_id import parse_message_id
@@ -42,7 +41,7 @@ GroupQueue = tuple[str, str, int]
 @dataclass(frozen=True)
 class _Wrong:
     committed: CommittedOffset
-    why: str
+    reason: str
     consequence: str
     other_offset: int | None = None  # that of the evidence
 
@@ -65,13 +64,11 @@ def _report(store: Store, path: Path, wrong: Mapping[GroupQueue, _Wrong], report
     ordered = [wrong[key] for key in sorted(wrong)]
     for _, group in groupby(ordered, key=lambda one: (one.committed.group, one.committed.topic)):
         first, *others = group
-        queues = f", and {counted(len(others), 'other queue')} like it" if others else ""
         at = first.committed
-        message = f"group {at.group}: committed {at.offset}, {first.why}{queues}"
         key: dict[str, Any] = {"topic": at.topic, "queue_id": at.queue_id, "queue_offset": at.offset}
         file = store.relative(path)
-        report.add("config.wrong-offset", message, file=file, effect=first.consequence, count=1 + len(others), **key,
-                   details={"group": at.group, "committed_offset": at.offset,
+        report.add("config.wrong-offset", file=file, effect=first.consequence, count=1 + len(others), **key,
+                   details={"group": at.group, "reason": first.reason, "committed_offset": at.offset,
                             "other_offset": first.other_offset, "other_queues": len(others)})  # fmt: skip
 
 
@@ -80,11 +77,11 @@ def _out_of_reach(committed: Sequence[CommittedOffset], ranges: Ranges) -> Itera
     for one in committed:
         end = ends.get((one.topic, one.queue_id), 0)
         if one.offset < 0:
-            yield _Wrong(one, "which no queue begins with", "the broker begins at the queue's minimum")
+            yield _Wrong(one, "negative", "the broker begins at the queue's minimum")
         elif one.offset - end >= _FAR:
             effect = "the broker sets the group to the end of the queue: it skips what it has not consumed; up to " \
                      "4.9.3 to its beginning"  # fmt: skip
-            yield _Wrong(one, f"far beyond the end of its queue ({end})", effect, end)
+            yield _Wrong(one, "beyond", effect, end)
 
 
 def _behind_backup(path: Path, committed: Sequence[CommittedOffset], ranges: Ranges) -> Iterator[_Wrong]:
@@ -103,7 +100,7 @@ def _behind_backup(path: Path, committed: Sequence[CommittedOffset], ranges: Ran
         earlier = before.get((one.group, one.topic, one.queue_id), one.offset)
         queue = ranges.get(QueueName(one.topic, one.queue_id))
         if one.offset < (min(earlier, queue.max_offset) if queue else earlier):
-            yield _Wrong(one, f"its .bak, written earlier, has {earlier}", _AGAIN, earlier)
+            yield _Wrong(one, "backup", _AGAIN, earlier)
 
 
 def _behind_retries(witnesses: Witnesses) -> Iterator[_Wrong]:
@@ -116,8 +113,7 @@ def _behind_retries(witnesses: Witnesses) -> Iterator[_Wrong]:
             continue  # the group or the topic was deleted
         offset = offsets.get((group, topic, queue_id), 0)
         if offset <= 0 or consumed - offset > _SPAN:
-            why = f"its retries show that it has consumed the message at {consumed}"
-            yield _Wrong(CommittedOffset(group, topic, queue_id, offset), why, _AGAIN, consumed)
+            yield _Wrong(CommittedOffset(group, topic, queue_id, offset), "retries", _AGAIN, consumed)
 
 
 def _consumed(ranges: Ranges, messages: SingleMessages) -> dict[GroupQueue, int]:

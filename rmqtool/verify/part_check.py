@@ -10,6 +10,7 @@ import numpy as np
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.worker import Job
 from rmqtool.broker.log_walk import LogWalker
+from rmqtool.clients.keys import Unreached
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import RecordRun
@@ -86,10 +87,10 @@ class PartCheck(Job[PartResult]):
             with result.read_errors.scope():
                 chains = self._chains.take(index_file)
                 yield from chains.run(self._reader.reading, result.report)
-                if chains.unreached:  # those that are not looked up count as keys of messages
-                    keys = sum(self._reader.lookups.is_key(*each) for each in chains.unreached_keys)
-                    keys += chains.unreached - len(chains.unreached_keys)
-                    result.keys.unreached[index_file.file.path] = keys
+                result.suspects.doubted |= chains.doubted
+                if chains.unreached:
+                    keys = [key for key in chains.unreached if self._reader.lookups.is_key(*key)]
+                    result.keys.unreached[index_file.file.path] = Unreached(keys, chains.unreached_step)
 
     def _check_log(self, part: LogPart, result: PartResult) -> Iterator[int]:
         if self._task.live:
@@ -186,15 +187,13 @@ class _LogCheck:
         if self._walker is not None:
             self._walker.feed(frames, suspects)
         self._damage.frames(frames)
-        end = self._result.log_end = frames.physical_offset + frames.size
+        self._result.log_end = frames.physical_offset + frames.size
         if self._queues is not None:
             self._queues.add(dispatched.units, dispatched.optional_units)
             if len(not_whole):
                 self._queues.damage(dispatched.units[np.isin(dispatched.units.rows, not_whole)])
         if self._index is not None:
-            self._check_index(lambda check: check.add(dispatched.keys, frames.physical_offset, end))
-            if len(not_whole):
-                self._check_index(lambda check: check.damage(dispatched.keys, not_whole))
+            self._check_index(lambda check: check.add(dispatched.keys, frames, not_whole))
 
     def _check_index(self, work: Callable[[IndexCheck], None]) -> None:
         """Do some of the comparison with the index, which ends at an error."""

@@ -229,8 +229,7 @@ def report_unreadable(store: Store, files: Sequence[MappedFile], total: PartResu
         error = total.unreadable.get(str(file.path))
         if error is not None:
             unread = [(start, size) for start, size, reason in total.extents if reason == UNREAD and file.holds(start)]
-            hint = f": {error.hint}" if error.hint else ""
             size = sum(size for _, size in unread)
-            total.report.add("commitlog.unreadable", f"{error.message}; {size} bytes were not read{hint}",
-                             file=store.relative(file.path), offset=unread[0][0] if unread else None,
-                             details={"unread_bytes": size})  # fmt: skip
+            total.report.add("commitlog.unreadable", file=store.relative(file.path),
+                             offset=unread[0][0] if unread else None,
+                             details={"unread_bytes": size, "why": error.message, "hint": error.hint})  # fmt: skip

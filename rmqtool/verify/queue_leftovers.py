@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.field_damage import FieldDamage, Suspects, suspect_of
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import PRE_BLANK_HEAD, is_pre_blank
@@ -49,7 +51,8 @@ class UnmatchedUnits:
 
     `lost` counts units that point into damage, by queue, and `torn` those of them that point into a torn end of the
     log, which was never whole on disk. `alone` counts those that lead to no record, at queue offsets of which the log
-    has none. `beyond_files` counts those that point past the last log file.
+    has none. `beyond_files` counts those that point past the last log file. `of_light` are those of light queues that
+    lead to records of others, which `settle_light` judges.
     """
 
     store: Store
@@ -62,6 +65,8 @@ class UnmatchedUnits:
     beyond_files: Counter[QueueName] = field(default_factory=Counter)
     releases: Releases = ANY_RELEASE
     batch_topics: Collection[str] = ()
+    of_light: Suspects = field(default_factory=Suspects)
+    _light: dict[int, list[Callable[[], None]]] = field(default_factory=lambda: defaultdict(list))
     _lookups_made: int = 0
     _in_log: range = range(0)
     _zero_files: list[tuple[Queue, MappedFile, QueueProgress | None]] = field(default_factory=list)
@@ -237,11 +242,31 @@ class UnmatchedUnits:
             ):  # for a lost message before the one that it points to (`rebuild.queue_placement`)
                 code = "consumequeue.neutral-unit"
         else:
-            code = "consumequeue.lmq-mismatch" if queue.topic.startswith(LMQ_PREFIX) else "consumequeue.wrong-record"
-            first = next(iter(owners))
-            facts = {"problem": "other-queue", "found": physical_offset}
-            facts |= {"topic_of_record": first.topic, "queue_id_of_record": first.queue_id}
+            self._report_of_others(files, unit_number, physical_offset, next(iter(owners)))
+            return
         self._report_all(code, facts, files, np.array([unit_number]))
+
+    def _report_of_others(self, files: UnitFiles, unit_number: int, physical_offset: int, owner: QueueName) -> None:
+        """Report a unit that leads to a record of another queue; one of a light queue once its record is judged."""
+        queue, numbers = files.queue, np.array([unit_number])
+        facts = {"problem": "other-queue", "found": physical_offset}
+        facts |= {"topic_of_record": owner.topic, "queue_id_of_record": owner.queue_id}
+        if not queue.topic.startswith(LMQ_PREFIX):
+            self._report_all("consumequeue.wrong-record", facts, files, numbers)
+            return
+        suspect = suspect_of(QueueName(queue.topic, queue.queue_id), unit_number, files.units(unit_number, 1)[0])
+        self.of_light.add_unit(physical_offset, suspect)
+        report = partial(self._report_all, "consumequeue.lmq-mismatch", facts, files, numbers)
+        self._light[physical_offset].append(report)
+
+    def settle_light(self, damages: Sequence[FieldDamage]) -> None:
+        """Report the units of light queues that lead to records of others: where those have `damages`, these."""
+        for damage in damages:
+            self.report.add("commitlog.field", **damage.facts)
+            self._light.pop(damage.physical_offset, None)
+        for reports in self._light.values():
+            for report in reports:
+                report()
 
     def _is_copy(self, queue: Queue) -> bool:
         """Whether rows stand for files that are missing: their units are compared with nothing, and told as missing."""

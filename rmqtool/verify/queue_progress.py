@@ -6,6 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.report import Report
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
@@ -92,6 +95,14 @@ class QueueProgress:
         """How many units from `start` to before `stop` lead to their messages, as far as those are whole."""
         right = _within(self.proven, start, stop) - _within(self.bad or (), start, stop)
         return right - sum(start <= offset < stop for offset in self.damaged or ())
+
+    def right_at(self, units: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of some units, that ascend, lead to their messages, as far as those are whole."""
+        right = np.zeros(len(units), np.bool_)
+        for ranges, value in ((self.proven, True), (self.bad or (), False)):
+            for first, stop in np.searchsorted(units, np.array(ranges, np.int64)).reshape(-1, 2).tolist():
+                right[first:stop] = value
+        return right & ~np.isin(units, self.damaged or ())
 
     def add_missing(self, code: str, offsets: list[tuple[int, int]], count: int) -> None:
         """Note records without a unit."""

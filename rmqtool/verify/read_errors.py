@@ -13,11 +13,10 @@ from rmqtool.base.paths import path_of
 from rmqtool.base.tolerant import is_wrong_type
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.catalogue import finding
-from rmqtool.findings.finding import Finding, counted
+from rmqtool.findings.finding import Finding
 from rmqtool.store.rocksdb import DamagedDatabaseError
 from rmqtool.store.store import CONSUME_QUEUE, INDEX, SEPARATE_ROCKSDB_QUEUES, Store
 
-_MAX_NAMED = 5  # queues
 INDEX_UNREAD = -1
 """Stands for the number of an index unit when the index could not be read."""
 
@@ -83,15 +82,10 @@ class UnreadFiles:
         file = store.relative(path_of(error.file)) if error.file else None
         if isinstance(error, DamagedDatabaseError) and file in (CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES):
             names = [f"{name.topic} {name.queue_id}" for name in sorted(self.queues)]
-            shown = f"{', '.join(names[:_MAX_NAMED])}{' and others' if len(names) > _MAX_NAMED else ''}"
-            message = (
-                f"{error.message}; {counted(len(names), 'queue')} not compared: {shown}" if names else error.message
-            )
-            return finding("consumequeue.database", message, store=str(store.root), file=file)
-        hint = f" ({error.hint})" if error.hint else ""
-        left_out = "not all of it is verified" if error.file in self.partly else "nothing of it is verified"
-        message = f"{error.message}: {left_out}{hint}"
-        return finding("store.unreadable", message, store=str(store.root), file=file, offset=error.offset)
+            details = {"why": error.message, "queues": names}
+            return finding("consumequeue.database", store=store.root, file=file, details=details)
+        facts = {"problem": "partly" if error.file in self.partly else "", "why": error.message, "hint": error.hint}
+        return finding("store.unreadable", store=store.root, file=file, offset=error.offset, details=facts)
 
 
 class _Scope(AbstractContextManager[None]):

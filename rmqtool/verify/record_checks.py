@@ -172,10 +172,12 @@ class RecordChecks:
         flag, size = int(frames.headers.field("sys_flag")[row]), int(frames.body_sizes[row])
         fits = _fitting_flag(_body(frames, row), flag)
         is_plain = fits is not None and not fits & COMPRESSED
-        now = "is not compressed" if is_plain or fits is None else f"is {compression(fits)}"
-        message = f"the body of {size} bytes {now}, its flags say {compression(flag)}: {problem}"
-        details = {"sys_flag": flag, "compression": compression(flag), "expected_sys_flag": fits, "body_size": size}
-        self.report.add("commitlog.body-compression", message, offset=_offset(frames, row),
+        found = None if is_plain or fits is None else compression(fits)
+        details = {"problem": "other" if found else "plain", "sys_flag": flag, "compression": compression(flag),
+                   "expected_sys_flag": fits, "found": found, "body_size": size, "why": problem}  # fmt: skip
+        if fits is not None and (flag ^ fits).bit_count() == 1 and not _is_covered(frames, row):
+            details["cause"] = "flag"
+        self.report.add("commitlog.body-compression", offset=_offset(frames, row),
                         topic=dispatched.topics_of(np.array([row]))[0], details=details)  # fmt: skip
 
     def _note_unflagged(self, frames: RecordRun, dispatched: Dispatched) -> None:
@@ -263,10 +265,9 @@ def finish_compression(totals: RecordTotals, report: Report) -> None:
     """Report compressed bodies without the flag, in topics whose producers compress: people may send what they like."""
     for each in totals.unflagged:
         if each.topic in totals.compressing:
-            kind = compression(each.expected_flag)
-            message = f"the body is a whole {kind} stream, and the flags do not say so, as those of other messages do"
-            details = {"sys_flag": each.sys_flag, "compression": "none", "expected_sys_flag": each.expected_flag}
-            report.add("commitlog.body-compression", message, severity="info", offset=each.physical_offset,
+            details = {"problem": "not-flagged", "sys_flag": each.sys_flag, "compression": "none",
+                       "expected_sys_flag": each.expected_flag, "found": compression(each.expected_flag)}  # fmt: skip
+            report.add("commitlog.body-compression", severity="info", offset=each.physical_offset,
                        topic=each.topic, effect="consumers get the compressed bytes", details=details)  # fmt: skip
 
 
@@ -282,6 +283,12 @@ def _decompression_error(frames: RecordRun, row: int) -> str | None:
     except BodyError as error:
         return str(error)
     return None
+
+
+def _is_covered(frames: RecordRun, row: int) -> bool:
+    """Whether a right `__CRC32#` proves that the record was stored with its flags."""
+    wrong = dict(wrong_property_crcs(frames))
+    return row in frames.property_crcs.rows and row not in wrong
 
 
 def _fitting_flag(body: bytes, flag: int) -> int | None:

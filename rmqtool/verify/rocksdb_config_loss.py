@@ -17,7 +17,7 @@ from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.rocksdb_config import SECOND, TABLES, expected_database
 from rmqtool.store.store import is_rocksdb_directory
 from rmqtool.store.topics import TOPICS
-from rmqtool.verify.config_loss import EFFECTS, doubt_offsets, may_be_unwritten, shown_content
+from rmqtool.verify.config_loss import EFFECTS, PROOFS, doubt_offsets, may_be_unwritten
 from rmqtool.verify.witnesses import GROUPS, Witnesses
 
 _CONTENTS = {
@@ -63,8 +63,15 @@ def check_config_tables(witnesses: Witnesses, report: Report) -> None:
             doubt_offsets(f"there are none in {witnesses.store.relative(table.place)}", report)
         elif name == CONSUMER_OFFSET or not _is_unwritten(table, witnesses):
             what, part = lost_in(table.place.name, TABLES[name], table.lost), TABLES[name].part_of(table.place.name)
-            details = {"table": name, "lost": table.lost, "shown": sorted(shown)} | ({"part": part} if part else {})
-            report.add(MISSING, f"{what}, {shown_content(name, shown)}", file=witnesses.store.relative(table.place),
+            details = {
+                "problem": "table",
+                "what": what,
+                "proof": PROOFS[name],
+                "table": name,
+                "lost": table.lost,
+                "shown": sorted(shown),
+            } | ({"part": part} if part else {})
+            report.add(MISSING, file=witnesses.store.relative(table.place),
                        severity="warning" if name == GROUPS else None, effect=EFFECTS[name],
                        details=details)  # fmt: skip
 

@@ -46,8 +46,8 @@ def reported_database(
         data = read_all(path, _MAX_LOG)
         damage = first_damage(data)
         if damage is not None and not (killed and path == with_rows[-1] and not goes_on(data, damage)):
-            message = f"{path.name} is damaged at byte {damage}: what was written to the database behind it is lost"
-            report.add(code, message, file=f"{name}/{path.name}", offset=damage, details={"damaged_from": damage})
+            facts = {"problem": "log", "name": path.name, "damaged_from": damage}
+            report.add(code, file=f"{name}/{path.name}", offset=damage, details=facts)
     database = None
     try:
         database = RocksDb(directory).__enter__()
@@ -58,7 +58,8 @@ def reported_database(
     except DamagedDatabaseError as error:
         manifest = None if database else _unnamed_manifest(directory)
         again = f"echo {manifest} > {quote(str(directory / _CURRENT))}" if manifest else None
-        report.add(code, error.message, file=name, remedy=again, details={"manifest": manifest} if manifest else {})
+        details = {"why": error.message} | ({"manifest": manifest} if manifest else {})
+        report.add(code, file=name, remedy=again, details=details)
         if database is None:
             yield None
     finally:

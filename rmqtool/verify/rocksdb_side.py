@@ -92,7 +92,7 @@ def check_side_stores(snapshot: Snapshot, report: Report) -> None:
                 if database:
                     check(database, snapshot, report)
         elif has_directory(root / name) and not list_directory(root / name):
-            report.add("store.rocksdb-damaged", "the directory is empty: a broker makes it with a database", file=name)
+            report.add("store.rocksdb-damaged", file=name, details={"problem": "empty"})
 
 
 def _check_side_store(database: RocksDb, snapshot: Snapshot, report: Report) -> None:

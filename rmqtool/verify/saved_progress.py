@@ -41,7 +41,7 @@ _CLASSES = {
     "rmqtool.broker.dispatched_units": ("QueueName",),
     "rmqtool.broker.field_damage": ("SuspectUnit", "Suspects"),
     "rmqtool.broker.file_walk": ("FileWalk",),
-    "rmqtool.clients.keys": ("KeyTally",),
+    "rmqtool.clients.keys": ("KeyTally", "Unreached"),
     "rmqtool.findings.finding": ("Finding",),
     "rmqtool.findings.remedy": ("Remedy",),
     "rmqtool.findings.report": ("Report", "Selection", "Tally"),

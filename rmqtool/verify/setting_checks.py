@@ -34,8 +34,15 @@ def check_values(snapshot: Snapshot, report: Report) -> None:
         known = [release for release in releases.fitting if setting and setting.default(release) is not None]
         odd = _odd(snapshot, setting, value, releases) if setting and known and value.strip() else None
         if odd:
-            details = {"setting": name, "value": value, "taken": odd.taken, "has_blanks": value != value.strip()}
-            report.add("upgrade.setting", f"{name} is {value!r}: {odd.why}", file=conf.path, effect=odd.meaning,
+            details = {
+                "problem": "value",
+                "setting": name,
+                "value": value,
+                "why": odd.why,
+                "taken": odd.taken,
+                "has_blanks": value != value.strip(),
+            }
+            report.add("upgrade.setting", file=conf.path, effect=odd.meaning,
                        severity="info" if odd.is_harmless else None, details=details)  # fmt: skip
 
 

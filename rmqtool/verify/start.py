@@ -14,8 +14,8 @@ from rmqtool.broker.recovered_queues import KnownQueues
 from rmqtool.broker.recovery import Recovery
 from rmqtool.broker.start_findings import start_findings
 from rmqtool.broker.starts_by_release import alike, label
-from rmqtool.findings.catalogue import finding
-from rmqtool.findings.finding import Finding, Severity, counted
+from rmqtool.findings.catalogue import CATALOGUE, finding
+from rmqtool.findings.finding import Finding, Severity
 from rmqtool.findings.report import Report
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import Version
@@ -57,20 +57,15 @@ class Prediction:
 
     @property
     def sentence(self) -> str:
-        """The prediction in words, to follow the label of its releases."""
-        if self.start.hangs or self.start.refuses:
-            return "never ready" if self.start.hangs else f"refuses to start: {self.start.refuses}"
-        lost = counted(self.start.messages_lost, "message")
-        text = (
-            f"ends the log at {self.start.max_offset_after}, {lost if self.start.messages_lost else 'no message'} lost"
-        )
-        more = [each.message for each in self.findings if each.code != "start.data-loss"]
-        return "; ".join([text, *more[:1]])
+        """The prediction in words, which begin with its releases."""
+        return CATALOGUE[_DEPENDS].sentence({"starts": [self.facts]})
 
     @property
     def facts(self) -> dict[str, Any]:
         """What a finding has of it."""
+        codes = dict.fromkeys(each.code for each in self.findings if each.code != "start.data-loss")
         return {
+            "problem": "hangs" if self.start.hangs else "refuses" if self.start.refuses else "", "also": [*codes],
             "releases": label(self.versions), "refuses": self.start.refuses, "hangs": self.start.hangs,
             "max_offset_after": self.start.max_offset_after, "messages_lost": self.start.messages_lost,
             "findings": [{"code": each.code, "details": dict(each.details)} for each in self.findings],
@@ -140,11 +135,10 @@ def report_starts(predictions: Sequence[Prediction], report: Report, *, is_clean
         if all(other.has(each.code) for other in others):
             report.add_finding(each)
     if others:
-        message = "; ".join(f"{label(each.versions)}: {each.sentence}" for each in predictions)
         severity: Severity | None = "info" if is_clean else None
         if all(each.is_bad for each in predictions):
             severity = "error"
         elif not is_clean and any(each.is_bad for each in predictions):
             report.doubt("what a start does", "what a start does: of some releases that fit it loses messages or fails")
         facts = {"starts": [each.facts for each in predictions]}
-        report.add_finding(finding(_DEPENDS, message, store=report.root, severity=severity, details=facts))
+        report.add_finding(finding(_DEPENDS, store=report.root, severity=severity, details=facts))

@@ -40,12 +40,11 @@ def check_store_files(snapshot: Snapshot, report: Report) -> None:
     store, log, holder, releases = snapshot.store, snapshot.log, snapshot.holder, snapshot.releases
     report.check("store.unclean-stop")
     if holder is not None:
-        who = f"{holder.who} works on this store" if holder.program else "a broker runs on this store"
-        details = {"pid": holder.pid, "program": holder.program}
-        report.add("store.in-use", f"{who} ({holder.file}); what it writes now is not a fault",
-                   severity="info", file=holder.file, details=details)  # fmt: skip
+        details = {"problem": "program" if holder.program else "", "who": holder.who, "pid": holder.pid,
+                   "program": holder.program}  # fmt: skip
+        report.add("store.in-use", severity="info", file=holder.file, details=details)
     elif (store.root / ABORT_FILE).exists():
-        report.add("store.unclean-stop", unclean_stop(store.root), file=ABORT_FILE)
+        report.add("store.unclean-stop", file=ABORT_FILE, details=unclean_stop(store.root))
     check_file_types(store, report)
     with skip_wrong_type():
         for interrupted in interrupted_findings(store.root):

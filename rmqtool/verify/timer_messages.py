@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.times import rfc3339
 from rmqtool.broker.stale_timers import stale_units
 from rmqtool.broker.timer_buffer import never_delivered, passed_over, room_beside_body, timer_buffer
 from rmqtool.broker.timer_deliveries import delivered_after, newest_timers, unlogged_waiting
@@ -23,7 +22,7 @@ from rmqtool.broker.timer_start import (
     read_timer_queue,
     timer_queue_end,
 )
-from rmqtool.findings.finding import Severity, counted
+from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.system_topics import TIMER_TOPIC
@@ -110,19 +109,13 @@ def _report_too_large(
     rows = np.flatnonzero(is_passed_over | is_stuck)
     largest, oldest = int(queue.message_sizes[rows].max()), releases.oldest
     count = int(np.count_nonzero(is_stuck)) + len(waiting if can_come else passed)
-    first_due = rfc3339(min(each.due for each in messages))
-    needed = f"maxMessageSize={largest - room_beside_body(oldest)} would do" if can_come else "it was passed over"
-    size = timer_buffer(queue, reader.store.conf, oldest)
-    buffer = f"{size} bytes"
-    if not reader.store.conf.decides("maxMessageSize"):
-        buffer += " by default"
-    message = f"{counted(count, 'message')}, the first due at {first_due}: the timer's buffer holds {buffer}, " \
-              f"and the largest message has {largest}; {needed}"  # fmt: skip
-    facts = {"messages": count, "first_due": min(each.due for each in messages), "buffer_size": size,
-             "largest_message": largest}  # fmt: skip
+    facts = {"problem": "waiting" if can_come else "passed", "messages": count,
+             "first_due": min(each.due for each in messages), "largest_message": largest,
+             "buffer_size": timer_buffer(queue, reader.store.conf, oldest),
+             "origin": None if reader.store.conf.decides("maxMessageSize") else "by default"}  # fmt: skip
     if can_come:
         facts["needed_size"] = largest - room_beside_body(oldest)
-    report.add("timer.too-large", message, details=facts, severity=None if can_come else "info", count=count,
+    report.add("timer.too-large", details=facts, severity=None if can_come else "info", count=count,
                topic=TIMER_TOPIC, queue_id=0, queue_offset=int(queue.queue_offsets[rows[0]]))  # fmt: skip
 
 
@@ -133,21 +126,16 @@ def _report_chains(state: TimerState, queue: TimerQueue, next_read: NextRead, re
     count = int(np.count_nonzero(lost))
     if not len(reached.broken) or not is_wheel_whole(state.store) or not (count or reached.strays):
         if next_read.cut_chains:
-            message = f"{counted(next_read.cut_chains, 'unit')} of slots that the timer has read already"
-            report.add("timer.chain", f"{message}: not linked to the unit before", severity="info",
-                       count=next_read.cut_chains, topic=TIMER_TOPIC, queue_id=0,
-                       effect="none: their messages are delivered", details={"messages": 0})  # fmt: skip
+            facts = {"problem": "delivered", "units": next_read.cut_chains, "messages": 0}
+            report.add("timer.chain", severity="info", count=next_read.cut_chains, topic=TIMER_TOPIC, queue_id=0,
+                       effect="none: their messages are delivered", details=facts)  # fmt: skip
         return
     first = int(reached.broken[0])
-    why = "comes back to one of its units, at which the timer stands still" if reached.loops_at else "is broken"
-    left_out = f"{counted(count, 'message')} of the timer log are in none" if count else "it leads to other slots"
-    message = (
-        f"the chain of {counted(len(reached.broken), 'slot')} {why}, the first due at {rfc3339(first)}: {left_out}"
-    )
     details = {"slots": len(reached.broken), "first_due": first, "messages": count, "loops_at": reached.loops_at,
-               "other_slots": reached.strays}  # fmt: skip
+               "other_slots": reached.strays, "chain": "loops" if reached.loops_at else "broken",
+               "left_out": "messages" if count else "other-slots"}  # fmt: skip
     offset = int(queue.queue_offsets[lost][0]) if count else None
-    report.add("timer.chain", message, count=max(1, count), topic=TIMER_TOPIC, queue_id=0, queue_offset=offset,
+    report.add("timer.chain", count=max(1, count), topic=TIMER_TOPIC, queue_id=0, queue_offset=offset,
                details=details)  # fmt: skip
 
 
@@ -158,20 +146,20 @@ def _report_read_time(
     file = f"{CONFIG}/{TIMER_CHECK}"
     if state.is_ahead and state.ran_until is not None:
         count = int(np.count_nonzero(next_read.skipped))
-        skipped = counted(count, "message") if count else "no message"
-        message = f"has read the wheel up to {rfc3339(state.read_until)}, and no broker has run after " \
-                  f"{rfc3339(state.ran_until)}: {skipped} would be skipped"  # fmt: skip
-        details = {"read_until": state.read_until, "ran_until": state.ran_until, "messages": count}
-        report.add("timer.read-time", message, severity=None if count else "warning", count=max(1, count), file=file,
+        details = {"problem": "ahead", "read_until": state.read_until, "ran_until": state.ran_until, "messages": count}
+        report.add("timer.read-time", severity=None if count else "warning", count=max(1, count), file=file,
                    topic=TIMER_TOPIC, queue_id=0, details=details)  # fmt: skip
         return
     again = delivered_after(state, queue, next_read, messages)
     if len(again):
         is_mild = (state.store.root / ABORT_FILE).exists()
-        message = f"has read the wheel up to {rfc3339(state.read_until)}, and {counted(len(again), 'message')} due " \
-                  f"after that {'were' if len(again) > 1 else 'was'} delivered"  # fmt: skip
-        details = {"read_until": state.read_until, "ran_until": state.ran_until or 0, "messages": len(again)}
-        report.add("timer.read-time", message, severity="info" if is_mild else "warning", count=len(again), file=file,
+        details = {
+            "problem": "delivered",
+            "read_until": state.read_until,
+            "ran_until": state.ran_until or 0,
+            "messages": len(again),
+        }
+        report.add("timer.read-time", severity="info" if is_mild else "warning", count=len(again), file=file,
                    effect="the broker delivers them again", topic=TIMER_TOPIC, queue_id=0, details=details)  # fmt: skip
 
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.times import rfc3339
 from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
 from rmqtool.rules.config_shapes import main_table
@@ -48,22 +47,26 @@ def check_topic_lines(witnesses: Witnesses, report: Report) -> None:
         if topic.startswith(_UNUSED):
             continue
         if topic.startswith(RETRY_PREFIX):
-            message = f"{topics.place} does not name it, and it has messages"
             effect = "the broker makes it again when a consumer of the group connects"
             severity: Severity | None = None if topic in witnesses.topics_with_units else "info"
             report.add(
-                "config.topic-missing", message, severity=severity, effect=effect, topic=topic, details=_details(topics)
+                "config.topic-missing",
+                severity=severity,
+                effect=effect,
+                topic=topic,
+                details={"problem": "retry", **_details(topics)},
             )
         elif not is_system_topic(topic):
             proof = _proof(topic, witnesses)
             if proof:
-                report.add("config.topic-missing", proof, file=topics.file_name, topic=topic, details=_details(topics))
+                details = {**proof, **_details(topics)}
+                report.add("config.topic-missing", file=topics.file_name, topic=topic, details=details)
     _check_permissions(topics, report)
 
 
 def _details(topics: Topics) -> dict[str, str]:
     """What does not name a topic: a file, or a database."""
-    return {"file" if topics.place == TOPICS else "database": topics.file_name}
+    return {"place": topics.place, "file" if topics.place == TOPICS else "database": topics.file_name}
 
 
 def _changed(topics: Topics) -> int | None:
@@ -73,21 +76,19 @@ def _changed(topics: Topics) -> int | None:
     return timestamp if type(timestamp) is int else None
 
 
-def _proof(topic: str, witnesses: Witnesses) -> str | None:
-    """Why a topic that is not configured was not deleted; None when it may have been."""
+def _proof(topic: str, witnesses: Witnesses) -> dict[str, str | int] | None:
+    """Facts that show why a topic that is not configured was not deleted; None when it may have been."""
     states = (state for name, state in witnesses.states.items() if name.topic == topic)
     last = (witnesses.messages.at(state.last_physical_offset) for state in states)
     newest = max((message["store_timestamp"] for message in last if message), default=0)
     topics, committed = witnesses.snapshot.topics, witnesses.snapshot.committed
     changed = _changed(topics)
     if changed is not None and newest > changed + _ROUNDING_MS:
-        return f"{topics.place} does not name it and was changed last {rfc3339(changed)}, but a message of it was " \
-               f"stored {rfc3339(newest)}"  # fmt: skip
+        return {"problem": "stored-since", "changed": changed, "newest": int(newest)}
     cleans_up = "groupTopicMap" in committed.file.content  # written since 5.0, whose deletion takes the offsets along
     groups = sorted({one.group for one in committed.offsets if one.topic == topic and one.offset > 0})
     if cleans_up and groups:
-        return f"{topics.place} does not name it, and group {groups[0]} has offsets in it, which go with a topic " \
-               "that is deleted"  # fmt: skip
+        return {"problem": "consumed", "group": groups[0]}
     return None
 
 

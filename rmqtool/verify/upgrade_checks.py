@@ -28,7 +28,8 @@ def check_upgrade(snapshot: Snapshot, report: Report) -> None:
     for name in conf.settings:
         unread = _unread(conf, name, version)
         if unread:
-            report.add("upgrade.setting", unread, file=conf.path, details={"setting": name, "version": str(version)})
+            details = {"setting": name, "version": str(version), **unread}
+            report.add("upgrade.setting", file=conf.path, details=details)
     report.check("upgrade.changed")
     for switch in switches(snapshot, version):
         report.add("upgrade.changed", details={"problem": "switch", "version": str(version), "what": switch})
@@ -51,20 +52,20 @@ def _report_changes(snapshot: Snapshot, version: Version, report: Report) -> Non
         report.add("upgrade.changed", severity="info", details=facts)
 
 
-def _unread(conf: BrokerConf, name: str, version: Version) -> str | None:
+def _unread(conf: BrokerConf, name: str, version: Version) -> dict[str, str] | None:
     """Why a release does not read a setting of broker.conf; None when it does, or has it under its other name, too."""
     setting = broker_settings().get(name)
     if is_known(name, version):
         if setting is None or setting.default(version) != UNUSED:
             return None
-        return f"{name} has no effect since {setting.changed(version)}"
+        return {"problem": "no-effect", "since": str(setting.changed(version))}
     if setting is None:
-        why = f"{name} is read by no release"
+        why = {"problem": "unknown"}
     elif setting.since > version:
-        why = f"{name} is read since {setting.since}, not by {version}"
+        why = {"problem": "later", "since": str(setting.since)}
     else:
-        why = f"{name} is read up to {release_before(setting.changed(version))}, not by {version}"
+        why = {"problem": "earlier", "until": str(release_before(setting.changed(version)))}
     meant = nearest(name, version)
     if meant and conf.settings.get(meant) == conf.settings[name]:
         return None
-    return f"{why}; {version} reads {meant}" if meant else why
+    return why | ({"instead": meant} if meant else {})

@@ -37,7 +37,7 @@ from rmqtool.verify.compaction_checks import check_compacted_logs
 from rmqtool.verify.config_witnesses import check_witnesses, delays_known_until
 from rmqtool.verify.disk_and_time_checks import check_environment, check_times, first_records, latest_modification
 from rmqtool.verify.entry_index_check import unread_units
-from rmqtool.verify.field_checks import damaged_fields, report_fields
+from rmqtool.verify.field_checks import damaged_fields, judged_fields, report_fields
 from rmqtool.verify.index_chains import check_headers, check_timestamps
 from rmqtool.verify.index_check import check_index_end, check_missing_keys
 from rmqtool.verify.index_sequence import readable_files, tags_expected
@@ -215,7 +215,9 @@ class Verification:
             with WorkerPool[PartResult]() as pool:  # the first one has handed out its parts, and takes no others
                 self._part_run.run(lambda _: None, pool, jobs, database)
             if self.ended_by is None:
-                self.merged().keys.in_damage += sum(len(each.key_hashes) for each in damages if each.field != TAGS)
+                self.merged().keys.fields = [
+                    (each.physical_offset, key) for each in damages if each.field != TAGS for key in each.key_hashes
+                ]
                 report_fields(damages, self._report)
                 self._check_after_scan(reader, self.merged())
 
@@ -280,8 +282,8 @@ class Verification:
         if visit:
             self._check_queues(reader, total, visit)
         self._check_missing_keys(reader, total)
-        if self.view and self.starts:
-            check(self.view.report_keys_lost, self.starts[0].start, report)
+        if self.view and self.clients is not None and self.start:
+            check(self.view.report_keys_lost, self.start, self.clients, report)
         if not live:
             log = ScannedLog(snapshot, reader, log_end, totals, total.queue_ends)
             check(check_timestamps, reader, report)
@@ -341,12 +343,13 @@ class Verification:
         """Read each queue on disk, one after the other."""
         snapshot, files = self.snapshot, self.task.files
         files_end = files[-1].end_offset if files else 0
-        bounds = LogBounds(self.log_start, self.log_end, files_end, total.extents, self.task.live)
+        bounds = LogBounds(snapshot.log_began_by, self.log_end, files_end, total.extents, self.task.live)
         visit = QueueVisit(snapshot, reader, self._report, bounds, recovers=self.task.recovery is not None)
         for index, queue in enumerate(snapshot.queues):
             name = QueueName(queue.topic, queue.queue_id)
             with self.read_errors.queue(name):
                 visit.visit(index, queue, None if name in self.read_errors.queues else total.states.get(name))
+        visit.unmatched.settle_light(judged_fields(snapshot, reader, visit.unmatched.of_light))
         self.lost = lost_by_topic(visit.unmatched.lost, total.states, snapshot.topics, snapshot.releases)
         beyond = visit.unmatched.beyond_files.total()
         if beyond:
@@ -363,8 +366,10 @@ class Verification:
             recovered = visit.recovered if visit else KnownQueues(self.snapshot.queues)
             self.starts = Predictor(self.snapshot, total.walks, total.states, recovered).predict()
             if visit:
-                led_to = visit.unmatched.witnesses
-                self.view = ClientView(self.snapshot, total, visit.ranges, led_to, self.task.index)
+                unmatched, has_index = visit.unmatched, self.task.index
+                self.view = ClientView(
+                    self.snapshot, total, visit.ranges, unmatched.witnesses, unmatched.beyond_files, has_index
+                )
                 self.clients = self.view.losses(self.starts[0].start)
         except EndingError:
             raise

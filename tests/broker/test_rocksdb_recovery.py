@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,15 @@ from tests.verify.verifying import codes_of, verify
 PER_FILE = 4
 MESSAGES = 14 * PER_FILE  # in files that hold four of them
 QUEUES = 2
+TOPIC = {"topicName": "orders", "readQueueNums": QUEUES, "writeQueueNums": QUEUES, "perm": 6}
 
 
 @pytest.fixture
 def log() -> LogBuilder:
-    builder = LogBuilder(file_size=4 * 200 + 50)
+    return orders(LogBuilder(file_size=4 * 200 + 50))
+
+
+def orders(builder: LogBuilder) -> LogBuilder:
     for number in range(MESSAGES):
         builder.add(topic="orders", queue_id=number % QUEUES, queue_offset=number // QUEUES, body=b"x" * 80)
     return builder
@@ -106,6 +111,44 @@ def test_ends_behind_the_log_are_moved_back(log: LogBuilder, tmp_path: Path) -> 
         families["default"][unit_key("orders", 1, 28)] = value
         families["offset"][max_key("orders", 1)] = end_value(log.end, 28)
     assert predict(store, "5.5.0").queues == [QueueChange("simple", "orders", 1, 0, 29, 0, 28, 1, 0, 0, True)]
+
+
+def cut(store: Path, number: int) -> Path:
+    """A store with all rows, stopped cleanly, and a wrong CRC in a message, at which a start ends the log."""
+    log = orders(LogBuilder(file_size=64 * 200))
+    flushed(log, store, MESSAGES)
+    (store / "abort").unlink()
+    with (store / "commitlog" / f"{0:020}").open("r+b") as file:
+        file.seek(log.offsets[number] + 8)
+        file.write(b"\1\2\3\4")
+    return store
+
+
+@pytest.mark.parametrize(
+    ("number", "ends"),
+    [
+        (45, [(23, 5), (21, 7)]),
+        (40, [(14, 14), (20, 8)]),  # its row is the second one that the search by halves looks at
+        (1, [(1, 27), (1, 28)]),  # the first row of the second queue is at the end of the log, and its maximum past it
+        (0, [(1, 28), (28, 28)]),  # all rows are past the end of the log: the queue keeps its maximum
+    ],
+)
+def test_where_queues_end_whose_rows_a_start_cuts(number: int, ends: list[tuple[int, int]], tmp_path: Path) -> None:
+    """Maximum and rows that lead nowhere, as brokers of 5.3.3, 5.4.0 and 5.5.0 answer for golden stores."""
+    start = predict(cut(tmp_path, number), "5.5.0")
+    assert [(queue.max_offset, queue.truncated) for queue in start.queues] == ends
+    assert [queue.served_end for queue in start.queues] == [28 - truncated for _, truncated in ends]
+
+
+@pytest.mark.parametrize(("number", "refuses"), [(0, True), (40, False)])
+def test_before_5_3_2_rows_past_the_log_stop_a_start(number: int, refuses: bool, tmp_path: Path) -> None:
+    """Those of a queue that has no others, and whose topic is known."""
+    store = cut(tmp_path, number)
+    assert predict(store, "5.2.0").refusal is None
+    (store / "config").mkdir()
+    (store / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": {"orders": TOPIC}}))
+    assert (predict(store, "5.2.0").refusal is not None) is refuses
+    assert predict(store, "5.3.2").refusal is None
 
 
 def test_it_is_a_finding_with_its_setting(log: LogBuilder, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_nothing_to_say(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("delete_when", "severity", "words"),
-    [("04; 16", "error", "23 of 24"), ("x", "error", "every hour"), ("24", "warning", "no hour"), ("04;16", None, "")],
+    [("04; 16", "error", "23 of 24"), ("x", "error", "each run"), ("24", "warning", "no hour"), ("04;16", None, "")],
 )
 def test_delete_when(tmp_path: Path, delete_when: str, severity: str | None, words: str) -> None:
     found = of(planned(aged_log(tmp_path, *AGES), deleteWhen=delete_when), "delete-when")
@@ -106,7 +106,7 @@ def test_why_nothing_goes_from_a_full_disk(
 
 def test_one_file_on_a_full_disk(tmp_path: Path) -> None:
     found = planned(aged_log(tmp_path, 500), percent=91)
-    assert "last file never goes" in told(found, "disk-full-nothing-deleted").message
+    assert "last file is never deleted" in told(found, "disk-full-nothing-deleted").message
     assert told(found, "disk-full").severity == "error"
 
 

@@ -22,6 +22,7 @@ import click
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from rmqtool.cli import cli, run
+from tests.findings.made import check_sentences
 from tests.unchanged import unchanged
 
 ROOT = Path(__file__).parents[2]
@@ -255,6 +256,7 @@ def check_json(text: str, every: int | None = None, lines_schema: str = "listing
     if text.startswith("{\n"):
         document = json.loads(text)
         validator(_SCHEMA_NAMES.get(document["command"], document["command"])).validate(document)
+        check_sentences(document)
         return
     lines = text.splitlines()
     step = every or 1 + len(lines) // SAMPLE

@@ -205,8 +205,9 @@ def test_examples_in_help_are_command_lines(name: str, store: Path, tmp_path: Pa
 
 
 def long_options(command: click.Command) -> set[str]:
-    context = click.Context(command, **cli.context_settings)  # a command keeps the help option of its first context
-    return {name for param in command.get_params(context) for name in param.opts if name.startswith("--")}
+    return {
+        name for param in command.get_params(click.Context(command)) for name in param.opts if name.startswith("--")
+    }
 
 
 def documents() -> str:

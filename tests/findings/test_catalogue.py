@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from rmqtool.findings.catalogue import CATALOGUE, Entry, close_matches, finding, lookup
+from rmqtool.findings.catalogue import CATALOGUE, Entry, close_matches, lookup
 from rmqtool.scan.events import REASON_MEANINGS
 from tests.findings.findings_page import PAGE, page
+from tests.findings.made import made
 
 SOURCES = Path(__file__).parents[2] / "rmqtool"
 FAULTS = [f"F{number:02}" for number in range(1, 60)]
@@ -66,21 +67,21 @@ def test_remedies_are_commands(entry: Entry) -> None:
     """A remedy can be pasted into a shell, whatever the names in it."""
     if entry.remedy:
         place: dict[str, Any] = {"offset": 7, "topic": "a b", "queue_id": 3}
-        assert finding(entry.code, "x", store="/a store", **place).remedy == entry.remedy.format(
+        assert made(entry.code, store="/a store", **place).remedy == entry.remedy.format(
             store="'/a store'", offset=7, topic="'a b'", queue_id=3
         )
-        assert finding(entry.code, "x").remedy is None
+        assert made(entry.code).remedy is None
     else:
-        assert finding(entry.code, "x", store="/store").remedy is None
+        assert made(entry.code, store="/store").remedy is None
 
 
 def test_a_finding_is_filled_from_its_page() -> None:
     """What the caller gives wins, the rest is the page's."""
-    made = finding("commitlog.body-crc", "wrong", offset=5, file="commitlog/0")
+    found = made("commitlog.body-crc", "wrong", offset=5, file="commitlog/0")
     page_of = CATALOGUE["commitlog.body-crc"]
-    assert (made.severity, made.fault, made.effect) == (page_of.severity, "F16", page_of.effect)
-    assert (made.message, made.offset, made.file) == ("wrong", 5, "commitlog/0")
-    other = finding("commitlog.body-crc", "wrong", severity="info", effect="none", remedy="run")
+    assert (found.severity, found.fault, found.effect) == (page_of.severity, "F16", page_of.effect)
+    assert (found.message, found.offset, found.file) == ("wrong", 5, "commitlog/0")
+    other = made("commitlog.body-crc", "wrong", severity="info", effect="none", remedy="run")
     assert (other.severity, other.effect, other.remedy) == ("info", "none", "run")
 
 

@@ -94,6 +94,7 @@ def seen(store: Path) -> dict[tuple[str, int], int]:
     return {name: view.unreachable for name in names if (view := views.of(*name)).unreachable}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("hole", HOLES)
 @pytest.mark.parametrize("name", STORES)

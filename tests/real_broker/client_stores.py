@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC
+from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 from rmqtool.rules.versions import parse_version
 from tests.golden import stores
 from tests.golden.rocksdb import ROCKSDB
@@ -21,6 +21,7 @@ VERSIONS = ("4.4.0", "4.7.1", "4.9.7", "5.1.4", "5.3.3", "5.5.0")
 _LEVELS = {"messageDelayLevel": "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"}
 _DRIVEN = ("clean", "trimmed", "killed")
 _UNIT = 20
+_LOG_FILE = 65536  # bytes
 _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000}
 _RATE = 200  # messages per second of a live store
 _LONGEST_S = 2.5
@@ -114,6 +115,8 @@ class Traces:
     tail: frozenset[int]
     """Of messages at the end of the log that are zeros now: what was never flushed is no message that clients had."""
     units: frozenset[tuple[Entry, int]]
+    began_by: int
+    """Of a log that is gone: what units and keys before it lead to may have been deleted in time."""
     indexed: bytes
     committed: str
 
@@ -136,7 +139,8 @@ class Traces:
             file.read_text(encoding="utf-8", errors="replace") for file in damaged.glob("config/*onsumerOffset.json*")
         )
         never_flushed = frozenset(offset for offset in tail if offset > last)
-        return cls(frozenset(standing), never_flushed, frozenset(_units(damaged)), indexed, committed)
+        units = frozenset(_units(damaged))
+        return cls(frozenset(standing), never_flushed, units, 0 if log else _began_by(damaged), indexed, committed)
 
     def count(self, difference: Difference, had: View) -> dict[str, int]:
         """How many of what is gone left a trace, where that can be seen."""
@@ -144,24 +148,40 @@ class Traces:
         pairs = [pair for pair in difference.keys_not_found if self._has(pair)]
         groups = [group for (group, topic, _), _, _ in difference.groups if f"{topic}@{group}" in self.committed]
         gone = {offset for topic, _, offset in difference.unreachable if topic == HALF_TOPIC}
+        levels = {(queue + 1, had.entries[topic, queue, offset][0]) for topic, queue, offset in
+                  {*difference.unreachable} - {*entries} if topic == SCHEDULE_TOPIC}  # fmt: skip
         passed = [offset for offset in difference.half_messages_unchecked if offset not in gone]
         return {
             "unreachable": len(entries),
             "keys_not_found": len(pairs),
             "filters_lost": 0,
             "groups": len(groups),
+            "delayed.never": difference.delayed["never"] - len(levels & had.delayed.keys()),
             "half_messages_unchecked": len(passed),  # others are among those out of reach
         }
 
     def _shows(self, entry: Entry, physical_offset: int) -> bool:
         if physical_offset in self.tail:
             return False
-        return physical_offset in self.standing or (entry, physical_offset) in self.units
+        is_shown = physical_offset >= self.began_by and (entry, physical_offset) in self.units
+        return physical_offset in self.standing or is_shown
 
     def _has(self, pair: Pair) -> bool:
         if pair[1] in self.tail:
             return False
-        return pair[1] in self.standing or pair[1].to_bytes(8, "big") in self.indexed
+        is_shown = pair[1] >= self.began_by and pair[1].to_bytes(8, "big") in self.indexed
+        return pair[1] in self.standing or is_shown
+
+
+def _began_by(store: Path) -> int:
+    """Where the log began at the latest: a first file of a queue that has others holds a message of the log."""
+    ends = []
+    for queue in store.glob("consumequeue/*/*"):
+        files = sorted(path for path in queue.iterdir() if path.is_file() and path.name.isdigit())
+        if len(files) > 1:
+            unit = files[0].read_bytes()[-_UNIT:]
+            ends += [int.from_bytes(unit[:8], "big", signed=True)] if any(unit) else []
+    return max(0, min(ends, default=0)) // _LOG_FILE * _LOG_FILE
 
 
 def _units(store: Path) -> list[tuple[Entry, int]]:

@@ -181,19 +181,9 @@ def _digest(version: str, source: Source, root: Path) -> str:
 
 
 def survey(version: str, asked: Sequence[tuple[Source, Path]]) -> list[dict[str, Any]]:
-    """What a broker says of copies of each store, since it changes them; one that it dies of takes no others along."""
-    settings = dict(asked[0][0].settings)
-    queues = [source.queues for source, _ in asked]
-    try:
-        with TemporaryDirectory(prefix="rmqtool-clients-") as scratch:
-            copies = [copied(root, Path(scratch, str(number))) for number, (_, root) in enumerate(asked)]
-            roots = [(copy, source.keys) for copy, (source, _) in zip(copies, asked, strict=True)]
-            return Harness(version).survey(roots, settings, queues)
-    except HarnessError as error:
-        if len(asked) == 1:
-            return [{"refuses": f"the process ends: {str(error)[-300:]}"}]
-        half = len(asked) // 2
-        return [*survey(version, asked[:half]), *survey(version, asked[half:])]
+    """What a broker says of each store."""
+    roots = [(root, source.keys) for source, root in asked]
+    return Harness(version).survey_copies(roots, dict(asked[0][0].settings), [source.queues for source, _ in asked])
 
 
 def judge(case: Case, after: View, repaired: View) -> Judged:

@@ -234,6 +234,27 @@ class Harness:
             surveys: list[dict[str, Any]] = json.loads(file.read_bytes())["surveys"]
             return surveys
 
+    def survey_copies(
+        self,
+        stores: Sequence[tuple[Path, Iterable[str]]],
+        settings: dict[str, str],
+        queues: Sequence[Iterable[tuple[str, int]]] | None = None,
+    ) -> list[dict[str, Any]]:
+        """`survey` of copies, since it changes stores: one of which the process dies takes no others along."""
+        try:
+            with TemporaryDirectory(prefix="rmqtool-survey-") as scratch:
+                copies = [
+                    (copied(root, Path(scratch, str(number))), keys) for number, (root, keys) in enumerate(stores)
+                ]
+                return self.survey(copies, settings, queues) if copies else []
+        except HarnessError as error:
+            if len(stores) == 1:
+                return [{"refuses": f"the process ends: {str(error)[-300:]}"}]
+            half = len(stores) // 2
+            parts = (slice(half), slice(half, None))
+            return [each for part in parts
+                    for each in self.survey_copies(stores[part], settings, queues and queues[part])]  # fmt: skip
+
     def clean(self, scenarios: Path) -> list[dict[str, Any]]:
         """Run the cleaner for each of ``scenarios.json`` in a directory; see `tests.real_broker.cleaning`."""
         answers: list[dict[str, Any]] = self._answer("clean", scenarios)["answers"]

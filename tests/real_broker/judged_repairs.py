@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.real_broker.harness import Harness, HarnessError
+from tests.real_broker.harness import Harness
 from tests.real_broker.loss_stores import Source
 from tests.repair.checked_repair import GOES_ON, Repair
 from tests.verify.losses_facts import Facts, lost, readable
@@ -72,16 +72,8 @@ def _told(plan: dict[str, Any]) -> list[str]:
 
 
 def survey(version: str, source: Source, roots: Sequence[Path]) -> list[Facts]:
-    """What the users of each store have; a process that dies of one store takes no others along."""
-    if not roots:
-        return []
-    try:
-        return Harness(version).survey([(root, source.keys) for root in roots], dict(source.settings))
-    except HarnessError as error:
-        if len(roots) == 1:
-            return [{"refuses": f"the process ends: {str(error)[:200]}"}]
-        half = len(roots) // 2
-        return [*survey(version, source, roots[:half]), *survey(version, source, roots[half:])]
+    """What the users of each store have."""
+    return Harness(version).survey_copies([(root, source.keys) for root in roots], dict(source.settings))
 
 
 def became(before: Facts, after: Facts) -> str:

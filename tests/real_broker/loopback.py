@@ -11,7 +11,7 @@ import os
 import socket
 import struct
 import sys
-from typing import NoReturn
+from typing import IO, NoReturn
 
 UNAVAILABLE = 77
 """Exit status where the system allows no namespace."""
@@ -48,12 +48,17 @@ def main(command: list[str]) -> NoReturn:
 
 
 def _join(process: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
     kinds = ("net",) if os.geteuid() == 0 else ("user", "net")
     for kind in kinds:
         with open(f"/proc/{process}/ns/{kind}", "rb") as namespace:
-            if libc.setns(namespace.fileno(), 0) != 0:
-                raise OSError(ctypes.get_errno(), "setns")
+            enter(namespace)
+
+
+def enter(namespace: IO[bytes]) -> None:
+    """Have this thread, and those that it starts, in a namespace."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(namespace.fileno(), 0) != 0:
+        raise OSError(ctypes.get_errno(), "setns")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.copies import copied
 from tests.real_broker.harness import VERSIONS, Harness, HarnessError
 from tests.real_broker.loss_stores import Source, committed, fresh
 from tests.verify import losses_recorded as recorded
@@ -66,18 +65,15 @@ class Result:
 
 def results(version: str, source: Source, cases: Sequence[Case], before: Facts) -> Iterator[Result]:
     """Hold the verdict on each case, all of one source, to what the broker says."""
-    verdicts = [judged(case.root) for case in cases]  # before the broker changes them
-    surveys = Harness(version).survey([(case.root, source.keys) for case in cases], dict(source.settings))
+    verdicts = [judged(case.root) for case in cases]
+    surveys = Harness(version).survey_copies([(case.root, source.keys) for case in cases], dict(source.settings))
     for case, (verdict, codes), after in zip(cases, verdicts, surveys, strict=True):
         yield Result(case, verdict, codes, lost(before, after))
 
 
 def undamaged(version: str, source: Source) -> Facts:
     """What the users of the undamaged store have."""
-    with TemporaryDirectory(prefix="rmqtool-losses-") as scratch:
-        root = Path(scratch, "store")
-        copied(source.store, root)
-        facts = Harness(version).survey([(root, source.keys)], dict(source.settings))[0]
+    (facts,) = Harness(version).survey_copies([(source.store, source.keys)], dict(source.settings))
     if facts["refuses"] is not None:  # on a very busy machine a start may take longer than Survey.java waits
         raise HarnessError(f"the broker does not start on the undamaged {source.name}: {facts['refuses']}")
     return facts

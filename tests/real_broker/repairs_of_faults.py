@@ -82,8 +82,7 @@ def _of_one_store(source: Source, group: Sequence[Row], *, is_matrix: bool = Fal
     while batch := list(islice(remaining, BATCH)):
         with TemporaryDirectory(prefix="rmqtool-repairs-") as scratch:
             if not undamaged:
-                copied(source.store, Path(scratch, "undamaged"))
-                [undamaged] = survey(batch[0].version, source, [Path(scratch, "undamaged")])
+                [undamaged] = survey(batch[0].version, source, [source.store])
             made = [(row, _case(row, source, Path(scratch, str(number)))) for number, row in enumerate(batch)]
             if is_matrix:
                 unchanged = [each for each in made if not _is_changed(each[1])]

@@ -56,7 +56,7 @@ class Outcome:
         )
 
 
-def write_source(root: Path, count: int, chance: random.Random) -> Path:
+def write_source(root: Path, count: int, chance: random.Random, topic: str = TOPIC) -> Path:
     """A store of `count` messages in several queues, of several sizes and times."""
     log = LogBuilder(file_size=1 << 20)
     offsets: Counter[int] = Counter()
@@ -64,7 +64,7 @@ def write_source(root: Path, count: int, chance: random.Random) -> Path:
         queue = chance.randrange(QUEUES)
         properties = {"UNIQ_KEY": f"{number:032X}", "KEYS": f"K-{number}", "TAGS": chance.choice(("web", "desk"))}
         log.add(
-            topic=TOPIC,
+            topic=topic,
             queue_id=queue,
             queue_offset=offsets[queue],
             body=chance.randbytes(chance.randrange(1, 300)),

@@ -1,14 +1,12 @@
 """Inspecting a store while a real broker's store classes run and write on it."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.commands.running import rmqtool
 from tests.real_broker.harness import VERSIONS, Harness
 
 pytestmark = pytest.mark.broker
@@ -16,18 +14,10 @@ pytestmark = pytest.mark.broker
 _RATE = 1000  # messages per second that the broker writes meanwhile
 
 
-def _inspect(*arguments: str) -> tuple[int, str]:
-    """Exit status and standard output, from a process of its own: our locks must never be the broker's."""
-    command = [sys.executable, "-m", "rmqtool", "inspect", *arguments, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert not done.stderr
-    return done.returncode, done.stdout
-
-
 def _overview(root: Path, *options: str) -> dict[str, Any]:
-    status, text = _inspect(str(root), *options)
-    assert status == 0, text
-    result: dict[str, Any] = json.loads(text)["result"]
+    found = rmqtool("inspect", root, *options, "--json")
+    assert (found.status, found.err) == (0, "")
+    result: dict[str, Any] = found.document["result"]
     return result
 
 
@@ -47,10 +37,9 @@ def test_a_live_store(harness: Callable[[str], Harness], version: str, tmp_path:
             messages += [_seen_running(root, pid), _verified_clean(root)]
         assert messages == sorted(messages)
         assert messages[-1] > messages[0]
-        status, lines = _inspect(str(root / "commitlog"), "--body", "none")
-        kinds = {json.loads(line)["kind"] for line in lines.splitlines()}
-        assert status == 0
-        assert "damage" not in kinds
+        listed = rmqtool("inspect", root / "commitlog", "--body", "none", "--json")
+        assert (listed.status, listed.err) == (0, "")
+        assert "damage" not in {line["kind"] for line in listed.lines}
     stopped = _overview(root, "--scan")
     assert not stopped["broker"]["running"]
     assert stopped["broker"]["last_exit"] == "clean"
@@ -85,9 +74,7 @@ def _verified_clean(root: Path) -> int:
 
 
 def _verify(root: Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "rmqtool", "verify", str(root), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    document: dict[str, Any] = json.loads(done.stdout)
+    document: dict[str, Any] = rmqtool("verify", root, "--json").document
     return document
 
 

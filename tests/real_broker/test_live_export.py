@@ -1,13 +1,12 @@
 """Exporting a store while a real broker's store classes write to it: nothing lost, nothing doubled, no damage."""
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.commands.running import rmqtool
 from tests.export.exporting import check, manifest_of, oracle_row, rows_of, sorted_properties
 from tests.real_broker.harness import Harness
 
@@ -17,11 +16,10 @@ _RATE = 1000  # messages per second that the broker writes meanwhile
 
 
 def _export(store: Path, output: Path) -> int:
-    """Rows of one run, from a process of its own: our locks must never be the broker's."""
-    command = [sys.executable, "-m", "rmqtool", "export", str(store), "--output", str(output), "--mode", "incremental"]
-    options = ["--engine", "local", "--include", "prepared,rolled-back"]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    """Rows of one run."""
+    options = ("--mode", "incremental", "--engine", "local", "--include", "prepared,rolled-back")
+    done = rmqtool("export", store, "--output", output, *options)
+    assert (done.status, done.err) == (0, ""), done.out + done.err
     rows: int = manifest_of(output)["runs"][-1]["rows"]
     return rows
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands.running import MAX_SECONDS
+from tests.commands.running import MAX_SECONDS, rmqtool
 from tests.real_broker.harness import Harness
 
 pytestmark = pytest.mark.broker
@@ -22,21 +19,9 @@ _LIVE = ("--topic", "live", "--queue", "0")
 
 
 def _query(root: Path, *options: str) -> tuple[int, list[dict[str, Any]]]:
-    """Exit status and lines, from a process of its own: our locks must never be the broker's."""
-    command = [
-        sys.executable,
-        "-m",
-        "rmqtool",
-        "query",
-        str(root),
-        *options,
-        "--json",
-        "--body",
-        "none",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert "Traceback" not in done.stderr
-    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+    """Exit status and lines."""
+    found = rmqtool("query", root, *options, "--json", "--body", "none")
+    return found.status, found.lines
 
 
 def _wait_for_messages(root: Path, version: str) -> None:

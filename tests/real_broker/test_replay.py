@@ -40,10 +40,13 @@ DROPPED |= {
 }
 
 
-@pytest.fixture(params=VERSIONS)
-def broker(request: pytest.FixtureRequest, harness: Callable[[str], Harness], tmp_path: Path) -> Iterator[Served]:
+@pytest.fixture(scope="module", params=VERSIONS)
+def broker(
+    request: pytest.FixtureRequest, harness: Callable[[str], Harness], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    """One for all tests of a release: each sends to topics that no other one of them fills."""
     harness(request.param)
-    with served(request.param, tmp_path / "target") as running:
+    with served(request.param, tmp_path_factory.mktemp("target")) as running:
         yield running
 
 
@@ -57,6 +60,20 @@ def send(broker: Served, source: Path, *options: object) -> dict[str, Any]:
 
 def kept(properties: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in properties.items() if name not in OWN | DROPPED}
+
+
+def test_a_dead_letter_comes_again_to_its_group(broker: Served, golden_store: GoldenStore, tmp_path: Path) -> None:
+    """By the retry topic only its group gets it, under the topic that it came from, which stays empty."""
+    store = golden_store(f"{broker.version}-shop")
+    broker.declare("payments", 2)
+    assert broker.consume("payments", 0, "billing") == []
+    options = ("--dead-letters-of", "billing", "--to-retry-topic", "--journal", tmp_path / "journal")
+    wait_for("the group's retry topic", lambda: broker.replay(store, *options).returncode == 0)
+    assert send(broker, store, *options)["sent"]["messages"] == 3
+    letters = broker.consume("payments", 3, "billing")
+    assert {each["topic"] for each in letters} == {"payments"}
+    assert sorted(each["properties"]["KEYS"] for each in letters) == ["FAIL-0", "FAIL-1", "FAIL-2"]
+    assert broker.consume("payments", 0) == []
 
 
 def test_a_consumer_gets_what_was_stored(broker: Served, golden_store: GoldenStore, tmp_path: Path) -> None:
@@ -98,12 +115,12 @@ def test_all_sorts_of_messages(broker: Served, tmp_path: Path) -> None:
         if number % 5:
             properties["UNIQ_KEY"] = f"{number:032X}"
         plain[str(number)] = body
-        log.add(topic=TOPIC, queue_offset=number, body=stored, sys_flag=sys_flag | (0x30 if number % 3 == 0 else 0),
+        log.add(topic="sorts", queue_offset=number, body=stored, sys_flag=sys_flag | (0x30 if number % 3 == 0 else 0),
                 flag=number, reconsume_times=number % 2, properties=properties)  # fmt: skip
     source = log.write(tmp_path / "source")
-    broker.declare(TOPIC, 1)
+    broker.declare("sorts", 1)
     assert send(broker, source)["sent"]["messages"] == 40
-    consumed = broker.consume(TOPIC, 40)
+    consumed = broker.consume("sorts", 40)
     assert len(consumed) == 40
     for each in consumed:
         number = int(each["properties"]["number"])
@@ -114,20 +131,6 @@ def test_all_sorts_of_messages(broker: Served, tmp_path: Path) -> None:
     assert (
         json.loads(broker.replay(source, "--json", "--journal", tmp_path / "other").stdout)["result"]["messages"] == 0
     )
-
-
-def test_a_dead_letter_comes_again_to_its_group(broker: Served, golden_store: GoldenStore, tmp_path: Path) -> None:
-    """By the retry topic only its group gets it, under the topic that it came from."""
-    store = golden_store(f"{broker.version}-shop")
-    broker.declare("payments", 2)
-    assert broker.consume("payments", 0, "billing") == []
-    options = ("--dead-letters-of", "billing", "--to-retry-topic", "--journal", tmp_path / "journal")
-    wait_for("the group's retry topic", lambda: broker.replay(store, *options).returncode == 0)
-    assert send(broker, store, *options)["sent"]["messages"] == 3
-    letters = broker.consume("payments", 3, "billing")
-    assert {each["topic"] for each in letters} == {"payments"}
-    assert sorted(each["properties"]["KEYS"] for each in letters) == ["FAIL-0", "FAIL-1", "FAIL-2"]
-    assert broker.consume("payments", 0) == []
 
 
 def test_messages_that_wait(broker: Served, tmp_path: Path, golden_store: GoldenStore) -> None:
@@ -149,12 +152,12 @@ def test_what_waits_there_is_not_sent_again(broker: Served, tmp_path: Path) -> N
     log, now = LogBuilder(file_size=1 << 20), time.time_ns() // 1_000_000
     for number in range(5):
         log.add(topic="SCHEDULE_TOPIC_XXXX", queue_id=17, queue_offset=number, store_timestamp=now, body=b"later",
-                properties={"UNIQ_KEY": f"{number:032X}", "REAL_TOPIC": TOPIC, "REAL_QID": "0",
+                properties={"UNIQ_KEY": f"{number:032X}", "REAL_TOPIC": "waiting", "REAL_QID": "0",
                             "DELAY": "18"})  # fmt: skip
     source, journal = log.write(tmp_path / "source"), tmp_path / "journal"
     derive(source)
-    broker.declare(TOPIC, 1)
-    options = ("--delays", "keep", "--topic", TOPIC, "--journal", journal)
+    broker.declare("waiting", 1)
+    options = ("--delays", "keep", "--topic", "waiting", "--journal", journal)
     assert send(broker, source, *options)["sent"]["messages"] == 5
     lines = journal.read_text().splitlines(keepends=True)
     for kept in (("replay", "sending"), ()):
@@ -170,9 +173,9 @@ def test_a_broker_that_is_killed_meanwhile(broker: Served, tmp_path: Path) -> No
         broker.kill()
         time.sleep(1)
         broker.start()
-        broker.declare(TOPIC, QUEUES)
+        broker.declare("killed", QUEUES)
 
-    _interrupted(broker, tmp_path, restart)
+    _interrupted(broker, tmp_path, "killed", restart)
 
 
 def test_a_broker_that_stands_still_meanwhile(broker: Served, tmp_path: Path) -> None:
@@ -183,12 +186,12 @@ def test_a_broker_that_stands_still_meanwhile(broker: Served, tmp_path: Path) ->
         time.sleep(7)
         broker.resume()
 
-    _interrupted(broker, tmp_path, stand_still)
+    _interrupted(broker, tmp_path, "paused", stand_still)
 
 
-def _interrupted(broker: Served, tmp_path: Path, interrupt: Callable[[], None]) -> None:
-    source = write_source(tmp_path / "source", 600, random.Random(5))
-    broker.declare(TOPIC, QUEUES)
+def _interrupted(broker: Served, tmp_path: Path, topic: str, interrupt: Callable[[], None]) -> None:
+    source = write_source(tmp_path / "source", 600, random.Random(5), topic)
+    broker.declare(topic, QUEUES)
     journal = tmp_path / "journal"
     options = ["--send", "--yes", "--json", "--journal", journal, "--rate", "100/s", "--timeout", "3s"]
     command = broker.command("replay", source, "--nameserver", NAME_SERVER, *options)
@@ -206,7 +209,7 @@ def _interrupted(broker: Served, tmp_path: Path, interrupt: Callable[[], None]) 
     assert program.returncode == 0, out
     sent = json.loads(out)["result"]["sent"]
     assert sent["messages"] + sent["found"] == 600
-    consumed = broker.consume(TOPIC, 600)
+    consumed = broker.consume(topic, 600)
     assert Counter(each["message_id"] for each in consumed) == {f"{number:032X}": 1 for number in range(600)}
     in_queues = sorted((each["queue_id"], each["queue_offset"], each["message_id"]) for each in consumed)
     for queue in range(QUEUES):

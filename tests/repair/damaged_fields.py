@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rmqtool.base.files import UNLIMITED
@@ -71,6 +71,12 @@ def _properties(data: bytes) -> Iterator[tuple[str, int, bytes]]:
         if name and value:
             yield name.decode(), at, value
         at += len(piece) + 1
+
+
+def with_lengths(record: Record) -> Record:
+    """A record with the extents of the lengths of its topic and properties, too."""
+    topic, size = record.fields["topic"]
+    return replace(record, fields={**record.fields, "topic_size": (topic - 1, 1), "properties_size": (topic + size, 2)})
 
 
 def flip(root: Path, record: Record, field: str, mask: int = 1, at: int = -1) -> None:

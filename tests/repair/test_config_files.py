@@ -9,7 +9,6 @@ from random import Random
 
 import pytest
 
-from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.repair.change import FileChange
 from rmqtool.repair.config_files import config_changes
@@ -22,6 +21,7 @@ from rmqtool.store.config_json import parse_fastjson
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.copies import copied
+from tests.findings.made import made
 from tests.golden import stores
 from tests.repair.config_damages import damage
 from tests.repair.config_store import commit, contents, entries_of, findings_of, planned, still_found, undo
@@ -101,7 +101,7 @@ def store(tmp_path: Path) -> Path:
 
 def lost(name: str, code: str = "config.missing") -> Finding:
     """The finding about one file."""
-    return finding(code, "", file=f"config/{name}")
+    return made(code, "", file=f"config/{name}")
 
 
 def test_topics_by_their_queues(store: Path) -> None:
@@ -208,7 +208,7 @@ def test_offsets_one_by_one(store: Path) -> None:
     path.write_text(text)
     older = text.replace("{0:100000,1:-7,", "{0:13,1:99,")
     path.with_name("lmqConsumerOffset.json.bak").write_text(older)
-    wrong = [finding("config.wrong-offset", "", file="config/lmqConsumerOffset.json")]
+    wrong = [made("config.wrong-offset", "", file="config/lmqConsumerOffset.json")]
     assert planned(store, wrong, "5.3.3") == []
     main, backup = planned(store, wrong, "5.3.3", offsets=True)
     assert set(main.details) == {
@@ -251,7 +251,7 @@ def test_the_type_of_queues(store: Path, attributes: str) -> None:
     text = path.read_text()
     old = text[text.index('"attributes":{\n\t\t\t\t"queue.type"') : text.index('"order"', text.index('"bulk"'))]
     path.write_text(text.replace(old, f'"attributes":{attributes},' if attributes else ""))
-    kind = finding("consumequeue.kind", "", topic="bulk", queue_id=0)
+    kind = made("consumequeue.kind", "", topic="bulk", queue_id=0)
     if attributes == "null":
         path.write_text(path.read_text().replace('"attributes":null,', ""))
     main, *_ = planned(store, [kind], "5.3.3")
@@ -267,7 +267,7 @@ def test_the_type_of_queues(store: Path, attributes: str) -> None:
 def test_topics_with_queues_of_both_kinds_are_left(store: Path) -> None:
     """Nothing says which of them its messages are in."""
     copied(store / "batchconsumequeue" / "bulk", store / "consumequeue" / "bulk")
-    kind = finding("consumequeue.kind", "", topic="bulk", queue_id=0)
+    kind = made("consumequeue.kind", "", topic="bulk", queue_id=0)
     assert planned(store, [kind], "5.3.3") == []
 
 
@@ -289,10 +289,10 @@ def test_the_reasons_for_what_is_left(store: Path) -> None:
     gone("lmqConsumerOffset.json")(store)
     found = [
         *(lost("lmqConsumerOffset.json"), lost("topics.json", "config.older-copy")),
-        finding("config.topic-permission", "", file="config/topics.json", topic="%RETRY%desk"),
-        finding("start.refuses", "neither", details={"cause": "config", "file": "config/lmqConsumerOffset.json"}),
-        finding("config.wrong-offset", "", file="config/lmqConsumerOffset.json"),
-        finding("config.offset-out-of-range", "", severity="info"),
+        made("config.topic-permission", "", file="config/topics.json", topic="%RETRY%desk"),
+        made("start.refuses", "neither", details={"cause": "config", "file": "config/lmqConsumerOffset.json"}),
+        made("config.wrong-offset", "", file="config/lmqConsumerOffset.json"),
+        made("config.offset-out-of-range", "", severity="info"),
     ]
     reasons = {each.code: why for each, why in unhealed_config(found, [], offsets=False)}
     assert set(reasons) == {each.code for each in found if each.severity != "info"}

@@ -10,7 +10,7 @@ import pytest
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
-from tests.repair.damaged_fields import Record, flip, keys, records_of, served
+from tests.repair.damaged_fields import Record, flip, keys, records_of, served, with_lengths
 
 pytestmark = pytest.mark.slow
 
@@ -37,6 +37,15 @@ FLIPS = (
 )
 """The field that is damaged, the one that the finding names, and the bits that change."""
 
+STRUCTURE = (
+    *(("message_size", mask, at) for mask, at in ((1, -1), (0x40, 1), (0x80, 0))),
+    *(("magic_code", mask, -1) for mask in (1, 4, 0xFF)),
+    *(("physical_offset", mask, at) for mask, at in ((0x80, 0), (0x33, -1))),
+    *(("body_crc", 4, -1), ("body_size", 1, -1), ("body_size", 0x80, 0)),
+    *(("topic_size", 1, -1), ("topic_size", 0x20, -1), ("properties_size", 1, -1), ("properties_size", 0x80, 0)),
+)
+"""A field by which a record is found and taken for whole, and bits of one of its bytes that change."""
+
 _OF_BROKERS = ("RMQ_", "SCHEDULE_", "%")
 UNCOVERED = ("flag", "born_timestamp", "born_host", "store_host", "reconsume_times", "prepared_transaction_offset")
 """Fields that nothing else in the store knows."""
@@ -62,6 +71,7 @@ def _chosen(records: list[Record], field: str) -> Record:
     return fitting[len(fitting) // 2]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("field", "named", "mask"), FLIPS, ids=str)
 @pytest.mark.parametrize("name", STORES)
 def test_witnesses_count_against_a_damaged_field(
@@ -86,6 +96,37 @@ def test_witnesses_count_against_a_damaged_field(
         assert served(store, records) == queues, command
         assert not index - keys(store), command
     assert _run("repair", store, "--yes")["result"]["state"] == "nothing"
+
+
+@pytest.mark.parametrize(("field", "mask", "at"), STRUCTURE, ids=str)
+@pytest.mark.parametrize("name", ["4.9.7-shop", "5.3.3-crc32-property"])
+def test_a_broken_record_is_put_right(
+    unpacked: GoldenStore, tmp_path: Path, name: str, field: str, mask: int, at: int
+) -> None:
+    """Where the rest of the record and a second witness prove the field: byte for byte, and nothing is lost."""
+    store = copied(unpacked(name), tmp_path / "store")
+    record = with_lengths(_chosen(records_of(store), "topic"))
+    before = (store / record.path).read_bytes()
+    flip(store, record, field, mask, at)
+    plan = _run("verify", store)["result"]["plan"]
+    assert [step["lost"] for step in plan["steps"] if step["lost"]] == []
+    assert plan["clients"]["unreachable"]["messages"] == 0
+    result = _run("repair", store, "--yes")["result"]
+    assert (store / record.path).read_bytes() == before
+    assert result["proof"]["more_lost"] == []
+    assert _run("repair", store, "--yes")["result"]["state"] == "nothing"
+
+
+def test_two_broken_fields_of_one_record_stay(unpacked: GoldenStore, tmp_path: Path) -> None:
+    """No one field makes it whole: an inert record takes its place, and what it held is named."""
+    store = copied(unpacked("4.9.7-shop"), tmp_path / "store")
+    record = with_lengths(_chosen(records_of(store), "topic"))
+    flip(store, record, "magic_code")
+    flip(store, record, "topic_size")
+    plan = _run("verify", store)["result"]["plan"]
+    assert plan["clients"]["unreachable"]["messages"] > 0
+    assert any(step["lost"] for step in plan["steps"])
+    assert _run("repair", store, "--yes")["result"]["proof"]["more_lost"] == []
 
 
 @pytest.mark.parametrize("field", UNCOVERED)

@@ -11,6 +11,7 @@ import pytest
 
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.sys_flag import TRANSACTION_PREPARED
+from rmqtool.repair.fields import RightFields
 from rmqtool.rules.broker_conf import BrokerConf
 from tests.building import START_TIME, write_log
 from tests.repair.healing import carry_out, heal, left, plan
@@ -163,7 +164,7 @@ def test_single_wrong_offsets_rename_nothing(store: Path) -> None:
     with log_file(store, 1).open("r+b") as file:
         file.seek(28)
         file.write((3 * FILE_SIZE).to_bytes(8, "big"))
-    assert plan(store) == []
+    assert [type(change) for change in plan(store)] == [RightFields]
 
 
 def test_random_bytes_rename_nothing(store: Path) -> None:

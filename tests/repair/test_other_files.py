@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rmqtool.findings.catalogue import finding
 from rmqtool.formats.timer_log import decode_units, is_written
 from rmqtool.repair.log_files import log_file_changes
 from rmqtool.repair.permissions import permission_command
@@ -23,6 +22,7 @@ from rmqtool.store.store import open_store
 from rmqtool.transaction import acknowledge, recorded_losses
 from tests.building import START_TIME
 from tests.commands.running import rmqtool
+from tests.findings.made import made
 from tests.repair.healing import carry_out, findings_of, heal, plan
 from tests.rights import needs_root
 from tests.verify.circumstances import closed_gap
@@ -99,7 +99,7 @@ def test_an_inert_record_in_place_of_a_timer_message(timers: Path) -> None:
     targets = timer_units(timers)["physical_offset"]
     with log_file(timers, 0).open("r+b") as log:
         log.seek(int(targets[5]) + 4)
-        log.write(b"\1\2\3\4")  # its magic code
+        log.write(b"\1\2\3\4" * 2)  # its magic code, and the CRC of its body
     rmqtool("repair", timers, "--yes")
     units = timer_units(timers)
     assert units["physical_offset"].tolist() == targets.tolist()
@@ -250,7 +250,7 @@ def test_a_mode_is_told_by_a_command(store: Path) -> None:
     assert permission_command(snapshot, found) == f"chmod -R u+w {store}"
     log_file(store, 1).chmod(0o644)
     assert permission_command(Snapshot(open_store(store)), found) is None
-    assert permission_command(snapshot, finding("commitlog.gap", "x", file="commitlog")) is None
+    assert permission_command(snapshot, made("commitlog.gap", "x", file="commitlog")) is None
 
 
 def test_the_command_reaches_a_log_elsewhere(store: Path, tmp_path: Path) -> None:

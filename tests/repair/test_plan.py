@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rmqtool.broker.prediction import StartRefusal
-from rmqtool.findings.catalogue import CATALOGUE, finding
+from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding
 from rmqtool.repair.diagnosis import Diagnosis, repairs_of, to_be_treated
 from rmqtool.repair.plan import Plan, plan_of
@@ -18,11 +19,17 @@ from rmqtool.store.store import open_store
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
+from tests.findings.made import made
 
 OF_OTHER_COMMANDS = ("clean.", "rebuild.", "export.", "commitlog.skipped", "commitlog.not-neutralised")
 OPTIONS = ("--broker-version", "5.3.3")
 TREATED = [code for code, page in CATALOGUE.items() if page.treatment]
-FACTS = {"upgrade.setting": {"setting": "one"}}
+FACTS: Mapping[str, Mapping[str, object]] = {
+    "commitlog.end-missing": {"newest_timestamp": 0, "log_end": 0},
+    "commitlog.head-missing": {"log_start": 0},
+    "commitlog.missing": {"problem": "no-file", "directories": []},
+    "upgrade.setting": {"setting": "one"},
+}
 """Facts without which a finding of a code cannot be."""
 
 
@@ -36,7 +43,7 @@ def diagnosis(store: Path, *findings: Finding, mended: bool = False) -> Diagnosi
 
 
 def plan(store: Path, *codes: str, mended: bool = False) -> Plan:
-    findings = (finding(code, f"message of {code}", store=store, details=FACTS.get(code)) for code in codes)
+    findings = (made(code, f"message of {code}", store=store, details=FACTS.get(code)) for code in codes)
     of = diagnosis(store, *findings, mended=mended)
     return plan_of(of, repairs_of(of))
 
@@ -126,9 +133,9 @@ def test_what_no_rebuild_changes_is_not_promised(store: Path, code: str) -> None
 
 def test_no_older_release_is_started_on_newer_records(store: Path) -> None:
     """It would destroy them, and inert records do not help."""
-    lost = finding("start.data-loss", "lost", store=store)
-    newer = finding("commitlog.magic-code-v2", "version 2 of a record", store=store)
-    of = diagnosis(store, newer, newer, lost, finding("commitlog.last-file-missing", "", store=store))
+    lost = made("start.data-loss", "lost", store=store)
+    newer = made("commitlog.magic-code-v2", "version 2 of a record", store=store)
+    of = diagnosis(store, newer, newer, lost, made("commitlog.last-file-missing", "", store=store))
     assert not repairs_of(of).neutralise
     texts = [step.text for step in plan_of(of, repairs_of(of)).steps]
     assert sum(text.startswith("version 2 of a record: Go back") for text in texts) == 1
@@ -150,7 +157,13 @@ def test_a_repair_that_cuts_queues_says_that_it_goes_on(store: Path) -> None:
 
 def test_queues_and_index_of_a_lost_log_are_kept(store: Path) -> None:
     """There is nothing to rebuild them from, and they prove what is lost."""
-    of = diagnosis(store, *(finding(code, code) for code in ("commitlog.missing", "consumequeue.ahead", "index.ahead")))
+    of = diagnosis(
+        store,
+        *(
+            made(code, code, details=FACTS.get(code))
+            for code in ("commitlog.missing", "consumequeue.ahead", "index.ahead")
+        ),
+    )
     assert not repairs_of(of)
     assert "consumequeue.ahead" in str(plan_of(of, repairs_of(of)).remaining)
 
@@ -158,7 +171,7 @@ def test_queues_and_index_of_a_lost_log_are_kept(store: Path) -> None:
 def test_nothing_stands_in_the_place_of_a_missing_file(store: Path) -> None:
     """No start keeps what is behind it: it is saved first, and no broker is started."""
     save = "rmqtool export STORE --output D"
-    lost = finding("start.data-loss", "lost", store=store, remedy=save, details={"cause": "missing-file"})
+    lost = made("start.data-loss", "lost", store=store, remedy=save, details={"cause": "missing-file"})
     of = diagnosis(store, lost)
     assert not repairs_of(of)
     found = plan_of(of, repairs_of(of))
@@ -178,7 +191,7 @@ def test_a_start_that_a_queue_file_spoils_is_mended_by_a_rebuild(
     store: Path, refusal: StartRefusal, *, is_rebuilt: bool
 ) -> None:
     """Whatever the sentence is."""
-    of = diagnosis(store, finding("start.refuses", "a sentence", details=refusal.details()))
+    of = diagnosis(store, made("start.refuses", "a sentence", details=refusal.details()))
     assert repairs_of(of).queues == is_rebuilt
 
 
@@ -204,13 +217,13 @@ def test_settings_are_changed_before_an_upgrade(store: Path) -> None:
 
 def test_settings_without_effect_keep_nobody_from_a_start(store: Path) -> None:
     """They are named once it is done, also where the start mends the store."""
-    ignored = [finding("upgrade.setting", "a sentence", details={"setting": name}) for name in ("one", "other")]
-    blocked = finding("store.retention-blocked", "no hour", store=store)
+    ignored = [made("upgrade.setting", "a sentence", details={"setting": name}) for name in ("one", "other")]
+    blocked = made("store.retention-blocked", "no hour", store=store)
     later = "Later: the named release does not read these settings of broker.conf: one, other."
     for of in (diagnosis(store, *ignored), diagnosis(store, *ignored, blocked)):
         start, *_, last = (step.text for step in plan_of(of, repairs_of(of)).steps)
         assert (start, last) == ("Start the broker.", later)
-    of = diagnosis(store, *ignored, finding("store.unclean-stop", "", store=store), mended=True)
+    of = diagnosis(store, *ignored, made("store.unclean-stop", "", store=store), mended=True)
     start, last = (step.text for step in plan_of(of, repairs_of(of)).steps)
     assert (start.split(":")[0], last) == ("Start the broker", later)
 
@@ -221,7 +234,7 @@ def test_no_start_on_what_nothing_has_mended(store: Path) -> None:
 
 
 def test_equal_findings_are_counted(store: Path) -> None:
-    found = [finding("consumequeue.behind", "", store=store)] * 28
+    found = [made("consumequeue.behind", "", store=store)] * 28
     (step, _) = plan_of(of := diagnosis(store, *found), repairs_of(of)).steps
     assert step.changes == ("rebuild the consume queues (consumequeue.behind 28)",)
 
@@ -243,8 +256,8 @@ def test_queues_in_rocksdb_are_not_rebuilt_without_the_library(
 
 def test_what_is_in_the_way_of_a_missing_queue_is_treated(store: Path) -> None:
     """Elsewhere it is information."""
-    stray = finding("consumequeue.stray", "no directory", store=store, severity="info")
-    missing = finding("consumequeue.missing-queue", "", store=store)
+    stray = made("consumequeue.stray", "no directory", store=store, severity="info")
+    missing = made("consumequeue.missing-queue", "", store=store)
     assert to_be_treated([stray]) == ()
     assert to_be_treated([stray, missing]) == (stray, missing)
 
@@ -254,8 +267,8 @@ def test_topics_come_before_queues(store: Path, tmp_path: Path) -> None:
     root = copied(store, tmp_path / "store")
     (root / "config").mkdir(exist_ok=True)
     (root / "config" / "topics.json").write_text("{")
-    unreadable = finding("config.unreadable", "not JSON", file="config/topics.json")
-    repairs = repairs_of(diagnosis(root, unreadable, finding("consumequeue.missing-queue", "", store=root)))
+    unreadable = made("config.unreadable", "not JSON", file="config/topics.json")
+    repairs = repairs_of(diagnosis(root, unreadable, made("consumequeue.missing-queue", "", store=root)))
     assert repairs.changes
     assert not repairs.queues
     assert repairs.goes_on
@@ -263,7 +276,7 @@ def test_topics_come_before_queues(store: Path, tmp_path: Path) -> None:
 
 def test_the_cleaner_is_asked_as_the_broker_is_set(store: Path) -> None:
     """With the options of the broker; how fast and with how many processes verify reads is none of them."""
-    of = diagnosis(store, finding("store.retention-blocked", "never", store=store))
+    of = diagnosis(store, made("store.retention-blocked", "never", store=store))
     of = replace(of, options=("--broker-conf", "b.conf", *OPTIONS, "--jobs", "4"))
     commands = [step.command for step in plan_of(of, repairs_of(of)).steps]
     assert f"rmqtool clean {store} --broker-conf b.conf --broker-version 5.3.3 --dry-run" in commands
@@ -279,7 +292,7 @@ def test_groups_without_offsets_are_set_before_clients_start(store: Path, codes:
 def test_groups_without_offsets_wait_for_theirs(store: Path, code: str) -> None:
     """Clients that connect before their groups are set begin anew; other files that are missing are no such matter."""
     for name, alone in (("consumerOffset.json", True), ("subscriptionGroup.json", code != "config.missing")):
-        of = diagnosis(store, finding(code, f"no {name}", store=store, file=f"config/{name}"))
+        of = diagnosis(store, made(code, f"no {name}", store=store, file=f"config/{name}"))
         texts = [step.text for step in plan_of(of, repairs_of(of)).steps]
         assert any(text.startswith("Stop the clients, then start") for text in texts) == alone
 
@@ -298,14 +311,14 @@ def test_groups_without_offsets_wait_for_theirs(store: Path, code: str) -> None:
 def test_clients_wait_for_tables_that_rocksdb_has_lost(store: Path, lost: dict[str, str], tasks: str) -> None:
     """As for files; groups alone are made anew by the broker."""
     found = [
-        finding("config.missing", table, file="config/metadata", details={"table": table, "lost": how, "part": table})
+        made("config.missing", table, file="config/metadata", details={"table": table, "lost": how, "part": table})
         for table, how in lost.items()
     ]
     of_groups = {"table": "subscriptionGroup.json", "lost": "empty"}
-    groups = finding("config.missing", "it is empty, and", file="config/subscriptionGroups", details=of_groups)
-    made = plan_of(of := diagnosis(store, *found, groups), repairs_of(of))
-    assert made.steps[-1].text == f"Stop the clients, then start the broker, and {tasks} (below) before they start."
-    assert len(made.remaining) == len(lost) + 1
+    groups = made("config.missing", "it is empty, and", file="config/subscriptionGroups", details=of_groups)
+    after = plan_of(of := diagnosis(store, *found, groups), repairs_of(of))
+    assert after.steps[-1].text == f"Stop the clients, then start the broker, and {tasks} (below) before they start."
+    assert len(after.remaining) == len(lost) + 1
     alone = plan_of(of := diagnosis(store, groups), repairs_of(of))
     assert alone.steps[-1].text == "Start the broker."
     assert "mqadmin updateSubGroup" in alone.remaining[0]
@@ -315,7 +328,7 @@ def test_clients_wait_for_tables_that_rocksdb_has_lost(store: Path, lost: dict[s
 def test_a_step_for_people_names_each_place(store: Path) -> None:
     """Two databases with the same damage are two steps."""
     places = ("config/topics", "config/consumerOffsets")
-    of = diagnosis(store, *(finding("config.rocksdb-damaged", "CURRENT", store=store, file=place) for place in places))
+    of = diagnosis(store, *(made("config.rocksdb-damaged", "CURRENT", store=store, file=place) for place in places))
     texts = [step.text for step in plan_of(of, repairs_of(of)).steps]
     assert [text.split(": CURRENT: Put the whole directory back")[0] for text in texts[:2]] == list(places)
 
@@ -323,9 +336,9 @@ def test_a_step_for_people_names_each_place(store: Path) -> None:
 def test_one_step_for_a_database(store: Path) -> None:
     """A damaged log, and tables that are left over, are healed by the same: the directory is put back."""
     found = [
-        finding("config.rocksdb-damaged", "000004.log is damaged", store=store, file="config/topics/000004.log"),
-        finding("config.rocksdb-damaged", "rows may be missing", store=store, file="config/topics"),
-        finding("config.row", "key ab: not JSON", store=store, file="config/topics"),
+        made("config.rocksdb-damaged", "000004.log is damaged", store=store, file="config/topics/000004.log"),
+        made("config.rocksdb-damaged", "rows may be missing", store=store, file="config/topics"),
+        made("config.row", "key ab: not JSON", store=store, file="config/topics"),
     ]
     of = diagnosis(store, *found)
     texts = [step.text for step in plan_of(of, repairs_of(of)).steps]
@@ -337,7 +350,7 @@ def test_one_step_for_a_database(store: Path) -> None:
 @pytest.mark.parametrize("code", ["config.rocksdb-damaged", "config.row"])
 def test_a_database_stays_for_reasons_of_its_own(store: Path, code: str) -> None:
     """No slave copies a database as a file."""
-    of = diagnosis(store, finding(code, "CURRENT", store=store, file="config/topics"))
+    of = diagnosis(store, made(code, "CURRENT", store=store, file="config/topics"))
     [remaining] = plan_of(of, repairs_of(of)).remaining
     assert "put the whole directory back from a backup of the same time" in remaining
     assert "slave" not in remaining

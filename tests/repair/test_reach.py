@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.repair.diagnosis import Diagnosis, Repairs, repairs_of
 from rmqtool.repair.plan import Plan, plan_of
@@ -20,6 +19,7 @@ from rmqtool.store.store import open_store
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
+from tests.findings.made import made
 from tests.rebuild.damaging import one_queue_gone
 from tests.rebuild.log_damages import overwrite
 from tests.transaction.small import tree
@@ -45,7 +45,7 @@ def linked(store: Path, name: str) -> Path:
 
 
 def planned(store: Path, *codes: str, conf: BrokerConf | None = None) -> tuple[Repairs, Plan]:
-    findings: list[Finding] = [finding(code, f"message of {code}", store=store) for code in codes]
+    findings: list[Finding] = [made(code, f"message of {code}", store=store) for code in codes]
     of = Diagnosis(Snapshot(open_store(store, conf or BrokerConf())), findings, options=OPTIONS)
     repairs = repairs_of(of)
     return repairs, plan_of(of, repairs)
@@ -99,7 +99,7 @@ def test_a_link_to_a_disk_that_is_not_mounted(store: Path) -> None:
 
 def test_config_behind_a_link_is_moved_first(store: Path) -> None:
     (linked(store, "config") / "topics.json").write_text("{")
-    of = Diagnosis(Snapshot(open_store(store)), [finding("config.unreadable", "", file="config/topics.json")])
+    of = Diagnosis(Snapshot(open_store(store)), [made("config.unreadable", "", file="config/topics.json")])
     repairs = repairs_of(of)
     assert not repairs
     assert str(store / "config") in plan_of(of, repairs).steps[0].text

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from rmqtool.base.byte_size import byte_size
-from rmqtool.findings.catalogue import finding
 from rmqtool.inspect.overview import overview_of
 from rmqtool.library.verified import Verified
 from rmqtool.report.facts import StoreReport, gather
@@ -25,6 +24,7 @@ from rmqtool.show.report_times import Clock
 from rmqtool.store.store import open_store
 from tests.building import START_TIME
 from tests.commands.running import ROOT
+from tests.findings.made import made
 from tests.report.growing_store import HOUR, growing_store
 from tests.verify.verifying import verify
 
@@ -51,7 +51,7 @@ def test_it_is_small_for_many_queues(report: StoreReport) -> None:
         row = timeline._row(name)
         timeline.by_time[row] = 1000
     findings = tuple(
-        finding("consumequeue.behind", f"{number} messages without a unit", topic=name, queue_id=0)
+        made("consumequeue.behind", f"{number} messages without a unit", topic=name, queue_id=0)
         for number, name in enumerate(names)
     )
     page = report_page(

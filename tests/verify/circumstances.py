@@ -153,7 +153,8 @@ def _queues_and_index() -> Iterator[Circumstance]:
     yield Circumstance("consumequeue.orphan", lambda s: names_topics(s, "payments", "t" * 140))
     yield Circumstance("consumequeue.shifted", build=closed_gap)
     yield Circumstance("consumequeue.neutral-unit", neutral_unit)
-    yield Circumstance("consumequeue.lmq-mismatch", build=light_queue)
+    yield Circumstance("consumequeue.lmq-mismatch", size_of_another, build=light_queue)
+    yield Circumstance("commitlog.field", build=light_queue)
     yield Circumstance("consumequeue.batch-unit", build=batch_queue)
     yield Circumstance("index.missing", lambda s: shutil.rmtree(s / "index"))
     yield Circumstance("index.duplicate-unit", last_unit_again)
@@ -389,6 +390,12 @@ def light_queue(store: Path) -> Path:
     builder.write(store)
     write_queue(store, "consumequeue/orders/0", unit(builder, 0) + unit(builder, 1), 160)
     return write_queue(store, "consumequeue/%LMQ%a/0", unit(builder, 0) + unit(builder, 1), 160)
+
+
+def size_of_another(store: Path) -> None:
+    """The unit of a light queue for a record that does not name it is wrong otherwise, too."""
+    name = f"consumequeue/%LMQ%a/0/{file_name(0)}"
+    overwrite(store, name, 28, struct.pack(">i", 99))
 
 
 def batch_queue(store: Path) -> Path:

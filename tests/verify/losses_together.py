@@ -68,7 +68,6 @@ NO_WITNESS: Mapping[str, str] = {
 
 _MOMENT = "offsets of a moment before are offsets that a broker could have left"
 _SLAVE = "a slave may be behind the offsets of its master"
-_RESET = "so lost timers are brought back, though they come twice"
 UNSEEN: Mapping[str, str] = {
     **NO_WITNESS,
     **{
@@ -87,8 +86,6 @@ UNSEEN: Mapping[str, str] = {
     "timer wheel, log and check: older copies": _MOMENT,
     "consumerOffset.json: offsets + 1": _SLAVE,
     "lmqConsumerOffset.json: offsets + 1": _SLAVE,
-    "timer log and check: all deleted": _RESET,
-    "timer wheel, log and check: all deleted": _RESET,
     "timer log file: cut in half": "the size of timer log files is stored nowhere",
     "RMQ_SYS_TRANS_HALF_TOPIC in topics.json: line gone": "the broker makes it again",
 }

@@ -8,9 +8,11 @@ import pytest
 
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
+from tests.repair.damaged_fields import records_of, served
 from tests.verify.verifying import codes_of, verify
 
 QUEUES = Path("consumequeue/SCHEDULE_TOPIC_XXXX")
@@ -66,6 +68,18 @@ def test_a_rebuild_keeps_them(name: str, golden_store: GoldenStore, tmp_path: Pa
         ).out  # fmt: skip
 
 
+@pytest.mark.slow
+def test_a_salvage_of_chosen_messages_keeps_them(shop: Path, tmp_path: Path) -> None:
+    """They stand elsewhere in the new log, and are due when they were."""
+    add_to_times(shop, 15, 15, 0)
+    conf, new = tmp_path / "broker.conf", tmp_path / "new"
+    conf.write_text(f"messageDelayLevel={LONGER.settings['messageDelayLevel']}\n")
+    assert rmqtool("salvage", shop, "--topic", SCHEDULE_TOPIC, "--broker-conf", conf, "--output", new).status == 0
+    before, after = ({place: code for place, (_, code) in served(store, records_of(store)).items()
+                      if place[0] == SCHEDULE_TOPIC} for store in (shop, new))  # fmt: skip
+    assert after == before
+
+
 SOUND = {"older": (15, 15, 0), "newer": (0, 15, 15), "first": (15, 0, 0), "last": (0, 0, 15), "all": (15, 20, 25)}
 
 
@@ -118,6 +132,7 @@ def test_levels_that_are_gone(name: str, golden_store: GoldenStore) -> None:
     assert (found.code, found.severity, found.count) == (UNSET, "error", 5)
     assert found.details == {
         "configured_levels": 4,
+        "messages": 5,
         "waiting": [
             {"level": 17, "first_queue_offset": 0, "messages": 3},
             {"level": 18, "first_queue_offset": 0, "messages": 2},

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.mapped_files import list_mapped_files
+from rmqtool.formats.crc import CRC32_PROPERTY_SIZE, build_crc32_property, record_crc
 from rmqtool.formats.sys_flag import COMPRESSED
 from rmqtool.scan.compressed_heads import begins_as_flagged, compressed_but_not_flagged
 from rmqtool.scan.frames import RecordRun
@@ -16,7 +17,7 @@ from tests.building import LOG, message, write_log
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
-from tests.repair.damaged_fields import flip, records_of, served
+from tests.repair.damaged_fields import records_of, served
 from tests.verify.verifying import codes_of, verify
 
 _LZ4 = bytes.fromhex("04224d18") + b"rest of a frame"
@@ -62,19 +63,51 @@ def test_heads_without_the_flag(tmp_path: Path, body: bytes, rows: list[int]) ->
     assert compressed_but_not_flagged(run_of(tmp_path, body)).tolist() == rows
 
 
+WRONG_FLAGS = {
+    "one bit": ("4.9.7-shop", COMPRESSED, "done"),
+    "two bits": ("4.9.7-shop", COMPRESSED | 0x100, "nothing"),  # a producer, rather than a flipped bit
+    "covered by a CRC": ("5.3.3-crc32-property", COMPRESSED, "done"),
+}
+"""The store, the bits of the flags of a plain body that change, and what a repair does."""
+
+
 @pytest.mark.slow
-def test_a_flag_on_a_plain_body(unpacked: GoldenStore, tmp_path: Path) -> None:
-    """A client drops the rest of the pull: an error, which a repair leaves."""
-    store = copied(unpacked("4.9.7-shop"), tmp_path / "store")
+@pytest.mark.parametrize("name", WRONG_FLAGS)
+def test_a_flag_on_a_plain_body(unpacked: GoldenStore, tmp_path: Path, name: str) -> None:
+    """A client drops the rest of the pull: an error. One bit that body and CRC prove to be wrong is put right."""
+    golden, bits, state = WRONG_FLAGS[name]
+    store = copied(unpacked(golden), tmp_path / "store")
     record = records_of(store)[20]
-    flip(store, record, "sys_flag", COMPRESSED)
+    before = (store / record.path).read_bytes()
+    position, size = record.fields["sys_flag"]
+    flags = int.from_bytes(before[position : position + size], "big") ^ bits
+    with (store / record.path).open("r+b") as file:
+        file.seek(position)
+        file.write(flags.to_bytes(4, "big"))
     outcome = verify(store)
     found = [each for each in outcome.findings if each.code == "commitlog.body-compression"]
     assert [(each.severity, each.offset) for each in found] == [("error", record.physical_offset)]
-    assert found[0].details["compression"] == "zlib"
-    assert found[0].details["expected_sys_flag"] == 0
+    assert found[0].details["expected_sys_flag"] == flags ^ bits
     assert "commitlog.body-compression" not in codes_of(verify(store, bodies=False))
-    assert rmqtool("--json", "repair", store, "--yes").document["result"]["state"] == "nothing"
+    plan = rmqtool("--json", "verify", store).document["result"]["plan"]
+    left = plan["clients"]["unreachable"]["messages"], plan["clients"]["keys_not_found"]
+    done = rmqtool("--json", "repair", store, "--yes").document["result"]
+    assert done["state"] == state
+    if state == "done":
+        assert (store / record.path).read_bytes() == before
+        assert left == (0, 0)
+        assert done["proof"]["more_lost"] == []
+    else:
+        assert left[0] > 0
+
+
+def test_a_flag_that_the_record_was_stored_with(tmp_path: Path) -> None:
+    """A right `__CRC32#` of the whole record proves it: nothing is changed."""
+    record = message(body=_PLAIN, sys_flag=COMPRESSED, properties=b"KEYS\1k\2" + build_crc32_property(0))
+    record = record[:-CRC32_PROPERTY_SIZE] + build_crc32_property(record_crc(record))
+    write_log(tmp_path, {0: record})
+    found = [each for each in verify(tmp_path).findings if each.code == "commitlog.body-compression"]
+    assert [each.details.get("cause") for each in found] == [None]
 
 
 @pytest.mark.slow

@@ -1,0 +1,114 @@
+"""What a repair says that it has done for clients, from the files that it has written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rmqtool.rebuild.plan as rebuild_plan
+from rmqtool.base.errors import Exit
+from rmqtool.base.mapped_files import MappedFile
+from rmqtool.clients.losses import ClientLosses, Due, Had, MovedGroup, Unreachable, UnreachableQueue
+from rmqtool.rebuild.lost_extents import LostExtents
+from rmqtool.rebuild.neutralise import Patch, patches_of
+from rmqtool.repair.proof import Difference, MoreLost, proof_of
+from tests.commands.running import rmqtool
+from tests.copies import copied
+from tests.verify.damages import FILE_SIZE, OFFSETS, patch_log
+from tests.verify.small_store import small_store
+
+HAD = Had({("orders", 0): 10, ("orders", 1): 5}, keys=30)
+_A_GROUP = [MovedGroup("billing", "orders", 0, 4, 0)]
+
+
+def left(messages: int, queue_id: int = 0) -> Unreachable:
+    """Queue entries out of reach in one queue."""
+    return Unreachable([UnreachableQueue("orders", queue_id, 0, messages)])
+
+
+AFTER: dict[str, tuple[ClientLosses, list[MoreLost]]] = {
+    "nothing": (ClientLosses(had=HAD), []),
+    "as planned": (ClientLosses(unreachable=left(2), had=HAD), []),
+    "a queue entry more": (ClientLosses(unreachable=left(3), had=HAD), [MoreLost("unreachable", 2, 3, "orders", 0)]),
+    "of another queue": (
+        ClientLosses(unreachable=left(1, 1), had=HAD),
+        [MoreLost("unreachable", 0, 1, "orders", 1)],
+    ),
+    "no trace is left": (
+        ClientLosses(had=Had({("orders", 0): 10, ("orders", 1): 3}, keys=28)),
+        [MoreLost("unreachable", 0, 2, "orders", 1), MoreLost("keys_not_found", 1, 2)],
+    ),
+    "keys": (ClientLosses(keys_not_found=4, had=HAD), [MoreLost("keys_not_found", 1, 4)]),
+    "delays": (ClientLosses(delayed=Due(never=1), had=HAD), [MoreLost("delayed_never", 0, 1)]),
+    "groups": (ClientLosses(groups=_A_GROUP, had=HAD), [MoreLost("groups", 0, 1)]),
+    "no start": (ClientLosses(refuses="a file is too short"), [MoreLost("refuses", 0, 1)]),
+}
+
+
+@pytest.mark.parametrize("name", AFTER)
+def test_what_is_lost_is_held_against_the_plan(name: str) -> None:
+    """What was served and is not any more counts, also where nothing in the repaired store shows it."""
+    after, more = AFTER[name]
+    before = ClientLosses(unreachable=left(7), keys_not_found=9, had=HAD)
+    planned = Difference(before, ClientLosses(unreachable=left(2), keys_not_found=1, had=HAD))
+    assert list(proof_of(planned, after).more_lost) == more
+    assert planned.as_json() == {
+        "brings_back": {"unreachable": 5, "keys_not_found": 8},
+        "leaves": {"unreachable": 2, "keys_not_found": 1},
+        "takes": {},
+    }
+
+
+def test_what_is_not_known_is_not_held_against_it() -> None:
+    """A start that is not predicted."""
+    assert proof_of(None, ClientLosses(keys_not_found=1)).more_lost == ()
+    assert proof_of(Difference(ClientLosses(), ClientLosses()), None).clients is None
+
+
+def _repair(store: Path) -> tuple[int, dict[str, Any]]:
+    done = rmqtool("--json", "repair", store, "--yes")
+    return done.status, done.document["result"]
+
+
+def _damaged(root: Path) -> Path:
+    store = small_store(root)
+    patch_log(OFFSETS[4] + 95, b"\xff\xff")(store)
+    return store
+
+
+def test_a_repair_proves_what_it_has_done(tmp_path: Path) -> None:
+    """The proof is that of the plan."""
+    store = _damaged(tmp_path / "store")
+    (step,) = (each for each in rmqtool("--json", "verify", store).document["result"]["plan"]["steps"]
+               if each["clients"])  # fmt: skip
+    assert step["clients"]["takes"] == {}
+    status, result = _repair(store)
+    assert result["proof"]["more_lost"] == []
+    assert status != Exit.LOSSY
+
+
+def test_a_step_that_takes_more_than_the_plan_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An inert record that covers the neighbour of the damage, too: it is said, with the way back."""
+
+    def too_much(lost: LostExtents, files: Sequence[MappedFile]) -> list[Patch]:
+        patches = patches_of(lost, files)
+        later = [offset for offset in OFFSETS if offset // FILE_SIZE == patches[0].physical_offset // FILE_SIZE]
+        end = next(each for each in later if each > patches[0].physical_offset + patches[0].size)
+        return [replace(patches[0], size=end - patches[0].physical_offset), *patches[1:]]
+
+    monkeypatch.setattr(rebuild_plan, "patches_of", too_much)
+    store = _damaged(tmp_path / "store")
+    kept = copied(store, tmp_path / "kept")
+    status, result = _repair(store)
+    monkeypatch.undo()
+    assert [each["kind"] for each in result["proof"]["more_lost"]] == ["unreachable", "keys_not_found"]
+    assert status == Exit.LOSSY
+    monkeypatch.setattr(rebuild_plan, "patches_of", too_much)
+    done = rmqtool("repair", kept, "--yes")
+    assert done.status == Exit.LOSSY
+    assert "not as planned" in done.out
+    assert f"rmqtool undo {kept}" in done.out
