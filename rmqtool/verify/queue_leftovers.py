@@ -262,7 +262,7 @@ class UnmatchedUnits:
     def settle_light(self, damages: Sequence[FieldDamage]) -> None:
         """Report the units of light queues that lead to records of others: where those have `damages`, these."""
         for damage in damages:
-            self.report.add("commitlog.field", str(damage), **damage.facts)
+            self.report.add("commitlog.field", **damage.facts)
             self._light.pop(damage.physical_offset, None)
         for reports in self._light.values():
             for report in reports:
