@@ -124,7 +124,7 @@ class Served:
         if os.geteuid() != 0:
             command = self.command("replay", source, "--nameserver", NAME_SERVER, *options)
             return subprocess.run(command, capture_output=True, text=True, timeout=_REPLAY_TIMEOUT_S, check=False)
-        words = ("replay", source, "--nameserver", NAME_SERVER, *map(str, options))
+        words: tuple[str | Path, ...] = ("replay", source, "--nameserver", NAME_SERVER, *map(str, options))
         with open("/proc/self/ns/net", "rb") as ours, open(f"/proc/{self._network}/ns/net", "rb") as its:
             enter(its)
             try:

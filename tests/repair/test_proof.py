@@ -18,8 +18,8 @@ from rmqtool.rebuild.neutralise import Patch, patches_of
 from rmqtool.repair.proof import Difference, MoreLost, proof_of
 from tests.commands.running import rmqtool
 from tests.copies import copied
-from tests.verify.damages import FILE_SIZE, OFFSETS, patch_log
-from tests.verify.small_store import small_store
+from tests.verify.damages import OFFSETS, patch_log
+from tests.verify.small_store import FILE_SIZE, small_store
 
 HAD = Had({("orders", 0): 10, ("orders", 1): 5}, keys=30)
 _A_GROUP = [MovedGroup("billing", "orders", 0, 4, 0)]
