@@ -74,7 +74,7 @@ def gather(
     except RmqtoolError as error:
         why = str(error)
     ranges = (((queue.topic, queue.queue_id), offsets) for queue, offsets in overview.queues)
-    positions = positions_of(snapshot, ranges, retention.losses.groups if retention else ())
+    positions = positions_of(snapshot, ranges, retention.losses.groups if retention else (), overview.views)
     return StoreReport(now, zone, overview, outcome, plan, timeline, retention, why, positions)
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rmqtool.base.errors import RmqtoolError
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.clean.losses import GroupLoss
+from rmqtool.clients.holes import QueueView
 from rmqtool.store.consumer_offsets import CommittedOffset
 from rmqtool.store.queue_range import QueueRange
 from rmqtool.store.snapshot import Snapshot
 
 MAX_LOOKUPS = 2000
 """Queues of which the next message is looked up, those with the largest lag; one reads two pages of the disk."""
+
+_WHOLE = QueueView()
 
 
 @dataclass
@@ -21,7 +25,8 @@ class GroupPosition:
 
     `lost` are messages that the cleaner deletes next and that it has not read, `already_lost` went before.
     `next_timestamp` is None where it has read all, or nothing tells. `lag` counts the queues that are there; `gone` are
-    those that are not, `beyond` those whose offset is behind their end.
+    those that are not, `beyond` those whose offset is behind their end. `unreachable` are messages of the log that it
+    has not read, and does not get because of holes in queues: these are not in `lag`.
     """
 
     group: str
@@ -30,15 +35,22 @@ class GroupPosition:
     gone: int = 0
     beyond: int = 0
     lag: int = 0
+    unreachable: int = 0
     next_timestamp: int | None = None
     lost: int = 0
     already_lost: int = 0
 
 
 def positions_of(
-    snapshot: Snapshot, ranges: Iterable[tuple[tuple[str, int], QueueRange]], losses: Iterable[GroupLoss]
+    snapshot: Snapshot,
+    ranges: Iterable[tuple[tuple[str, int], QueueRange]],
+    losses: Iterable[GroupLoss],
+    views: Mapping[QueueName, QueueView],
 ) -> list[GroupPosition]:
-    """All groups by topic, those that lose messages first, then those that are farthest behind."""
+    """All groups by topic, those that lose messages first, then those that are farthest behind.
+
+    `views` are the queues with holes, and those of which the next start derives messages.
+    """
     known = dict(ranges)
     found: dict[tuple[str, str], GroupPosition] = {}
     behind: list[tuple[int, CommittedOffset]] = []
@@ -46,11 +58,14 @@ def positions_of(
         position = found.setdefault((item.group, item.topic), GroupPosition(item.group, item.topic))
         position.queues += 1
         offsets = known.get((item.topic, item.queue_id))
+        view = views.get(QueueName(item.topic, item.queue_id), _WHOLE)
+        position.unreachable += view.from_offset(item.offset)[1]
+        end = offsets.max_offset + view.derived if offsets else 0
         if offsets is None:
             position.gone += 1
-        elif item.offset > offsets.max_offset:
-            position.beyond += 1
-        elif lag := max(0, offsets.max_offset - max(item.offset, offsets.min_offset)):
+        elif item.offset > end:
+            position.beyond += not view.holes  # at a hole the queue ends before messages that it has read
+        elif lag := max(0, end - max(item.offset, offsets.min_offset)):
             position.lag += lag
             behind.append((lag, item))
     for loss in losses:
@@ -61,7 +76,7 @@ def positions_of(
     for item, timestamp in _next_messages(snapshot, (item for _, item in behind[:MAX_LOOKUPS])):
         position = found[item.group, item.topic]
         position.next_timestamp = min(timestamp, position.next_timestamp or timestamp)
-    return sorted(found.values(), key=lambda each: (-each.lost, -each.lag, each.group, each.topic))
+    return sorted(found.values(), key=lambda each: (-each.lost, -each.lag - each.unreachable, each.group, each.topic))
 
 
 def _next_messages(snapshot: Snapshot, items: Iterable[CommittedOffset]) -> Iterator[tuple[CommittedOffset, int]]:

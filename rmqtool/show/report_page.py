@@ -186,6 +186,8 @@ def _group_row(each: GroupPosition, low: int, high: int, clock: Clock) -> list[o
         if each.gone == each.queues
         else f"at least {each.lag}"
     )
+    if each.unreachable:
+        lag = f"{lag}, and {each.unreachable} out of reach"
     return [each.group, each.topic, each.queues, lag, oldest, bar, lost]
 
 

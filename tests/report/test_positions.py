@@ -30,7 +30,8 @@ def positions_at(store: Path, now: int) -> dict[tuple[str, str], GroupPosition]:
     overview = overview_of(opened, None)
     ranges = (((queue.topic, queue.queue_id), offsets) for queue, offsets in overview.queues)
     losses = losses_of(planned(store, now=now, all_runs=True))
-    return {(each.group, each.topic): each for each in positions_of(overview.snapshot, ranges, losses.groups)}
+    found = positions_of(overview.snapshot, ranges, losses.groups, overview.views)
+    return {(each.group, each.topic): each for each in found}
 
 
 def test_who_reads_slowly_stands_far_back(store: Path) -> None:
@@ -53,6 +54,17 @@ def test_who_has_read_all_stands_nowhere(store: Path) -> None:
     assert (done.lag, done.next_timestamp, done.gone) == (0, None, 0)
     assert (lost.gone, lost.queues) == (1, 2)
     assert lost.lag > 0
+
+
+def test_messages_past_a_hole_are_no_lag(store: Path) -> None:
+    """As `query --group` and `inspect` say: they are out of reach."""
+    before = positions_at(store, START_TIME)["reporting", "orders"]
+    file = max((store / "consumequeue/orders/0").iterdir())
+    with file.open("r+b") as queue:
+        queue.write(bytes(20))
+    found = positions_at(store, START_TIME)["reporting", "orders"]
+    assert found.unreachable > 0
+    assert found.lag + found.unreachable == before.lag
 
 
 def test_what_the_cleaner_takes(store: Path) -> None:
