@@ -121,7 +121,7 @@ def test_a_flip_in_the_oldest_record_costs_everything_after_a_crash(store: Path,
     assert [(queue.max_offset_before, queue.max_offset, queue.truncated) for queue in start.queues] == [(60, 0, 60)]
     [loss] = findings(store, version)
     assert (loss.code, loss.severity) == ("start.data-loss", "error")
-    assert "59 readable messages behind it would be lost, 5 commit log files deleted" in loss.message
+    assert "59 readable messages after it would be lost, 5 commit log files deleted" in loss.message
     assert "ends the commit log at offset 0 (a record whose body has another CRC)" in loss.message
     assert loss.remedy == f"rmqtool repair {store}"
 
