@@ -112,7 +112,6 @@ CLEANING = (
     ),
     Entry(
         code="clean.overdue",
-        fault=None,
         severity="info",
         title="A file that should have gone is still there",
         what="The first file has expired, and an hour of deleteWhen has passed since.",
@@ -130,7 +129,6 @@ CLEANING = (
     ),
     Entry(
         code="clean.setting",
-        fault=None,
         severity="warning",
         title="A setting of the cleaner does not mean what was given",
         what="The broker ignores the value, changes it, or reads it otherwise.",
@@ -163,7 +161,6 @@ CLEANING = (
     ),
     Entry(
         code="clean.topic-rows-dropped",
-        fault=None,
         severity="warning",
         title="A running broker deletes the queue entries of a topic that it does not have",
         what="Queues of the topic are in RocksDB, and the configuration does not name it.",
@@ -183,7 +180,6 @@ CLEANING = (
 OWN_RUNS = (
     Entry(
         code="store.interrupted-run",
-        fault=None,
         severity="warning",
         treatment="interrupted",
         is_trace=True,
@@ -206,7 +202,6 @@ OWN_RUNS = (
     ),
     Entry(
         code="store.recorded-loss",
-        fault=None,
         severity="warning",
         treatment="acknowledge",
         about="surroundings",
@@ -228,7 +223,6 @@ OWN_RUNS = (
     ),
     Entry(
         code="store.selection",
-        fault=None,
         severity="info",
         title="The store was made of chosen messages of another one",
         what="`rmqtool salvage` made it with filters: other messages of its sources were left out on purpose. Its log "

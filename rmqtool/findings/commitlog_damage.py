@@ -87,8 +87,7 @@ RECORDS = (
         how="A start cuts the log without zeroing what is behind the cut.",
         says="old records behind the end of the log",
         effect="none, until a new record ends exactly where an old one begins: then a later recovery brings the old "
-        "ones "
-        "back",
+        "ones back",
         versions=(("all", "ignores them as long as they do not join the log."),),
         repair="No repair is needed.",
         not_detected="A scan that goes on behind damage cannot tell cut records from records behind a bad one: such "
@@ -113,8 +112,7 @@ RECORDS = (
         "damaged body.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
         not_detected="A CRC covers the body only. A body of no bytes has none. Topic, properties and numbers are "
-        "covered "
-        "only in records with the property __CRC32#.",
+        "covered only in records with the property __CRC32#.",
     ),
     Entry(
         code="commitlog.property-crc",
@@ -204,8 +202,7 @@ RECORDS = (
         how="The file was copied from another broker or renamed; a flipped bit.",
         says=f"{DAMAGE_MEANINGS['physical-offset']} ({{bytes}} bytes)",
         effect="a recovery scan goes on, but derives a consume queue unit that points to the wrong place; the queue "
-        "may "
-        "then refuse later messages until the log has grown past it",
+        "may then refuse later messages until the log has grown past it",
         versions=(
             ("4.4.0 to 5.4", "a rebuilt queue gets a wrong unit, and may be stuck behind it."),
             (
@@ -219,7 +216,6 @@ RECORDS = (
     ),
     Entry(
         code="commitlog.entry-header",
-        fault=None,
         severity="error",
         treatment="neutralise",
         title="The header of a DLedger entry does not fit",
@@ -280,8 +276,7 @@ RECORDS = (
         how="A flipped bit in the size.",
         says="claims {claimed} bytes, more than its file has left ({bytes} bytes)",
         effect="a recovery scan that reaches it dies of OutOfMemoryError before 5.3.2; later it takes it for the end "
-        "of "
-        "the log",
+        "of the log",
         versions=(
             ("4.4.0 to 5.3.1", "the broker cannot start: OutOfMemoryError, in every attempt."),
             ("5.3.2 and later", "the log is cut here and later files are deleted."),

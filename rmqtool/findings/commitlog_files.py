@@ -12,8 +12,7 @@ LOG_FILES = (
         treatment="files",
         title="A commit log file has another size than it should",
         what="All files of a commit log have the size that mappedFileSizeCommitLog says, 1 GiB by default. This one "
-        "has "
-        "not.",
+        "has not.",
         how="An incomplete copy or restore, a disk that filled up while the file was made, a tool that cuts trailing "
         "zeros; or mappedFileSizeCommitLog was changed, and then all older files differ.",
         says={
@@ -36,8 +35,7 @@ LOG_FILES = (
             ),
         ),
         repair="If all files have one other size, broker.conf is wrong: put the right mappedFileSizeCommitLog there "
-        "and "
-        "touch no file. If only the last file is short, fill a copy of it up with zeros to the full size "
+        "and touch no file. If only the last file is short, fill a copy of it up with zeros to the full size "
         "(`truncate -s SIZE FILE`). A short file in the middle has lost data: restore it from a replica or a backup.",
         remedy="rmqtool inspect {store} --scan",
     ),
@@ -58,8 +56,7 @@ LOG_FILES = (
             "entries": "0 bytes",
         },
         effect="since 5.1.3 a start deletes it if it is the last; others refuse to start, 4.4.0 and 4.9.2 ignore it "
-        "and "
-        "all later files",
+        "and all later files",
         versions=(
             ("4.4.0, 4.9.2", "ignores this file and all later ones, and starts."),
             ("4.5.1 to 4.9.1, 4.9.3 to 5.1.2", "refuses to start."),
@@ -70,7 +67,6 @@ LOG_FILES = (
     ),
     Entry(
         code="commitlog.unreadable",
-        fault=None,
         severity="error",
         treatment="access",
         title="A commit log file cannot be read",
@@ -151,9 +147,8 @@ LOG_FILES = (
             ),
         ),
         repair="Restore the missing files. Without them leave the gap as it is: consumers skip exactly what is "
-        "missing. "
-        "If the log has several paths, give --broker-conf, for the files may be in another directory. Never delete "
-        "consumequeue/ of such a store.",
+        "missing. If the log has several paths, give --broker-conf, for the files may be in another directory. Never "
+        "delete consumequeue/ of such a store.",
         remedy="rmqtool inspect {store} --scan",
     ),
     Entry(
@@ -207,8 +202,7 @@ LOG_FILES = (
             ("5.0 and later", "the same, and logs `[BUG]The mappedFile queue's data is damaged`."),
         ),
         repair="The first record of a file gives its own position: rename the file to that offset, in 20 digits. If "
-        "two "
-        "files claim the same offsets, decide which is the right one and move the other out of the store.",
+        "two files claim the same offsets, decide which is the right one and move the other out of the store.",
     ),
     Entry(
         code="commitlog.misaligned-file",

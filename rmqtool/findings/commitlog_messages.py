@@ -72,8 +72,7 @@ MESSAGES = (
         treatment="decide",
         title="Records that the broker's version cannot read",
         what="The log holds records of the second format (topics longer than 127 bytes), which 5.1.0 introduced, and "
-        "the "
-        "broker is older.",
+        "the broker is older.",
         how="A downgrade.",
         says="version 2 of a record, which {version} cannot read",
         effect="brokers before 5.1.0 take the first such record for the end of the log and delete everything behind it",

@@ -7,7 +7,6 @@ from rmqtool.findings.entry import Entry
 CONFIG_LOSSES = (
     Entry(
         code="config.missing",
-        fault=None,
         severity="error",
         treatment="config",
         title="Configuration that the store proves is gone",
@@ -55,7 +54,6 @@ CONFIG_LOSSES = (
     ),
     Entry(
         code="config.half-messages-skipped",
-        fault=None,
         severity="warning",
         treatment="config",
         title="Half messages wait that no broker looks at again",
@@ -75,7 +73,6 @@ CONFIG_LOSSES = (
     ),
     Entry(
         code="config.filters-ignored",
-        fault=None,
         severity="warning",
         treatment="config",
         title="The broker ignores all filters in consumerFilter.json",
@@ -97,7 +94,6 @@ CONFIG_LOSSES = (
     ),
     Entry(
         code="config.topic-missing",
-        fault=None,
         severity="warning",
         treatment="config",
         title="A topic has lost its configuration",
@@ -127,7 +123,6 @@ CONFIG_LOSSES = (
     ),
     Entry(
         code="config.topic-permission",
-        fault=None,
         severity="warning",
         treatment="running",
         title="A topic that may not be read or written",
@@ -141,7 +136,6 @@ CONFIG_LOSSES = (
     ),
     Entry(
         code="config.wrong-offset",
-        fault=None,
         severity="warning",
         treatment="config",
         title="A committed offset contradicts the store",
@@ -170,7 +164,6 @@ CONFIG_LOSSES = (
     ),
     Entry(
         code="config.older-copy",
-        fault=None,
         severity="warning",
         treatment="config",
         title="A configuration file is older than the store",

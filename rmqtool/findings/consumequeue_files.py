@@ -165,7 +165,6 @@ CONSUME_QUEUE_FILES = (
     ),
     Entry(
         code="consumequeue.left-over-table",
-        fault=None,
         severity="info",
         title="Tables that the database of the consume queues does not name",
         what="Files of rows stand in the directory, and the MANIFEST of the RocksDB database does not name them.",
@@ -181,8 +180,7 @@ CONSUME_QUEUE_FILES = (
         severity="info",
         title="A queue that no topic is configured for",
         what="A directory of a topic that is not in topics.json, a number above the topic's queues, or a name that is "
-        "no "
-        "number.",
+        "no number.",
         how="The topic was deleted or got fewer queues.",
         says="{configured_in} has no such topic; {units:unit}",
         effect="loaded, and cleaned when its messages expire; a name that is not a number is ignored",
@@ -196,8 +194,7 @@ CONSUME_QUEUE_FILES = (
         treatment="config",
         title="A topic's queues are of another kind than it is configured for",
         what="The topic's attribute says batch queues and simple ones are there, or the other way round; or file "
-        "queues "
-        "stand beside a RocksDB database.",
+        "queues stand beside a RocksDB database.",
         how="The attribute queue.type or the setting storeType was changed.",
         says="a {kind} queue, but the topic is configured for {configured}",
         effect="the broker refuses to start; beside RocksDB the files are not read",

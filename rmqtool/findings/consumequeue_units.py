@@ -205,7 +205,6 @@ CONSUME_QUEUES = (
     ),
     Entry(
         code="consumequeue.stale-row",
-        fault=None,
         severity="info",
         title="Rows behind the end of a queue in RocksDB",
         what="Rows of messages that are not in the commit log stand behind the end that the queue has.",
@@ -217,7 +216,6 @@ CONSUME_QUEUES = (
     ),
     Entry(
         code="consumequeue.unread-batches",
-        fault=None,
         severity="info",
         treatment="none",
         about="surroundings",
@@ -285,7 +283,6 @@ CONSUME_QUEUES = (
     ),
     Entry(
         code="consumequeue.neutral-unit",
-        fault=None,
         severity="info",
         title="A unit stands for a lost message",
         what="It points to the next message of the queue, which has its own unit behind it.",

@@ -56,7 +56,7 @@ class Entry:
     """
 
     code: str
-    fault: str | None
+    fault: str | None = None
     severity: Severity
     treatment: Treatment | None = None
     treatment_by_cause: Mapping[str, Treatment] = field(default_factory=dict, hash=False)

@@ -212,8 +212,7 @@ DERIVED = (
         how="It was not copied, or the broker never stopped properly.",
         says="the file is not there",
         effect="a start after a crash scans the whole log (since 5.4.0 the last ten files) and cuts it at the first "
-        "bad "
-        "record",
+        "bad record",
         versions=(
             ("4.4.0 to 5.3", "a missing number is 0: every start after a crash begins at the first file."),
             ("5.4.0 and later", "the same with the last ten files."),
@@ -264,8 +263,7 @@ DERIVED = (
         "when broker.conf has enableAcceleratedRecovery=true.",
         says="no record begins at {physical_offset}",
         effect="5.5.0 with enableAcceleratedRecovery refuses to start or cuts the log there; without it, the offset "
-        "only "
-        "chooses the file where a start after a crash begins",
+        "only chooses the file where a start after a crash begins",
         versions=(
             ("before 5.5.0", "does not read it."),
             ("5.5.0 and later", "see above."),

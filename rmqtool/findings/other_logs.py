@@ -7,7 +7,6 @@ from rmqtool.findings.entry import Entry
 OTHER_LOGS = (
     Entry(
         code="store.dledger-index",
-        fault=None,
         severity="warning",
         treatment="none",
         is_trace=True,
@@ -38,7 +37,6 @@ OTHER_LOGS = (
     ),
     Entry(
         code="store.compacted-log",
-        fault=None,
         severity="error",
         treatment="none",
         title="The compacted log of a queue is missing",
@@ -57,7 +55,6 @@ OTHER_LOGS = (
     ),
     Entry(
         code="store.dledger-checkpoint",
-        fault=None,
         severity="error",
         treatment="files",
         title="The checkpoint of a DLedger node has no number",

@@ -10,7 +10,6 @@ _AS_IT_IS = (("all", "uses what is written like its own."),)
 REBUILDS = (
     Entry(
         code="rebuild.file-size-assumed",
-        fault=None,
         severity="info",
         title="The size of new files is the default one",
         what="No file of that kind is there, and broker.conf was not given or does not set it.",
@@ -28,7 +27,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.file-size-differs",
-        fault=None,
         severity="warning",
         title="broker.conf and the files give different sizes",
         what="Most queue files have another size than broker.conf sets; that of broker.conf is written.",
@@ -41,7 +39,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.version-assumed",
-        fault=None,
         severity="info",
         title="Whose rules an index follows is a choice",
         what="From 5.4.0 on tags are keys too, before 4.7.1 a header counts every put; no version was given.",
@@ -57,7 +54,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.rocksdb-unreadable",
-        fault=None,
         severity="warning",
         title="The database of the consume queues cannot be read as a whole",
         what="A table, the MANIFEST or CURRENT is missing or damaged; what cannot be read counts as missing.",
@@ -70,7 +66,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.not-carried",
-        fault=None,
         severity="warning",
         title="A conversion leaves something out",
         what="Configuration that the broker keeps in JSON files, and has no place for in RocksDB.",
@@ -83,7 +78,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.version-needed",
-        fault=None,
         severity="warning",
         title="What is rebuilt depends on a release that is not known",
         what="Releases differ in units or keys that are missing, and nothing in the store shows which one wrote them: "
@@ -105,7 +99,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.index-disabled",
-        fault=None,
         severity="info",
         title="The broker keeps no index",
         what="broker.conf sets messageIndexEnable=false, or from 5.4.0 on indexFileWriteEnable=false.",
@@ -120,7 +113,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.ext-units",
-        fault=None,
         severity="info",
         title="Units of consumequeue_ext/ are not rebuilt",
         what="Units that a rebuild writes hold the plain tags code, not an address in consumequeue_ext/.",
@@ -132,7 +124,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.topic-name",
-        fault=None,
         severity="error",
         title="The log names a queue that no directory can have",
         what="A topic that would lead out of its directory, is too long, or a queue number below 0: not written.",
@@ -144,7 +135,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.queue-offset-jump",
-        fault=None,
         severity="error",
         title="Stored queue offsets jump",
         what="More messages are missing between two of a queue than the lost bytes of the log can have held.",
@@ -157,7 +147,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.neutral-units",
-        fault=None,
         severity="warning",
         title="Units stand for messages that are lost",
         what="The log has lost messages of a queue; units that do no harm keep the offsets of the others.",
@@ -169,7 +158,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.no-messages-in-log",
-        fault=None,
         severity="warning",
         title="A queue or the index is left as it is, for the log holds no message of it",
         what="Units of the queue point into the log or behind its end, and no message in the log is of this queue; or "
@@ -186,7 +174,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.superseded",
-        fault=None,
         severity="info",
         title="A queue began again at a lower offset",
         what="The stored queue offsets go back; the units from there on are those of the later messages.",
@@ -198,7 +185,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.queue-offset",
-        fault=None,
         severity="warning",
         title="A stored queue offset is refuted by the messages around it",
         what="Exactly one place is free between its neighbours, and its stored offset is another: it stands there.",
@@ -210,7 +196,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.stranger",
-        fault=None,
         severity="warning",
         title="Messages are in no queue, since their queue offset fits nowhere",
         what="The queue that a record names goes on as if the record were not there: its topic, queue id or queue "
@@ -223,7 +208,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.shifted",
-        fault=None,
         severity="warning",
         title="Units stand at other numbers than stored, as a broker puts them",
         what="With --append-order units are numbered in the order in which a broker appends them.",
@@ -235,7 +219,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.repeated",
-        fault=None,
         severity="info",
         title="Units are dropped as repeated",
         what="Their offsets are below the end of the queue, or their record has its unit already.",
@@ -247,7 +230,6 @@ REBUILDS = (
     ),
     Entry(
         code="commitlog.skipped",
-        fault=None,
         severity="warning",
         title="Bytes of the log were skipped",
         what="They hold no record; what follows them is derived all the same.",
@@ -261,7 +243,6 @@ REBUILDS = (
     ),
     Entry(
         code="commitlog.neutralised",
-        fault=None,
         severity="info",
         title="Damage is replaced by inert records",
         what="Rolled back messages of the topic %RMQTOOL%LOST, or a blank, stand in the place of what nobody can read.",
@@ -277,7 +258,6 @@ REBUILDS = (
     ),
     Entry(
         code="commitlog.not-neutralised",
-        fault=None,
         severity="error",
         title="Damage is too small for an inert record",
         what="A record takes 92 bytes at least: these are left as they are.",

@@ -46,7 +46,6 @@ ROCKSDB = (
     ),
     Entry(
         code="config.swapped-offset",
-        fault=None,
         severity="info",
         title="A committed offset with topic and group in each other's place",
         what="config/rdb holds an offset whose group is the name of a topic.",
@@ -87,7 +86,6 @@ ROCKSDB = (
     ),
     Entry(
         code="store.pop-store-missing",
-        fault=None,
         severity="warning",
         treatment="none",
         title="What POP consumers hold is gone",

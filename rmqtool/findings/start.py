@@ -15,7 +15,6 @@ _REPAIR = "rmqtool repair {store}"
 STARTS = (
     Entry(
         code="start.data-loss",
-        fault=None,
         severity="error",
         treatment="neutralise",
         treatment_by_cause={"missing-file": "restore", "log-elsewhere": "restore"},
@@ -23,8 +22,7 @@ STARTS = (
         what="The next start of a broker would end the commit log at a bad place and delete readable messages behind "
         "it.",
         how="A recovery scan takes the first thing that it cannot read for the end of the log. What is a flipped bit "
-        "in "
-        "one old record then costs all later files.",
+        "in one old record then costs all later files.",
         says={
             "out-of-reach": "{messages:readable message} behind it would be out of reach",
             "cut": "a start of {version} ends the commit log at offset {end_offset} ({why}): {messages:readable "
@@ -55,14 +53,12 @@ STARTS = (
     ),
     Entry(
         code="start.other-mode-data-loss",
-        fault=None,
         severity="warning",
         treatment="neutralise",
         treatment_by_cause={"missing-file": "restore", "log-elsewhere": "restore"},
         title="Another kind of start would destroy good messages",
         what="The next start is harmless. But with the file abort (after a kill), or without the checkpoint, it would "
-        "end "
-        "the log at a bad place.",
+        "end the log at a bad place.",
         how="There is a bad record in a part of the log that the next start does not read.",
         says={
             "memory": "{when} a start would fail: OutOfMemoryError, for {why}",
@@ -77,7 +73,6 @@ STARTS = (
     ),
     Entry(
         code="start.depends-on-release",
-        fault=None,
         severity="warning",
         treatment="release",
         is_trace=True,
@@ -102,7 +97,6 @@ STARTS = (
     ),
     Entry(
         code="start.other-directory",
-        fault=None,
         severity="error",
         treatment="settings",
         title="The broker would open another directory",
@@ -120,7 +114,6 @@ STARTS = (
     ),
     Entry(
         code="start.refuses",
-        fault=None,
         severity="error",
         treatment="refused",
         treatment_by_cause={"queue-file": "queues", "queue-end": "queues", "index": "index", "setting": "settings"},
@@ -141,14 +134,12 @@ STARTS = (
     ),
     Entry(
         code="start.hangs",
-        fault=None,
         severity="error",
         treatment="queues",
         title="The broker would hang while it starts",
         what="The start would wait for ever for the dispatch to catch up.",
         how="4.5.1 to 4.9.8 wait until all messages behind the queues are dispatched; a missing file in the middle of "
-        "the "
-        "log stops the dispatch.",
+        "the log stops the dispatch.",
         says="{why}",
         effect="the process runs, but never serves",
         versions=(("4.5.1 to 4.9.8", "hangs."), ("others", "do not wait.")),
@@ -158,13 +149,11 @@ STARTS = (
     ),
     Entry(
         code="start.queue-loss",
-        fault=None,
         severity="error",
         treatment="queues",
         title="A start would cut or shift a consume queue",
         what="After a start the queue has fewer units than messages, or units at other offsets, though the messages "
-        "are "
-        "in the log.",
+        "are in the log.",
         how="An invalid unit ends a queue; a queue that is behind is not caught up after a clean stop.",
         says="would end at offset {max_offset}, {messages:message} before its last one",
         effect="these messages are not consumed, and new messages get their queue offsets",
@@ -174,7 +163,6 @@ STARTS = (
     ),
     Entry(
         code="start.keys-lost",
-        fault=None,
         severity="error",
         treatment="files",
         title="A start would delete index files and put only some of their keys again",
@@ -197,7 +185,6 @@ STARTS = (
     ),
     Entry(
         code="start.rows-lost",
-        fault=None,
         severity="error",
         treatment="whole-log",
         title="A start would leave out queue entries in RocksDB for good",

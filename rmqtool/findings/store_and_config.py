@@ -23,7 +23,6 @@ STORE = (
     ),
     Entry(
         code="store.unreadable",
-        fault=None,
         severity="error",
         treatment="access",
         title="A part of the store cannot be read",
@@ -40,7 +39,6 @@ STORE = (
     ),
     Entry(
         code="store.wrong-kind",
-        fault=None,
         severity="error",
         treatment="files",
         title="A file stands where a directory belongs, or a directory where a file belongs",
@@ -131,7 +129,6 @@ STORE = (
     ),
     Entry(
         code="store.version-ambiguous",
-        fault=None,
         severity="info",
         title="What a broker would say depends on its version",
         what="The store fits several versions, which answer differently. The newest one's answer is shown.",
@@ -175,8 +172,7 @@ STORE = (
             "tables": "{tables} tables are in it: index, timers or transactions were kept there",
         },
         effect="none, unless its features are on and log or database were restored from another time: then new "
-        "messages "
-        "are not indexed until the log has grown past the old end",
+        "messages are not indexed until the log has grown past the old end",
         versions=(("before 5.4.0", "does not know it."), ("5.4.0 and later", "makes it again when it is missing.")),
         repair="No repair is needed.",
         not_detected="Without the package rocksdict its rows are not read.",

@@ -7,7 +7,6 @@ from rmqtool.findings.entry import Entry
 UPGRADES = (
     Entry(
         code="upgrade.refused",
-        fault=None,
         severity="error",
         treatment="settings",
         about="surroundings",
@@ -37,7 +36,6 @@ UPGRADES = (
     ),
     Entry(
         code="upgrade.changed",
-        fault=None,
         severity="warning",
         treatment="none",
         about="surroundings",
@@ -74,7 +72,6 @@ UPGRADES = (
     ),
     Entry(
         code="upgrade.setting",
-        fault=None,
         severity="warning",
         treatment="ignored",
         about="surroundings",
