@@ -144,7 +144,7 @@ def _parse_record(cursor: _Cursor, rules: RecoveryRules, size: int, magic_code: 
     if not check_crc:
         cursor.position += body_size
     elif body_size and cursor.crc_of(body_size) != body_crc:
-        return Parsed(-1, False, "a record whose body has another CRC")
+        return Parsed(-1, False, "a record with a body CRC mismatch")
     width = topic_size_width(magic_code)
     topic_size = cursor.integer(width)
     if topic_size > size:
@@ -157,7 +157,7 @@ def _parse_record(cursor: _Cursor, rules: RecoveryRules, size: int, magic_code: 
     if topic == SCHEDULE_TOPIC.encode() and not _is_integer(properties.get(DELAY), _INT_BITS):
         return Parsed(-1, False, "a record whose property DELAY is not a number")
     if size != header.itemsize + body_size + width + topic_size + PROPERTIES_SIZE_WIDTH + properties_size:
-        return Parsed(size, False, "a record whose lengths do not add up")
+        return Parsed(size, False, "a record with inconsistent lengths")
     if rules.parses_batches and not _is_batch_readable(properties):
         return Parsed(-1, False, "a record whose batch properties are not numbers")
     return Parsed(size, True, "", physical_offset, sys_flag, store_timestamp)

@@ -238,7 +238,7 @@ def _why_nothing(request: _Request, found: Salvaged, stores: Sequence[Store]) ->
     if found.state == "nothing" and not found.plan.inputs.files:
         return f"the sources have no file of a log ({WHERE_IT_MAY_BE})"
     if found.state != "nothing" or found.plan.is_empty:
-        return "no message proves itself"
+        return "no message can be verified"
     with suppress(RmqtoolError):
         if stores:
             return why_nothing(Snapshot(stores[0]), request.filters)

@@ -41,7 +41,7 @@ CLEANING = (
         how="It was copied or touched; its modification time lies in the future.",
         says="{count:newer file has|newer files have} expired ({bytes} bytes) and wait for this one, which expires "
         "{expires!t}",
-        effect="deletes no file behind one that has not expired, unless the disk forces it to",
+        effect="deletes no file after one that has not expired, unless the disk is too full",
         versions=(("all", "goes through the files oldest first, and stops at the first that has not expired."),),
         repair="Set the younger file's time to that of its last message: touch -d.",
     ),
@@ -49,7 +49,7 @@ CLEANING = (
         code="clean.disk-full-nothing-deleted",
         fault="F54",
         severity="warning",
-        title="The disk is too full, and yet no log file goes",
+        title="The disk is too full, but no log file is deleted",
         what="The disk is above diskMaxUsedSpaceRatio, and the next run deletes no log file.",
         how="No file has expired and the disk is not full enough to ignore that; cleanFileForciblyEnable=false; or the "
         "log has one file only.",
@@ -113,7 +113,7 @@ CLEANING = (
     Entry(
         code="clean.overdue",
         severity="info",
-        title="A file that should have gone is still there",
+        title="An expired file was not deleted",
         what="The first file has expired, and an hour of deleteWhen has passed since.",
         how="No broker was running; it has other settings than those given; or somebody still reads the file.",
         says={
@@ -194,10 +194,9 @@ OWN_RUNS = (
         },
         effect="none: each state in between is one that it can start on",
         versions=(("all", "does not look at .rmqtool."),),
-        repair="The next command that writes ends the run first: `rmqtool repair`, or `rmqtool undo`, which "
-        "also takes a repair back. What `clean` deletes is not taken back: the message says how much it would still "
-        "delete, and to keep that, move the run's directory out of the store first. The same is to be done where a "
-        "part of that directory is missing.",
+        repair="The next command that writes ends the run first: `rmqtool repair`, or `rmqtool undo`, which also "
+        "takes a repair back. Files that `clean` has deleted cannot be brought back; the message says how much it "
+        "would still delete. To keep that, move the run's directory, or what is left of it, out of the store first.",
         remedy="rmqtool undo {store} --dry-run",
     ),
     Entry(
@@ -206,9 +205,9 @@ OWN_RUNS = (
         treatment="acknowledge",
         about="surroundings",
         title="Messages were lost before the store was rebuilt",
-        what="A rebuild or a repair replaced what proved a loss: queues or an index that led behind the end of the "
-        "log, a checkpoint that was newer, damaged bytes of the log; or a salvage made the store without them. It left "
-        "a record of that in .rmqtool.",
+        what="A rebuild or a repair replaced what proved a loss (queues or an index that led past the end of the "
+        "log, a newer checkpoint, damaged bytes of the log), or a salvage made the store without the lost messages. "
+        "The record is in .rmqtool.",
         how="The log had lost its end, a file, or bytes when rmqtool rebuilt what is derived from it.",
         says={
             "loss": "{loss}",

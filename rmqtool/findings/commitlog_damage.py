@@ -16,7 +16,7 @@ DAMAGE_MEANINGS: Mapping[DamageReason, str] = {
     "zeroed": "zero bytes where a record should begin",
     "magic-code": "neither a message nor a blank begins here",
     "physical-offset": "a record that gives another position as its own",
-    "lengths": "lengths do not add up, or a blank that does not cover what follows it in its file",
+    "lengths": "inconsistent record lengths, or a blank that does not cover the rest of its file",
     "truncated": "the file ends inside a record",
     "missing": "no file holds these bytes",
     "torn": "the last record was not written to its end, as an unclean stop leaves it",

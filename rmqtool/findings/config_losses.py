@@ -43,11 +43,11 @@ CONFIG_LOSSES = (
         repair="Before any start put the file back: from a backup, or from a slave of this broker, which copies "
         "topics, groups, offsets and delay offsets every ten seconds (4.x) or once a minute (5.x). Without one, "
         "`rmqtool repair` writes topics and groups as the store shows them, with default settings, and "
-        "delayOffset.json with what the log shows to be delivered. Committed offsets nothing shows: start the broker "
-        "while clients are stopped, and set the groups to where they were with mqadmin resetOffsetByTime. In RocksDB "
-        "nothing is repaired: put the directory of a database that is gone back from a backup. Do not move away one "
-        "that has lost a table: other tables are in it, and a broker starts on it; make topics anew with mqadmin "
-        "updateTopic while clients are stopped.",
+        "delayOffset.json as the log shows it. Nothing in a store shows committed offsets: stop the clients, start "
+        "the broker, and set each group to where it was with mqadmin resetOffsetByTime. In RocksDB nothing is "
+        "repaired: put a database that is gone back from a backup. Do not move away one that has lost a table: other "
+        "tables are in it, and a broker starts on it; stop the clients, and make topics again with mqadmin "
+        "updateTopic.",
         not_detected="Groups that never had a retry, when config/ is gone as a whole, or when the table of offsets is "
         "there and empty: a broker on which nobody has consumed yet leaves it so. Which database it was, where none is "
         "left and broker.conf is not given: config/topics and the others of that kind are named then.",
@@ -156,10 +156,10 @@ CONFIG_LOSSES = (
             ("4.4.0 to 4.9.3", "an offset beyond the end: set to the end, or to 0 where the queue begins there."),
             ("4.9.4 and later", "an offset beyond the end: set to the end. Too small ones are taken as they are."),
         ),
-        repair="`rmqtool repair` moves an offset that its queue does not have to the nearest one that it has. Compare "
-        "others with the .bak and with backups before a start, and take the file whose offsets are right; or, once the "
-        "broker runs and before the group connects, mqadmin resetOffsetByTime. Offsets that were set back on purpose "
-        "are what they should be.",
+        repair="`rmqtool repair` moves an offset that its queue does not have to the nearest one that it has. For "
+        "the others, compare the file with its .bak and with backups before a start, and keep the one whose offsets "
+        "are right; or, once the broker runs and before the group connects, set them with mqadmin resetOffsetByTime. "
+        "Offsets that were set back on purpose are right.",
         not_detected="Offsets that are too small by less than retries or the .bak show; a group without retries.",
     ),
     Entry(

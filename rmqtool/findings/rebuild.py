@@ -169,8 +169,7 @@ REBUILDS = (
         },
         effect="cuts off units that point behind the end of the log, and serves no message of the others",
         versions=_AS_IT_IS,
-        repair="Look first for the log's missing files: once they are back, all is right. Else move the directory "
-        "away.",
+        repair="Look for missing files of the log first. If they cannot be brought back, move the directory away.",
     ),
     Entry(
         code="rebuild.superseded",

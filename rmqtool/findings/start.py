@@ -88,7 +88,7 @@ STARTS = (
                 "": "{releases}: ends the log at {max_offset_after}, {messages_lost:message} lost[, {also!l}]",
             },
         },
-        effect="depends on the release, as said",
+        effect="depends on the release, as the message says",
         versions=(
             ("all", "each as the finding says; what they differ in is in the pages on the other start findings."),
         ),
@@ -100,8 +100,8 @@ STARTS = (
         severity="error",
         treatment="settings",
         title="The broker would open another directory",
-        what="By its settings a start would open another directory than the one that the store or its log is in, and "
-        "begin there with nothing.",
+        what="With these settings a start would open another directory, which is empty, instead of the one that "
+        "holds the store or its log.",
         how="A blank at the end of a path in broker.conf, which nobody sees: Java keeps it, and so do brokers before "
         "5.2.0.",
         says="a start of {version}: {end}, by {setting} in broker.conf: {messages:message} would be out of reach",
@@ -122,7 +122,7 @@ STARTS = (
         how="A file of the wrong size, a stray file, a configuration that cannot be read, a record of an impossible "
         "size.",
         says="{why}",
-        effect="the broker ends before it serves anything; nothing else is lost by it",
+        effect="the broker exits at startup; no data is lost by that",
         versions=(
             (
                 "5.3.4 and later",
@@ -130,14 +130,14 @@ STARTS = (
                 "the last stop was clean.",
             ),
         ),
-        repair="Mend what the message names; then run verify again.",
+        repair="Correct what the message names, then verify again.",
     ),
     Entry(
         code="start.hangs",
         severity="error",
         treatment="queues",
         title="The broker would hang while it starts",
-        what="The start would wait for ever for the dispatch to catch up.",
+        what="The start would never end: it waits for a dispatch that stops.",
         how="4.5.1 to 4.9.8 wait until all messages behind the queues are dispatched; a missing file in the middle of "
         "the log stops the dispatch.",
         says="{why}",
@@ -216,9 +216,8 @@ STARTS = (
                 "combineCQMaxExtraSearchCommitLogFiles log files earlier, 3 by default. Consumers read the files.",
             ),
         ),
-        repair="Before the broker starts, put commitLogRecoverMaxNum=1000000 into broker.conf, and where queues are "
-        "written twice combineCQMaxExtraSearchCommitLogFiles=1000000: it then makes all of "
-        "them again. After such a start they are missing (consumequeue.missing-unit), and only queues written anew "
-        "from the log bring them back.",
+        repair="Before the broker starts, set commitLogRecoverMaxNum=1000000 in broker.conf, and where queues are "
+        "written twice combineCQMaxExtraSearchCommitLogFiles=1000000: the start then makes all of them again. After a "
+        "start without it they are missing (consumequeue.missing-unit) until the queues are rebuilt from the log.",
     ),
 )

@@ -137,8 +137,8 @@ TIMER = (
             ("5.4.0 to 5.5.0", "pass over it: `getMessage error`, three times."),
             ("5.5.1 and later", "have a buffer of 64 KiB more than maxMessageSize."),
         ),
-        repair="Before the broker starts, put the maxMessageSize that the finding names into its broker.conf, or take "
-        "5.5.1 or later: it reads on, and delivers at once what is overdue. Then verify again with that "
+        repair="Before the broker starts, set maxMessageSize in broker.conf to the value that the finding names, or "
+        "take 5.5.1 or later: it reads on, and delivers at once what is overdue. Then verify again with that "
         "broker.conf: what was passed over is timer.lost.",
         not_detected="Timers in RocksDB (timerRocksDBEnable). Without --broker-conf the default maxMessageSize is "
         "assumed, unless a message shows that it was more.",
@@ -167,8 +167,8 @@ TIMER = (
                 "other-slots": "it leads to other slots",
             },
         },
-        effect="messages that no chain leads to are never delivered; those of another slot come at a wrong time or "
-        "again; a chain that comes back is read for ever, and nothing is delivered any more",
+        effect="messages that no chain leads to are never delivered; those of another slot are delivered at a wrong "
+        "time or again; at a chain that loops the timer stops, and delivers nothing any more",
         versions=(
             _BEFORE,
             ("5.0 and later", "enter only the newest files of the timer log again, and do not check the chains."),

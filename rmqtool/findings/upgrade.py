@@ -76,9 +76,9 @@ UPGRADES = (
         treatment="ignored",
         about="surroundings",
         title="A setting of broker.conf is not read, or not as it looks",
-        what="broker.conf has a setting that a broker of the release that --broker-version names has not, or that has "
-        "no effect in it; or, in any release, a value that a broker does not take as it looks: a number with a blank "
-        "or a letter in it, true with a blank behind it. What it changes at the next start is predicted.",
+        what="broker.conf has a setting that the release of --broker-version does not have, or ignores. Or, in any "
+        "release, a value that a broker does not take as it looks: a number with a blank or a letter in it, true with "
+        "a blank after it. What it changes at the next start is predicted.",
         how="It was removed or renamed, belongs to a newer release, or is misspelled. Blanks at the end of a line, "
         "or a comment behind a value, belong to the value. Plug-ins other than the tiered store may have settings that "
         "are not known here.",

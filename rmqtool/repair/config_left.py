@@ -34,7 +34,7 @@ _NO_ROWS = (
 _KIND = "consumequeue.kind"
 _ASKED = {
     "config.offset-out-of-range": "the queue could not be read, or there is none",
-    "config.wrong-offset": "the offset is one of its queue, and the .bak or the group's retries contradict it; only "
+    "config.wrong-offset": "the offset exists in its queue, but the .bak or the group's retries contradict it; only "
     "people know which is right: mqadmin resetOffsetByTime sets it, while the group is stopped",
     "config.delay-offset": "the log does not show where the deliveries of this level ended",
 }

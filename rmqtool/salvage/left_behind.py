@@ -20,7 +20,7 @@ from rmqtool.salvage.sources import Sources
 Reason = Literal["damaged", "unreadable", "stale", "contradicted", "no-room", "other-log", "not-a-record"]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 MEANINGS: dict[Reason, str] = {
-    "damaged": "bytes of the log that do not prove themselves",
+    "damaged": "bytes of the log with no verifiable message",
     "unreadable": "the disk does not give them",
     "stale": "whole records of another generation, or that differ from those saved at their offsets",
     "contradicted": "records with a damaged field, of which another source has the right copy",

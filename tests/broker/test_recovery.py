@@ -109,7 +109,7 @@ def test_a_flip_in_the_oldest_record_costs_everything_after_a_crash(store: Path,
     assert predict(store, version).messages_lost == 0
     [warning] = findings(store, version)
     assert (warning.code, warning.severity) == ("start.other-mode-data-loss", "warning")
-    assert "end the commit log at offset 0 (a record whose body has another CRC) and lose 59" in warning.message
+    assert "end the commit log at offset 0 (a record with a body CRC mismatch) and lose 59" in warning.message
     assert warning.remedy == f"rmqtool repair {store}"
     crash(store)
     start = predict(store, version)
@@ -122,7 +122,7 @@ def test_a_flip_in_the_oldest_record_costs_everything_after_a_crash(store: Path,
     [loss] = findings(store, version)
     assert (loss.code, loss.severity) == ("start.data-loss", "error")
     assert "59 readable messages after it would be lost, 5 commit log files deleted" in loss.message
-    assert "ends the commit log at offset 0 (a record whose body has another CRC)" in loss.message
+    assert "ends the commit log at offset 0 (a record with a body CRC mismatch)" in loss.message
     assert loss.remedy == f"rmqtool repair {store}"
 
 
