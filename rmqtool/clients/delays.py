@@ -31,7 +31,7 @@ from rmqtool.store.unit_files import written_units
 _YEARS = 10 * 365 * 24 * 3600 * 1000  # ms: farther from the newest message no delivery time is
 
 LogRanges = Mapping[QueueName, tuple[int, int]]
-"""Of each queue the queue offset of the first message that the log holds, and that behind the last one."""
+"""Of each queue the queue offset of the first message that the log holds, and that after the last one."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class _Levels:
 
     @property
     def _is_corrected(self) -> bool:
-        """Whether a start moves an offset behind the end of its queue to the end (`correctDelayOffset`)."""
+        """Whether a start moves an offset past the end of its queue to the end (`correctDelayOffset`)."""
         return parse_version(self._start.version) >= DELAY_OFFSET_IN_RANGE
 
     def _after(self, name: QueueName, queue: LoadedQueue | None) -> _After:
@@ -148,7 +148,7 @@ class _Levels:
         return end - beyond, end - beyond, end
 
     def _delivered(self, level: int, offset: int) -> int:
-        """The queue offset behind the last message that clients have got, by the log; else as the file says."""
+        """The queue offset after the last message that clients have got, by the log; else as the file says."""
         end = self._deliveries.end_of(level) if self._request.newest else None  # without a log nothing shows it
         if end is not None:
             return end

@@ -13,7 +13,7 @@ CLEANING = (
         severity="error",
         title="deleteWhen cannot be parsed, or never comes",
         what="A piece of deleteWhen is not a number, or none is an hour of the day.",
-        how="A blank behind the semicolon, a comma, an empty piece, 24.",
+        how="A blank after the semicolon, a comma, an empty piece, 24.",
         says={
             "always": "deleteWhen {delete_when!r} is not hours separated by ; alone: each run of the cleaner ends "
             "with a NumberFormatException",
@@ -36,8 +36,8 @@ CLEANING = (
         code="clean.blocked-by-older-file",
         fault="F54",
         severity="warning",
-        title="Expired files wait behind a younger one",
-        what="A file was changed later than files behind it, which have expired.",
+        title="Expired files wait after a younger one",
+        what="A file was changed later than files after it, which have expired.",
         how="It was copied or touched; its modification time lies in the future.",
         says="{count:newer file has|newer files have} expired ({bytes} bytes) and wait for this one, which expires "
         "{expires!t}",
@@ -90,7 +90,7 @@ CLEANING = (
         fault="F55",
         severity="warning",
         title="A file's modification time is later than its messages",
-        what="A commit log file was changed more than an hour behind its last message.",
+        what="A commit log file was changed more than an hour after its last message.",
         how="It was restored with cp, rsync or tar without its times, or touched.",
         says="modified {modified!t}, but its last message is of {written!t}: copied or touched later[; so are "
         "{others:more file}]",
@@ -132,7 +132,7 @@ CLEANING = (
         severity="warning",
         title="A setting of the cleaner does not mean what was given",
         what="The broker ignores the value, changes it, or reads it otherwise.",
-        how="A blank behind a number, a value out of bounds, a setting that the release does not have.",
+        how="A blank after a number, a value out of bounds, a setting that the release does not have.",
         says="{setting}={given}: {why}",
         effect="works with another value than the one that was given",
         versions=(
@@ -225,7 +225,7 @@ OWN_RUNS = (
         severity="info",
         title="The store was made of chosen messages of another one",
         what="`rmqtool salvage` made it with filters: other messages of its sources were left out on purpose. Its log "
-        "begins behind the end of the old one, so that ids and physical offsets of the old store lead to nothing here.",
+        "begins past the end of the old one, so that ids and physical offsets of the old store lead to nothing here.",
         how="Somebody asked for a part of a store.",
         says={
             "keep": "{command} of {time!t} chose {messages:message} of {of} by {filters}",
@@ -235,7 +235,7 @@ OWN_RUNS = (
         effect="none: it serves what was chosen",
         versions=(("all", "do not look at .rmqtool."),),
         repair="Nothing is to be done. The record is `.rmqtool/selection/selection.json`; where queue offsets were "
-        "counted anew, `queue-offsets.csv` beside it maps the old ones.",
+        "counted again, `queue-offsets.csv` beside it maps the old ones.",
         remedy=None,
     ),
 )

@@ -20,13 +20,13 @@ DAMAGE_MEANINGS: Mapping[DamageReason, str] = {
     "truncated": "the file ends inside a record",
     "missing": "no file holds these bytes",
     "torn": "the last record was not written to its end, as an unclean stop leaves it",
-    "leftover": "old bytes behind the last record, up to the end of the page",
+    "leftover": "old bytes after the last record, up to the end of the page",
 }
 """The sentence for each reason."""
 
 _SCAN_ENDS_HERE = (
     "not noticed while messages are served; but a recovery scan that reaches it takes it for the end of the log, "
-    "and deletes everything behind it"
+    "and deletes everything after it"
 )
 _SCAN_VERSIONS = (
     ("4.4.0 to 5.3.1", "a clean start scans the last three files; a start after a crash scans from the file that the "
@@ -67,8 +67,8 @@ RECORDS = (
         severity="info",
         treatment="start",
         is_trace=True,
-        title="Old bytes behind the last record",
-        what="Behind the last record, up to the end of the page, are bytes that are no record.",
+        title="Old bytes after the last record",
+        what="After the last record, up to the end of the page, are bytes that are no record.",
         how="Brokers that write without mmap write whole pages, and what was in the buffer before stays behind the "
         "end.",
         says=f"{DAMAGE_MEANINGS['leftover']} ({{bytes}} bytes)",
@@ -82,15 +82,15 @@ RECORDS = (
         severity="info",
         treatment="start",
         is_trace=True,
-        title="Old records behind the end of the log",
-        what="Behind the logical end of the log stand records that were cut from it.",
-        how="A start cuts the log without zeroing what is behind the cut.",
-        says="old records behind the end of the log",
+        title="Old records past the end of the log",
+        what="After the logical end of the log stand records that were cut from it.",
+        how="A start cuts the log without zeroing what follows the cut.",
+        says="old records past the end of the log",
         effect="none, until a new record ends exactly where an old one begins: then a later recovery brings the old "
         "ones back",
         versions=(("all", "ignores them as long as they do not join the log."),),
         repair="No repair is needed.",
-        not_detected="A scan that goes on behind damage cannot tell cut records from records behind a bad one: such "
+        not_detected="A scan that goes on after damage cannot tell cut records from records after a bad one: such "
         "records are counted as good.",
     ),
     Entry(
@@ -106,7 +106,7 @@ RECORDS = (
             "kept": "a body is not what was stored, its CRC differs; without --neutralise the message keeps its place",
         },
         effect="consumers get the damaged body; a recovery scan that reaches it takes it for the end of the log, and "
-        "deletes everything behind it",
+        "deletes everything after it",
         versions=_SCAN_VERSIONS,
         repair=f"{_SCAN_REPAIR} Without a copy of the message the choice is yours: as it is, consumers get the "
         "damaged body.",
@@ -156,7 +156,7 @@ RECORDS = (
         severity="error",
         treatment="neutralise",
         title="A file ends inside a record",
-        what="A record's size leads behind the end of its file.",
+        what="A record's size leads past the end of its file.",
         how="A flipped bit in the size, or the file was cut.",
         says=f"{DAMAGE_MEANINGS['truncated']} ({{bytes}} bytes)",
         effect=_SCAN_ENDS_HERE,
@@ -184,7 +184,7 @@ RECORDS = (
         severity="error",
         treatment="neutralise",
         title="Zero bytes inside the commit log",
-        what="Zeros where a record should begin, and good records behind them.",
+        what="Zeros where a record should begin, and good records after them.",
         how="A page was not on the disk when the power went; a disk or RAID lost blocks; a sparse copy went wrong.",
         says=f"{DAMAGE_MEANINGS['zeroed']} ({{bytes}} bytes)",
         effect=_SCAN_ENDS_HERE,
@@ -204,7 +204,7 @@ RECORDS = (
         effect="a recovery scan goes on, but derives a consume queue unit that points to the wrong place; the queue "
         "may then refuse later messages until the log has grown past it",
         versions=(
-            ("4.4.0 to 5.4", "a rebuilt queue gets a wrong unit, and may be stuck behind it."),
+            ("4.4.0 to 5.4", "a rebuilt queue gets a wrong unit, and may be stuck after it."),
             (
                 "5.5.0 and later",
                 "the same; with checkCommitLogOffsetOnRecover a start after a crash cuts the log here.",
@@ -225,11 +225,11 @@ RECORDS = (
         says={
             "position": "the entry gives the position {found}, and stands at {expected}",
             "size": "the entry gives its message {found} bytes, and that has {expected}",
-            "index": "the entry has the Raft index {found} behind {before}",
-            "term": "the entry has the Raft term {found} behind {before}",
+            "index": "the entry has the Raft index {found} after {before}",
+            "term": "the entry has the Raft term {found} after {before}",
         },
         effect="messages are served; but a start that reaches it takes it for the end of the log, and cuts everything "
-        "behind it",
+        "after it",
         versions=(
             (
                 "DLedger 0.2 and later",
@@ -238,7 +238,7 @@ RECORDS = (
                 "back the entry is not read, but followers that lack it do not get it.",
             ),
         ),
-        repair="Start no node on it. Give it its log anew from the leader of its group, or make an ordinary store: "
+        repair="Start no node on it. Give it its log again from the leader of its group, or make an ordinary store: "
         "`rmqtool salvage` needs no header.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
@@ -254,7 +254,7 @@ RECORDS = (
         says={
             "none": "the last record ends exactly at the file's end, so that no blank follows",
             "size": "a blank of {found} bytes where {left} are left in its file",
-            "inside": "a blank inside its file, with records behind it ({bytes} bytes)",
+            "inside": "a blank inside its file, with records after it ({bytes} bytes)",
             "zeros": "zeros up to the end of the file, where a blank should be ({bytes} bytes)",
         },
         effect="a missing, zeroed or too long blank is the end of the log for a recovery scan: later files are deleted",

@@ -49,7 +49,7 @@ LOG_FILES = (
         what="The file exists and holds nothing.",
         how="A crash between making the file and giving it its size, a full disk, or somebody's `touch`.",
         says={
-            "earlier": "0 bytes, with files behind it",
+            "earlier": "0 bytes, with files after it",
             "last": "0 bytes: the broker was killed after it had created the file and before it gave it its size",
             "some-refuse": "0 bytes: the broker was killed after it had created the file and before it gave it its "
             "size; {refusing} refuse to start on it",
@@ -71,7 +71,7 @@ LOG_FILES = (
         treatment="access",
         title="A commit log file cannot be read",
         what="A commit log file gives an error instead of its bytes, from some byte on. The files in front of it and "
-        "behind it are verified; what queues and index say of messages in it is neither right nor wrong.",
+        "after it are verified; what queues and index say of messages in it is neither right nor wrong.",
         how="A permission, a disk that fails, a network file system that is gone.",
         says="{why}; {unread_bytes:byte was|bytes were} not read[: {hint}]",
         effect="does not start, or fails where it has to read these messages, if the user that it runs as cannot read "
@@ -90,12 +90,12 @@ LOG_FILES = (
         what="A name that is not 20 digits, or something that is neither file nor directory.",
         how="Backups of editors, nohup.out, a copy such as 00000000000000000000.bak, a named pipe.",
         says="not a commit log file ({kind})",
-        effect="the broker refuses to start; 4.4.0 and 4.9.2 may ignore it together with all files behind it: "
+        effect="the broker refuses to start; 4.4.0 and 4.9.2 may ignore it together with all files after it: "
         "move it out of the directory, do not delete it",
         versions=(
             (
                 "4.4.0, 4.9.2",
-                "with another size than a commit log file: loads nothing that sorts behind it. With "
+                "with another size than a commit log file: loads nothing that sorts after it. With "
                 "the right size: refuses to start (NumberFormatException).",
             ),
             ("4.5.1 to 4.9.1, 4.9.3 and later", "refuses to start."),
@@ -113,7 +113,7 @@ LOG_FILES = (
         says="not a commit log file ({kind})",
         effect="before 5.1.0 most versions refuse to start; later ones skip it: move it out of the directory",
         versions=(
-            ("4.4.0, 4.9.2", "loads nothing that sorts behind it; behind the digits it does no harm."),
+            ("4.4.0, 4.9.2", "loads nothing that sorts after it; after the digits it does no harm."),
             ("4.5.1 to 4.9.1, 4.9.3 to 5.0", "refuses to start."),
             ("5.1.0 and later", "skips it."),
         ),
@@ -143,7 +143,7 @@ LOG_FILES = (
             (
                 "5.0 and later",
                 "starts and logs `[BUG]The mappedFile queue's data is damaged`. A rebuild of the queues "
-                "by the broker shifts the offsets of what comes behind the gap.",
+                "by the broker shifts the offsets of what comes after the gap.",
             ),
         ),
         repair="Restore the missing files. Without them leave the gap as it is: consumers skip exactly what is "
@@ -171,21 +171,21 @@ LOG_FILES = (
         severity="error",
         treatment="restore",
         title="The end of the commit log is missing",
-        what="Consume queue units or index files point behind the end of the commit log.",
+        what="Consume queue units or index files point past the end of the commit log.",
         how="The last file was deleted or not restored. After a power loss the queues may be ahead a little; that is "
         "consumequeue.ahead.",
-        says="{messages:message} behind the last file, to which queues lead",
+        says="{messages:message} after the last file, to which queues lead",
         effect="a start cuts the queues to what is left of the log, and new messages get offsets that were in use: "
         "restore the file before any start",
         versions=(
             (
                 "all",
-                "cuts commit log and queues behind the last record of the last file that is there, and then "
+                "cuts commit log and queues after the last record of the last file that is there, and then "
                 "writes new messages at offsets that old units and consumers still know.",
             ),
         ),
         repair="Restore the missing file before the broker starts. Once it has started, the messages are lost, and "
-        "committed offsets may point behind the end of their queues.",
+        "committed offsets may point past the end of their queues.",
     ),
     Entry(
         code="commitlog.overlap",
@@ -242,7 +242,7 @@ LOG_FILES = (
         severity="info",
         treatment="start",
         is_trace=True,
-        title="Empty commit log files behind the end",
+        title="Empty commit log files past the end",
         what="The last files hold only zeros: the broker makes the next file ahead of time.",
         how="Every running broker has one. After a crash they stay.",
         says="holds only zeros",

@@ -54,7 +54,7 @@ LOG_LOSSES = (
         treatment="restore",
         title="The commit log once held newer messages",
         what="After a clean stop, the checkpoint, an index file or the epochs know a newer message than the newest one "
-        "in the log. After a crash, only what lies behind the last file counts: the rest may be what a power loss "
+        "in the log. After a crash, only what lies past the last file counts: the rest may be what a power loss "
         "took.",
         how="The last log file was deleted, zeroed or not restored, perhaps before a rebuild of queues and index; "
         "files of different times lie together.",
@@ -89,7 +89,7 @@ LOG_LOSSES = (
             },
         },
         gist="the log begins at {log_start}",
-        effect="the messages before are gone; groups that had not consumed them go on behind them",
+        effect="the messages before are gone; groups that had not consumed them go on after them",
         versions=(("all", "takes the first file for the beginning, and the next start deletes what is left over."),),
         repair="Restore the files before the broker starts, if they were deleted by mistake. Give --broker-conf, so "
         "that fileReservedTime counts; without it only what was deleted within an hour is seen by its time.",

@@ -14,10 +14,10 @@ CONFIG_LOSSES = (
         "topics, retries, deliveries or the other files show what was in it. Where topics, groups and offsets are kept "
         "in RocksDB: a database that is gone, or one that has lost all rows of a table; of config/metadata the finding "
         "names the column family. Information where the store may have been written without a broker, or is a copy of "
-        "the log alone; a warning for groups, which brokers make anew with default settings.",
+        "the log alone; a warning for groups, which brokers make again with default settings.",
         how="config/ or a file in it was deleted or not copied; a file was overwritten with another one, or emptied. "
         "The store is that of a slave of 5.5.0, which never takes over its master's committed offsets: it cannot read "
-        "the pullOffsetTable among them, and made master has none (5.5.1 has mended that).",
+        "the pullOffsetTable among them, and made master has none (5.5.1 has fixed that).",
         says={
             "gone": "neither it nor its .bak is there, {proof}",
             "empty": "it is empty, {proof}",
@@ -87,7 +87,7 @@ CONFIG_LOSSES = (
             "none": "the filter of group {group} for topic {topic} has no Bloom filter data, and the broker's has "
             "{expected_bits} bits, {expected_positions} positions: all {filters:filter} are ignored",
         },
-        effect="consumers that filter by SQL92 are refused until they connect anew and send their filters",
+        effect="consumers that filter by SQL92 are refused until they connect again and send their filters",
         versions=(("all", '"Bloom filter is changed! So ignore all filter data persisted" is all that is logged.'),),
         repair="Give the broker the settings with which the file was written, or put back the file; otherwise restart "
         "the consumers of these groups after the broker.",
@@ -110,7 +110,7 @@ CONFIG_LOSSES = (
             "consumed": "{place} does not name it, and group {group} has offsets in it, which go with a topic that "
             "is deleted",
         },
-        effect="clients are refused, or the topic is made anew with default queues, and what lies in others is not "
+        effect="clients are refused, or the topic is made again with default queues, and what lies in others is not "
         "consumed",
         versions=(
             ("4.4.0 to 4.9", "leave a topic's offsets when it is deleted: only the times prove something."),

@@ -6,7 +6,7 @@ from rmqtool.findings.entry import Entry
 
 _EFFECT = "none: the store is not concerned"
 _VERSIONS = (("all", "know nothing of exports."),)
-_REPAIR = "Export anew into another directory, check that, and put it in place of this one."
+_REPAIR = "Export again into another directory, check that, and put it in place of this one."
 
 EXPORTS = (
     Entry(

@@ -22,17 +22,17 @@ OTHER_LOGS = (
             "units": "no unit leads to {missing} of {entries} entries that are looked up",
             "unit": "the unit of the Raft index {index} does not lead to its entry",
         },
-        effect="the node makes the index anew when it starts, from as much of its log as that takes: a long start",
+        effect="the node makes the index again when it starts, from as much of its log as that takes: a long start",
         versions=(
             (
                 "DLedger 0.2 and later",
-                "goes back from the third last data file to one whose first entry has its unit, and "
-                "makes the index anew from there. Where a file between two others is missing it does not start. A unit "
-                "before that file stays as it is: consumers are served without it, but as leader the node cannot send "
+                "goes back from the third last data file to one whose first entry has its unit, and makes the "
+                "index again from there. Where a file between two others is missing it does not start. A unit before "
+                "that file stays as it is: consumers are served without it, but as leader the node cannot send "
                 "this entry to another node, and one that is new or behind never gets past it.",
             ),
         ),
-        repair="Where a file between two others is missing, or a unit that no start makes anew leads elsewhere (an "
+        repair="Where a file between two others is missing, or a unit that no start makes again leads elsewhere (an "
         "error), move the directory of the index away first. Otherwise no repair is needed: the node does it.",
     ),
     Entry(

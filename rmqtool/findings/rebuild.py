@@ -61,7 +61,7 @@ REBUILDS = (
         says="{why}",
         effect="a broker does not start on the database, or its queues end where the damage begins",
         versions=(("5.2.0 and later", "keeps consume queues in RocksDB with storeType=defaultRocksDB."),),
-        repair="`rmqtool rebuild-cq STORE` writes it anew from the log. Of queues whose messages retention has deleted "
+        repair="`rmqtool rebuild-cq STORE` writes it again from the log. Of queues whose messages have expired "
         "it keeps the ends that can be read.",
     ),
     Entry(
@@ -160,14 +160,14 @@ REBUILDS = (
         code="rebuild.no-messages-in-log",
         severity="warning",
         title="A queue or the index is left as it is, for the log holds no message of it",
-        what="Units of the queue point into the log or behind its end, and no message in the log is of this queue; or "
+        what="Units of the queue point into the log or after its end, and no message in the log is of this queue; or "
         "there is an index, and no message at all.",
         how="The end of the log is lost, a file of it is missing, or the queue is of another store.",
         says={
             "index": "the index is left as it is: the log holds no message",
             "queue": "left as it is: the log holds no message of it, but its units point into the log or past its end",
         },
-        effect="cuts off units that point behind the end of the log, and serves no message of the others",
+        effect="cuts off units that point past the end of the log, and serves no message of the others",
         versions=_AS_IT_IS,
         repair="Look for missing files of the log first. If they cannot be brought back, move the directory away.",
     ),
@@ -176,7 +176,7 @@ REBUILDS = (
         severity="info",
         title="A queue began again at a lower offset",
         what="The stored queue offsets go back; the units from there on are those of the later messages.",
-        how="The queue was behind at an unclean stop, or the topic was deleted and made anew.",
+        how="The queue was behind at an unclean stop, or the topic was deleted and made again.",
         says="{count:unit is|units are} left out: the queue began again at a lower offset",
         effect="serves the later messages too",
         versions=_AS_IT_IS,
@@ -221,7 +221,7 @@ REBUILDS = (
         severity="info",
         title="Units are dropped as repeated",
         what="Their offsets are below the end of the queue, or their record has its unit already.",
-        how="A topic that was deleted and made anew; a queue that a record names twice.",
+        how="A topic that was deleted and made again; a queue that a record names twice.",
         says="{count:unit is|units are} dropped as repeated, as a broker drops them",
         effect="does not deliver them",
         versions=(("all", "drops them too."),),
@@ -237,18 +237,18 @@ REBUILDS = (
         "what follows is rebuilt",
         effect="a start that scans this part of the log ends the log there and deletes what follows",
         versions=(("all", "ends the log at the first record that it cannot read."),),
-        repair="Look for start.data-loss before you start the broker; rmqtool repair mends the log.",
+        repair="Look for start.data-loss before you start the broker; rmqtool repair fixes the log.",
         remedy=_VERIFY,
     ),
     Entry(
         code="commitlog.neutralised",
         severity="info",
-        title="Damage is replaced by inert records",
+        title="Damage is replaced by dummy records",
         what="Rolled back messages of the topic %RMQTOOL%LOST, or a blank, stand in the place of what nobody can read.",
         how="rmqtool rebuild-cq --neutralise.",
         says={
-            "": "{bytes} bytes are an inert record in place of damage",
-            "done": "{bytes:byte in|bytes in} {count:place is replaced by inert records|places are replaced by inert "
+            "": "{bytes} bytes are a dummy record in place of damage",
+            "done": "{bytes:byte in|bytes in} {count:place is replaced by dummy records|places are replaced by dummy "
             "records}; the bytes are kept until undo",
         },
         effect="scans past them; a slave or replica that has the bytes as they were differs from then on",
@@ -258,10 +258,10 @@ REBUILDS = (
     Entry(
         code="commitlog.not-neutralised",
         severity="error",
-        title="Damage is too small for an inert record",
+        title="Damage is too small for a dummy record",
         what="A record takes 92 bytes at least: these are left as they are.",
-        how="Damage whose neighbours begin right before and behind it.",
-        says="{bytes:byte is|bytes are} too few for an inert record: nothing is done",
+        how="Damage whose neighbours begin right before and after it.",
+        says="{bytes:byte is|bytes are} too few for a dummy record: nothing is done",
         effect="a start that scans this part of the log ends the log there",
         versions=(("all", "ends the log at the first record that it cannot read."),),
         repair="Rebuild what is derived; keep the broker from scanning that part: a clean stop, no file abort.",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from rmqtool.findings.entry import Entry
 
 _INERT = (
-    "Otherwise rmqtool repair puts inert records in place of the damage, and a start reads on behind it: only what "
+    "Otherwise rmqtool repair puts dummy records in place of the damage, and a start reads on after it: only what "
     "cannot be read is lost, and rmqtool undo takes it back. As a single step, without what else the plan holds, that "
     "is rmqtool rebuild-cq --neutralise. Where a whole file is missing nothing can stand in its place: export what is "
-    "behind it."
+    "after it."
 )
 _REPAIR = "rmqtool repair {store}"
 
@@ -19,12 +19,12 @@ STARTS = (
         treatment="neutralise",
         treatment_by_cause={"missing-file": "restore", "log-elsewhere": "restore"},
         title="A start would destroy good messages",
-        what="The next start of a broker would end the commit log at a bad place and delete readable messages behind "
+        what="The next start of a broker would end the commit log at a bad place and delete readable messages after "
         "it.",
         how="A recovery scan takes the first thing that it cannot read for the end of the log. What is a flipped bit "
         "in one old record then costs all later files.",
         says={
-            "out-of-reach": "{messages:readable message} behind it would be out of reach",
+            "out-of-reach": "{messages:readable message} after it would be out of reach",
             "cut": "a start of {version} ends the commit log at offset {end_offset} ({why}): {messages:readable "
             "message} after it would be lost, {files:commit log file} deleted",
             "now": "as the store stands, a start of {version} ends the log at offset {end_offset}: "
@@ -138,7 +138,7 @@ STARTS = (
         treatment="queues",
         title="The broker would hang while it starts",
         what="The start would never end: it waits for a dispatch that stops.",
-        how="4.5.1 to 4.9.8 wait until all messages behind the queues are dispatched; a missing file in the middle of "
+        how="4.5.1 to 4.9.8 wait until all messages after the queues are dispatched; a missing file in the middle of "
         "the log stops the dispatch.",
         says="{why}",
         effect="the process runs, but never serves",
@@ -157,7 +157,7 @@ STARTS = (
         how="An invalid unit ends a queue; a queue that is behind is not caught up after a clean stop.",
         says="would end at offset {max_offset}, {messages:message} before its last one",
         effect="these messages are not consumed, and new messages get their queue offsets",
-        versions=(("all", "see consumequeue.hole, consumequeue.behind and consumequeue.zero-file."),),
+        versions=(("all", "see consumequeue.hole, consumequeue.after and consumequeue.zero-file."),),
         repair="Rebuild the consume queue before the broker starts.",
         remedy="rmqtool rebuild-cq {store} --topic {topic} --queue {queue_id} --dry-run",
     ),

@@ -86,7 +86,7 @@ STORE = (
         what="The log's end is torn, or queues are behind, and yet the last stop claims to have been clean.",
         how="The file was deleted or not copied; or a broker since 5.3.4 failed to load and removed it.",
         says={
-            "crash": "torn or behind as after a crash, but there is no file abort",
+            "crash": "torn or after as after a crash, but there is no file abort",
             "torn": "torn as after a crash, but there is no file abort",
         },
         effect="the next start takes the stop for clean: queues that are behind stay behind in most versions",
@@ -285,7 +285,7 @@ CONFIG = (
             (
                 "all",
                 "reads the .bak; when that cannot be read either, refuses to start; when there is none, starts "
-                "without any offset, and every group begins anew by its own policy.",
+                "without any offset, and every group begins again by its own policy.",
             ),
         ),
         repair="`rmqtool repair` puts back the .bak, or the entries of the two that are whole. Never put an empty file "
@@ -399,14 +399,14 @@ CONFIG = (
         treatment="config",
         title="A delay level's offset is not where its deliveries ended",
         what="delayOffset.json is ahead of the end of SCHEDULE_TOPIC_XXXX, or of messages that have no copy in their "
-        "topic, or, as a warning, behind messages that have one.",
+        "topic, or, as a warning, after messages that have one.",
         how="The queue was cut or rebuilt, files of different times, an older copy of the file. The store is that of "
         "a slave, which takes the file over every ten seconds (4.x) or once a minute (5.x): what it would deliver "
         "again, made master, is information with its broker.conf (brokerRole=SLAVE).",
         says={
             "beyond-queue": "level {level}: delivered up to {offset}, its queue ends at {end}",
             "backup": "level {level}: delivered up to {offset}, its .bak, written earlier, has {earlier}",
-            "repeated": "level {level}: delivered up to {offset}, and the log shows {messages:message} behind it "
+            "repeated": "level {level}: delivered up to {offset}, and the log shows {messages:message} after it "
             "that were delivered",
             "skipped": "level {level}: delivered up to {offset}, and the log shows that {messages:message} before "
             "it never were",

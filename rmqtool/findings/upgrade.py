@@ -62,7 +62,7 @@ UPGRADES = (
             ("5.2.0 and later", "storeType=defaultRocksDB keeps queues in RocksDB; 5.1.4 only configuration."),
             (
                 "5.3.2 and later",
-                "configManagerVersion=v2 takes over no topics, groups and offsets: consumers begin anew.",
+                "configManagerVersion=v2 takes over no topics, groups and offsets: consumers begin again.",
             ),
             ("5.4.0 and later", "tags are keys of the index; after a crash only the last ten log files are read."),
             ("5.5.0 and later", "light queues get no entries of dead letter topics."),
@@ -80,7 +80,7 @@ UPGRADES = (
         "release, a value that a broker does not take as it looks: a number with a blank or a letter in it, true with "
         "a blank after it. What it changes at the next start is predicted.",
         how="It was removed or renamed, belongs to a newer release, or is misspelled. Blanks at the end of a line, "
-        "or a comment behind a value, belong to the value. Plug-ins other than the tiered store may have settings that "
+        "or a comment after a value, belong to the value. Plug-ins other than the tiered store may have settings that "
         "are not known here.",
         says={
             "value": "{setting} is {value!r}: {why}",
@@ -99,7 +99,7 @@ UPGRADES = (
             ),
             (
                 "all",
-                "names are compared letter by letter, upper and lower case too; with a blank behind it a number is not "
+                "names are compared letter by letter, upper and lower case too; with a blank after it a number is not "
                 "read, and true counts as false.",
             ),
         ),

@@ -53,7 +53,7 @@ def _check_delays(witnesses: Witnesses, report: Report) -> None:
     for level_number, earlier in _in_backup(file).items():
         offset = offsets.get(level_number, 0)
         queue = witnesses.ranges.get(QueueName(SCHEDULE_TOPIC, level_number - 1))
-        end = min(earlier, queue.max_offset) if queue else earlier  # behind the queue's end there is nothing to deliver
+        end = min(earlier, queue.max_offset) if queue else earlier  # after the queue's end there is nothing to deliver
         if level_number not in reported and offset < end:
             facts = {"problem": "backup", "level": level_number, "offset": offset, "earlier": earlier}
             report.add("config.delay-offset", details=facts, file=f"{CONFIG}/{DELAYS}", severity=repeating,

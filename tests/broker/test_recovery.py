@@ -128,7 +128,7 @@ def test_a_flip_in_the_oldest_record_costs_everything_after_a_crash(store: Path,
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_queues_that_were_deleted(store: Path, log: LogBuilder, version: str) -> None:
-    """E1, E2c: a clean start builds them anew in some versions, and some of those then cut the log at a bad record."""
+    """E1, E2c: a clean start builds them again in some versions, and some of those then cut the log at a bad record."""
     remove_queues(store)
     start = predict(store, version)
     rebuilt = version == "4.9.8" or version in CUT_CLEAN
@@ -230,7 +230,7 @@ def test_wrong_sizes(store: Path, log: LogBuilder, version: str) -> None:
         lost = sum(offset >= (len(log.files) - 1) * FILE_SIZE for offset in log.offsets)
         assert (start.refuses, start.messages_lost) == (None, lost)
         [loss] = findings(store, version)
-        assert loss.remedy == f"rmqtool export {store} --output DIRECTORY"  # no place for inert records
+        assert loss.remedy == f"rmqtool export {store} --output DIRECTORY"  # no place for dummy records
     else:
         assert start.refuses is not None
         assert f"{LOG}/{last.name}: {FILE_SIZE - 1} bytes instead of {FILE_SIZE}" in start.refuses
