@@ -256,7 +256,7 @@ def _following(request: RepairRequest, found: _Found) -> str:
 
 
 def _repair(style: Style, request: RepairRequest, done: _Done) -> _Found:
-    """Repair until nothing is left to do: what is wrong behind a first repair may show only after it."""
+    """Repair until nothing is left to do: what is wrong after a first repair may show only after it."""
     found = _run(style, request, done)
     while not found.is_empty and len(done.ids) < _MOST:
         found = _run(style, request, done)

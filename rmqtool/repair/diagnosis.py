@@ -48,7 +48,7 @@ _OF_QUEUES = ("config.offset-out-of-range", "config.wrong-offset", "config.delay
 class Diagnosis:
     """A verification as a plan sees it: findings above information, and messages by topic that cannot be read.
 
-    `mended` says that the next start mends all of it without loss, `sound` that a broker may start as it is. `options`
+    `mended` says that the next start fixes all of it without loss, `sound` that a broker may start as it is. `options`
     are the words that each command of the plan needs, such as ``--broker-conf FILE``. `damaged_bytes` of the log are
     not as stored; `lost_is_minimum` says that they may have held more messages than those that are counted.
     `queues_in_log` are those of which the log holds messages, None where not all of it could be read; `keys_missing`
@@ -77,7 +77,7 @@ class Diagnosis:
     def treated(self, findings: Iterable[Finding]) -> dict[Treatment, list[Finding]]:
         """Some of the findings, each under its treatment."""
         found = by_treatment(findings)
-        if moved_by_hand(self.snapshot, self.findings):  # they may be why: the verification after it judges anew
+        if moved_by_hand(self.snapshot, self.findings):  # they may be why: the verification after it judges again
             found = {name: rest for name, all_of_it in found.items() if (rest := _without_refusal(all_of_it))}
         if self.queues_in_log is not None:
             kept, rebuilt = split_kept(found.pop("queues", []), self.queues_in_log)
@@ -110,7 +110,7 @@ class Diagnosis:
 class Repairs:
     """What one repair does: changes of its own, and whether queues and index are rebuilt and damage neutralised.
 
-    With `goes_on` more is known to be wrong, which is judged anew behind it.
+    With `goes_on` more is known to be wrong, which is judged again after it.
     """
 
     changes: tuple[Change, ...] = ()
@@ -121,12 +121,12 @@ class Repairs:
 
     @property
     def is_of_log(self) -> bool:
-        """Whether files of the log are put right, behind which all is judged anew."""
+        """Whether files of the log are put right, after which all is judged again."""
         return any(change.codes & BEFORE_REBUILDS for change in self.changes)
 
     @property
     def renames(self) -> bool:
-        """Whether files of the log get other names, so that nothing may be missing behind it."""
+        """Whether files of the log get other names, so that nothing may be missing after it."""
         return any(isinstance(change, Renamed) for change in self.changes)
 
     def __bool__(self) -> bool:
@@ -138,7 +138,7 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
     """What clients do not get even after the `repairs`, and those that follow them, and a start."""
     clients = diagnosis.clients
     if moved_by_hand(diagnosis.snapshot, diagnosis.findings):
-        return None  # a broker starts behind that step, on what the next verification finds
+        return None  # a broker starts after that step, on what the next verification finds
     if any(each.code.startswith("start.") and each.details.get("setting") for each in diagnosis.findings):
         return None  # the same, with another broker.conf
     later = diagnosis.by_treatment if repairs.goes_on else {}
@@ -246,7 +246,7 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
 def notes_on_the_rest(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = False) -> list[NotHealed]:
     """The findings about files and configuration that the repairs do not heal, each with the reason.
 
-    What is judged anew behind the repairs is left out.
+    What is judged again after the repairs is left out.
     """
     findings = judged_now(diagnosis, repairs)
     by_reason: dict[str, set[str]] = defaultdict(set)
@@ -265,7 +265,7 @@ def notes_on_the_rest(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: b
 def by_treatment(findings: Iterable[Finding]) -> dict[Treatment, list[Finding]]:
     """The findings, each under its treatment.
 
-    A start that loses records which its release cannot read is mended by another release, not by inert records.
+    A start that loses records which its release cannot read is fixed by another release, not by dummy records.
     """
     all_findings = tuple(findings)
     is_older = any(finding.code == NEWER_RECORDS for finding in all_findings)
@@ -277,7 +277,7 @@ def by_treatment(findings: Iterable[Finding]) -> dict[Treatment, list[Finding]]:
 
 
 def judged_now(diagnosis: Diagnosis, repairs: Repairs) -> list[Finding]:
-    """The findings but for those that are judged anew behind the repairs, since what causes them may be mended."""
+    """The findings but for those that are judged again after the repairs, since what causes them may be fixed."""
     return [each for each in diagnosis.findings if not _is_judged_later(each, repairs)]
 
 

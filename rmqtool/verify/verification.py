@@ -186,7 +186,7 @@ class Verification:
         if self.task.queues and not self.task.live:
             self.task = replace(self.task, listed=self._listed_queues())
         self._check_before_scan()
-        database = None if self.task.live else self.snapshot.database  # a broker writes to it: it is opened anew then
+        database = None if self.task.live else self.snapshot.database  # a broker writes to it: it is opened again then
         with closing(StoreReader(self.task, self.snapshot.reading, database)) as reader:
             self._part_run = PartRun(self.task, self._parts_to_check(reader), request, self.saved)
             may_copy = self.snapshot.database is None  # whose library has threads by now, which a copy would lack

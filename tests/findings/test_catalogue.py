@@ -171,5 +171,5 @@ def test_close_matches(text: str, code: str) -> None:
 
 
 def test_docs_are_the_table() -> None:
-    """`make pages` writes the page anew."""
+    """`make pages` writes the page again."""
     assert PAGE.read_text(encoding="utf-8") == page()

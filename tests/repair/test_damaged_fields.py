@@ -118,7 +118,7 @@ def test_a_broken_record_is_put_right(
 
 
 def test_two_broken_fields_of_one_record_stay(unpacked: GoldenStore, tmp_path: Path) -> None:
-    """No one field makes it whole: an inert record takes its place, and what it held is named."""
+    """No one field makes it whole: a dummy record takes its place, and what it held is named."""
     store = copied(unpacked("4.9.7-shop"), tmp_path / "store")
     record = with_lengths(_chosen(records_of(store), "topic"))
     flip(store, record, "magic_code")

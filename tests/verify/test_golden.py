@@ -48,7 +48,7 @@ def test_the_version_may_be_given(name: str, golden_store: GoldenStore) -> None:
 
 @pytest.mark.parametrize("name", KILLED)
 def test_killed_stores_are_dirty(name: str, golden_store: GoldenStore) -> None:
-    """What SIGKILL leaves is mended by the next start."""
+    """What SIGKILL leaves is fixed by the next start."""
     outcome = verify(golden_store(name))
     assert outcome.verdict == "dirty"
     assert "store.unclean-stop" in codes_of(outcome) <= {"store.unclean-stop", "consumequeue.behind"}

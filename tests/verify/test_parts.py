@@ -99,7 +99,7 @@ def tear(store: Path, start: int, size: int) -> None:
 
 
 def bury(store: Path, start: int, size: int) -> None:
-    """Lose a few bytes of the last file, behind which old records stand."""
+    """Lose a few bytes of the last file, after which old records stand."""
     zeros(store, start, min(size, 100))
     path = log_file(store, -1)
     data = bytearray(path.read_bytes())
@@ -120,7 +120,7 @@ def bury(store: Path, start: int, size: int) -> None:
 def test_damage_at_borders(
     apply: Callable[[Path, int, int], None], number: int, shift: int, size: int, healthy: Path, tmp_path: Path
 ) -> None:
-    """Before, behind and across the borders of parts: the same counts, extents and start."""
+    """Before, after and across the borders of parts: the same counts, extents and start."""
     borders = [
         start
         for part_size in SIZES
