@@ -230,6 +230,16 @@ def timer_queue_end(state: TimerState, database: QueueDatabase | None) -> int:
     return first
 
 
+def waiting_from(state: TimerState, database: QueueDatabase | None, log_end: int) -> int:
+    """How many messages that the timer log or the rest of the queue lead to are at or past a physical offset."""
+    units = waiting_units(state).values
+    found = set(units["physical_offset"][timer_log.leads_on(units)].tolist())
+    for numbers, queued in _newest_units(state, database):
+        rows = is_written(queued) & (numbers >= state.queue_offset)
+        found.update(queued["physical_offset"][rows].tolist())
+    return sum(offset >= log_end for offset in found)
+
+
 def _newest_units(
     state: TimerState, database: QueueDatabase | None
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.void]]]:

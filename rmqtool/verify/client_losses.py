@@ -18,7 +18,7 @@ from rmqtool.clients.keys import IndexAfter
 from rmqtool.clients.losses import ClientLosses, Due, Had, MovedGroup, Unreachable, UnreachableQueue
 from rmqtool.clients.pop import pop_lost
 from rmqtool.clients.queues import QueueEvidence, ServedQueue, served_queues, unreachable_batches, unreachable_queues
-from rmqtool.clients.timers import timers_due
+from rmqtool.clients.timers import timers_due, timers_without_files
 from rmqtool.findings.report import Report
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.broker_conf import index_switched_off
@@ -84,6 +84,8 @@ class ClientView:
         if isinstance(losses.by_offsets, _WholeQueues):
             losses.by_offsets = replace(losses.by_offsets, in_log=in_log, request=request)
         losses.timers = timers_due(self.snapshot, start, totals.latest, totals.latest)
+        if losses.timers:
+            losses.timers_without_files = timers_without_files(self.snapshot, totals.latest)
         losses.half_messages_unchecked = half_messages_unchecked(self.snapshot)
         losses.pop_lost = pop_lost(self.snapshot)
 
