@@ -160,6 +160,13 @@ class NextRead:
     logged_end: int | None
 
 
+def aged_out(state: TimerState, queue: TimerQueue, next_read: NextRead, now: int) -> NDArray[np.bool_]:
+    """The messages that wait in the wheel, and that a start `now`, epoch ms, leaves out: due a week before."""
+    waits = next_read.logged & (queue.queue_offsets < next_read.begin) & (next_read.slots >= state.read_until)
+    aged: NDArray[np.bool_] = waits & (next_read.slots < state.first_slot(now))
+    return aged
+
+
 def timer_state(store: Store, reading: ReadPolicy, latest: int, log_end: int) -> TimerState:
     """The timer's files of a store; `latest` is the newest store timestamp in the commit log, epoch ms."""
     log = list_mapped_files(store.root / TIMER_LOG, scope=skip_wrong_type)

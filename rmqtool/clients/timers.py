@@ -15,6 +15,7 @@ from rmqtool.broker.timer_start import (
     NextRead,
     TimerQueue,
     TimerState,
+    aged_out,
     is_timer_elsewhere,
     next_timer_read,
     read_timer_queue,
@@ -80,10 +81,7 @@ def _never(
     version, conf = parse_version(start.version), snapshot.store.conf
     before = queue.queue_offsets < next_read.begin
     never = (next_read.unreached | next_read.skipped) & before
-    # What was due a week ago is left out of the wheel.
-    never |= (
-        next_read.logged & before & (next_read.slots >= state.read_until) & (next_read.slots < state.first_slot(now))
-    )
+    never |= aged_out(state, queue, next_read, now)
     never |= never_delivered(queue, next_read, state.read_until, conf, version)
     ends = [change.served_end for change in start.queues if (change.topic, change.queue_id) == (TIMER_TOPIC, 0)]
     if ends:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import get_args
+from typing import Any, get_args
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.shell import join
@@ -173,15 +173,18 @@ def _changed(clients: ClientLosses, change: Change, store: Store) -> ClientLosse
     if isinstance(change, NewCheckpoint) and change.raises_index_time:  # the start keeps the index
         return clients.healed(queues=False, index=True)
     if isinstance(change, FileChange) and by_offsets:
-        content = parse_fastjson(change.content.decode()) if change.content else {}
         if change.name == f"{CONFIG}/{counting_file(store) or CONSUMER_OFFSET}":
-            return replace(clients, groups=by_offsets.groups(offsets_in(content)))
+            return replace(clients, groups=by_offsets.groups(offsets_in(_table(change))))
         if change.name == f"{CONFIG}/{DELAY_OFFSET}":
-            return replace(clients, delayed=by_offsets.delayed(offsets_by_level(content)))
+            return replace(clients, delayed=by_offsets.delayed(offsets_by_level(_table(change))))
     if any(_is_of_timer(name) for name in names):
         is_read_anew = isinstance(change, TakenOut) and change.lost
         return replace(clients, timers=clients.timers_without_files if is_read_anew else Due())
     return clients
+
+
+def _table(change: FileChange) -> Any:
+    return parse_fastjson(change.content.decode()) if change.content else {}
 
 
 def _is_of_timer(name: str) -> bool:
