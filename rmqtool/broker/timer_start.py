@@ -240,11 +240,12 @@ def timer_queue_end(state: TimerState, database: QueueDatabase | None) -> int:
 def waiting_from(state: TimerState, database: QueueDatabase | None, log_end: int) -> int:
     """How many messages that the timer log or the rest of the queue lead to are at or past a physical offset."""
     units = waiting_units(state).values
-    found = set(units["physical_offset"][timer_log.leads_on(units)].tolist())
+    found = [units["physical_offset"][timer_log.leads_on(units)].astype(np.int64)]
     for numbers, queued in _newest_units(state, database):
-        rows = is_written(queued) & (numbers >= state.queue_offset)
-        found.update(queued["physical_offset"][rows].tolist())
-    return sum(offset >= log_end for offset in found)
+        found.append(queued["physical_offset"][is_written(queued) & (numbers >= state.queue_offset)].astype(np.int64))
+        if len(numbers) and numbers[0] <= state.queue_offset:
+            break
+    return int(np.count_nonzero(np.unique(np.concatenate(found)) >= log_end))
 
 
 def _newest_units(

@@ -29,10 +29,11 @@ from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 
 
-def timers_due(snapshot: Snapshot, start: StartPrediction, newest: int, now: int) -> Due:
+def timers_due(snapshot: Snapshot, start: StartPrediction, newest: int, now: int, *, goes_beyond: bool = False) -> Due:
     """Count timer messages that come early, late, never or again after the predicted `start`, which is at `now`.
 
-    `newest` is the newest store timestamp of the log; times are epoch ms. Timers in RocksDB are not counted. Raises
+    `newest` is the newest store timestamp of the log; times are epoch ms. `goes_beyond` says that queues lead past the
+    last file of the log. Timers in RocksDB are not counted. Raises
     RmqtoolError.
     """
     version, files = parse_version(start.version), snapshot.log.files
@@ -42,7 +43,8 @@ def timers_due(snapshot: Snapshot, start: StartPrediction, newest: int, now: int
     state = timer_state(snapshot.store, snapshot.reading, newest, end)
     queue = read_timer_queue(state, files, snapshot.database)
     files_end = files[-1].end_offset if files else snapshot.log_began_by
-    gone = waiting_from(state, snapshot.database, end if start.messages_lost else files_end)
+    is_shorter = goes_beyond or start.messages_lost or not newest
+    gone = waiting_from(state, snapshot.database, end if start.messages_lost else files_end) if is_shorter else 0
     if queue is None:
         return Due(never=gone)
     next_read = next_timer_read(state, queue)

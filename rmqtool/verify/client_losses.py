@@ -83,7 +83,9 @@ class ClientView:
         losses.delayed = self.delayed(start, in_log, request)
         if isinstance(losses.by_offsets, _WholeQueues):
             losses.by_offsets = replace(losses.by_offsets, in_log=in_log, request=request)
-        losses.timers = timers_due(self.snapshot, start, totals.latest, totals.latest)
+        losses.timers = timers_due(
+            self.snapshot, start, totals.latest, totals.latest, goes_beyond=any(self.beyond.values())
+        )
         if losses.timers:
             losses.timers_without_files = timers_without_files(self.snapshot, totals.latest)
         losses.half_messages_unchecked = half_messages_unchecked(self.snapshot)
