@@ -46,7 +46,8 @@ class QueueChange:
     @property
     def served_end(self) -> int:
         """Where the entries end that lead into the log."""
-        return self.max_offset if self.dispatched else min(self.max_offset, self.max_offset_before - self.truncated)
+        live_end = self.max_offset_before - self.truncated
+        return min(self.max_offset, live_end) if self.truncated and not self.dispatched else self.max_offset
 
 
 @dataclass(frozen=True)

@@ -160,6 +160,13 @@ class NextRead:
     logged_end: int | None
 
 
+def aged_out(state: TimerState, queue: TimerQueue, next_read: NextRead, now: int) -> NDArray[np.bool_]:
+    """The messages that wait in the wheel, and that a start `now`, epoch ms, leaves out: due a week before."""
+    waits = next_read.logged & (queue.queue_offsets < next_read.begin) & (next_read.slots >= state.read_until)
+    aged: NDArray[np.bool_] = waits & (next_read.slots < state.first_slot(now))
+    return aged
+
+
 def timer_state(store: Store, reading: ReadPolicy, latest: int, log_end: int) -> TimerState:
     """The timer's files of a store; `latest` is the newest store timestamp in the commit log, epoch ms."""
     log = list_mapped_files(store.root / TIMER_LOG, scope=skip_wrong_type)
@@ -228,6 +235,17 @@ def timer_queue_end(state: TimerState, database: QueueDatabase | None) -> int:
             return int(kept[-1]) + 1
         first = int(numbers[0]) if len(numbers) else first
     return first
+
+
+def waiting_from(state: TimerState, database: QueueDatabase | None, log_end: int) -> int:
+    """How many messages that the timer log or the rest of the queue lead to are at or past a physical offset."""
+    units = waiting_units(state).values
+    found = [units["physical_offset"][timer_log.leads_on(units)].astype(np.int64)]
+    for numbers, queued in _newest_units(state, database):
+        found.append(queued["physical_offset"][is_written(queued) & (numbers >= state.queue_offset)].astype(np.int64))
+        if len(numbers) and numbers[0] <= state.queue_offset:
+            break
+    return int(np.count_nonzero(np.unique(np.concatenate(found)) >= log_end))
 
 
 def _newest_units(

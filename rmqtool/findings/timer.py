@@ -242,6 +242,21 @@ TIMER = (
         remedy=_RESET,
     ),
     Entry(
+        code="timer.aged",
+        fault=None,
+        severity="info",
+        title="Timer messages wait for so long that a broker that starts now leaves them out",
+        what="Messages wait in the timer wheel that were due more than a week ago: the wheel goes around in two weeks. "
+        "What clients lose is counted as of the newest message, and leaves these out.",
+        how="The broker has been stopped for more than a week, or the store is an old copy.",
+        says="{messages:message} due from {first_due!t} on: a start now reads the wheel from {read_from!t} on",
+        effect="these messages are never delivered, though they are in the commit log",
+        versions=(_BEFORE, ("5.0 and later", "leave out what was due a week before (`TimerMessageStore#recover`).")),
+        repair="No repair is needed for a copy. Before a start take timerwheel, timerlog/ and config/timercheck out "
+        "together: the broker then reads its queue from the beginning, and delivers at once what is due, also what it "
+        "has delivered before.",
+    ),
+    Entry(
         code="timer.row",
         fault="F59",
         severity="error",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import get_args
+from typing import Any, get_args
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.shell import join
@@ -27,6 +27,7 @@ from rmqtool.repair.log_names import Renamed
 from rmqtool.repair.not_healed import NotHealed, moved_by_hand, not_healed
 from rmqtool.repair.places import TakenOut
 from rmqtool.repair.reach import Replaced, out_of_reach
+from rmqtool.repair.timer_files import timer_changes
 from rmqtool.store.config_json import parse_fastjson
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, counting_file, offsets_in
 from rmqtool.store.delay_offsets import DELAY_OFFSET, offsets_by_level
@@ -153,7 +154,8 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
             queues=repairs.queues or neutralises or "queues" in later,
             index=repairs.index or neutralises or "index" in later,
         )
-        for change in repairs.changes:
+        timers = [each for each in diagnosis.findings if repairs.goes_on and each.code.startswith("timer.")]
+        for change in (*repairs.changes, *(timer_changes(diagnosis.snapshot, timers) if timers else ())):
             clients = _changed(clients, change, diagnosis.snapshot.store)
     except RmqtoolError:
         return None
@@ -177,15 +179,18 @@ def _changed(clients: ClientLosses, change: Change, store: Store) -> ClientLosse
     if isinstance(change, NewCheckpoint) and change.raises_index_time:  # the start keeps the index
         return clients.healed(queues=False, index=True)
     if isinstance(change, FileChange) and by_offsets:
-        content = parse_fastjson(change.content.decode()) if change.content else {}
         if change.name == f"{CONFIG}/{counting_file(store) or CONSUMER_OFFSET}":
-            return replace(clients, groups=by_offsets.groups(offsets_in(content)))
+            return replace(clients, groups=by_offsets.groups(offsets_in(_table(change))))
         if change.name == f"{CONFIG}/{DELAY_OFFSET}":
-            return replace(clients, delayed=by_offsets.delayed(offsets_by_level(content)))
+            return replace(clients, delayed=by_offsets.delayed(offsets_by_level(_table(change))))
     if any(_is_of_timer(name) for name in names):
-        rights_check = isinstance(change, FileChange)  # the place where the timer goes on
-        return replace(clients, timers=Due(again=0 if rights_check else clients.timers.again))
+        is_read_anew = isinstance(change, TakenOut) and change.lost
+        return replace(clients, timers=clients.timers_without_files if is_read_anew else Due())
     return clients
+
+
+def _table(change: FileChange) -> Any:
+    return parse_fastjson(change.content.decode()) if change.content else {}
 
 
 def _is_of_timer(name: str) -> bool:

@@ -137,7 +137,7 @@ def name_of(call: ast.Call) -> str | None:
             "timer",
             [
                 *("timer.wheel-size", "timer.log", "timer.unit", "timer.ahead", "timer.too-large", "timer.chain"),
-                *("timer.read-time", "timer.lost", "timer.again", "timer.row", "timer.row-missing"),
+                *("timer.read-time", "timer.lost", "timer.again", "timer.aged", "timer.row", "timer.row-missing"),
             ],
         ),
         ("F60", []),

@@ -29,7 +29,7 @@ def test_healthy_stores_are_clean(name: str, jobs: int, golden_store: GoldenStor
     """Whatever the release and whatever is in the store; every record is counted."""
     outcome = verify(golden_store(name), jobs=jobs)
     assert codes_of(outcome) == set()
-    assert codes_of(outcome, info=True) <= listed(name)
+    assert codes_of(outcome, info=True) - {"timer.aged"} <= listed(name)  # which the day of the test decides
     assert outcome.verdict == "clean"
     assert outcome.total.totals.messages == len(stores.oracle(name)["records"])
     assert not outcome.total.extents
