@@ -264,7 +264,7 @@ class _WholeQueues:
         if self.request is None:
             return Due()
         levels = ((name, ends) for name, ends in self.in_log.items() if name.topic == SCHEDULE_TOPIC)
-        whole = [QueueChange("simple", *name, 0, 0, *ends, 0, 0) for name, ends in levels]
+        whole = [QueueChange("simple", *name, *ends, *ends, 0, 0) for name, ends in levels]
         request = replace(self.request, offsets=by_level)
         return self.view.delayed(replace(self.start, queues=whole), self.in_log, request)
 
