@@ -9,7 +9,7 @@ from rmqtool.base.errors import UnreadableError
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.signals import deferred_signals
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.broker.field_damage import Suspects
+from rmqtool.broker.field_damage import FieldDamage, Suspects
 from rmqtool.broker.file_walk import FileWalk
 from rmqtool.broker.log_walk import join_walks
 from rmqtool.clients.keys import KeyTally
@@ -64,6 +64,7 @@ class PartResult:
     totals: RecordTotals = field(default_factory=RecordTotals)
     states: dict[QueueName, QueueProgress] = field(default_factory=dict)
     keys: KeyTally = field(default_factory=KeyTally)
+    damages: Sequence[FieldDamage] = ()  # fields of records, by the suspects of the whole log
     log_end: int | None = None  # after the last record
     stale_from: int | None = None  # where stale records begin, which are not part of the log
     walks: list[FileWalk] = field(default_factory=list)

@@ -215,6 +215,7 @@ class Verification:
             with WorkerPool[PartResult]() as pool:  # the first one has handed out its parts, and takes no others
                 self._part_run.run(lambda _: None, pool, jobs, database)
             if self.ended_by is None:
+                self.merged().damages = damages
                 self.merged().keys.fields = [
                     (each.physical_offset, key) for each in damages if each.field != TAGS for key in each.key_hashes
                 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -202,3 +203,18 @@ def test_expected_values_are_known(unpacked: GoldenStore, tmp_path: Path) -> Non
         was = data[field][start : start + size].decode()
         assert details["expected"] == (was.split(" ")[-1] if field == "KEYS" else was)
         flip(store, record, field)
+
+
+def test_an_index_that_proves_nothing_gets_the_keys_that_the_queue_proves(
+    unpacked: GoldenStore, tmp_path: Path
+) -> None:
+    """Only the index is made again, since a file of it was cut: the keys are those of the topic that was damaged."""
+    store = copied(unpacked("5.5.0-clean"), tmp_path / "store")
+    record = _chosen(records_of(store), "topic")
+    flip(store, record, "topic")
+    file = max((store / "index").iterdir())
+    os.truncate(file, file.stat().st_size // 2)
+    had = {key for key in keys(store) if key[1] == record.physical_offset}
+    _run("repair", store, "--yes")
+    assert had
+    assert had <= {*keys(store)}
