@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import get_args
+from typing import Any, get_args
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.shell import join
@@ -177,15 +177,19 @@ def _changed(clients: ClientLosses, change: Change, store: Store) -> ClientLosse
     if isinstance(change, NewCheckpoint) and change.raises_index_time:  # the start keeps the index
         return clients.healed(queues=False, index=True)
     if isinstance(change, FileChange) and by_offsets:
-        content = parse_fastjson(change.content.decode()) if change.content else {}
         if change.name == f"{CONFIG}/{counting_file(store) or CONSUMER_OFFSET}":
-            return replace(clients, groups=by_offsets.groups(offsets_in(content)))
+            return replace(clients, groups=by_offsets.groups(offsets_in(_json_of(change))))
         if change.name == f"{CONFIG}/{DELAY_OFFSET}":
-            return replace(clients, delayed=by_offsets.delayed(offsets_by_level(content)))
+            return replace(clients, delayed=by_offsets.delayed(offsets_by_level(_json_of(change))))
     if any(_is_of_timer(name) for name in names):
         rights_check = isinstance(change, FileChange)  # the place where the timer goes on
         return replace(clients, timers=Due(again=0 if rights_check else clients.timers.again))
     return clients
+
+
+def _json_of(change: FileChange) -> Any:
+    """What is written into a file of JSON, which not all files of `config/` are."""
+    return parse_fastjson(change.content.decode()) if change.content else {}
 
 
 def _is_of_timer(name: str) -> bool:
