@@ -180,16 +180,17 @@ def _changed(clients: ClientLosses, change: Change, store: Store) -> ClientLosse
         return clients.healed(queues=False, index=True)
     if isinstance(change, FileChange) and by_offsets:
         if change.name == f"{CONFIG}/{counting_file(store) or CONSUMER_OFFSET}":
-            return replace(clients, groups=by_offsets.groups(offsets_in(_table(change))))
+            return replace(clients, groups=by_offsets.groups(offsets_in(_json_of(change))))
         if change.name == f"{CONFIG}/{DELAY_OFFSET}":
-            return replace(clients, delayed=by_offsets.delayed(offsets_by_level(_table(change))))
+            return replace(clients, delayed=by_offsets.delayed(offsets_by_level(_json_of(change))))
     if any(_is_of_timer(name) for name in names):
         is_read_anew = isinstance(change, TakenOut) and change.lost
         return replace(clients, timers=clients.timers_without_files if is_read_anew else Due())
     return clients
 
 
-def _table(change: FileChange) -> Any:
+def _json_of(change: FileChange) -> Any:
+    """What is written into a file of JSON, which not all files of `config/` are."""
     return parse_fastjson(change.content.decode()) if change.content else {}
 
 

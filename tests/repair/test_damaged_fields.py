@@ -72,7 +72,7 @@ def _chosen(records: list[Record], field: str) -> Record:
     return fitting[len(fitting) // 2]
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("field", "named", "mask"), FLIPS, ids=str)
 @pytest.mark.parametrize("name", STORES)
 def test_witnesses_count_against_a_damaged_field(

@@ -25,6 +25,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "store"
 ALL_GROUPS = "billing, desk, gifts, reminding"
 MISSING = "config.missing"
 
+pytestmark = pytest.mark.slow  # each verification opens ten databases
+
 
 @pytest.fixture
 def copy_of(unpacked: GoldenStore, tmp_path: Path) -> Callable[[str], Path]:
