@@ -65,11 +65,17 @@ def moved(store: Path) -> None:
     write(UNIT_SIZE + _TAGS_CODE, due.to_bytes(8, "big"))(store)
 
 
+def offsets_of_the_beginning_alone(store: Path) -> None:
+    """Levels begin again, and the queues are gone."""
+    set_offsets(l1=0, l2=0, l3=0, l4=0)(store)
+    shutil.rmtree(store / "consumequeue")
+
+
 LOSSES: dict[str, tuple[Callable[[Path], object], Due]] = {
     "no offsets": (without_offsets, Due(again=10)),
     "offsets of the beginning": (set_offsets(l1=0, l2=0, l3=0, l4=0), Due(again=10)),
     "offsets of the beginning, no queues": (
-        lambda store: (set_offsets(l1=0, l2=0, l3=0, l4=0)(store), shutil.rmtree(store / "consumequeue")),
+        offsets_of_the_beginning_alone,
         Due(again=10),
     ),
     "an offset ahead": (set_offsets(l17=2), Due(never=2)),
