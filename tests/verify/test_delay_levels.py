@@ -97,7 +97,14 @@ def test_shorter_levels(golden_store: GoldenStore) -> None:
     conf = levels(f"1s 1s 1s 1s {'9m ' * 12}1m 2m")
     [found] = verify(golden_store("5.3.3-shop"), version="5.3.3", conf=conf).findings
     assert (found.code, found.severity, found.count) == ("start.delay-times", "error", 5)
-    assert found.details == {"problem": "levels", "cause": "levels", "version": "5.3.3", "early": 5, "late": 0}
+    assert found.details == {
+        "problem": "levels",
+        "cause": "levels",
+        "version": "5.3.3",
+        "early": 5,
+        "late": 0,
+        "again": 0,
+    }
 
 
 @pytest.mark.parametrize("conf", [None, LONGER, levels(f"1s 1s 1s 1s {'9m ' * 12}30m 2h")], ids=["none", "3h", "30m"])
