@@ -53,7 +53,7 @@ def offset_of(address: int) -> int | None:
 def decode_units(data: bytes) -> Iterator[ExtUnit]:
     """The units of one file up to its end mark; one that is not sound is the last (`ConsumeQueueExt#recover`).
 
-    The size of a unit leads to the next, so nothing behind a wrong size can be decoded.
+    The size of a unit leads to the next, so nothing after a wrong size can be decoded.
     """
     position = 0
     while position + 2 <= len(data):

@@ -17,7 +17,7 @@ _ENTRY_FIELDS = (
     "channel" / Int32sb * "0",
     "chain_crc" / Int32sb * "0, never computed",
     "body_crc" / Int32sb * "0, never set by RocketMQ",
-    "body_size" / Int32sb * "size of the message behind this header, bytes",
+    "body_size" / Int32sb * "size of the message after this header, bytes",
 )
 DLedgerEntryHeader = Struct(*_ENTRY_FIELDS)
 DLedgerIndexUnit = Struct(

@@ -24,7 +24,7 @@ _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
 _NOTHING = ("NaN", "undefined")  # which fastjson 1 takes for null
 _SETS = ("Set", "TreeSet")
 _END = "\x1a"  # JSONLexer#EOI
-_FILLING = "\0 \t\r\n\f\b"  # as behind the end of a file that was cut by a power failure
+_FILLING = "\0 \t\r\n\f\b"  # as past the end of a file that was cut by a power failure
 _BOM = "\ufeff"
 
 
@@ -207,6 +207,6 @@ class _Parser:
 
 
 def _number(text: str) -> int | float:
-    """A number as Java has it; a letter behind it is its type."""
+    """A number as Java has it; a letter after it is its type."""
     digits = text.rstrip("LSBFD")
     return float(digits) if any(mark in digits for mark in ".eE") else int(digits)

@@ -96,7 +96,7 @@ def field_extents(layout: Struct, data: bytes) -> list[tuple[str, int, int, Any]
 
 @lru_cache(maxsize=64)
 def _measured(layout: Struct, count: int) -> Struct:
-    """The first `count` fields of a layout, and behind each one where it ends."""
+    """The first `count` fields of a layout, and after each one where it ends."""
     return Struct(*(part for field in layout.subcons[:count] for part in (field, f"{_END} {field.name}" / Tell)))
 
 

@@ -1,6 +1,6 @@
 """Bodies of trace messages: what clients say of messages, in records of text (`TraceDataEncoder` of the client).
 
-A record is a type and its fields, with 0x01 between them and 0x02 behind them. A field that a client does not have is
+A record is a type and its fields, with 0x01 between them and 0x02 after them. A field that a client does not have is
 the text ``null``. Later releases append fields; so may one to come.
 """
 
@@ -126,9 +126,9 @@ _VALUES: Mapping[str, Callable[[str], Any]] = {
     "timestamp": _long, "cost": _int, "retry_times": _int, "context_code": _int, "success": _flag, "from_check": _flag,
     "state": _state,
 }  # fmt: skip
-_OLD_PUB = 12  # fields behind the type, before there was an offset message id
+_OLD_PUB = 12  # fields after the type, before there was an offset message id
 _LAYOUTS: Mapping[TraceType, tuple[tuple[str, ...], int]] = {
-    # The fields behind the type, "" for what is not kept: region, tags, keys, store host, body length, message type.
+    # The fields after the type, "" for what is not kept: region, tags, keys, store host, body length, message type.
     "Pub": (("timestamp", "", "group", "topic", "message_id", "", "", "", "", "cost", "", "offset_message_id",
              "success", "client_host"), 12),
     "SubBefore": (("timestamp", "", "group", "request_id", "message_id", "retry_times"), 6),

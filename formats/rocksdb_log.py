@@ -65,7 +65,7 @@ def payloads(data: bytes) -> Iterator[bytes]:
 
 
 def goes_on(data: bytes, damage: int) -> bool:
-    """Whether a whole record stands behind a damaged one: it is no end that a kill has torn."""
+    """Whether a whole record stands after a damaged one: it is no end that a kill has torn."""
     behind = damage + _HEADER + int.from_bytes(data[damage + 4 : damage + 6], "little")
     blocks = range((damage // _BLOCK + 1) * _BLOCK, len(data), _BLOCK)
     return any(_end_of_record(data, position) is not None for position in (behind, *blocks))

@@ -14,7 +14,7 @@ _MAX_DIGITS = 10  # of a number of 64 bits
 def oldest_log(manifest: bytes) -> int:
     """The number of the oldest log that the database needs, by the content of its MANIFEST; 0 where it says none.
 
-    After a start it may be a number that no file has: the next one behind the logs which that start has read.
+    After a start it may be a number that no file has: the next one after the logs which that start has read.
     Raises FormatError where a record is not whole, or has other fields.
     """
     return max((_oldest_of(edit) for edit in payloads(manifest)), default=0)

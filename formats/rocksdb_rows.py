@@ -58,7 +58,7 @@ QueueBoundValue = Struct(
     "physical_offset" / Int64sb * "commit log position of the unit's message, bytes",
     "queue_offset" / Int64sb * "of the last unit (max), or of the first that can be read (min)",
 )
-DispatchedValue = Struct("dispatched_end" / Int64sb * "commit log position behind the last dispatched record, bytes")
+DispatchedValue = Struct("dispatched_end" / Int64sb * "commit log position after the last dispatched record, bytes")
 
 Number = Struct("number" / Int64sb * "a number")
 TimerKey = Struct(
@@ -96,7 +96,7 @@ TIMELINE = b"timeline_checkpoint"
 TIMERS_INDEXED_TO = b"sys_topic_scan_offset_checkpoint"
 """The key with the offset in the timer's queue up to which its messages are rows."""
 
-_UNIT_KEY_END = struct.Struct(">bibq")  # behind the topic
+_UNIT_KEY_END = struct.Struct(">bibq")  # after the topic
 _BOUND_KEY_END = struct.Struct(">b3sbi")
 _BOUND_VALUE = struct_of(dtype_of(QueueBoundValue), *(field.name for field in QueueBoundValue.subcons))
 QUEUE_UNIT_DTYPE = dtype_of(QueueUnitValue)

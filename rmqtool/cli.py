@@ -144,7 +144,7 @@ def main() -> NoReturn:
 
 
 def run(arguments: Sequence[str], style: Style | None = None) -> int:
-    """Run one command line and return its exit status; everything that goes wrong is told here."""
+    """Run one command line and return its exit status; everything that goes wrong is reported here."""
     style = style or Style()
     show_times_in(None)
     listen(lambda text: None if style.quiet else note(text))
@@ -155,7 +155,7 @@ def run(arguments: Sequence[str], style: Style | None = None) -> int:
 
 
 def _checked(style: Style, arguments: Sequence[str]) -> int:
-    """Run one command line, and tell what goes wrong with its output."""
+    """Run one command line, and report what goes wrong with its output."""
     style.words = tuple(arguments)
     try:
         with failed_reads():

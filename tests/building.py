@@ -63,7 +63,7 @@ class LogBuilder:
     """A commit log that grows message by message; `files` holds the bytes of each file, the last one as far as written.
 
     `offsets` are the physical offsets of all records. Where the next record and a blank's eight bytes do not fit,
-    the file is ended with a blank; `filler` repeated is what stands behind it.
+    the file is ended with a blank; `filler` repeated is what stands after it.
     """
 
     def __init__(self, file_size: int = 4096, start_offset: int = 0, filler: bytes = b"\0") -> None:

@@ -16,7 +16,7 @@ _FILE = re.compile(r"`((?!STORE/)(?:[\w.-]+/)+[\w*.-]*)`")
 
 @pytest.mark.budget(1)
 def test_the_picture_is_that_of_the_imports() -> None:
-    """`python -m tests.rooms_picture` writes it anew."""
+    """`python -m tests.rooms_picture` writes it again."""
     page = PAGE.read_text()
     assert with_picture(page) == page
 

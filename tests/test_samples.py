@@ -27,7 +27,7 @@ class Sample(NamedTuple):
 
 
 def samples_in(text: str, document: str) -> list[Sample]:
-    """Each plain block behind a block of commands belongs to the first of them; ``...`` leaves lines out."""
+    """Each plain block after a block of commands belongs to the first of them; ``...`` leaves lines out."""
     blocks = [(found[1], found[2]) for found in _FENCED.finditer(text)]
     found = []
     for (kind, commands), (next_kind, shown) in pairwise(blocks):

@@ -78,7 +78,7 @@ class CommandDecoding(Decoding):
 class LinesDecoding(Decoding):
     """One process, which gets a line of base64 for each payload and answers each with a line of text.
 
-    Payloads are sent ahead, so that it need not wait for us; one that ends is started anew for the next payload.
+    Payloads are sent ahead, so that it need not wait for us; one that ends is started again for the next payload.
     """
 
     def __init__(self, decoder: Decoder) -> None:

@@ -173,7 +173,7 @@ class InputFile:
         return self._skip_hole(position, self.size) >= self.size
 
     def data_end(self, start: int = 0) -> int:
-        """Position behind the last byte from `start` on that is not zero; `start` when there is none.
+        """Position after the last byte from `start` on that is not zero; `start` when there is none.
 
         The file is halved rather than read backwards: mapped files are allocated whole, and the rest is mostly a hole.
         """
@@ -205,7 +205,7 @@ class InputFile:
         try:
             hole = os.lseek(self._fd, start, os.SEEK_HOLE)
         except OSError:
-            return self.size  # behind the end, or the file system knows no holes
+            return self.size  # past the end, or the file system knows no holes
         return hole if hole < self.size and self.is_hole_from(hole) else self.size
 
     def _check_kind(self) -> int:
@@ -243,7 +243,7 @@ class InputFile:
         try:
             return os.lseek(self._fd, position, os.SEEK_DATA)
         except OSError as error:
-            # ENXIO: nothing but a hole behind the position. Others: it knows no holes, or the read shows them.
+            # ENXIO: nothing but a hole after the position. Others: it knows no holes, or the read shows them.
             return end if error.errno == errno.ENXIO else position
 
 

@@ -46,6 +46,6 @@ def _stored_size(descriptor: int, start: int, stop: int, enough: int) -> int:
             start = os.lseek(descriptor, data, os.SEEK_HOLE)
             stored += max(0, min(start, stop) - data)
     except OSError as error:
-        if error.errno != errno.ENXIO:  # nothing but a hole behind the position; else the file system knows no holes
+        if error.errno != errno.ENXIO:  # nothing but a hole after the position; else the file system knows no holes
             stored += stop - start
     return min(stored, enough)

@@ -64,7 +64,7 @@ class MappedFile(_Found):
 
     @property
     def end_offset(self) -> int:
-        """Offset behind the file's last byte, bytes; at most MAX_OFFSET, whatever the file's name says."""
+        """Offset after the file's last byte, bytes; at most MAX_OFFSET, whatever the file's name says."""
         return min(self.start_offset + self.size, MAX_OFFSET)
 
     def holds(self, offset: int) -> bool:

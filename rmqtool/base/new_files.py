@@ -1,4 +1,4 @@
-"""Files that are made anew: whole length from the start, holes where nothing is written. Functions raise OSError."""
+"""Files that are made again: whole length from the start, holes where nothing is written. Functions raise OSError."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ _PIPE_SIZE = 1 << 20  # bytes; what most systems let anybody have
 class Worker(Generic[R]):
     """One process and the pipes to it; `next_step`, a step or an error, was received and not taken yet.
 
-    A process `is_copy` of this one if it was not started anew: it is ready at once.
+    A process `is_copy` of this one if it was not started again: it is ready at once.
     """
 
     process: BaseProcess
@@ -87,7 +87,7 @@ class WorkerPool(Generic[R]):
     """Processes that wait for a job, do it together with this one, and have ended when the block is left.
 
     They are copies of this process, with all of its modules, where that is safe and `may_copy` allows it: one that is
-    started anew takes nearly half a second until it has loaded them. After an error they get `patience` seconds to end
+    started again takes nearly half a second until it has loaded them. After an error they get `patience` seconds to end
     what they have started themselves.
     """
 

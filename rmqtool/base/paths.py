@@ -57,7 +57,7 @@ def is_remote(path: Place) -> bool:
 def path_of(text: str | os.PathLike[str]) -> Path:
     """The path that a text means: a URI such as ``s3://bucket/store``, or a path of this machine.
 
-    A query behind the URI has options of pyarrow's file system. Nothing in the path itself is decoded: a topic may be
+    A query after the URI has options of pyarrow's file system. Nothing in the path itself is decoded: a topic may be
     called ``%RETRY%group``. Raises UsageError, which shows no credentials, for a scheme or a name that cannot be.
     """
     if isinstance(text, Path):

@@ -1,4 +1,4 @@
-"""Messages through a pipe to another process: pickled, with the bytes of arrays behind that, which are not copied.
+"""Messages through a pipe to another process: pickled, with the bytes of arrays after that, which are not copied.
 
 A message is its size, the number of its pieces, the size of each, and the pieces: the pickle and one for each array.
 Whoever receives it gets arrays that lie in what was read. With `multiprocessing.Connection` the same bytes are copied

@@ -64,14 +64,14 @@ class RemotePath(PosixPath):
 
     @property
     def authority(self) -> str:
-        """Bucket, or host and port, with a user before and options behind it as the URI had them."""
+        """Bucket, or host and port, with a user before and options after it as the URI had them."""
         authority = self.parts[2]
         is_empty = authority.partition("?")[0] == NO_AUTHORITY
         return authority[len(NO_AUTHORITY) :] if is_empty else authority
 
     @property
     def key(self) -> str:
-        """The names behind the authority, with slashes between them."""
+        """The names after the authority, with slashes between them."""
         return "/".join(self.parts[3:])
 
     def exists(self, **_: Any) -> bool:

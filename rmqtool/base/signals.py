@@ -26,7 +26,7 @@ class Deferred:
 
 @contextmanager
 def deferred_signals() -> Iterator[Deferred]:
-    """Hold signals back inside the block and raise the last of them behind it; only the main thread gets any.
+    """Hold signals back inside the block and raise the last of them after it; only the main thread gets any.
 
     To block them for this thread would not do: the system gives them to another one, and Python raises them here.
     """

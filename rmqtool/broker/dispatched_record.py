@@ -31,6 +31,7 @@ class Lookups:
         self._older: Dispatcher | None = None  # by the rules before values could hold the separator
         if dispatcher.rules.may_be_older and not dispatcher.rules.drops_values_with_separator:
             self._older = Dispatcher(replace(dispatcher.rules, version=_OLDER), dispatcher.batch_topics)
+        self._last: dict[int, tuple[int, Dispatched | None]] = {}  # by dispatcher: units of a message follow each other
 
     def queues_of(self, physical_offset: int) -> dict[QueueName, int] | None:
         """The queues of the record at an offset, its own first, and its queue offset in each; empty without a record.
@@ -71,23 +72,29 @@ class Lookups:
         if self._older is None:
             return None
         with suppress(UnreadableError):
-            frames = record_at(self._files, physical_offset)
-            return None if frames is None else self._older.dispatch(frames)
+            return self._derived(self._older, physical_offset)
         return None
+
+    def _derived(self, dispatcher: Dispatcher, physical_offset: int) -> Dispatched | None:
+        """What a dispatcher derives from the record at an offset; None where none begins."""
+        offset, derived = self._last.get(id(dispatcher), (-1, None))
+        if offset != physical_offset:
+            frames = record_at(self._files, physical_offset)
+            derived = None if frames is None else dispatcher.dispatch(frames)
+            self._last[id(dispatcher)] = physical_offset, derived
+        return derived
 
     def hashes_at(self, physical_offset: int) -> set[int] | None:
         """The hashes of the keys of the record at an offset; None when none begins there."""
-        frames = record_at(self._files, physical_offset)
-        if frames is None:
-            return None
-        return set(self._dispatcher.dispatch(frames).keys.key_hashes.tolist())
+        derived = self._derived(self._dispatcher, physical_offset)
+        return None if derived is None else set(derived.keys.key_hashes.tolist())
 
     def is_key(self, physical_offset: int, key_hash: int) -> bool:
         """Whether a hash is that of a key, other than its tags, of a record at an offset."""
         with suppress(UnreadableError):
-            frames = record_at(self._files, physical_offset)
-            if frames is not None:
-                keys = self._dispatcher.dispatch(frames).keys
+            derived = self._derived(self._dispatcher, physical_offset)
+            if derived is not None:
+                keys = derived.keys
                 return key_hash in keys.key_hashes[keys.kinds != TAGS].tolist()
         return False
 

@@ -248,7 +248,7 @@ class FieldJudge:
             return before is True and after is True and not self._is_taken(frames, unit)
         field_name = names[0]
         if field_name == "queue_offset":
-            # At the end of a queue it may as well be one that a broker has closed up behind a gap.
+            # At the end of a queue it may as well be one that a broker has closed up after a gap.
             is_inside = after is True or _is_one_bit(queue_offset, unit.queue_offset)
             return is_inside and not self._is_taken(frames, unit)
         if before or after:
@@ -460,7 +460,7 @@ def _has_index_hash(prefix: int, key_hash: int, codes: NDArray[Any], size: int) 
 
 
 def _index_hashes(prefix: int, codes: NDArray[Any], size: int) -> NDArray[Any]:
-    """`IndexFile#indexKeyHashMethod` of texts of one size behind a prefix, by the hashes of both."""
+    """`IndexFile#indexKeyHashMethod` of texts of one size after a prefix, by the hashes of both."""
     full = (codes + prefix * pow(31, size, 1 << 32) % (1 << 32)) & 0xFFFFFFFF
     signed = np.where(full >= 1 << 31, full - (1 << 32), full)
     absolute = np.abs(signed)

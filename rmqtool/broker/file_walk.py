@@ -36,9 +36,9 @@ _FIRST_PIECE = 16 << 10  # bytes
 class FileWalk:
     """The result of the walk through one file, from its first byte.
 
-    `end` is the position behind the last record that the broker accepts; `readable` counts the file's sound messages
+    `end` is the position after the last record that the broker accepts; `readable` counts the file's sound messages
     with the right CRC, `readable_behind` those from `end` on where the walk ends, `broker_only_records` records that
-    only the broker takes for records; `data_end` is the position behind the last record or damage. Positions are in the
+    only the broker takes for records; `data_end` is the position after the last record or damage. Positions are in the
     file, bytes. A file may be walked through in pieces: then this is one that begins at position `start`.
     """
 

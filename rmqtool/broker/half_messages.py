@@ -106,7 +106,7 @@ def _skipped(snapshot: Snapshot, queue: LoadedQueue, committed: int) -> Offsets:
 def _waiting(snapshot: Snapshot, queue: LoadedQueue, halves: pa.Table) -> Offsets:
     """Queue offsets of the half messages that no op message ends, that have no later copy, and are not given up.
 
-    A broker that asks a producer puts a copy of its half message behind the others, and goes on from there.
+    A broker that asks a producer puts a copy of its half message after the others, and goes on from there.
     """
     nothing = np.zeros(0, dtype=np.int64)
     ended = _ended_since(snapshot, queue.queue.queue_id, halves) if halves.num_rows else None

@@ -22,7 +22,7 @@ _MOST_READ = 1 << 16  # units
 
 
 def index_of_another_log(snapshot: Snapshot) -> frozenset[Path]:
-    """The index files that lead behind the end of the log and are of another one; they are looked for once.
+    """The index files that lead past the end of the log and are of another one; they are looked for once.
 
     None of their units leads to a message with its key, and either such a unit leads to a message with other keys, or
     the newest message of the file is older than the first one of this log.

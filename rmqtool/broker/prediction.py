@@ -22,7 +22,7 @@ class ScanFrom:
 class QueueChange:
     """A queue that a start changes; offsets as the broker reports them before and after it.
 
-    `truncated` units vanish from its end, `dispatched` ones are derived anew from the log. `lost` messages get no unit
+    `truncated` units vanish from its end, `dispatched` ones are derived again from the log. `lost` messages get no unit
     then nor later, though they are in the log. `in_rocksdb` are rows; of queues that are written twice there are two.
     A row of a batch is at its first offset: rows end there, and may begin later, than the queue does in files.
     Of the dispatched units the last ones may be `misplaced`, `shift` queue offsets before their own.
@@ -46,7 +46,8 @@ class QueueChange:
     @property
     def served_end(self) -> int:
         """Where the entries end that lead into the log."""
-        return self.max_offset if self.dispatched else min(self.max_offset, self.max_offset_before - self.truncated)
+        live_end = self.max_offset_before - self.truncated
+        return min(self.max_offset, live_end) if self.truncated and not self.dispatched else self.max_offset
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class StartPrediction:
 
     `max_offset_after` is the commit log's maximum right after `load()`, None when the broker refuses to start; `end`
     says why the log ends there. Records from `dispatched_from` on are dispatched again; None: none are.
-    `messages_lost` counts readable messages behind the end. `refusal` is why the broker does not start; with `hangs` it
+    `messages_lost` counts readable messages past the end. `refusal` is why the broker does not start; with `hangs` it
     waits for ever instead of exiting. `setting` is the one of broker.conf that makes it refuse or open another
     directory. `unsure` lists what may make it act otherwise. Paths are relative to the store.
     """

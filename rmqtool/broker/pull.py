@@ -145,7 +145,7 @@ class _Walk:
         self._queue, self._log, self._limits = queue, puller.log, puller.limits
         self._version, self._ext = puller.version, puller.ext
         self._start, self._max_count, self._subscription = queue_offset, max_count, subscription
-        self._skip_until: int | None = None  # behind an unreadable record the rest of its log file is skipped
+        self._skip_until: int | None = None  # after an unreadable record the rest of its log file is skipped
         self._bytes = self._count = 0
         self._answer = Answer("NO_MATCHED_MESSAGE", queue_offset)
 

@@ -198,7 +198,7 @@ class Dispatching:
     def add(self, frames: RecordRun, broker_only_records: bool = False) -> None:  # noqa: ARG002, FBT001 - a walk hands it over
         """Dispatch a run; whether its records store another physical offset than their own does not matter.
 
-        Behind a record that ends it with an exception nothing is dispatched.
+        After a record that ends it with an exception nothing is dispatched.
         """
         if self.failure is not None:
             return

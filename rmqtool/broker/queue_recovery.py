@@ -17,7 +17,7 @@ _PIECE_UNITS = 1 << 15
 class RecoveredQueue:
     """A queue after its own recovery; never changed, but not frozen, as a `Queue`.
 
-    `files` are kept, `deleted` lie behind the end; `written` counts the units in the last kept file. `last_unit` is the
+    `files` are kept, `deleted` lie past the end; `written` counts the units in the last kept file. `last_unit` is the
     last written unit as stored, None when the last three files hold none; `highest` is the greatest physical offset in
     the last kept file, -1 without a unit.
     """

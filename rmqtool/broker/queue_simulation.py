@@ -63,13 +63,13 @@ class SimulatedQueue:
         self._first_appended: int | None = None  # position
         self._end_before = self.end
         self._appended_end = 0
-        self._pre_blank_end = 0  # position behind the filler of a queue that the start creates
-        self._appended_batches_end = 0  # queue offset behind the last appended unit that points into the log
-        self._beyond_from: int | None = None  # position of the first appended unit that points behind the log's end
+        self._pre_blank_end = 0  # position after the filler of a queue that the start creates
+        self._appended_batches_end = 0  # queue offset after the last appended unit that points into the log
+        self._beyond_from: int | None = None  # position of the first appended unit that points after the log's end
 
     @property
     def end(self) -> int:
-        """Position behind the last unit; 0 without a file (`MappedFileQueue#getMaxOffset`)."""
+        """Position after the last unit; 0 without a file (`MappedFileQueue#getMaxOffset`)."""
         return self._files[-1].base + self._wrote if self._files else 0
 
     @property
@@ -242,13 +242,13 @@ class SimulatedQueue:
             return False
         if self._first_appended is None:
             return True
-        mapped = self._files[-1].mapped  # on disk a unit may follow behind the end
+        mapped = self._files[-1].mapped  # on disk a unit may follow past the end
         return (
             mapped is None or not self.queue.format.is_written(self._stored(mapped, self._wrote // self.unit, 1)).any()
         )
 
     def _end_of_batches(self, position: int, unit: np.void) -> int:
-        """The queue offset behind the last unit, `unit` at `position`; appended ones are not on disk."""
+        """The queue offset after the last unit, `unit` at `position`; appended ones are not on disk."""
         first = self._appended_end if self._first_appended is None else self._first_appended
         return self._appended_batches_end if first <= position < self._appended_end else end_of_batch(unit)
 

@@ -32,7 +32,7 @@ from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 _PIECE_SIZE = 1 << 20  # of a body whose CRC is computed, bytes
 _AFTER_MAGIC = struct_of(PREFIX_DTYPE, "body_crc", "physical_offset", "sys_flag")
 _HEADER_ENDS = {bits: struct_of(header, "store_timestamp", "body_size") for bits, header in HEADER_DTYPES.items()}
-NOTHING_WRITTEN = "nothing is written behind the last record"
+NOTHING_WRITTEN = "nothing is written after the last record"
 _MAX_INT = (1 << 31) - 1
 _SMALLEST_ARRAY = 8  # a host is copied into an array of the record's size
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
@@ -115,7 +115,7 @@ def _parse(cursor: _Cursor, rules: RecoveryRules, *, check_crc: bool) -> Parsed:
     if size < 0 and rules.knows_negative_sizes:
         return Parsed(-1, False, "a record of negative size")
     if rules.compares_size_first and rest - 4 < _java_int(size - 4):
-        return Parsed(-1, False, "a record whose size leads behind the end of its file")
+        return Parsed(-1, False, "a record whose size leads past the end of its file")
     magic_code = cursor.integer(4)
     if magic_code == MAGIC_CODE_BLANK:
         return _BLANK
@@ -144,7 +144,7 @@ def _parse_record(cursor: _Cursor, rules: RecoveryRules, size: int, magic_code: 
     if not check_crc:
         cursor.position += body_size
     elif body_size and cursor.crc_of(body_size) != body_crc:
-        return Parsed(-1, False, "a record whose body has another CRC")
+        return Parsed(-1, False, "a record with a body CRC mismatch")
     width = topic_size_width(magic_code)
     topic_size = cursor.integer(width)
     if topic_size > size:
@@ -157,7 +157,7 @@ def _parse_record(cursor: _Cursor, rules: RecoveryRules, size: int, magic_code: 
     if topic == SCHEDULE_TOPIC.encode() and not _is_integer(properties.get(DELAY), _INT_BITS):
         return Parsed(-1, False, "a record whose property DELAY is not a number")
     if size != header.itemsize + body_size + width + topic_size + PROPERTIES_SIZE_WIDTH + properties_size:
-        return Parsed(size, False, "a record whose lengths do not add up")
+        return Parsed(size, False, "a record with inconsistent lengths")
     if rules.parses_batches and not _is_batch_readable(properties):
         return Parsed(-1, False, "a record whose batch properties are not numbers")
     return Parsed(size, True, "", physical_offset, sys_flag, store_timestamp)

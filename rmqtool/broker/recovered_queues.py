@@ -112,7 +112,7 @@ class RecoveredQueues:
         return self._keys(index for index, each in self._others.items() if each.files and not wrote(each))
 
     def reaching(self, physical_offset: int) -> Iterator[QueueKey]:
-        """Those that point to `physical_offset` or behind it, or whose last file holds no unit."""
+        """Those that point to `physical_offset` or after it, or whose last file holds no unit."""
         far = self._usual & (self._known.highest >= min(physical_offset, _FAR))
         others = (index for index, each in self._others.items() if not wrote(each) or each.highest >= physical_offset)
         return self._keys([*np.flatnonzero(far).tolist(), *others])

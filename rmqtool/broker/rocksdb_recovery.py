@@ -32,7 +32,7 @@ from rmqtool.store.snapshot import Snapshot
 
 @dataclass
 class _NewRows:
-    """The records of one queue behind its last row: those that get none, and those that do, by queue offset.
+    """The records of one queue after its last row: those that get none, and those that do, by queue offset.
 
     `last_offset` is the physical offset of the last one, `of_batches` are the queue offsets of rows that leave gaps.
     """
@@ -55,7 +55,7 @@ class RocksDbRecovery:
 
     @property
     def dispatched_end(self) -> int:
-        """Physical offset behind the last record that was dispatched."""
+        """Physical offset after the last record that was dispatched."""
         return self.database.dispatched_end or 0
 
     def changes(
@@ -76,7 +76,7 @@ class RocksDbRecovery:
         return self._change(name, _NewRows(), MAX_OFFSET)
 
     def dispatched_from(self, mode: Mode, base: int) -> int:
-        """Where the first record begins that gets its row; a clean start takes only those behind the end."""
+        """Where the first record begins that gets its row; a clean start takes only those past the end."""
         if mode == "abnormal":
             return base
         return max(base, self.dispatched_end + 1) if self.rules.dispatches_when_clean else MAX_OFFSET

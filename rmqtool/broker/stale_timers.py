@@ -32,7 +32,7 @@ class StaleUnits(NamedTuple):
 
 
 def stale_units(state: TimerState, queue: TimerQueue | None, log: Sequence[MappedFile]) -> Iterator[StaleUnits]:
-    """The units that are not due yet and lead behind the end of the log, or to a message that is no timer message."""
+    """The units that are not due yet and lead past the end of the log, or to a message that is no timer message."""
     known = np.empty(0, np.int64) if queue is None else np.sort(queue.physical_offsets)
     for mapped in state.log.files:
         positions, targets = [], []

@@ -76,7 +76,7 @@ def abnormal_start(
 
 
 def _has_units(mapped: MappedFile, max_physical: int, checkpoint: Checkpoint, rules: RecoveryRules) -> bool:
-    """Whether the file's first record is sound and not behind the queues."""
+    """Whether the file's first record is sound and not after the queues."""
     with InputFile(mapped.path) as file:
         first = parse_at(file, 0, rules, check_crc=rules.check_crc)
     if not first.is_record or first.store_timestamp == 0:

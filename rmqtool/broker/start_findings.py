@@ -29,7 +29,7 @@ LossCause = Literal["damage", "missing-file", "log-elsewhere"]
 """Why a start loses messages: damage ends the log, a file is missing before them, or the start finds no log."""
 
 QueueEnds = Mapping[tuple[str, int], int]
-"""Of each queue, by topic and queue id, the offset behind its last message in the commit log."""
+"""Of each queue, by topic and queue id, the offset after its last message in the commit log."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def _cause(end: str | None) -> LossCause:
 
 
 def _cure(end: str | None) -> Remedy | None:
-    """The page's cure, inert records in place of what ends the log; where a file is missing there is no such place."""
+    """The page's cure, dummy records in place of what ends the log; where a file is missing there is no such place."""
     return _SAVE if _cause(end) == "missing-file" else None
 
 

@@ -17,7 +17,7 @@ def offset_in_rows(
 ) -> int:
     """The offset that a broker answers, by the store times in the rows, epoch ms; -1 where it finds none.
 
-    Since 5.3.2 it looks at the ends of the queue first, and so answers moments before and behind them.
+    Since 5.3.2 it looks at the ends of the queue first, and so answers moments before and after them.
     """
     floor, ceiling = queue.range.min_offset, queue.range.max_offset - 1
     if ceiling < 0:

@@ -1,7 +1,7 @@
 """Timer messages that a broker cannot read: it reads each record into one buffer (`TimerMessageStore#bufferLocal`).
 
 A body may be as large as `maxMessageSize`, but before 5.5.1 the buffer has only 100 bytes more for the rest of the
-record. Before 5.4.0 the timer stands still at a record that does not fit, and reads nothing behind it any more; since
+record. Before 5.4.0 the timer stands still at a record that does not fit, and reads nothing after it any more; since
 then it passes over it. It does so where it reads its queue, and again where a message is due, which counts for those
 that are in the timer log when `maxMessageSize` is made smaller. Real brokers of 5.1.4, 5.3.3, 5.5.0 and 5.5.1 were run
 on such messages.

@@ -1,6 +1,6 @@
 """Which timer messages the next start of a broker delivers, by the timer's files (`TimerMessageStore#recover`).
 
-The broker goes on in its queue behind the newest unit of the timer log, or at the offset of `timercheck` when the log
+The broker goes on in its queue after the newest unit of the timer log, or at the offset of `timercheck` when the log
 is empty. Messages that it does not read again must be in the timer log, in a slot that the wheel has not passed.
 """
 
@@ -51,7 +51,7 @@ class TimerState:
     check: Any
     reading: ReadPolicy
     latest: int  # the newest store timestamp in the commit log, epoch ms
-    log_end: int  # physical offset behind its last record
+    log_end: int  # physical offset after its last record
     read_from: int | None = None  # a time up to which the wheel is taken to be read instead, epoch ms
 
     @cached_property
@@ -88,7 +88,7 @@ class TimerState:
 
     @cached_property
     def ran_until(self) -> int | None:
-        """The slot, epoch ms, behind which no broker can have read the wheel: none has run then; None if not known.
+        """The slot, epoch ms, after which no broker can have read the wheel: none has run then; None if not known.
 
         The time in `timercheck` changes with what is read; checkpoint and log show that a broker ran later.
         """
@@ -133,7 +133,7 @@ class TimerQueue:
     message_sizes: NDArray[np.int64]
 
     def behind(self, physical_offset: int) -> int | None:
-        """The queue offset behind a message."""
+        """The queue offset after a message."""
         rows = np.flatnonzero(self.physical_offsets == physical_offset)
         return int(self.queue_offsets[rows[-1]]) + 1 if len(rows) else None
 
@@ -145,7 +145,7 @@ class NextRead:
     `logged` are the rows of messages that it reaches through the wheel, or has delivered; `slots` are the times of
     their slots, epoch ms, 0 of those that are not logged. `unreached` are the rows of messages that wait in the timer
     log, but in no chain of the wheel, `skipped` those of messages whose slots are before the time from which the wheel
-    would be read, though no broker has read them. `logged_end` is the queue offset behind the newest message of the
+    would be read, though no broker has read them. `logged_end` is the queue offset after the newest message of the
     timer log, None where it leads to none.
     """
 
@@ -158,6 +158,13 @@ class NextRead:
     reached: ReachedUnits
     cut_chains: int
     logged_end: int | None
+
+
+def aged_out(state: TimerState, queue: TimerQueue, next_read: NextRead, now: int) -> NDArray[np.bool_]:
+    """The messages that wait in the wheel, and that a start `now`, epoch ms, leaves out: due a week before."""
+    waits = next_read.logged & (queue.queue_offsets < next_read.begin) & (next_read.slots >= state.read_until)
+    aged: NDArray[np.bool_] = waits & (next_read.slots < state.first_slot(now))
+    return aged
 
 
 def timer_state(store: Store, reading: ReadPolicy, latest: int, log_end: int) -> TimerState:
@@ -220,7 +227,7 @@ def read_timer_queue(state: TimerState, log: Sequence[MappedFile], database: Que
 
 
 def timer_queue_end(state: TimerState, database: QueueDatabase | None) -> int:
-    """The maximum offset of the timer's queue once a start has cut the units that lead behind the end of the log."""
+    """The maximum offset of the timer's queue once a start has cut the units that lead past the end of the log."""
     first = 0
     for numbers, units in _newest_units(state, database):
         kept = numbers[is_written(units) & (units["physical_offset"].astype(np.int64) < state.log_end)]
@@ -228,6 +235,17 @@ def timer_queue_end(state: TimerState, database: QueueDatabase | None) -> int:
             return int(kept[-1]) + 1
         first = int(numbers[0]) if len(numbers) else first
     return first
+
+
+def waiting_from(state: TimerState, database: QueueDatabase | None, log_end: int) -> int:
+    """How many messages that the timer log or the rest of the queue lead to are at or past a physical offset."""
+    units = waiting_units(state).values
+    found = [units["physical_offset"][timer_log.leads_on(units)].astype(np.int64)]
+    for numbers, queued in _newest_units(state, database):
+        found.append(queued["physical_offset"][is_written(queued) & (numbers >= state.queue_offset)].astype(np.int64))
+        if len(numbers) and numbers[0] <= state.queue_offset:
+            break
+    return int(np.count_nonzero(np.unique(np.concatenate(found)) >= log_end))
 
 
 def _newest_units(
@@ -248,7 +266,7 @@ def _newest_units(
 
 
 def next_timer_read(state: TimerState, queue: TimerQueue) -> NextRead:
-    """Where a start goes on: behind the newest message of the timer log, or at the offset of `timercheck`.
+    """Where a start goes on: after the newest message of the timer log, or at the offset of `timercheck`.
 
     The newest message counts only in the last file: a start reads the unit right before the log's end.
     """
@@ -280,7 +298,7 @@ class WaitingUnits:
     """The units of the timer log that a start keeps, of slots to be read: positions, slots (epoch ms), and `values`.
 
     `newest` is the message of the last unit in the last file, -1 where it leads to none, None without a unit there.
-    `end` is the timer log position behind the last unit. `cut_chains` counts units of slots that were read already
+    `end` is the timer log position after the last unit. `cut_chains` counts units of slots that were read already
     which do not lead to the unit before them.
     """
 
@@ -310,7 +328,7 @@ class ReachedUnits:
 
 
 def waiting_units(state: TimerState, passed: Callable[[Offsets, Offsets], None] | None = None) -> WaitingUnits:
-    """The units up to the first that is not written, behind which a start cuts the log (`recoverAndRevise`).
+    """The units up to the first that is not written, after which a start cuts the log (`recoverAndRevise`).
 
     Files before those that it reads are kept as they are. `passed` is called with messages of slots that were read, and
     the slots.
@@ -414,7 +432,7 @@ def _heads(
     wheel, from_position = state.wheel, state.revised_from
     times = wheel["time"].astype(np.int64) * state.precision
     firsts, lasts = wheel["first_position"].astype(np.int64), wheel["last_position"].astype(np.int64)
-    # A slot that leads behind the log has it read again from the slot's first unit on (`checkPhyPos`).
+    # A slot that leads after the log has it read again from the slot's first unit on (`checkPhyPos`).
     is_behind = (times >= state.read_until) & (lasts > units.end) & (firsts < units.end)
     is_behind &= ~np.isin(times, slots[newest >= from_position])
     if is_behind.any():
@@ -454,7 +472,7 @@ class _Logged:
 
 
 def written_units(mapped: MappedFile, reading: ReadPolicy) -> Iterator[tuple[int, NDArray[np.void], bool]]:
-    """Positions and units of pieces of one timer log file, and whether the log goes on behind each piece."""
+    """Positions and units of pieces of one timer log file, and whether the log goes on after each piece."""
     with InputFile(mapped.path, reading) as file:
         for at in range(0, mapped.size, _PIECE):
             units = timer_log.decode_units(file.read(at, _PIECE))

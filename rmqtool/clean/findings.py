@@ -92,7 +92,7 @@ def _delete_when(plan: CleanPlan) -> Iterator[Finding]:
 
 
 def _blocked(plan: CleanPlan) -> Iterator[Finding]:
-    """Files that have expired and wait behind a younger one (`MappedFileQueue#deleteExpiredFileByTime`)."""
+    """Files that have expired and wait after a younger one (`MappedFileQueue#deleteExpiredFileByTime`)."""
     shielded = [decision for decision in plan.kept if decision.reason == "shielded" and decision.expires <= plan.now]
     if not shielded:
         return

@@ -17,7 +17,7 @@ HOUR_MS = 3_600_000
 _RECENT_MS = 24 * HOUR_MS  # growth is that of the log's last day where it is that old
 _SHORTEST_MS = 60_000  # a shorter log shows no growth
 _RESERVED_TIMES = (12, 24, 48, 72, 96, 168)
-_BEHIND_RESERVED = 7 * 24  # hours that are forecast behind the reserved time: then each day is like the one before
+_BEHIND_RESERVED = 7 * 24  # hours that are forecast after the reserved time: then each day is like the one before
 _MAX_HOURS = 366 * 24
 LEVELS = ("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio")
 """The levels of a disk, in the order in which it reaches them by default."""
@@ -54,7 +54,7 @@ class Outlook:
 class Course:
     """The used part of the fullest disk of the log, hour by hour from now on, when it grows `times` as fast as it did.
 
-    Behind the last of `ratios` nothing changes, or the disk is full. `total` are its bytes.
+    After the last of `ratios` nothing changes, or the disk is full. `total` are its bytes.
     """
 
     times: float

@@ -26,7 +26,7 @@ from rmqtool.store.store import Store
 class CleanPlan:
     """The runs from `now` on (epoch ms), and the queues after them.
 
-    `last` is the last run, or with all runs the one behind it, which finds nothing to delete.
+    `last` is the last run, or with all runs the one after it, which finds nothing to delete.
     """
 
     facts: Facts
@@ -49,7 +49,7 @@ class CleanPlan:
 
     @property
     def kept(self) -> list[FileDecision]:
-        """The log files that stay behind all runs, oldest first."""
+        """The log files that stay after all runs, oldest first."""
         return self.last.log.kept
 
     @property
@@ -64,7 +64,7 @@ class CleanPlan:
 
     @property
     def min_offset(self) -> int:
-        """The log's minimum behind all runs, -1 without a file."""
+        """The log's minimum after all runs, -1 without a file."""
         return self.last.log.min_offset
 
     @property

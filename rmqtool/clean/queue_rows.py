@@ -12,7 +12,7 @@ from rmqtool.store.rocksdb_queues import QueueDatabase
 
 @dataclass(frozen=True)
 class QueueRows:
-    """Rows of a `database` that lead below the log: `now`, `dropped` by each run, and `left` behind the last.
+    """Rows of a `database` that lead below the log: `now`, `dropped` by each run, and `left` after the last.
 
     `is_filtered` is false where no compaction ever drops them.
     """

@@ -165,7 +165,7 @@ class _Levels:
 
     @property
     def _is_corrected(self) -> bool:
-        """Whether a start moves an offset behind the end of its queue to the end (`correctDelayOffset`)."""
+        """Whether a start moves an offset past the end of its queue to the end (`correctDelayOffset`)."""
         return parse_version(self._start.version) >= DELAY_OFFSET_IN_RANGE
 
     def _after(self, name: QueueName, queue: LoadedQueue | None) -> _After:
@@ -192,7 +192,7 @@ class _Levels:
         return end - beyond, end - beyond, end
 
     def _delivered(self, level: int, offset: int) -> int:
-        """The queue offset behind the last message that clients have got, by the log; else as the file says."""
+        """The queue offset after the last message that clients have got, by the log; else as the file says."""
         end = self._deliveries.end_of(level) if self._request.newest else None  # without a log nothing shows it
         if end is not None:
             return end

@@ -132,7 +132,7 @@ class IndexAfter:
         """The keys of whole messages in the log, which ended at any offset, that queries do not find."""
         put_from = min(self._puts_from, self.log_end)
         held = put_from
-        if not self.is_whole:  # files that are deleted had the keys behind those that are kept
+        if not self.is_whole:  # files that are deleted had the keys after those that are kept
             held = min(max((file.end_physical_offset + 1 for file in self.kept if file.keys), default=0), put_from)
         never_put = keys.between(held, put_from, count)
         cut = keys.between(self.log_end, MAX_OFFSET, count)

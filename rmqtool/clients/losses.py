@@ -90,7 +90,8 @@ class ClientLosses:
 
     `keys_not_found` counts pairs of a key and a message, `keys_in_damage` those of them whose messages are not whole;
     `pop_lost` messages in flight that are never delivered again, `filters_lost` filters of groups that it forgets.
-    `by_offsets` computes what is lost even where the queues are whole. `refuses` is why no broker serves anything.
+    `by_offsets` computes what is lost even where the queues are whole, `timers_without_files` is what is where the
+    timer's files are taken out. `refuses` is why no broker serves anything.
     """
 
     unreachable: Unreachable = field(default_factory=Unreachable)
@@ -102,6 +103,7 @@ class ClientLosses:
     pop_lost: int = 0
     groups: list[MovedGroup] = field(default_factory=list)
     by_offsets: ByOffsets | None = field(default=None, compare=False, repr=False)
+    timers_without_files: Due = field(default_factory=Due)
     filters_lost: int = 0
     refuses: str | None = None
     had: Had = field(default_factory=Had)

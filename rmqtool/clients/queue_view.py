@@ -248,7 +248,7 @@ class QueueViews:
             yield QueueHole(offset, begin - offset, int(logged.counts.sum()), 0, begin - 1, ends_queue=False)
 
     def _past(self, name: QueueName, entries: _Entries, last: int, start: int) -> Iterator[QueueHole]:
-        """The hole at which the queue ends, behind the entry of index `last`: entries past it, messages in the log."""
+        """The hole at which the queue ends, after the entry of index `last`: entries past it, messages in the log."""
         offset = end = _end_of(entries, last, start)
         past = entries.kept(np.arange(last + 1, len(entries.numbers)))
         messages, messages_past, stop = 0, int(past.counts.sum()), offset
@@ -349,7 +349,7 @@ class QueueViews:
 
 
 def _end_of(entries: _Entries, index: int, start: int) -> int:
-    """The queue offset behind an entry; `start` where nothing precedes."""
+    """The queue offset after an entry; `start` where nothing precedes."""
     return int(entries.offsets[index] + entries.counts[index]) if index >= 0 else start
 
 

@@ -9,15 +9,18 @@ import numpy as np
 
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.timer_buffer import never_delivered, passed_over
+from rmqtool.broker.timer_copies import TimerCopies
 from rmqtool.broker.timer_deliveries import delivered_after, due_at, newest_timers, unlogged_waiting
 from rmqtool.broker.timer_start import (
     NextRead,
     TimerQueue,
     TimerState,
+    aged_out,
     is_timer_elsewhere,
     next_timer_read,
     read_timer_queue,
     timer_state,
+    waiting_from,
 )
 from rmqtool.clients.losses import Due
 from rmqtool.rules.system_topics import TIMER_TOPIC
@@ -26,26 +29,51 @@ from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 
 
-def timers_due(snapshot: Snapshot, start: StartPrediction, newest: int, now: int) -> Due:
+def timers_due(snapshot: Snapshot, start: StartPrediction, newest: int, now: int, *, goes_beyond: bool = False) -> Due:
     """Count timer messages that come early, late, never or again after the predicted `start`, which is at `now`.
 
-    `newest` is the newest store timestamp of the log; times are epoch ms. Timers in RocksDB are not counted. Raises
+    `newest` is the newest store timestamp of the log; times are epoch ms. `goes_beyond` says that queues lead past the
+    last file of the log. Timers in RocksDB are not counted. Raises
     RmqtoolError.
     """
     version, files = parse_version(start.version), snapshot.log.files
-    if start.refuses or version < TIMER_WHEEL or not files or is_timer_elsewhere(snapshot.store):
+    if start.refuses or version < TIMER_WHEEL or is_timer_elsewhere(snapshot.store):
         return Due()
     end = start.max_offset_after if start.max_offset_after is not None else snapshot.log_range.max_offset
     state = timer_state(snapshot.store, snapshot.reading, newest, end)
     queue = read_timer_queue(state, files, snapshot.database)
+    files_end = files[-1].end_offset if files else snapshot.log_began_by
+    is_shorter = goes_beyond or start.messages_lost or not newest
+    gone = waiting_from(state, snapshot.database, end if start.messages_lost else files_end) if is_shorter else 0
     if queue is None:
-        return Due()
+        return Due(never=gone)
     next_read = next_timer_read(state, queue)
     again = delivered_after(state, queue, next_read, SingleMessages(snapshot))
     due = _of_other_slots(snapshot, next_read)
-    due.never = _never(snapshot, start, state, queue, next_read, now)
+    due.never = gone + _never(snapshot, start, state, queue, next_read, now)
     due.again += len(again) + _read_again(snapshot, state, queue, next_read)
+    if state.ran_until is None:  # nothing says what was delivered: the wheel is read from the beginning
+        slots = next_read.slots
+        was_due = next_read.logged & (slots >= max(state.read_until, state.first_slot(now))) & (slots < newest)
+        due.again += int(np.count_nonzero(was_due))
     return due
+
+
+def timers_without_files(snapshot: Snapshot, newest: int) -> Due:
+    """The same where the timer's files are taken out: a start reads the queue from the beginning."""
+    state = timer_state(snapshot.store, snapshot.reading, newest, snapshot.log_range.max_offset)
+    queue = read_timer_queue(state, snapshot.log.files, snapshot.database)
+    if queue is None:
+        return Due()
+    dues = newest_timers(queue, np.ones(len(queue.queue_offsets), np.bool_), snapshot.log.files)
+    copies = TimerCopies()
+    copies.add((each.unique_key, each.due, each.put_off) for each in dues)
+    return Due(
+        again=sum(
+            each.due < state.delivered_until or copies.is_replaced(each.unique_key, each.due, each.put_off)
+            for each in dues
+        )
+    )
 
 
 def _never(
@@ -55,10 +83,7 @@ def _never(
     version, conf = parse_version(start.version), snapshot.store.conf
     before = queue.queue_offsets < next_read.begin
     never = (next_read.unreached | next_read.skipped) & before
-    # What was due a week ago is left out of the wheel.
-    never |= (
-        next_read.logged & before & (next_read.slots >= state.read_until) & (next_read.slots < state.first_slot(now))
-    )
+    never |= aged_out(state, queue, next_read, now)
     never |= never_delivered(queue, next_read, state.read_until, conf, version)
     ends = [change.served_end for change in start.queues if (change.topic, change.queue_id) == (TIMER_TOPIC, 0)]
     if ends:

@@ -25,7 +25,7 @@ _STATUSES = {Exit.OK: "done", Exit.USAGE: "the command line is wrong"}
 def help_command(context: click.Context, /, command: str | None) -> Exit:
     """Show the help of a command.
 
-    Without a COMMAND: all commands. The same as --help behind it.
+    Without a COMMAND: all commands. The same as --help after it.
     """
     program = context.find_root()
     group = cast(LazyGroup, program.command)

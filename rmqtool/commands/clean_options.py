@@ -107,7 +107,7 @@ def cleaner_options(command: F) -> F:
 
 
 _CHOICES = ("now", "zone", "disk_used_percent", "manual", "first_file_in_use", "options", "broker_version")
-"""What decides which files go, by the names of parameters; broker.conf is read anew each time."""
+"""What decides which files go, by the names of parameters; broker.conf is read again each time."""
 
 
 def chosen(asked: Mapping[str, Any]) -> bool:

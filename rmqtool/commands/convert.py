@@ -84,7 +84,7 @@ class _Beside:
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, metavar="NEW",
               help="The new store: a directory that is empty, or does not exist yet.")  # fmt: skip
 @click.option("--uncommitted", is_flag=True,
-              help="Also take entries behind the committed index: of the last node that is left.")  # fmt: skip
+              help="Also take entries after the committed index: of the last node that is left.")  # fmt: skip
 @dry_run_option
 @jobs_option()
 @store_options
@@ -201,7 +201,7 @@ def _show(style: Style, request: _Request, plan: ConversionPlan, beside: _Beside
     show_conversion(plan, beside.carried, beside.left, rebuild, style, older_queues=beside.older_queues)
     if not style.quiet:
         if "uncommitted" in plan.totals:
-            note("--uncommitted also takes the entries behind the committed index, of the last node that is left")
+            note("--uncommitted also takes the entries after the committed index, of the last node that is left")
         following = join(["rmqtool", "verify", str(request.output)])
         if rebuild:
             note(f"done; next: {following}")

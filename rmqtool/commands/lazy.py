@@ -11,7 +11,7 @@ import click
 
 from rmqtool.commands.help_page import HelpPage
 
-_AROUND_COLUMNS = 6  # of a line of help: before, between and behind a command's name and its help
+_AROUND_COLUMNS = 6  # of a line of help: before, between and after a command's name and its help
 
 
 class LazyGroup(HelpPage, click.Group):

@@ -1,4 +1,4 @@
-"""`rmqtool pending STORE`: what a stopped broker still owes."""
+"""`rmqtool pending STORE`: what a stopped broker has yet to deliver."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _EPILOG = examples_and_statuses(
         "rmqtool pending /data/rocketmq/store --now +2h --json | jq .result.owed",
     ),
     {
-        Exit.OK: "everything was checked, whether or not anything is owed",
+        Exit.OK: "everything was checked, whether or not anything awaits delivery",
         Exit.FINDINGS: "there is no such topic",
         Exit.USAGE: "the command line is wrong",
         Exit.LOSSY: "something could not be read, or was not checked: there may be more",

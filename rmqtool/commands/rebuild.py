@@ -1,4 +1,4 @@
-"""`rmqtool rebuild-cq STORE` and `rmqtool rebuild-index STORE`: derived files anew from the commit log."""
+"""`rmqtool rebuild-cq STORE` and `rmqtool rebuild-index STORE`: derived files again from the commit log."""
 
 from __future__ import annotations
 

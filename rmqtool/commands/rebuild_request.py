@@ -44,7 +44,7 @@ def rebuild_options(command: F) -> F:
             click.option("--only-damaged", is_flag=True,
                          help="Only what `rmqtool verify` finds wrong: it is run first."),
             click.option("--neutralise", is_flag=True,
-                         help="Put inert records in place of damaged bytes of the log, so that no start of the broker "
+                         help="Put dummy records in place of damaged bytes of the log, so that no start of the broker "
                          "ends the log there; the bytes are kept until undo."),
             click.option("-o", "--output", type=path, metavar="DIR",
                          help="Write the files below DIR; the store is only read."),

@@ -35,7 +35,10 @@ from rmqtool.show.output import Style, note, write_document, write_text
 from rmqtool.show.times import sentence
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rmqtool.base.memory import MemoryNeed
+    from rmqtool.broker.field_damage import FieldDamage
     from rmqtool.rebuild.plan import RebuildPlan
     from rmqtool.repair.diagnosis import Repairs
     from rmqtool.repair.plan import Plan
@@ -196,14 +199,17 @@ def _find(style: Style, request: RepairRequest) -> _Found:
     diagnosis = replace(verified, options=request.words).diagnosis
     keep_offsets = request.options.keep_offsets
     repairs = repairs_of(diagnosis, keep_offsets=keep_offsets)
-    rebuild = _rebuild_plan(style, request, repairs)
+    rebuild = _rebuild_plan(style, request, repairs, verified.outcome.total.damages)
     if rebuild and rebuild.is_empty:
         repairs, rebuild = repairs_of(diagnosis, keep_offsets=keep_offsets, is_rebuilt=True), None
     plan = plan_of(diagnosis, repairs, keep_offsets=keep_offsets)
     return _Found(verified.outcome, plan, repairs, rebuild, needed_sizes(diagnosis, repairs))
 
 
-def _rebuild_plan(style: Style, request: RepairRequest, repairs: Repairs) -> RebuildPlan | None:
+def _rebuild_plan(
+    style: Style, request: RepairRequest, repairs: Repairs, damages: Sequence[FieldDamage]
+) -> RebuildPlan | None:
+    """The rebuild of a repair; records with `damages` count as what they were, whichever part is rebuilt."""
     from rmqtool.rebuild.options import Part, RebuildOptions
     from rmqtool.rebuild.plan import make_plan
     from rmqtool.rebuild.source import open_source
@@ -216,7 +222,9 @@ def _rebuild_plan(style: Style, request: RepairRequest, repairs: Repairs) -> Reb
     options = RebuildOptions(parts, version=request.options.version, limit=request.limit_rate,
                              neutralise=repairs.neutralise, jobs=request.processes)  # fmt: skip
     with byte_progress("comparing with the commit log", request.store.commit_log().size, style=style) as bar:
-        return make_plan(open_source(request.store, options), bar.update)
+        source = open_source(request.store, options)
+        source.damages = [*damages] or None
+        return make_plan(source, bar.update)
 
 
 def _show_only(style: Style, request: RepairRequest) -> Exit:
@@ -256,7 +264,7 @@ def _following(request: RepairRequest, found: _Found) -> str:
 
 
 def _repair(style: Style, request: RepairRequest, done: _Done) -> _Found:
-    """Repair until nothing is left to do: what is wrong behind a first repair may show only after it."""
+    """Repair until nothing is left to do: what is wrong after a first repair may show only after it."""
     found = _run(style, request, done)
     while not found.is_empty and len(done.ids) < _MOST:
         found = _run(style, request, done)

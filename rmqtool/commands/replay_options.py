@@ -101,7 +101,7 @@ _OPTIONS = (
                  help="Certificates that sign those of the target, instead of the system's; implies --tls."),
     click.option("--tls-cert", type=_PATH, metavar="FILE",
                  help="Our certificate, with or without its key; implies --tls."),
-    click.option("--tls-key", type=_PATH, metavar="FILE", help="The key of our certificate."),
+    click.option("--tls-key", type=_PATH, metavar="FILE", help="Private key of the client certificate."),
     click.option("--tls-no-verify", is_flag=True, help="Take any certificate; implies --tls."),
 )  # fmt: skip
 

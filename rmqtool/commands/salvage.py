@@ -96,7 +96,7 @@ class _Request:
               help="Any file with records in it, such as a lost log file or a disk image. Repeatable.")  # fmt: skip
 @filter_options()
 @click.option("--queue-offsets", type=click.Choice(["keep", "new"]),
-              help="For chosen messages: as stored, or counted anew from 0. "
+              help="For chosen messages: as stored, or counted again from 0. "
               "Default: new with --tag or --key, else keep.")  # fmt: skip
 @dry_run_option
 @jobs_option()
@@ -136,7 +136,7 @@ def salvage(style: Style, /, **given: Any) -> Exit:
         return _show(style, request, found, stores)
     with NewStore(request.output).making() as new:
         if new.began_anew and not style.quiet:
-            note("an earlier salvage was interrupted: it begins anew, for the sources may have changed since")
+            note("an earlier salvage was interrupted: it begins again, for the sources may have changed since")
         options = RebuildOptions(frozenset(["queues", "index"]), version=request.broker_version,
                                  limit=request.limit_rate, jobs=request.jobs)  # fmt: skip
         work = Making(style, plan, Stores(stores, main, carried), new, request.broker_conf, options)
@@ -238,7 +238,7 @@ def _why_nothing(request: _Request, found: Salvaged, stores: Sequence[Store]) ->
     if found.state == "nothing" and not found.plan.inputs.files:
         return f"the sources have no file of a log ({WHERE_IT_MAY_BE})"
     if found.state != "nothing" or found.plan.is_empty:
-        return "no message proves itself"
+        return "no message can be verified"
     with suppress(RmqtoolError):
         if stores:
             return why_nothing(Snapshot(stores[0]), request.filters)

@@ -44,7 +44,7 @@ def require_movable(stores: Sequence[Store], *, is_numbered_anew: bool) -> None:
     for store in stores if is_numbered_anew else ():
         for name in rocksdb_configs(store):
             raise UnsupportedError(
-                "committed offsets are in RocksDB, and cannot be moved to queue offsets that are counted anew",
+                "committed offsets are in RocksDB, and cannot be moved to queue offsets that are counted again",
                 file=store.root / name,
                 hint="--queue-offsets keep leaves them as they are",
             )
@@ -179,7 +179,7 @@ class Making:
     ) -> tuple[RebuildPlan, list[Carried]]:
         """Write queues, index and checkpoint of the new log; raises ChangedError where it is not what was planned.
 
-        Behind the plan come the queues that are left out. With `moved_from` messages from that offset on were elsewhere
+        After the plan come the queues that are left out. With `moved_from` messages from that offset on were elsewhere
         before: no unit may lead there.
         """
         from rmqtool.salvage.for_rebuild import rebuild_sources, write_checkpoint
@@ -197,7 +197,7 @@ class Making:
         return plan, left_out
 
     def _fit_config(self, choice: Choice, log: SelectedLog, rebuild: RebuildPlan) -> None:
-        """Topics of the choice only, and committed offsets that do not lie behind the end of their queues."""
+        """Topics of the choice only, and committed offsets that do not lie past the end of their queues."""
         from rmqtool.salvage.moved_config import fit_config
         from rmqtool.store.store import CONFIG
 

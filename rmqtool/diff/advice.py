@@ -1,4 +1,4 @@
-"""What to do after a comparison: what is worth saving, and which store is set up anew."""
+"""What to do after a comparison: what is worth saving, and which store is set up again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _steps(comparison: StoreComparison) -> Iterator[str]:
     match comparison.verdict:
         case "no-overlap":
             what = "message" if comparison.alignment else "offset"
-            yield f"the logs have no {what} in common: set one up anew from the other, or compare their messages:"
+            yield f"the logs have no {what} in common: set one up again from the other, or compare their messages:"
             yield f"{_diff(comparison)} --by-message"
         case "diverged":
             yield from _parted(comparison)
@@ -50,7 +50,7 @@ def _parted(comparison: StoreComparison) -> Iterator[str]:
         if comparison.a.node and comparison.b.node:
             yield "then start the nodes: the log of a follower is cut where it parts from that of its leader"
         else:
-            yield "then set one of them up anew from the other: the one whose messages count is the master"
+            yield "then set one of them up again from the other: the one whose messages count is the master"
 
 
 def _save_all(comparison: StoreComparison) -> Iterator[str]:
@@ -75,20 +75,20 @@ def _set_up(comparison: StoreComparison) -> Iterator[str]:
     elif damaged:
         good, bad = ("B", "A") if damaged == ("a",) else ("A", "B")
         if comparison.parting.both_lost:
-            yield f"{good} has inert records where {bad} is damaged, as a repair or a salvage makes them"
+            yield f"{good} has dummy records where {bad} is damaged, as a repair or a salvage makes them"
             yield "what was there is in neither of them: a third copy may have it"
         else:
-            yield f"{bad} can be set up anew from {good}, whose messages are whole where {bad} is damaged"
+            yield f"{bad} can be set up again from {good}, whose messages are whole where {bad} is damaged"
         yield from _save(comparison, "a" if bad == "A" else "b")
     elif comparison.a.end != comparison.b.end:
         ahead, behind = ("A", "B") if comparison.a.end > comparison.b.end else ("B", "A")
         if _side(comparison, "b" if behind == "B" else "a").cut_files:
-            yield f"set {behind} up anew from {ahead}: no broker starts with a log file of a wrong size"
+            yield f"set {behind} up again from {ahead}: no broker starts with a log file of a wrong size"
         elif _is_older(comparison, ahead):
             yield f"do not make {ahead} a master: a start takes what is older for new messages; it may follow {behind}"
         else:
             role = "node of the same group as" if comparison.a.node else "slave of"
-            yield f"{behind} catches up as a {role} {ahead}, or can be set up anew from {ahead}"
+            yield f"{behind} catches up as a {role} {ahead}, or can be set up again from {ahead}"
         if not comparison.request.fast:
             yield f"before {ahead} is ever cut to follow {behind}:"
             yield from _save(comparison, "a" if ahead == "A" else "b")

@@ -36,7 +36,7 @@ class DiffRequest:
 
 @dataclass(frozen=True)
 class StoreComparison:
-    """What was found. `parting` is of the common range; `tails` count what only one side has behind it.
+    """What was found. `parting` is of the common range; `tails` count what only one side has after it.
 
     With an `alignment` a DLedger log was compared with a plain one: offsets of one are not those of the other.
     """
@@ -64,7 +64,7 @@ class StoreComparison:
 
     @property
     def end(self) -> int:
-        """Physical offset at which the common range ends; not behind `start` where there is none."""
+        """Physical offset at which the common range ends; not after `start` where there is none."""
         return self.alignment.ends.get("a", self.start) if self.alignment else min(self.a.end, self.b.end)
 
     @property
@@ -180,7 +180,7 @@ def compare(a: Side, b: Side, request: DiffRequest, progress: Progress) -> Store
 
 
 def _with_tails(aligned: StoreComparison) -> StoreComparison:
-    """The same with what only one has behind the common messages, which are elsewhere in the other."""
+    """The same with what only one has after the common messages, which are elsewhere in the other."""
     if not aligned.shares_beginning:
         return aligned
     request, ends = aligned.request, {name: aligned.common_end_of(name) for name in SIDES}

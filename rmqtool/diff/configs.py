@@ -41,7 +41,7 @@ class ConfigDifference:
 def compare_configs(a: Side, b: Side, *, is_moved: bool = False) -> Iterator[ConfigDifference]:
     """The entries that differ; a file that a side cannot decode is one difference.
 
-    Where the log of B `is_moved` a conversion has left the timers of A out, which begin anew there.
+    Where the log of B `is_moved` a conversion has left the timers of A out, which begin again there.
     """
     for name, table in _TABLES.items():
         yield from _of_files(name, table, _load(a, name), _load(b, name))

@@ -12,7 +12,7 @@ from rmqtool.store.epochs import Epoch, Epochs, load_epochs
 
 @dataclass(frozen=True)
 class Following:
-    """One store as the slave of the other: up to where they agree by their epochs, and what is cut behind it.
+    """One store as the slave of the other: up to where they agree by their epochs, and what is cut after it.
 
     `point` is None where no epoch agrees, so that the slave never syncs, and where it `has_no_epochs` at all: then
     nothing is compared, and it goes on at its own end.
@@ -25,7 +25,7 @@ class Following:
 
 @dataclass(frozen=True)
 class SideEpochs:
-    """The epochs of one store; `stale` begin behind the log's end, `missing` is in `topics.json` but has no entry."""
+    """The epochs of one store; `stale` begin after the log's end, `missing` is in `topics.json` but has no entry."""
 
     epochs: Epochs
     stale: tuple[Epoch, ...]
@@ -47,7 +47,7 @@ class EpochComparison:
         return self.a.epochs != self.b.epochs
 
     def cuts(self, a: Side, b: Side) -> dict[Name, int]:
-        """Physical offsets behind which each would cut something as the slave of the other."""
+        """Physical offsets after which each would cut something as the slave of the other."""
         sides: tuple[tuple[Side, Following], ...] = ((a, self.a_follows), (b, self.b_follows))
         return {side.name: each.point for side, each in sides if each.point is not None and each.point < side.end}
 

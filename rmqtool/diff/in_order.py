@@ -55,7 +55,7 @@ def align(a: Side, b: Side, progress: Progress) -> tuple[Alignment, Parting]:
 
 
 class _Log:
-    """Messages of one log that are read and not yet compared; `damage` stands behind so many messages."""
+    """Messages of one log that are read and not yet compared; `damage` stands after so many messages."""
 
     def __init__(self, side: Side, progress: Progress | None = None) -> None:
         self.side = side
@@ -88,7 +88,7 @@ class _Log:
             self.done += count
 
     def between(self, row: int, next_row: int) -> tuple[int, int]:
-        """Physical offsets behind the message before a row, and where a later row begins, or the log ends."""
+        """Physical offsets after the message before a row, and where a later row begins, or the log ends."""
         before = self.rows[row - 1] if row else None
         start = self.end if before is None else int(before["physical_offset"] + before["size"])
         is_there = next_row < len(self.rows)

@@ -31,7 +31,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class DifferingExtent:
-    """Physical offsets of the first differing byte, behind the last one, and of all of them."""
+    """Physical offsets of the first differing byte, after the last one, and of all of them."""
 
     start: int
     end: int
@@ -51,7 +51,7 @@ def samples(a: Side, b: Side, start: int, end: int) -> list[tuple[int, int]]:
 
 
 class _RecentFiles(OpenFiles):
-    """Open files of one log; others read the same bytes behind and ahead of them."""
+    """Open files of one log; others read the same bytes after and ahead of them."""
 
     def __init__(self, reading: ReadPolicy, recent: RecentReads) -> None:
         super().__init__(reading)

@@ -24,7 +24,7 @@ from rmqtool.diff.walk import Walk
 
 @dataclass(frozen=True)
 class Counting:
-    """What is counted in passing: the messages behind an offset of each log that `cuts` names; `fast`: nothing else.
+    """What is counted in passing: the messages after an offset of each log that `cuts` names; `fast`: nothing else.
 
     Of the side `only` the first `limit` messages that only it has are listed.
     """
@@ -37,7 +37,7 @@ class Counting:
 
 @dataclass(frozen=True)
 class LogComparison:
-    """What one pass has found; `tails` are of what only one log has behind the common messages, `cuts` as asked for."""
+    """What one pass has found; `tails` are of what only one log has after the common messages, `cuts` as asked for."""
 
     parting: Parting = field(default_factory=Parting)
     tails: dict[Name, Tail] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class _Pass:
         self._diverged: Difference | None = None
         self._extents = 0
         self._in_extent = 0  # differences of the last extent
-        self._extent_end = self._start  # behind the last byte that differs
+        self._extent_end = self._start  # after the last byte that differs
         self._behind = 0  # the records there are seen
         self._same_from = 0  # up to where the comparison has come all bytes are the same
 
@@ -190,7 +190,7 @@ class _Pass:
         return self._walks[name]
 
     def _count_rest(self) -> None:
-        """Count what is behind the common range."""
+        """Count what follows the common range."""
         ends = [side.end for side in self._sides.values()]
         self._begin_cuts(max(ends), max(ends))
         one_is_empty = any(side.is_empty for side in self._sides.values())

@@ -105,13 +105,13 @@ class _Comparison:
 
     @staticmethod
     def _is_behind(queue: Queue, number: int, end: int) -> bool:
-        """Whether a unit points behind what both logs hold."""
+        """Whether a unit points after what both logs hold."""
         with open_any_units(queue) as units:
             return int(units.units(number, 1)["physical_offset"][0]) >= end
 
 
 def _units(queue: Queue, offsets: QueueRange) -> tuple[int, int]:
-    """Numbers of the first unit and behind the last one; a unit of a batch queue is of several messages."""
+    """Numbers of the first unit and after the last one; a unit of a batch queue is of several messages."""
     if queue.kind == "simple":
         return offsets.min_offset, offsets.max_offset
     with open_units(queue) as units:

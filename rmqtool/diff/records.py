@@ -34,7 +34,7 @@ _SHOWN = ("topic", "queue_id", "queue_offset", "unique_key", "store_timestamp", 
 class Place:
     """What covers an offset in one log; `message` are a few fields of a record, `reason` is that of damage.
 
-    A header is that of a DLedger entry, whose message stands behind it.
+    A header is that of a DLedger entry, whose message stands after it.
     """
 
     kind: PlaceKind
@@ -45,12 +45,12 @@ class Place:
 
     @property
     def end(self) -> int:
-        """Physical offset behind it."""
+        """Physical offset after it."""
         return self.offset + self.size
 
     @property
     def is_inert(self) -> bool:
-        """Whether it is an inert record, which a repair or a salvage has put in place of what was lost."""
+        """Whether it is a dummy record, which a repair or a salvage has put in place of what was lost."""
         topic = self.message["topic"].encode() if self.message else b""
         return bool(topic) and LOST_TOPIC.startswith(topic)
 
@@ -82,7 +82,7 @@ class Difference:
 
     @property
     def is_filler(self) -> bool:
-        """Whether only bytes behind a blank's first eight differ, which nobody reads, or a header of the same entry."""
+        """Whether only bytes after a blank's first eight differ, which nobody reads, or a header of the same entry."""
         if self.a.kind != self.b.kind or (self.a.offset, self.a.size) != (self.b.offset, self.b.size):
             return False
         return self.a.kind == "header" or (self.a.kind == "blank" and self.offset >= self.a.offset + BLANK_SIZE)
@@ -114,7 +114,7 @@ class Parting:
 
     @property
     def both_lost(self) -> bool:
-        """Whether inert records stand in one log where the other is damaged."""
+        """Whether dummy records stand in one log where the other is damaged."""
         return any(each.damaged and (each.a.is_inert or each.b.is_inert) for each in self.differences)
 
     @cached_property

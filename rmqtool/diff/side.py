@@ -28,15 +28,15 @@ class Node:
 
     @property
     def uncommitted(self) -> int:
-        """Entries behind the committed one; 0 where the checkpoint does not say."""
+        """Entries after the committed one; 0 where the checkpoint does not say."""
         return 0 if self.last is None or self.committed is None else max(0, self.last.index - self.committed)
 
 
 @dataclass(frozen=True)
 class Side:
-    """A store and the range of its log, whose end is behind the last whole record; bytes.
+    """A store and the range of its log, whose end is past the last whole record; bytes.
 
-    `data_end` is behind the last byte that is not zero. `unread` collects errors, and more than one step adds to it.
+    `data_end` is past the last byte that is not zero. `unread` collects errors, and more than one step adds to it.
     """
 
     name: Name

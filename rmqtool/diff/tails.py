@@ -22,7 +22,7 @@ class Tail:
     """The messages of one log from `start` to before `end`, physical offsets; `topics` counts them by topic.
 
     Where it `is_older` the first was stored before the one in front of it. So is what a slave had before it was cut:
-    bytes behind the place where it goes on stay on the disk, and a start takes them for messages.
+    bytes after the place where it goes on stay on the disk, and a start takes them for messages.
     """
 
     start: int

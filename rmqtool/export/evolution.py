@@ -42,7 +42,7 @@ def continued(base: dict[str, Any], options: ExportOptions) -> ExportOptions:
 
 
 def _with_columns_of(base: dict[str, Any], options: ExportOptions) -> ExportOptions:
-    """The options with the columns of a table in their order, and behind them those that it lacks."""
+    """The options with the columns of a table in their order, and after them those that it lacks."""
     columns: list[dict[str, Any]] = base["columns"]
     names = tuple(column["name"] for column in columns)
     given = options.query.schema

@@ -123,7 +123,7 @@ def _source(source: Source, totals: ExportTotals, before: Json | None) -> Json:
 
 
 def _is_read_again(extent: Json, plan: ExportPlan) -> bool:
-    """Whether a skipped extent lies behind the last record that was exported before, where this run begins."""
+    """Whether a skipped extent lies past the last record that was exported before, where this run begins."""
     for source in (plan.base or {}).get("source", []):
         if source["store"] == extent["store"] and source["store"] in {read.name for read in plan.sources}:
             return bool(extent["physical_offset"] >= source["next_physical_offset"])

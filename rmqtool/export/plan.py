@@ -120,7 +120,7 @@ def _check_not_moved(source: Source, others: Sequence[dict[str, Any]]) -> None:
 
 
 def _check_goes_on(source: Source, known: dict[str, Any]) -> None:
-    """Raise RmqtoolError unless the log still holds the last exported message, or begins behind it."""
+    """Raise RmqtoolError unless the log still holds the last exported message, or begins after it."""
     end, last = known["next_physical_offset"], known["last_record"]
     if not last:
         return

@@ -123,7 +123,7 @@ class ExportTotals:
             self.skipped.append(damage)
 
     def merge(self, other: ExportTotals) -> None:
-        """Add a part of the log behind this one."""
+        """Add a part of the log after this one."""
         self.messages += other.messages
         self.bytes += other.bytes
         self.rows += other.rows

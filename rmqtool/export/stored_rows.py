@@ -102,7 +102,7 @@ def _text_rows(path: Path, options: ExportOptions) -> Iterator[pa.Table]:
 
 
 def _records(path: Path, options: ExportOptions) -> Iterator[tuple[bytes, NDArray[np.intp]]]:
-    """Whole rows of a text file behind its header, a piece at a time, with the end of each."""
+    """Whole rows of a text file after its header, a piece at a time, with the end of each."""
     quotes = options.format == "csv"
     rest = b""
     header = len(TextRows(options).header)
@@ -128,7 +128,7 @@ def _opened(path: Path) -> pa.NativeFile:
 
 
 def _line_ends(data: bytes, *, quotes: bool) -> NDArray[np.intp]:
-    """Positions behind the line ends; with `quotes` those inside of quotes are part of a value."""
+    """Positions after the line ends; with `quotes` those inside of quotes are part of a value."""
     view = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(view == ord("\n"))
     if quotes and b'"' in data:

@@ -13,7 +13,7 @@ CLEANING = (
         severity="error",
         title="deleteWhen cannot be parsed, or never comes",
         what="A piece of deleteWhen is not a number, or none is an hour of the day.",
-        how="A blank behind the semicolon, a comma, an empty piece, 24.",
+        how="A blank after the semicolon, a comma, an empty piece, 24.",
         says={
             "always": "deleteWhen {delete_when!r} is not hours separated by ; alone: each run of the cleaner ends "
             "with a NumberFormatException",
@@ -36,12 +36,12 @@ CLEANING = (
         code="clean.blocked-by-older-file",
         fault="F54",
         severity="warning",
-        title="Expired files wait behind a younger one",
-        what="A file was changed later than files behind it, which have expired.",
+        title="Expired files wait after a younger one",
+        what="A file was changed later than files after it, which have expired.",
         how="It was copied or touched; its modification time lies in the future.",
         says="{count:newer file has|newer files have} expired ({bytes} bytes) and wait for this one, which expires "
         "{expires!t}",
-        effect="deletes no file behind one that has not expired, unless the disk forces it to",
+        effect="deletes no file after one that has not expired, unless the disk is too full",
         versions=(("all", "goes through the files oldest first, and stops at the first that has not expired."),),
         repair="Set the younger file's time to that of its last message: touch -d.",
     ),
@@ -49,7 +49,7 @@ CLEANING = (
         code="clean.disk-full-nothing-deleted",
         fault="F54",
         severity="warning",
-        title="The disk is too full, and yet no log file goes",
+        title="The disk is too full, but no log file is deleted",
         what="The disk is above diskMaxUsedSpaceRatio, and the next run deletes no log file.",
         how="No file has expired and the disk is not full enough to ignore that; cleanFileForciblyEnable=false; or the "
         "log has one file only.",
@@ -90,7 +90,7 @@ CLEANING = (
         fault="F55",
         severity="warning",
         title="A file's modification time is later than its messages",
-        what="A commit log file was changed more than an hour behind its last message.",
+        what="A commit log file was changed more than an hour after its last message.",
         how="It was restored with cp, rsync or tar without its times, or touched.",
         says="modified {modified!t}, but its last message is of {written!t}: copied or touched later[; so are "
         "{others:more file}]",
@@ -112,9 +112,8 @@ CLEANING = (
     ),
     Entry(
         code="clean.overdue",
-        fault=None,
         severity="info",
-        title="A file that should have gone is still there",
+        title="An expired file was not deleted",
         what="The first file has expired, and an hour of deleteWhen has passed since.",
         how="No broker was running; it has other settings than those given; or somebody still reads the file.",
         says={
@@ -130,11 +129,10 @@ CLEANING = (
     ),
     Entry(
         code="clean.setting",
-        fault=None,
         severity="warning",
         title="A setting of the cleaner does not mean what was given",
         what="The broker ignores the value, changes it, or reads it otherwise.",
-        how="A blank behind a number, a value out of bounds, a setting that the release does not have.",
+        how="A blank after a number, a value out of bounds, a setting that the release does not have.",
         says="{setting}={given}: {why}",
         effect="works with another value than the one that was given",
         versions=(
@@ -163,7 +161,6 @@ CLEANING = (
     ),
     Entry(
         code="clean.topic-rows-dropped",
-        fault=None,
         severity="warning",
         title="A running broker deletes the queue entries of a topic that it does not have",
         what="Queues of the topic are in RocksDB, and the configuration does not name it.",
@@ -183,7 +180,6 @@ CLEANING = (
 OWN_RUNS = (
     Entry(
         code="store.interrupted-run",
-        fault=None,
         severity="warning",
         treatment="interrupted",
         is_trace=True,
@@ -198,22 +194,20 @@ OWN_RUNS = (
         },
         effect="none: each state in between is one that it can start on",
         versions=(("all", "does not look at .rmqtool."),),
-        repair="The next command that writes ends the run first: `rmqtool repair`, or `rmqtool undo`, which "
-        "also takes a repair back. What `clean` deletes is not taken back: the message says how much it would still "
-        "delete, and to keep that, move the run's directory out of the store first. The same is to be done where a "
-        "part of that directory is missing.",
+        repair="The next command that writes ends the run first: `rmqtool repair`, or `rmqtool undo`, which also "
+        "takes a repair back. Files that `clean` has deleted cannot be brought back; the message says how much it "
+        "would still delete. To keep that, move the run's directory, or what is left of it, out of the store first.",
         remedy="rmqtool undo {store} --dry-run",
     ),
     Entry(
         code="store.recorded-loss",
-        fault=None,
         severity="warning",
         treatment="acknowledge",
         about="surroundings",
         title="Messages were lost before the store was rebuilt",
-        what="A rebuild or a repair replaced what proved a loss: queues or an index that led behind the end of the "
-        "log, a checkpoint that was newer, damaged bytes of the log; or a salvage made the store without them. It left "
-        "a record of that in .rmqtool.",
+        what="A rebuild or a repair replaced what proved a loss (queues or an index that led past the end of the "
+        "log, a newer checkpoint, damaged bytes of the log), or a salvage made the store without the lost messages. "
+        "The record is in .rmqtool.",
         how="The log had lost its end, a file, or bytes when rmqtool rebuilt what is derived from it.",
         says={
             "loss": "{loss}",
@@ -228,11 +222,10 @@ OWN_RUNS = (
     ),
     Entry(
         code="store.selection",
-        fault=None,
         severity="info",
         title="The store was made of chosen messages of another one",
         what="`rmqtool salvage` made it with filters: other messages of its sources were left out on purpose. Its log "
-        "begins behind the end of the old one, so that ids and physical offsets of the old store lead to nothing here.",
+        "begins past the end of the old one, so that ids and physical offsets of the old store lead to nothing here.",
         how="Somebody asked for a part of a store.",
         says={
             "keep": "{command} of {time!t} chose {messages:message} of {of} by {filters}",
@@ -242,7 +235,7 @@ OWN_RUNS = (
         effect="none: it serves what was chosen",
         versions=(("all", "do not look at .rmqtool."),),
         repair="Nothing is to be done. The record is `.rmqtool/selection/selection.json`; where queue offsets were "
-        "counted anew, `queue-offsets.csv` beside it maps the old ones.",
+        "counted again, `queue-offsets.csv` beside it maps the old ones.",
         remedy=None,
     ),
 )

@@ -16,17 +16,17 @@ DAMAGE_MEANINGS: Mapping[DamageReason, str] = {
     "zeroed": "zero bytes where a record should begin",
     "magic-code": "neither a message nor a blank begins here",
     "physical-offset": "a record that gives another position as its own",
-    "lengths": "lengths do not add up, or a blank that does not cover what follows it in its file",
+    "lengths": "inconsistent record lengths, or a blank that does not cover the rest of its file",
     "truncated": "the file ends inside a record",
     "missing": "no file holds these bytes",
     "torn": "the last record was not written to its end, as an unclean stop leaves it",
-    "leftover": "old bytes behind the last record, up to the end of the page",
+    "leftover": "old bytes after the last record, up to the end of the page",
 }
 """The sentence for each reason."""
 
 _SCAN_ENDS_HERE = (
     "not noticed while messages are served; but a recovery scan that reaches it takes it for the end of the log, "
-    "and deletes everything behind it"
+    "and deletes everything after it"
 )
 _SCAN_VERSIONS = (
     ("4.4.0 to 5.3.1", "a clean start scans the last three files; a start after a crash scans from the file that the "
@@ -67,8 +67,8 @@ RECORDS = (
         severity="info",
         treatment="start",
         is_trace=True,
-        title="Old bytes behind the last record",
-        what="Behind the last record, up to the end of the page, are bytes that are no record.",
+        title="Old bytes after the last record",
+        what="After the last record, up to the end of the page, are bytes that are no record.",
         how="Brokers that write without mmap write whole pages, and what was in the buffer before stays behind the "
         "end.",
         says=f"{DAMAGE_MEANINGS['leftover']} ({{bytes}} bytes)",
@@ -82,16 +82,15 @@ RECORDS = (
         severity="info",
         treatment="start",
         is_trace=True,
-        title="Old records behind the end of the log",
-        what="Behind the logical end of the log stand records that were cut from it.",
-        how="A start cuts the log without zeroing what is behind the cut.",
-        says="old records behind the end of the log",
+        title="Old records past the end of the log",
+        what="After the logical end of the log stand records that were cut from it.",
+        how="A start cuts the log without zeroing what follows the cut.",
+        says="old records past the end of the log",
         effect="none, until a new record ends exactly where an old one begins: then a later recovery brings the old "
-        "ones "
-        "back",
+        "ones back",
         versions=(("all", "ignores them as long as they do not join the log."),),
         repair="No repair is needed.",
-        not_detected="A scan that goes on behind damage cannot tell cut records from records behind a bad one: such "
+        not_detected="A scan that goes on after damage cannot tell cut records from records after a bad one: such "
         "records are counted as good.",
     ),
     Entry(
@@ -107,14 +106,13 @@ RECORDS = (
             "kept": "a body is not what was stored, its CRC differs; without --neutralise the message keeps its place",
         },
         effect="consumers get the damaged body; a recovery scan that reaches it takes it for the end of the log, and "
-        "deletes everything behind it",
+        "deletes everything after it",
         versions=_SCAN_VERSIONS,
         repair=f"{_SCAN_REPAIR} Without a copy of the message the choice is yours: as it is, consumers get the "
         "damaged body.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
         not_detected="A CRC covers the body only. A body of no bytes has none. Topic, properties and numbers are "
-        "covered "
-        "only in records with the property __CRC32#.",
+        "covered only in records with the property __CRC32#.",
     ),
     Entry(
         code="commitlog.property-crc",
@@ -158,7 +156,7 @@ RECORDS = (
         severity="error",
         treatment="neutralise",
         title="A file ends inside a record",
-        what="A record's size leads behind the end of its file.",
+        what="A record's size leads past the end of its file.",
         how="A flipped bit in the size, or the file was cut.",
         says=f"{DAMAGE_MEANINGS['truncated']} ({{bytes}} bytes)",
         effect=_SCAN_ENDS_HERE,
@@ -186,7 +184,7 @@ RECORDS = (
         severity="error",
         treatment="neutralise",
         title="Zero bytes inside the commit log",
-        what="Zeros where a record should begin, and good records behind them.",
+        what="Zeros where a record should begin, and good records after them.",
         how="A page was not on the disk when the power went; a disk or RAID lost blocks; a sparse copy went wrong.",
         says=f"{DAMAGE_MEANINGS['zeroed']} ({{bytes}} bytes)",
         effect=_SCAN_ENDS_HERE,
@@ -204,10 +202,9 @@ RECORDS = (
         how="The file was copied from another broker or renamed; a flipped bit.",
         says=f"{DAMAGE_MEANINGS['physical-offset']} ({{bytes}} bytes)",
         effect="a recovery scan goes on, but derives a consume queue unit that points to the wrong place; the queue "
-        "may "
-        "then refuse later messages until the log has grown past it",
+        "may then refuse later messages until the log has grown past it",
         versions=(
-            ("4.4.0 to 5.4", "a rebuilt queue gets a wrong unit, and may be stuck behind it."),
+            ("4.4.0 to 5.4", "a rebuilt queue gets a wrong unit, and may be stuck after it."),
             (
                 "5.5.0 and later",
                 "the same; with checkCommitLogOffsetOnRecover a start after a crash cuts the log here.",
@@ -219,7 +216,6 @@ RECORDS = (
     ),
     Entry(
         code="commitlog.entry-header",
-        fault=None,
         severity="error",
         treatment="neutralise",
         title="The header of a DLedger entry does not fit",
@@ -229,11 +225,11 @@ RECORDS = (
         says={
             "position": "the entry gives the position {found}, and stands at {expected}",
             "size": "the entry gives its message {found} bytes, and that has {expected}",
-            "index": "the entry has the Raft index {found} behind {before}",
-            "term": "the entry has the Raft term {found} behind {before}",
+            "index": "the entry has the Raft index {found} after {before}",
+            "term": "the entry has the Raft term {found} after {before}",
         },
         effect="messages are served; but a start that reaches it takes it for the end of the log, and cuts everything "
-        "behind it",
+        "after it",
         versions=(
             (
                 "DLedger 0.2 and later",
@@ -242,7 +238,7 @@ RECORDS = (
                 "back the entry is not read, but followers that lack it do not get it.",
             ),
         ),
-        repair="Start no node on it. Give it its log anew from the leader of its group, or make an ordinary store: "
+        repair="Start no node on it. Give it its log again from the leader of its group, or make an ordinary store: "
         "`rmqtool salvage` needs no header.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
@@ -258,7 +254,7 @@ RECORDS = (
         says={
             "none": "the last record ends exactly at the file's end, so that no blank follows",
             "size": "a blank of {found} bytes where {left} are left in its file",
-            "inside": "a blank inside its file, with records behind it ({bytes} bytes)",
+            "inside": "a blank inside its file, with records after it ({bytes} bytes)",
             "zeros": "zeros up to the end of the file, where a blank should be ({bytes} bytes)",
         },
         effect="a missing, zeroed or too long blank is the end of the log for a recovery scan: later files are deleted",
@@ -280,8 +276,7 @@ RECORDS = (
         how="A flipped bit in the size.",
         says="claims {claimed} bytes, more than its file has left ({bytes} bytes)",
         effect="a recovery scan that reaches it dies of OutOfMemoryError before 5.3.2; later it takes it for the end "
-        "of "
-        "the log",
+        "of the log",
         versions=(
             ("4.4.0 to 5.3.1", "the broker cannot start: OutOfMemoryError, in every attempt."),
             ("5.3.2 and later", "the log is cut here and later files are deleted."),

@@ -12,8 +12,7 @@ LOG_FILES = (
         treatment="files",
         title="A commit log file has another size than it should",
         what="All files of a commit log have the size that mappedFileSizeCommitLog says, 1 GiB by default. This one "
-        "has "
-        "not.",
+        "has not.",
         how="An incomplete copy or restore, a disk that filled up while the file was made, a tool that cuts trailing "
         "zeros; or mappedFileSizeCommitLog was changed, and then all older files differ.",
         says={
@@ -36,8 +35,7 @@ LOG_FILES = (
             ),
         ),
         repair="If all files have one other size, broker.conf is wrong: put the right mappedFileSizeCommitLog there "
-        "and "
-        "touch no file. If only the last file is short, fill a copy of it up with zeros to the full size "
+        "and touch no file. If only the last file is short, fill a copy of it up with zeros to the full size "
         "(`truncate -s SIZE FILE`). A short file in the middle has lost data: restore it from a replica or a backup.",
         remedy="rmqtool inspect {store} --scan",
     ),
@@ -51,15 +49,14 @@ LOG_FILES = (
         what="The file exists and holds nothing.",
         how="A crash between making the file and giving it its size, a full disk, or somebody's `touch`.",
         says={
-            "earlier": "0 bytes, with files behind it",
+            "earlier": "0 bytes, with files after it",
             "last": "0 bytes: the broker was killed after it had created the file and before it gave it its size",
             "some-refuse": "0 bytes: the broker was killed after it had created the file and before it gave it its "
             "size; {refusing} refuse to start on it",
             "entries": "0 bytes",
         },
         effect="since 5.1.3 a start deletes it if it is the last; others refuse to start, 4.4.0 and 4.9.2 ignore it "
-        "and "
-        "all later files",
+        "and all later files",
         versions=(
             ("4.4.0, 4.9.2", "ignores this file and all later ones, and starts."),
             ("4.5.1 to 4.9.1, 4.9.3 to 5.1.2", "refuses to start."),
@@ -70,12 +67,11 @@ LOG_FILES = (
     ),
     Entry(
         code="commitlog.unreadable",
-        fault=None,
         severity="error",
         treatment="access",
         title="A commit log file cannot be read",
         what="A commit log file gives an error instead of its bytes, from some byte on. The files in front of it and "
-        "behind it are verified; what queues and index say of messages in it is neither right nor wrong.",
+        "after it are verified; what queues and index say of messages in it is neither right nor wrong.",
         how="A permission, a disk that fails, a network file system that is gone.",
         says="{why}; {unread_bytes:byte was|bytes were} not read[: {hint}]",
         effect="does not start, or fails where it has to read these messages, if the user that it runs as cannot read "
@@ -94,12 +90,12 @@ LOG_FILES = (
         what="A name that is not 20 digits, or something that is neither file nor directory.",
         how="Backups of editors, nohup.out, a copy such as 00000000000000000000.bak, a named pipe.",
         says="not a commit log file ({kind})",
-        effect="the broker refuses to start; 4.4.0 and 4.9.2 may ignore it together with all files behind it: "
+        effect="the broker refuses to start; 4.4.0 and 4.9.2 may ignore it together with all files after it: "
         "move it out of the directory, do not delete it",
         versions=(
             (
                 "4.4.0, 4.9.2",
-                "with another size than a commit log file: loads nothing that sorts behind it. With "
+                "with another size than a commit log file: loads nothing that sorts after it. With "
                 "the right size: refuses to start (NumberFormatException).",
             ),
             ("4.5.1 to 4.9.1, 4.9.3 and later", "refuses to start."),
@@ -117,7 +113,7 @@ LOG_FILES = (
         says="not a commit log file ({kind})",
         effect="before 5.1.0 most versions refuse to start; later ones skip it: move it out of the directory",
         versions=(
-            ("4.4.0, 4.9.2", "loads nothing that sorts behind it; behind the digits it does no harm."),
+            ("4.4.0, 4.9.2", "loads nothing that sorts after it; after the digits it does no harm."),
             ("4.5.1 to 4.9.1, 4.9.3 to 5.0", "refuses to start."),
             ("5.1.0 and later", "skips it."),
         ),
@@ -147,13 +143,12 @@ LOG_FILES = (
             (
                 "5.0 and later",
                 "starts and logs `[BUG]The mappedFile queue's data is damaged`. A rebuild of the queues "
-                "by the broker shifts the offsets of what comes behind the gap.",
+                "by the broker shifts the offsets of what comes after the gap.",
             ),
         ),
         repair="Restore the missing files. Without them leave the gap as it is: consumers skip exactly what is "
-        "missing. "
-        "If the log has several paths, give --broker-conf, for the files may be in another directory. Never delete "
-        "consumequeue/ of such a store.",
+        "missing. If the log has several paths, give --broker-conf, for the files may be in another directory. Never "
+        "delete consumequeue/ of such a store.",
         remedy="rmqtool inspect {store} --scan",
     ),
     Entry(
@@ -176,21 +171,21 @@ LOG_FILES = (
         severity="error",
         treatment="restore",
         title="The end of the commit log is missing",
-        what="Consume queue units or index files point behind the end of the commit log.",
+        what="Consume queue units or index files point past the end of the commit log.",
         how="The last file was deleted or not restored. After a power loss the queues may be ahead a little; that is "
         "consumequeue.ahead.",
-        says="{messages:message} behind the last file, to which queues lead",
+        says="{messages:message} after the last file, to which queues lead",
         effect="a start cuts the queues to what is left of the log, and new messages get offsets that were in use: "
         "restore the file before any start",
         versions=(
             (
                 "all",
-                "cuts commit log and queues behind the last record of the last file that is there, and then "
+                "cuts commit log and queues after the last record of the last file that is there, and then "
                 "writes new messages at offsets that old units and consumers still know.",
             ),
         ),
         repair="Restore the missing file before the broker starts. Once it has started, the messages are lost, and "
-        "committed offsets may point behind the end of their queues.",
+        "committed offsets may point past the end of their queues.",
     ),
     Entry(
         code="commitlog.overlap",
@@ -207,8 +202,7 @@ LOG_FILES = (
             ("5.0 and later", "the same, and logs `[BUG]The mappedFile queue's data is damaged`."),
         ),
         repair="The first record of a file gives its own position: rename the file to that offset, in 20 digits. If "
-        "two "
-        "files claim the same offsets, decide which is the right one and move the other out of the store.",
+        "two files claim the same offsets, decide which is the right one and move the other out of the store.",
     ),
     Entry(
         code="commitlog.misaligned-file",
@@ -248,7 +242,7 @@ LOG_FILES = (
         severity="info",
         treatment="start",
         is_trace=True,
-        title="Empty commit log files behind the end",
+        title="Empty commit log files past the end",
         what="The last files hold only zeros: the broker makes the next file ahead of time.",
         how="Every running broker has one. After a crash they stay.",
         says="holds only zeros",

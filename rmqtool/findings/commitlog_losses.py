@@ -43,9 +43,9 @@ LOG_LOSSES = (
         effect="the broker starts with an empty log and gives new messages offsets from 0 on, which groups have "
         "consumed already: they skip these messages",
         versions=(("all", "starts as on an empty directory, deletes the queues, and keeps all committed offsets."),),
-        repair="Start no broker on it. Mount the disk, or give --broker-conf with storePathCommitLog and verify again. "
-        "When the log is lost, restore the store from a backup or from a replica; to begin anew, begin with an empty "
-        "directory and the files topics.json and subscriptionGroup.json, without checkpoint and offsets.",
+        repair="Do not start a broker on it. Mount the disk, or give --broker-conf with storePathCommitLog, and "
+        "verify again. If the log is lost, restore the store from a backup or from a replica. To start over without "
+        "messages, use an empty directory with topics.json and subscriptionGroup.json, without checkpoint and offsets.",
     ),
     Entry(
         code="commitlog.end-missing",
@@ -54,7 +54,7 @@ LOG_LOSSES = (
         treatment="restore",
         title="The commit log once held newer messages",
         what="After a clean stop, the checkpoint, an index file or the epochs know a newer message than the newest one "
-        "in the log. After a crash, only what lies behind the last file counts: the rest may be what a power loss "
+        "in the log. After a crash, only what lies past the last file counts: the rest may be what a power loss "
         "took.",
         how="The last log file was deleted, zeroed or not restored, perhaps before a rebuild of queues and index; "
         "files of different times lie together.",
@@ -74,8 +74,9 @@ LOG_LOSSES = (
         severity="warning",
         treatment="restore",
         title="The first commit log files were not deleted by the cleaner",
-        what="The log begins above 0, and queues or index files still hold files of deleted messages only; or the "
-        "directory was last changed before the deleted files can have expired, and no queue has lost its first file.",
+        what="The log does not begin at 0, and queues or index files still hold files of deleted messages only. Or "
+        "the log's directory was last changed before the deleted files can have expired, and no queue has lost its "
+        "first file.",
         how="Somebody deleted log files by hand, or left them out of a copy; or the broker deleted them because the "
         "disk was full.",
         says="the log begins at {log_start}; {signs}",
@@ -88,7 +89,7 @@ LOG_LOSSES = (
             },
         },
         gist="the log begins at {log_start}",
-        effect="the messages before are gone; groups that had not consumed them go on behind them",
+        effect="the messages before are gone; groups that had not consumed them go on after them",
         versions=(("all", "takes the first file for the beginning, and the next start deletes what is left over."),),
         repair="Restore the files before the broker starts, if they were deleted by mistake. Give --broker-conf, so "
         "that fileReservedTime counts; without it only what was deleted within an hour is seen by its time.",

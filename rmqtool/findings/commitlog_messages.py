@@ -72,11 +72,10 @@ MESSAGES = (
         treatment="decide",
         title="Records that the broker's version cannot read",
         what="The log holds records of the second format (topics longer than 127 bytes), which 5.1.0 introduced, and "
-        "the "
-        "broker is older.",
+        "the broker is older.",
         how="A downgrade.",
         says="version 2 of a record, which {version} cannot read",
-        effect="brokers before 5.1.0 take the first such record for the end of the log and delete everything behind it",
+        effect="brokers before 5.1.0 take the first such record for the end of the log and delete everything after it",
         versions=(
             ("before 5.1.0", "a recovery scan that reaches such a record cuts the log there."),
             ("5.1.0 and later", "reads them."),

@@ -7,7 +7,6 @@ from rmqtool.findings.entry import Entry
 CONFIG_LOSSES = (
     Entry(
         code="config.missing",
-        fault=None,
         severity="error",
         treatment="config",
         title="Configuration that the store proves is gone",
@@ -15,10 +14,10 @@ CONFIG_LOSSES = (
         "topics, retries, deliveries or the other files show what was in it. Where topics, groups and offsets are kept "
         "in RocksDB: a database that is gone, or one that has lost all rows of a table; of config/metadata the finding "
         "names the column family. Information where the store may have been written without a broker, or is a copy of "
-        "the log alone; a warning for groups, which brokers make anew with default settings.",
+        "the log alone; a warning for groups, which brokers make again with default settings.",
         how="config/ or a file in it was deleted or not copied; a file was overwritten with another one, or emptied. "
         "The store is that of a slave of 5.5.0, which never takes over its master's committed offsets: it cannot read "
-        "the pullOffsetTable among them, and made master has none (5.5.1 has mended that).",
+        "the pullOffsetTable among them, and made master has none (5.5.1 has fixed that).",
         says={
             "gone": "neither it nor its .bak is there, {proof}",
             "empty": "it is empty, {proof}",
@@ -44,18 +43,17 @@ CONFIG_LOSSES = (
         repair="Before any start put the file back: from a backup, or from a slave of this broker, which copies "
         "topics, groups, offsets and delay offsets every ten seconds (4.x) or once a minute (5.x). Without one, "
         "`rmqtool repair` writes topics and groups as the store shows them, with default settings, and "
-        "delayOffset.json with what the log shows to be delivered. Committed offsets nothing shows: start the broker "
-        "while clients are stopped, and set the groups to where they were with mqadmin resetOffsetByTime. In RocksDB "
-        "nothing is repaired: put the directory of a database that is gone back from a backup. Do not move away one "
-        "that has lost a table: other tables are in it, and a broker starts on it; make topics anew with mqadmin "
-        "updateTopic while clients are stopped.",
+        "delayOffset.json as the log shows it. Nothing in a store shows committed offsets: stop the clients, start "
+        "the broker, and set each group to where it was with mqadmin resetOffsetByTime. In RocksDB nothing is "
+        "repaired: put a database that is gone back from a backup. Do not move away one that has lost a table: other "
+        "tables are in it, and a broker starts on it; stop the clients, and make topics again with mqadmin "
+        "updateTopic.",
         not_detected="Groups that never had a retry, when config/ is gone as a whole, or when the table of offsets is "
         "there and empty: a broker on which nobody has consumed yet leaves it so. Which database it was, where none is "
         "left and broker.conf is not given: config/topics and the others of that kind are named then.",
     ),
     Entry(
         code="config.half-messages-skipped",
-        fault=None,
         severity="warning",
         treatment="config",
         title="Half messages wait that no broker looks at again",
@@ -75,7 +73,6 @@ CONFIG_LOSSES = (
     ),
     Entry(
         code="config.filters-ignored",
-        fault=None,
         severity="warning",
         treatment="config",
         title="The broker ignores all filters in consumerFilter.json",
@@ -90,14 +87,13 @@ CONFIG_LOSSES = (
             "none": "the filter of group {group} for topic {topic} has no Bloom filter data, and the broker's has "
             "{expected_bits} bits, {expected_positions} positions: all {filters:filter} are ignored",
         },
-        effect="consumers that filter by SQL92 are refused until they connect anew and send their filters",
+        effect="consumers that filter by SQL92 are refused until they connect again and send their filters",
         versions=(("all", '"Bloom filter is changed! So ignore all filter data persisted" is all that is logged.'),),
         repair="Give the broker the settings with which the file was written, or put back the file; otherwise restart "
         "the consumers of these groups after the broker.",
     ),
     Entry(
         code="config.topic-missing",
-        fault=None,
         severity="warning",
         treatment="config",
         title="A topic has lost its configuration",
@@ -114,7 +110,7 @@ CONFIG_LOSSES = (
             "consumed": "{place} does not name it, and group {group} has offsets in it, which go with a topic that "
             "is deleted",
         },
-        effect="clients are refused, or the topic is made anew with default queues, and what lies in others is not "
+        effect="clients are refused, or the topic is made again with default queues, and what lies in others is not "
         "consumed",
         versions=(
             ("4.4.0 to 4.9", "leave a topic's offsets when it is deleted: only the times prove something."),
@@ -127,7 +123,6 @@ CONFIG_LOSSES = (
     ),
     Entry(
         code="config.topic-permission",
-        fault=None,
         severity="warning",
         treatment="running",
         title="A topic that may not be read or written",
@@ -141,7 +136,6 @@ CONFIG_LOSSES = (
     ),
     Entry(
         code="config.wrong-offset",
-        fault=None,
         severity="warning",
         treatment="config",
         title="A committed offset contradicts the store",
@@ -162,15 +156,14 @@ CONFIG_LOSSES = (
             ("4.4.0 to 4.9.3", "an offset beyond the end: set to the end, or to 0 where the queue begins there."),
             ("4.9.4 and later", "an offset beyond the end: set to the end. Too small ones are taken as they are."),
         ),
-        repair="`rmqtool repair` moves an offset that its queue does not have to the nearest one that it has. Compare "
-        "others with the .bak and with backups before a start, and take the file whose offsets are right; or, once the "
-        "broker runs and before the group connects, mqadmin resetOffsetByTime. Offsets that were set back on purpose "
-        "are what they should be.",
+        repair="`rmqtool repair` moves an offset that its queue does not have to the nearest one that it has. For "
+        "the others, compare the file with its .bak and with backups before a start, and keep the one whose offsets "
+        "are right; or, once the broker runs and before the group connects, set them with mqadmin resetOffsetByTime. "
+        "Offsets that were set back on purpose are right.",
         not_detected="Offsets that are too small by less than retries or the .bak show; a group without retries.",
     ),
     Entry(
         code="config.older-copy",
-        fault=None,
         severity="warning",
         treatment="config",
         title="A configuration file is older than the store",

@@ -39,9 +39,9 @@ CONSUME_QUEUE_FILES = (
         severity="warning",
         treatment="queues",
         title="A queue holds a unit that is not a message",
-        what="A unit of zeros at the start of a file, and good units behind it.",
+        what="A unit of zeros at the start of a file, and good units after it.",
         how="A broker was started on a queue whose last file held only zeros: see consumequeue.zero-file.",
-        says="neither a unit nor zeros behind the last unit{units:+unit}",
+        says="neither a unit nor zeros after the last unit{units:+unit}",
         effect="consumers skip it; a start may cut the queue here",
         versions=(("all", "if the file is one of the queue's last three, the next start cuts the queue before it."),),
         repair="Rebuild the consume queue.",
@@ -55,7 +55,7 @@ CONSUME_QUEUE_FILES = (
         title="A consume queue file is missing in the middle",
         what="A file of the queue does not begin where the one before it ends.",
         how="Files were deleted by hand, or a restore was incomplete.",
-        says="begins {distance} bytes behind the end of the file before it",
+        says="begins {distance} bytes past the end of the file before it",
         effect="starts silently; consumers skip the missing messages",
         versions=(("all", "does not check."),),
         repair="Rebuild the consume queue.",
@@ -93,7 +93,7 @@ CONSUME_QUEUE_FILES = (
         how="The broker was killed between creating the file and giving it its size, a full disk, or somebody's "
         "`touch`.",
         says={
-            "earlier": "0 bytes, with files behind it",
+            "earlier": "0 bytes, with files after it",
             "last": "0 bytes: the broker was killed after it had created the file and before it gave it its size",
             "some-refuse": "0 bytes: the broker was killed after it had created the file and before it gave it its "
             "size; {refusing} refuse to start on it",
@@ -122,7 +122,7 @@ CONSUME_QUEUE_FILES = (
         },
         effect="the broker refuses to start; a directory is skipped since 5.1.0",
         versions=(
-            ("4.4.0, 4.9.2", "with another size: loads nothing of the queue that sorts behind it."),
+            ("4.4.0, 4.9.2", "with another size: loads nothing of the queue that sorts after it."),
             ("4.5.1 and later", "refuses to start; since 5.1.0 a directory is skipped."),
         ),
         repair="Move it out of the directory.",
@@ -139,9 +139,9 @@ CONSUME_QUEUE_FILES = (
         "made a column family.",
         says="{why}[; {queues:queue} not compared: {queues!n}]",
         effect="the broker refuses to start, or consumers stop where the damage is; without the file CURRENT it makes "
-        "an empty database, and all queues begin anew",
+        "an empty database, and all queues begin again",
         versions=(("5.2.0 and later", "stops with an exception of RocksDB, or answers pulls with errors."),),
-        repair="Restore the directory from a backup or a replica, or have the queues written anew from the commit "
+        repair="Restore the directory from a backup or a replica, or have the queues written again from the commit "
         "log, which holds all that was in it.",
         not_detected="Rows in the damaged part are not compared, nor are the other rows of its queue.",
     ),
@@ -157,15 +157,14 @@ CONSUME_QUEUE_FILES = (
             "bad-row": "key {key}: {why}",
             "bad-unit": "key {key} among the units of a queue: its key or its value is too long or too short",
             "no-max-row": "rows without a max row, and no message in the log",
-            "foreign": "{count:row is|rows are} left out, for the database is written anew",
+            "foreign": "{count:row is|rows are} left out, for the database is written again",
         },
         effect="none, for the broker asks for other keys; a value of another size stops the queue there",
         versions=(("5.2.0 and later", "does not look for it."),),
-        repair="Have the queues written anew from the commit log.",
+        repair="Have the queues written again from the commit log.",
     ),
     Entry(
         code="consumequeue.left-over-table",
-        fault=None,
         severity="info",
         title="Tables that the database of the consume queues does not name",
         what="Files of rows stand in the directory, and the MANIFEST of the RocksDB database does not name them.",
@@ -181,8 +180,7 @@ CONSUME_QUEUE_FILES = (
         severity="info",
         title="A queue that no topic is configured for",
         what="A directory of a topic that is not in topics.json, a number above the topic's queues, or a name that is "
-        "no "
-        "number.",
+        "no number.",
         how="The topic was deleted or got fewer queues.",
         says="{configured_in} has no such topic; {units:unit}",
         effect="loaded, and cleaned when its messages expire; a name that is not a number is ignored",
@@ -196,8 +194,7 @@ CONSUME_QUEUE_FILES = (
         treatment="config",
         title="A topic's queues are of another kind than it is configured for",
         what="The topic's attribute says batch queues and simple ones are there, or the other way round; or file "
-        "queues "
-        "stand beside a RocksDB database.",
+        "queues stand beside a RocksDB database.",
         how="The attribute queue.type or the setting storeType was changed.",
         says="a {kind} queue, but the topic is configured for {configured}",
         effect="the broker refuses to start; beside RocksDB the files are not read",

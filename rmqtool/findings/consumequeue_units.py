@@ -48,15 +48,15 @@ CONSUME_QUEUES = (
         severity="error",
         treatment="queues",
         title="A message has no unit in its queue",
-        what="A record that the broker dispatches is in the commit log, other messages behind it have units, it has "
+        what="A record that the broker dispatches is in the commit log, other messages after it have units, it has "
         "none.",
         how="A queue was short when the broker was started after a clean stop; a restore of different times.",
         says={
             "": "{messages:message} without a unit, the first at physical offset {physical_offset}",
             "unreachable": "{topic}, queue {queue_id}: {why}",
         },
-        effect="the message is never consumed, and no start mends it",
-        versions=(("all", "only a start after a crash derives units anew, and only where the queue has none yet."),),
+        effect="the message is never consumed, and no start fixes it",
+        versions=(("all", "only a start after a crash derives units again, and only where the queue has none yet."),),
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
     ),
@@ -81,13 +81,13 @@ CONSUME_QUEUES = (
             CleanStart(
                 "4.5.1 to 4.9.8",
                 "behind-the-farthest",
-                "derives those behind the farthest unit of all queues: all where no queue is left, few or none where "
+                "derives those after the farthest unit of all queues: all where no queue is left, few or none where "
                 "another queue reaches as far.",
             ),
             CleanStart(
                 "5.3.2 and later",
                 "behind-the-farthest-but-one",
-                "derives those behind the farthest unit of all queues, except the first record there: all where no "
+                "derives those after the farthest unit of all queues, except the first record there: all where no "
                 "queue is left, few or none where another queue reaches as far.",
             ),
         ),
@@ -100,16 +100,16 @@ CONSUME_QUEUES = (
         severity="warning",
         treatment="queues",
         is_trace=True,
-        title="The queue points behind the end of the commit log",
+        title="The queue points past the end of the commit log",
         what="The last units of the queue point to messages that are not in the commit log.",
         how="After a power loss the queue's pages may be on the disk and the log's not; or the last commit log file is "
         "missing.",
-        says="points behind the end of the commit log, {log_end}{units:+unit}",
+        says="points past the end of the commit log, {log_end}{units:+unit}",
         effect="a start cuts these units",
         versions=(
             (
                 "all",
-                "cuts the units that point behind the end. Units between good ones are not cut one by one: "
+                "cuts the units that point past the end. Units between good ones are not cut one by one: "
                 "the queue ends at the first of them in its last file.",
             ),
         ),
@@ -157,7 +157,7 @@ CONSUME_QUEUES = (
             "{found}{units:+unit}",
         },
         effect="consumers get what stands there: neither broker nor client compares topic or queue",
-        versions=(("all", "does not notice at a start, unless it points behind the end of the log."),),
+        versions=(("all", "does not notice at a start, unless it points past the end of the log."),),
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
     ),
@@ -175,9 +175,9 @@ CONSUME_QUEUES = (
             "no-unit": "{messages:message} without a unit, the first at physical offset {physical_offset}",
             "no-last-row": "the max row ends it with a unit of {expected}, and there is none{units:+unit}",
             "other-last-row": "the max row ends it with a unit of {expected}, and there is one of {found}{units:+unit}",
-            "min-row": "the min row begins it at {begins_at}, behind {units:unit} of messages in the log",
+            "min-row": "the min row begins it at {begins_at}, after {units:unit} of messages in the log",
         },
-        effect="messages behind the end, or before the beginning, are not consumed, and new ones get queue offsets "
+        effect="messages past the end, or before the beginning, are not consumed, and new ones get queue offsets "
         "from the end on; before it consumers wait for units that do not exist",
         versions=(("5.2.0 and later", "trusts the row."),),
         repair="Rebuild the consume queue.",
@@ -200,24 +200,22 @@ CONSUME_QUEUES = (
         "the files by default",
         versions=(("5.3.1 and later", "compares only their ends."),),
         repair="The files are compared with the commit log: without another finding of the queue they are right, and "
-        "the rows are to be written anew.",
+        "the rows are to be written again.",
         remedy=_REBUILD,
     ),
     Entry(
         code="consumequeue.stale-row",
-        fault=None,
         severity="info",
-        title="Rows behind the end of a queue in RocksDB",
-        what="Rows of messages that are not in the commit log stand behind the end that the queue has.",
+        title="Rows past the end of a queue in RocksDB",
+        what="Rows of messages that are not in the commit log stand past the end that the queue has.",
         how="A start has cut the commit log after a crash: it moves the ends of queues back, and leaves the rows.",
-        says="{units:row} behind its end, of messages behind the end of the commit log{units:+unit}",
+        says="{units:row} after its end, of messages past the end of the commit log{units:+unit}",
         effect="none: the next messages of the queue are written over them",
         versions=(("5.2.0 and later", "does not read them."),),
         repair="No repair is needed.",
     ),
     Entry(
         code="consumequeue.unread-batches",
-        fault=None,
         severity="info",
         treatment="none",
         about="surroundings",
@@ -280,16 +278,15 @@ CONSUME_QUEUES = (
         says="points to {found} as another unit does{units:+unit}",
         effect="the message is consumed twice",
         versions=(("all", "does not notice."),),
-        repair="Rebuild the consume queue if consumers cannot bear it; the offsets behind it then change.",
+        repair="Rebuild the consume queue if consumers cannot bear it; the offsets after it then change.",
         remedy=_REBUILD,
     ),
     Entry(
         code="consumequeue.neutral-unit",
-        fault=None,
         severity="info",
         title="A unit stands for a lost message",
-        what="It points to the next message of the queue, which has its own unit behind it.",
-        how="`rmqtool rebuild-cq` keeps the queue offsets of the messages behind one that is lost.",
+        what="It points to the next message of the queue, which has its own unit after it.",
+        how="`rmqtool rebuild-cq` keeps the queue offsets of the messages after one that is lost.",
         says="points to {found} as another unit does{units:+unit}",
         effect="the next message is consumed more than once, each time with its own queue offset",
         versions=(("all", "does not notice."),),
@@ -322,8 +319,8 @@ CONSUME_QUEUES = (
         title="Filler units where none belong",
         what="Filler units (offset 0, size 2147483647) stand elsewhere than at the head of the queue's first file.",
         how="An incomplete rebuild, a missing first file.",
-        says="filler behind units of messages{units:+unit}",
-        effect="consumers skip them, and may skip good messages behind them; the queue's minimum may be wrong",
+        says="filler after units of messages{units:+unit}",
+        effect="consumers skip them, and may skip good messages after them; the queue's minimum may be wrong",
         versions=(("all", "takes them for units of messages that have expired."),),
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,

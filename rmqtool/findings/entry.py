@@ -16,16 +16,16 @@ Treatment = Literal[
 """How a finding is treated, in the order of a plan.
 
 `stop` the broker first; give `access` to what cannot be read; `restore` what is missing; `decide` what only people
-know; name the `release`; have the next start read the `whole-log`; end a run of ours that was `interrupted`; mend
-`files`, put inert records in place of damage (`neutralise`), rebuild `queues` or `index`, leave queues without a
-message in the log as they are (`kept`), mend `config` files: those a
-repair does; the next `start` mends it; once the broker is `running`; change `settings` before an upgrade; settings that
+know; name the `release`; have the next start read the `whole-log`; end a run of ours that was `interrupted`; fix
+`files`, put dummy records in place of damage (`neutralise`), rebuild `queues` or `index`, leave queues without a
+message in the log as they are (`kept`), fix `config` files: those a
+repair does; the next `start` fixes it; once the broker is `running`; change `settings` before an upgrade; settings that
 are `ignored` can wait; `acknowledge` that something is lost; `none` is needed; `refused`: another finding says why a
 start is refused.
 """
 
 Derived = Literal["nothing", "behind-the-farthest", "behind-the-farthest-but-one"]
-"""What a start after a clean stop derives from the log: what stands behind the farthest unit of all queues, or that
+"""What a start after a clean stop derives from the log: what stands after the farthest unit of all queues, or that
 without its first record."""
 
 
@@ -56,7 +56,7 @@ class Entry:
     """
 
     code: str
-    fault: str | None
+    fault: str | None = None
     severity: Severity
     treatment: Treatment | None = None
     treatment_by_cause: Mapping[str, Treatment] = field(default_factory=dict, hash=False)

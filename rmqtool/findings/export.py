@@ -6,12 +6,11 @@ from rmqtool.findings.entry import Entry
 
 _EFFECT = "none: the store is not concerned"
 _VERSIONS = (("all", "know nothing of exports."),)
-_REPAIR = "Export anew into another directory, check that, and put it in place of this one."
+_REPAIR = "Export again into another directory, check that, and put it in place of this one."
 
 EXPORTS = (
     Entry(
         code="export.file",
-        fault=None,
         severity="error",
         title="An exported file is not the one that was written",
         what="It is gone, damaged, of another size or number of rows, or in no manifest.",
@@ -29,7 +28,6 @@ EXPORTS = (
     ),
     Entry(
         code="export.sums",
-        fault=None,
         severity="error",
         title="The manifest's sums are not those of the log",
         what="A queue has another number of rows, or other first or last offsets, than the log; or a total is wrong.",
@@ -48,7 +46,6 @@ EXPORTS = (
     ),
     Entry(
         code="export.missing",
-        fault=None,
         severity="error",
         title="Messages of the log are not in the export",
         what="The log holds messages that no exported row is of.",
@@ -61,7 +58,6 @@ EXPORTS = (
     ),
     Entry(
         code="export.extra",
-        fault=None,
         severity="error",
         title="Rows are in the export and not in the log",
         what="No message of the log stands where these rows say.",
@@ -73,7 +69,6 @@ EXPORTS = (
     ),
     Entry(
         code="export.doubled",
-        fault=None,
         severity="error",
         title="Messages are in the export more than once",
         what="Several rows have one physical offset.",
@@ -86,7 +81,6 @@ EXPORTS = (
     ),
     Entry(
         code="export.differs",
-        fault=None,
         severity="error",
         title="Rows hold something else than the log",
         what="A column has another value than the log gives.",

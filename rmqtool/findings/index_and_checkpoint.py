@@ -45,7 +45,7 @@ DERIVED = (
             "used-slots": "its header counts {found:used hash slot}; it has {least}, and {most:unit}",
             "empty": "the file is empty",
             "negative-counts": "it counts {index_count} units and {hash_slot_count} used hash slots",
-            "no-units": "its header counts no unit, and there are some behind it",
+            "no-units": "its header counts no unit, and there are some after it",
         },
         effect="the broker does not notice: queries by key miss messages",
         versions=_INDEX_TRUSTED,
@@ -108,11 +108,11 @@ DERIVED = (
         severity="warning",
         treatment="index",
         is_trace=True,
-        title="The index points behind the end of the commit log",
+        title="The index points past the end of the commit log",
         what="The newest index units are of messages that are not in the commit log.",
         how="A power loss that kept the index and lost the end of the log; a commit log file that is missing at the "
         "end; an index of another time.",
-        says="unit {unit}: points behind the end of the commit log[ (and {others:more unit})]",
+        says="unit {unit}: points past the end of the commit log[ (and {others:more unit})]",
         effect="queries by key give nothing for these units; a start after a crash deletes the file, after a clean "
         "stop new messages are not indexed until the log has grown past them",
         versions=_INDEX_TRUSTED,
@@ -192,7 +192,7 @@ DERIVED = (
         title="The names of index files are in another order than their messages",
         what="A name is the time of creation: the later one must hold the later messages.",
         how="The broker's clock was set back; files were copied or swapped by hand.",
-        says="sorts behind {other_file}, but holds older messages",
+        says="sorts after {other_file}, but holds older messages",
         effect="queries by key that have a beginning find nothing in files that sort before one with older messages",
         remedy=_REBUILD,
         versions=(
@@ -212,8 +212,7 @@ DERIVED = (
         how="It was not copied, or the broker never stopped properly.",
         says="the file is not there",
         effect="a start after a crash scans the whole log (since 5.4.0 the last ten files) and cuts it at the first "
-        "bad "
-        "record",
+        "bad record",
         versions=(
             ("4.4.0 to 5.3", "a missing number is 0: every start after a crash begins at the first file."),
             ("5.4.0 and later", "the same with the last ten files."),
@@ -259,13 +258,12 @@ DERIVED = (
         treatment="files",
         is_trace=True,
         title="The checkpoint's offset is not the start of a record",
-        what="Bytes 40 to 47, which 5.5.0 uses, point behind the log or between two records.",
+        what="Bytes 40 to 47, which 5.5.0 uses, point after the log or between two records.",
         how="A power failure took the end of the log; or the log was cut or restored and the checkpoint kept. An error "
         "when broker.conf has enableAcceleratedRecovery=true.",
         says="no record begins at {physical_offset}",
         effect="5.5.0 with enableAcceleratedRecovery refuses to start or cuts the log there; without it, the offset "
-        "only "
-        "chooses the file where a start after a crash begins",
+        "only chooses the file where a start after a crash begins",
         versions=(
             ("before 5.5.0", "does not read it."),
             ("5.5.0 and later", "see above."),

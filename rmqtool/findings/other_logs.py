@@ -7,7 +7,6 @@ from rmqtool.findings.entry import Entry
 OTHER_LOGS = (
     Entry(
         code="store.dledger-index",
-        fault=None,
         severity="warning",
         treatment="none",
         is_trace=True,
@@ -23,22 +22,21 @@ OTHER_LOGS = (
             "units": "no unit leads to {missing} of {entries} entries that are looked up",
             "unit": "the unit of the Raft index {index} does not lead to its entry",
         },
-        effect="the node makes the index anew when it starts, from as much of its log as that takes: a long start",
+        effect="the node makes the index again when it starts, from as much of its log as that takes: a long start",
         versions=(
             (
                 "DLedger 0.2 and later",
-                "goes back from the third last data file to one whose first entry has its unit, and "
-                "makes the index anew from there. Where a file between two others is missing it does not start. A unit "
-                "before that file stays as it is: consumers are served without it, but as leader the node cannot send "
+                "goes back from the third last data file to one whose first entry has its unit, and makes the "
+                "index again from there. Where a file between two others is missing it does not start. A unit before "
+                "that file stays as it is: consumers are served without it, but as leader the node cannot send "
                 "this entry to another node, and one that is new or behind never gets past it.",
             ),
         ),
-        repair="Where a file between two others is missing, or a unit that no start makes anew leads elsewhere (an "
+        repair="Where a file between two others is missing, or a unit that no start makes again leads elsewhere (an "
         "error), move the directory of the index away first. Otherwise no repair is needed: the node does it.",
     ),
     Entry(
         code="store.compacted-log",
-        fault=None,
         severity="error",
         treatment="none",
         title="The compacted log of a queue is missing",
@@ -57,7 +55,6 @@ OTHER_LOGS = (
     ),
     Entry(
         code="store.dledger-checkpoint",
-        fault=None,
         severity="error",
         treatment="files",
         title="The checkpoint of a DLedger node has no number",

@@ -10,7 +10,6 @@ _AS_IT_IS = (("all", "uses what is written like its own."),)
 REBUILDS = (
     Entry(
         code="rebuild.file-size-assumed",
-        fault=None,
         severity="info",
         title="The size of new files is the default one",
         what="No file of that kind is there, and broker.conf was not given or does not set it.",
@@ -28,7 +27,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.file-size-differs",
-        fault=None,
         severity="warning",
         title="broker.conf and the files give different sizes",
         what="Most queue files have another size than broker.conf sets; that of broker.conf is written.",
@@ -41,7 +39,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.version-assumed",
-        fault=None,
         severity="info",
         title="Whose rules an index follows is a choice",
         what="From 5.4.0 on tags are keys too, before 4.7.1 a header counts every put; no version was given.",
@@ -57,7 +54,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.rocksdb-unreadable",
-        fault=None,
         severity="warning",
         title="The database of the consume queues cannot be read as a whole",
         what="A table, the MANIFEST or CURRENT is missing or damaged; what cannot be read counts as missing.",
@@ -65,12 +61,11 @@ REBUILDS = (
         says="{why}",
         effect="a broker does not start on the database, or its queues end where the damage begins",
         versions=(("5.2.0 and later", "keeps consume queues in RocksDB with storeType=defaultRocksDB."),),
-        repair="`rmqtool rebuild-cq STORE` writes it anew from the log. Of queues whose messages retention has deleted "
+        repair="`rmqtool rebuild-cq STORE` writes it again from the log. Of queues whose messages have expired "
         "it keeps the ends that can be read.",
     ),
     Entry(
         code="rebuild.not-carried",
-        fault=None,
         severity="warning",
         title="A conversion leaves something out",
         what="Configuration that the broker keeps in JSON files, and has no place for in RocksDB.",
@@ -83,7 +78,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.version-needed",
-        fault=None,
         severity="warning",
         title="What is rebuilt depends on a release that is not known",
         what="Releases differ in units or keys that are missing, and nothing in the store shows which one wrote them: "
@@ -105,7 +99,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.index-disabled",
-        fault=None,
         severity="info",
         title="The broker keeps no index",
         what="broker.conf sets messageIndexEnable=false, or from 5.4.0 on indexFileWriteEnable=false.",
@@ -120,7 +113,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.ext-units",
-        fault=None,
         severity="info",
         title="Units of consumequeue_ext/ are not rebuilt",
         what="Units that a rebuild writes hold the plain tags code, not an address in consumequeue_ext/.",
@@ -132,7 +124,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.topic-name",
-        fault=None,
         severity="error",
         title="The log names a queue that no directory can have",
         what="A topic that would lead out of its directory, is too long, or a queue number below 0: not written.",
@@ -144,7 +135,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.queue-offset-jump",
-        fault=None,
         severity="error",
         title="Stored queue offsets jump",
         what="More messages are missing between two of a queue than the lost bytes of the log can have held.",
@@ -157,7 +147,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.neutral-units",
-        fault=None,
         severity="warning",
         title="Units stand for messages that are lost",
         what="The log has lost messages of a queue; units that do no harm keep the offsets of the others.",
@@ -169,28 +158,25 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.no-messages-in-log",
-        fault=None,
         severity="warning",
         title="A queue or the index is left as it is, for the log holds no message of it",
-        what="Units of the queue point into the log or behind its end, and no message in the log is of this queue; or "
+        what="Units of the queue point into the log or after its end, and no message in the log is of this queue; or "
         "there is an index, and no message at all.",
         how="The end of the log is lost, a file of it is missing, or the queue is of another store.",
         says={
             "index": "the index is left as it is: the log holds no message",
             "queue": "left as it is: the log holds no message of it, but its units point into the log or past its end",
         },
-        effect="cuts off units that point behind the end of the log, and serves no message of the others",
+        effect="cuts off units that point past the end of the log, and serves no message of the others",
         versions=_AS_IT_IS,
-        repair="Look first for the log's missing files: once they are back, all is right. Else move the directory "
-        "away.",
+        repair="Look for missing files of the log first. If they cannot be brought back, move the directory away.",
     ),
     Entry(
         code="rebuild.superseded",
-        fault=None,
         severity="info",
         title="A queue began again at a lower offset",
         what="The stored queue offsets go back; the units from there on are those of the later messages.",
-        how="The queue was behind at an unclean stop, or the topic was deleted and made anew.",
+        how="The queue was behind at an unclean stop, or the topic was deleted and made again.",
         says="{count:unit is|units are} left out: the queue began again at a lower offset",
         effect="serves the later messages too",
         versions=_AS_IT_IS,
@@ -198,7 +184,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.queue-offset",
-        fault=None,
         severity="warning",
         title="A stored queue offset is refuted by the messages around it",
         what="Exactly one place is free between its neighbours, and its stored offset is another: it stands there.",
@@ -210,7 +195,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.stranger",
-        fault=None,
         severity="warning",
         title="Messages are in no queue, since their queue offset fits nowhere",
         what="The queue that a record names goes on as if the record were not there: its topic, queue id or queue "
@@ -223,7 +207,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.shifted",
-        fault=None,
         severity="warning",
         title="Units stand at other numbers than stored, as a broker puts them",
         what="With --append-order units are numbered in the order in which a broker appends them.",
@@ -235,11 +218,10 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.repeated",
-        fault=None,
         severity="info",
         title="Units are dropped as repeated",
         what="Their offsets are below the end of the queue, or their record has its unit already.",
-        how="A topic that was deleted and made anew; a queue that a record names twice.",
+        how="A topic that was deleted and made again; a queue that a record names twice.",
         says="{count:unit is|units are} dropped as repeated, as a broker drops them",
         effect="does not deliver them",
         versions=(("all", "drops them too."),),
@@ -247,7 +229,6 @@ REBUILDS = (
     ),
     Entry(
         code="commitlog.skipped",
-        fault=None,
         severity="warning",
         title="Bytes of the log were skipped",
         what="They hold no record; what follows them is derived all the same.",
@@ -256,19 +237,18 @@ REBUILDS = (
         "what follows is rebuilt",
         effect="a start that scans this part of the log ends the log there and deletes what follows",
         versions=(("all", "ends the log at the first record that it cannot read."),),
-        repair="Look for start.data-loss before you start the broker; rmqtool repair mends the log.",
+        repair="Look for start.data-loss before you start the broker; rmqtool repair fixes the log.",
         remedy=_VERIFY,
     ),
     Entry(
         code="commitlog.neutralised",
-        fault=None,
         severity="info",
-        title="Damage is replaced by inert records",
+        title="Damage is replaced by dummy records",
         what="Rolled back messages of the topic %RMQTOOL%LOST, or a blank, stand in the place of what nobody can read.",
         how="rmqtool rebuild-cq --neutralise.",
         says={
-            "": "{bytes} bytes are an inert record in place of damage",
-            "done": "{bytes:byte in|bytes in} {count:place is replaced by inert records|places are replaced by inert "
+            "": "{bytes} bytes are a dummy record in place of damage",
+            "done": "{bytes:byte in|bytes in} {count:place is replaced by dummy records|places are replaced by dummy "
             "records}; the bytes are kept until undo",
         },
         effect="scans past them; a slave or replica that has the bytes as they were differs from then on",
@@ -277,12 +257,11 @@ REBUILDS = (
     ),
     Entry(
         code="commitlog.not-neutralised",
-        fault=None,
         severity="error",
-        title="Damage is too small for an inert record",
+        title="Damage is too small for a dummy record",
         what="A record takes 92 bytes at least: these are left as they are.",
-        how="Damage whose neighbours begin right before and behind it.",
-        says="{bytes:byte is|bytes are} too few for an inert record: nothing is done",
+        how="Damage whose neighbours begin right before and after it.",
+        says="{bytes:byte is|bytes are} too few for a dummy record: nothing is done",
         effect="a start that scans this part of the log ends the log there",
         versions=(("all", "ends the log at the first record that it cannot read."),),
         repair="Rebuild what is derived; keep the broker from scanning that part: a clean stop, no file abort.",

@@ -27,8 +27,8 @@ ROCKSDB = (
         effect="the broker does not start on it, or starts without the rows that were lost",
         versions=(("5.1.4 and later", "keep topics, groups and offsets in RocksDB with storeType=defaultRocksDB."),),
         repair="Put the whole directory back from a backup or a copy of the same time. Without one move it away: the "
-        "broker starts with empty tables, topics and groups are made anew, and offsets are to be set while clients are "
-        "stopped.",
+        "broker starts with empty tables, topics and groups are made again, and offsets are to be set while clients "
+        "are stopped.",
     ),
     Entry(
         code="config.row",
@@ -42,11 +42,10 @@ ROCKSDB = (
         effect="the broker refuses to start, or takes the row for another one",
         versions=(("5.1.4 and later", "decode every row at a start."),),
         repair="`rmqtool inspect STORE/config/NAME` shows the rows. Put the directory back from a backup, or carry the "
-        "others over: `rmqtool rebuild-cq STORE --to files` once the row is mended.",
+        "others over: `rmqtool rebuild-cq STORE --to files` once the row is fixed.",
     ),
     Entry(
         code="config.swapped-offset",
-        fault=None,
         severity="info",
         title="A committed offset with topic and group in each other's place",
         what="config/rdb holds an offset whose group is the name of a topic.",
@@ -70,7 +69,7 @@ ROCKSDB = (
         effect="the broker does not start on it, or timers are not delivered and half messages are not checked",
         versions=(("5.4.0 and later", "open rocksdbstore at every start."), ("5.3.2 and later", "may have kvStore.")),
         repair="Put the directory back from a backup of the same time. Without one move it away: the broker makes "
-        "it anew, and derives what the last files of the log hold (commitLogRecoverMaxNum).",
+        "it again, and derives what the last files of the log hold (commitLogRecoverMaxNum).",
     ),
     Entry(
         code="store.half-row",
@@ -87,7 +86,6 @@ ROCKSDB = (
     ),
     Entry(
         code="store.pop-store-missing",
-        fault=None,
         severity="warning",
         treatment="none",
         title="What POP consumers hold is gone",
@@ -114,7 +112,7 @@ ROCKSDB = (
         severity="warning",
         treatment="none",
         title="A row of what a POP consumer holds leads nowhere",
-        what="A row of kvStore is of another form, or names a queue offset behind the end of its queue.",
+        what="A row of kvStore is of another form, or names a queue offset past the end of its queue.",
         how="The log or the database was restored from another time, or a disk error.",
         says="{key!r}: {why}",
         effect="the broker tries to deliver it again, and drops it",

@@ -5,28 +5,26 @@ from __future__ import annotations
 from rmqtool.findings.entry import Entry
 
 _INERT = (
-    "Otherwise rmqtool repair puts inert records in place of the damage, and a start reads on behind it: only what "
+    "Otherwise rmqtool repair puts dummy records in place of the damage, and a start reads on after it: only what "
     "cannot be read is lost, and rmqtool undo takes it back. As a single step, without what else the plan holds, that "
     "is rmqtool rebuild-cq --neutralise. Where a whole file is missing nothing can stand in its place: export what is "
-    "behind it."
+    "after it."
 )
 _REPAIR = "rmqtool repair {store}"
 
 STARTS = (
     Entry(
         code="start.data-loss",
-        fault=None,
         severity="error",
         treatment="neutralise",
         treatment_by_cause={"missing-file": "restore", "log-elsewhere": "restore"},
         title="A start would destroy good messages",
-        what="The next start of a broker would end the commit log at a bad place and delete readable messages behind "
+        what="The next start of a broker would end the commit log at a bad place and delete readable messages after "
         "it.",
         how="A recovery scan takes the first thing that it cannot read for the end of the log. What is a flipped bit "
-        "in "
-        "one old record then costs all later files.",
+        "in one old record then costs all later files.",
         says={
-            "out-of-reach": "{messages:readable message} behind it would be out of reach",
+            "out-of-reach": "{messages:readable message} after it would be out of reach",
             "cut": "a start of {version} ends the commit log at offset {end_offset} ({why}): {messages:readable "
             "message} after it would be lost, {files:commit log file} deleted",
             "now": "as the store stands, a start of {version} ends the log at offset {end_offset}: "
@@ -55,14 +53,12 @@ STARTS = (
     ),
     Entry(
         code="start.other-mode-data-loss",
-        fault=None,
         severity="warning",
         treatment="neutralise",
         treatment_by_cause={"missing-file": "restore", "log-elsewhere": "restore"},
         title="Another kind of start would destroy good messages",
         what="The next start is harmless. But with the file abort (after a kill), or without the checkpoint, it would "
-        "end "
-        "the log at a bad place.",
+        "end the log at a bad place.",
         how="There is a bad record in a part of the log that the next start does not read.",
         says={
             "memory": "{when} a start would fail: OutOfMemoryError, for {why}",
@@ -77,7 +73,6 @@ STARTS = (
     ),
     Entry(
         code="start.depends-on-release",
-        fault=None,
         severity="warning",
         treatment="release",
         is_trace=True,
@@ -93,7 +88,7 @@ STARTS = (
                 "": "{releases}: ends the log at {max_offset_after}, {messages_lost:message} lost[, {also!l}]",
             },
         },
-        effect="depends on the release, as said",
+        effect="depends on the release, as the message says",
         versions=(
             ("all", "each as the finding says; what they differ in is in the pages on the other start findings."),
         ),
@@ -102,12 +97,11 @@ STARTS = (
     ),
     Entry(
         code="start.other-directory",
-        fault=None,
         severity="error",
         treatment="settings",
         title="The broker would open another directory",
-        what="By its settings a start would open another directory than the one that the store or its log is in, and "
-        "begin there with nothing.",
+        what="With these settings a start would open another directory, which is empty, instead of the one that "
+        "holds the store or its log.",
         how="A blank at the end of a path in broker.conf, which nobody sees: Java keeps it, and so do brokers before "
         "5.2.0.",
         says="a start of {version}: {end}, by {setting} in broker.conf: {messages:message} would be out of reach",
@@ -120,7 +114,6 @@ STARTS = (
     ),
     Entry(
         code="start.refuses",
-        fault=None,
         severity="error",
         treatment="refused",
         treatment_by_cause={"queue-file": "queues", "queue-end": "queues", "index": "index", "setting": "settings"},
@@ -129,7 +122,7 @@ STARTS = (
         how="A file of the wrong size, a stray file, a configuration that cannot be read, a record of an impossible "
         "size.",
         says="{why}",
-        effect="the broker ends before it serves anything; nothing else is lost by it",
+        effect="the broker exits at startup; no data is lost by that",
         versions=(
             (
                 "5.3.4 and later",
@@ -137,18 +130,16 @@ STARTS = (
                 "the last stop was clean.",
             ),
         ),
-        repair="Mend what the message names; then run verify again.",
+        repair="Correct what the message names, then verify again.",
     ),
     Entry(
         code="start.hangs",
-        fault=None,
         severity="error",
         treatment="queues",
         title="The broker would hang while it starts",
-        what="The start would wait for ever for the dispatch to catch up.",
-        how="4.5.1 to 4.9.8 wait until all messages behind the queues are dispatched; a missing file in the middle of "
-        "the "
-        "log stops the dispatch.",
+        what="The start would never end: it waits for a dispatch that stops.",
+        how="4.5.1 to 4.9.8 wait until all messages after the queues are dispatched; a missing file in the middle of "
+        "the log stops the dispatch.",
         says="{why}",
         effect="the process runs, but never serves",
         versions=(("4.5.1 to 4.9.8", "hangs."), ("others", "do not wait.")),
@@ -158,13 +149,11 @@ STARTS = (
     ),
     Entry(
         code="start.queue-loss",
-        fault=None,
         severity="error",
         treatment="queues",
         title="A start would cut or shift a consume queue",
         what="After a start the queue has fewer units than messages, or units at other offsets, though the messages "
-        "are "
-        "in the log.",
+        "are in the log.",
         how="An invalid unit ends a queue; a queue that is behind is not caught up after a clean stop.",
         says={
             "short": "would end at offset {max_offset}, {messages:message} before its last one",
@@ -172,7 +161,7 @@ STARTS = (
             "their own, and the queue would end at offset {max_offset}",
         },
         effect="these messages are not consumed, and new messages get their queue offsets",
-        versions=(("all", "see consumequeue.hole, consumequeue.behind and consumequeue.zero-file."),),
+        versions=(("all", "see consumequeue.hole, consumequeue.after and consumequeue.zero-file."),),
         repair="Rebuild the consume queue before the broker starts.",
         remedy="rmqtool rebuild-cq {store} --topic {topic} --queue {queue_id} --dry-run",
     ),
@@ -207,7 +196,6 @@ STARTS = (
     ),
     Entry(
         code="start.keys-lost",
-        fault=None,
         severity="error",
         treatment="files",
         title="A start would delete index files and put only some of their keys again",
@@ -230,7 +218,6 @@ STARTS = (
     ),
     Entry(
         code="start.rows-lost",
-        fault=None,
         severity="error",
         treatment="whole-log",
         title="A start would leave out queue entries in RocksDB for good",
@@ -262,9 +249,8 @@ STARTS = (
                 "combineCQMaxExtraSearchCommitLogFiles log files earlier, 3 by default. Consumers read the files.",
             ),
         ),
-        repair="Before the broker starts, put commitLogRecoverMaxNum=1000000 into broker.conf, and where queues are "
-        "written twice combineCQMaxExtraSearchCommitLogFiles=1000000: it then makes all of "
-        "them again. After such a start they are missing (consumequeue.missing-unit), and only queues written anew "
-        "from the log bring them back.",
+        repair="Before the broker starts, set commitLogRecoverMaxNum=1000000 in broker.conf, and where queues are "
+        "written twice combineCQMaxExtraSearchCommitLogFiles=1000000: the start then makes all of them again. After a "
+        "start without it they are missing (consumequeue.missing-unit) until the queues are rebuilt from the log.",
     ),
 )

@@ -23,7 +23,6 @@ STORE = (
     ),
     Entry(
         code="store.unreadable",
-        fault=None,
         severity="error",
         treatment="access",
         title="A part of the store cannot be read",
@@ -40,7 +39,6 @@ STORE = (
     ),
     Entry(
         code="store.wrong-kind",
-        fault=None,
         severity="error",
         treatment="files",
         title="A file stands where a directory belongs, or a directory where a file belongs",
@@ -88,7 +86,7 @@ STORE = (
         what="The log's end is torn, or queues are behind, and yet the last stop claims to have been clean.",
         how="The file was deleted or not copied; or a broker since 5.3.4 failed to load and removed it.",
         says={
-            "crash": "torn or behind as after a crash, but there is no file abort",
+            "crash": "torn or after as after a crash, but there is no file abort",
             "torn": "torn as after a crash, but there is no file abort",
         },
         effect="the next start takes the stop for clean: queues that are behind stay behind in most versions",
@@ -131,7 +129,6 @@ STORE = (
     ),
     Entry(
         code="store.version-ambiguous",
-        fault=None,
         severity="info",
         title="What a broker would say depends on its version",
         what="The store fits several versions, which answer differently. The newest one's answer is shown.",
@@ -175,8 +172,7 @@ STORE = (
             "tables": "{tables} tables are in it: index, timers or transactions were kept there",
         },
         effect="none, unless its features are on and log or database were restored from another time: then new "
-        "messages "
-        "are not indexed until the log has grown past the old end",
+        "messages are not indexed until the log has grown past the old end",
         versions=(("before 5.4.0", "does not know it."), ("5.4.0 and later", "makes it again when it is missing.")),
         repair="No repair is needed.",
         not_detected="Without the package rocksdict its rows are not read.",
@@ -289,7 +285,7 @@ CONFIG = (
             (
                 "all",
                 "reads the .bak; when that cannot be read either, refuses to start; when there is none, starts "
-                "without any offset, and every group begins anew by its own policy.",
+                "without any offset, and every group begins again by its own policy.",
             ),
         ),
         repair="`rmqtool repair` puts back the .bak, or the entries of the two that are whole. Never put an empty file "
@@ -403,14 +399,14 @@ CONFIG = (
         treatment="config",
         title="A delay level's offset is not where its deliveries ended",
         what="delayOffset.json is ahead of the end of SCHEDULE_TOPIC_XXXX, or of messages that have no copy in their "
-        "topic, or, as a warning, behind messages that have one.",
+        "topic, or, as a warning, after messages that have one.",
         how="The queue was cut or rebuilt, files of different times, an older copy of the file. The store is that of "
         "a slave, which takes the file over every ten seconds (4.x) or once a minute (5.x): what it would deliver "
         "again, made master, is information with its broker.conf (brokerRole=SLAVE).",
         says={
             "beyond-queue": "level {level}: delivered up to {offset}, its queue ends at {end}",
             "backup": "level {level}: delivered up to {offset}, its .bak, written earlier, has {earlier}",
-            "repeated": "level {level}: delivered up to {offset}, and the log shows {messages:message} behind it "
+            "repeated": "level {level}: delivered up to {offset}, and the log shows {messages:message} after it "
             "that were delivered",
             "skipped": "level {level}: delivered up to {offset}, and the log shows that {messages:message} before "
             "it never were",

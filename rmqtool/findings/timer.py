@@ -23,7 +23,7 @@ TIMER = (
         how="The file was cut, or is of another program.",
         says="{size} bytes, expected {expected}",
         effect="the broker refuses to start: `Timer wheel length:... != expected:...`",
-        versions=(_BEFORE, ("5.0 and later", "refuses to start; an empty file is made anew.")),
+        versions=(_BEFORE, ("5.0 and later", "refuses to start; an empty file is made again.")),
         repair="Move timerwheel away: the slots are entered again from the timer log. Messages that wait in older "
         "files of the timer log are lost by that (timer.lost); then move timerlog and config/timercheck away too.",
     ),
@@ -33,7 +33,7 @@ TIMER = (
         severity="warning",
         treatment="files",
         title="Timer log and timer check do not fit each other",
-        what="The file config/timercheck points behind the timer log, the newest slot of the wheel points at no unit "
+        what="The file config/timercheck points after the timer log, the newest slot of the wheel points at no unit "
         "of the timer log, or the log's files do not follow each other.",
         how="Files of different times, a crash, a cut file.",
         says={
@@ -46,7 +46,7 @@ TIMER = (
             "slot-behind": "a slot points at {position}, the timer log ends at {end_offset}",
             "slot": "a slot points at {position}, where no unit of the timer log is",
         },
-        effect="the broker goes on in its queue behind the newest unit of the timer log: timer messages may come twice",
+        effect="the broker goes on in its queue after the newest unit of the timer log: timer messages may come twice",
         versions=(
             _BEFORE,
             (
@@ -64,12 +64,12 @@ TIMER = (
         severity="error",
         treatment="files",
         title="Units of the timer log lead to no timer message",
-        what="A unit of the timer log is not due yet and leads behind the end of the commit log, or to a message that "
+        what="A unit of the timer log is not due yet and leads past the end of the commit log, or to a message that "
         "is no timer message.",
         how="The commit log has lost its end, by a power failure, a cut or a switch of the master, or a repair has put "
         "other records there: nothing cuts the timer log with it.",
         says={
-            "behind-log": "{units:unit} not yet due: the first leads to {physical_offset}, behind the end of the "
+            "behind-log": "{units:unit} not yet due: the first leads to {physical_offset}, past the end of the "
             "commit log",
             "other": "{units:unit} not yet due: the first leads to {physical_offset}, to no timer message",
         },
@@ -93,9 +93,9 @@ TIMER = (
         fault="F47",
         severity="error",
         treatment="files",
-        title="The timer would go on behind the end of its queue",
+        title="The timer would go on past the end of its queue",
         what="By config/timercheck the timer has read more messages than rmq_sys_wheel_timer has, once a start has cut "
-        "the units that lead behind the end of the commit log. A warning where a start corrects it: since 5.3.2, and "
+        "the units that lead past the end of the commit log. A warning where a start corrects it: since 5.3.2, and "
         "where the newest unit of the timer log leads to a message of the queue.",
         how="The commit log has lost its end, or timercheck is newer than the log.",
         says="has read up to {read} of {topic}, which ends at {end}",
@@ -137,8 +137,8 @@ TIMER = (
             ("5.4.0 to 5.5.0", "pass over it: `getMessage error`, three times."),
             ("5.5.1 and later", "have a buffer of 64 KiB more than maxMessageSize."),
         ),
-        repair="Before the broker starts, put the maxMessageSize that the finding names into its broker.conf, or take "
-        "5.5.1 or later: it reads on, and delivers at once what is overdue. Then verify again with that "
+        repair="Before the broker starts, set maxMessageSize in broker.conf to the value that the finding names, or "
+        "take 5.5.1 or later: it reads on, and delivers at once what is overdue. Then verify again with that "
         "broker.conf: what was passed over is timer.lost.",
         not_detected="Timers in RocksDB (timerRocksDBEnable). Without --broker-conf the default maxMessageSize is "
         "assumed, unless a message shows that it was more.",
@@ -167,8 +167,8 @@ TIMER = (
                 "other-slots": "it leads to other slots",
             },
         },
-        effect="messages that no chain leads to are never delivered; those of another slot come at a wrong time or "
-        "again; a chain that comes back is read for ever, and nothing is delivered any more",
+        effect="messages that no chain leads to are never delivered; those of another slot are delivered at a wrong "
+        "time or again; at a chain that loops the timer stops, and delivers nothing any more",
         versions=(
             _BEFORE,
             ("5.0 and later", "enter only the newest files of the timer log again, and do not check the chains."),
@@ -240,6 +240,21 @@ TIMER = (
         versions=(_BEFORE, ("5.0 and later", "takes 0 for every number of a missing timercheck.")),
         repair="Restore config/timercheck as it was when the broker stopped. Without it: " + _RESET_TEXT,
         remedy=_RESET,
+    ),
+    Entry(
+        code="timer.aged",
+        fault=None,
+        severity="info",
+        title="Timer messages wait for so long that a broker that starts now leaves them out",
+        what="Messages wait in the timer wheel that were due more than a week ago: the wheel goes around in two weeks. "
+        "What clients lose is counted as of the newest message, and leaves these out.",
+        how="The broker has been stopped for more than a week, or the store is an old copy.",
+        says="{messages:message} due from {first_due!t} on: a start now reads the wheel from {read_from!t} on",
+        effect="these messages are never delivered, though they are in the commit log",
+        versions=(_BEFORE, ("5.0 and later", "leave out what was due a week before (`TimerMessageStore#recover`).")),
+        repair="No repair is needed for a copy. Before a start take timerwheel, timerlog/ and config/timercheck out "
+        "together: the broker then reads its queue from the beginning, and delivers at once what is due, also what it "
+        "has delivered before.",
     ),
     Entry(
         code="timer.row",

@@ -7,7 +7,6 @@ from rmqtool.findings.entry import Entry
 UPGRADES = (
     Entry(
         code="upgrade.refused",
-        fault=None,
         severity="error",
         treatment="settings",
         about="surroundings",
@@ -37,7 +36,6 @@ UPGRADES = (
     ),
     Entry(
         code="upgrade.changed",
-        fault=None,
         severity="warning",
         treatment="none",
         about="surroundings",
@@ -64,7 +62,7 @@ UPGRADES = (
             ("5.2.0 and later", "storeType=defaultRocksDB keeps queues in RocksDB; 5.1.4 only configuration."),
             (
                 "5.3.2 and later",
-                "configManagerVersion=v2 takes over no topics, groups and offsets: consumers begin anew.",
+                "configManagerVersion=v2 takes over no topics, groups and offsets: consumers begin again.",
             ),
             ("5.4.0 and later", "tags are keys of the index; after a crash only the last ten log files are read."),
             ("5.5.0 and later", "light queues get no entries of dead letter topics."),
@@ -74,16 +72,15 @@ UPGRADES = (
     ),
     Entry(
         code="upgrade.setting",
-        fault=None,
         severity="warning",
         treatment="ignored",
         about="surroundings",
         title="A setting of broker.conf is not read, or not as it looks",
-        what="broker.conf has a setting that a broker of the release that --broker-version names has not, or that has "
-        "no effect in it; or, in any release, a value that a broker does not take as it looks: a number with a blank "
-        "or a letter in it, true with a blank behind it. What it changes at the next start is predicted.",
+        what="broker.conf has a setting that the release of --broker-version does not have, or ignores. Or, in any "
+        "release, a value that a broker does not take as it looks: a number with a blank or a letter in it, true with "
+        "a blank after it. What it changes at the next start is predicted.",
         how="It was removed or renamed, belongs to a newer release, or is misspelled. Blanks at the end of a line, "
-        "or a comment behind a value, belong to the value. Plug-ins other than the tiered store may have settings that "
+        "or a comment after a value, belong to the value. Plug-ins other than the tiered store may have settings that "
         "are not known here.",
         says={
             "value": "{setting} is {value!r}: {why}",
@@ -102,7 +99,7 @@ UPGRADES = (
             ),
             (
                 "all",
-                "names are compared letter by letter, upper and lower case too; with a blank behind it a number is not "
+                "names are compared letter by letter, upper and lower case too; with a blank after it a number is not "
                 "read, and true counts as false.",
             ),
         ),

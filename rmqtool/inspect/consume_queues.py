@@ -29,7 +29,7 @@ QUEUE_OPTIONAL = ("delivery_timestamp", "delivery_time", "ext_offset")
 
 
 def list_queues(location: Location, options: ListingOptions) -> Iterator[Rows]:
-    """The units of simple consume queues, queue after queue; zeros behind the last written unit are left out."""
+    """The units of simple consume queues, queue after queue; zeros after the last written unit are left out."""
     for group, mapped, block in _blocks(location, options, consume_queue.UNIT_DTYPE):
         units = block.units
         codes = np.where(consume_queue.is_written(units), _MESSAGE, _EMPTY)

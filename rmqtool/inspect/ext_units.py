@@ -63,7 +63,7 @@ def _windows(file: InputFile, *, reverse: bool) -> Iterator[list[_UnitAt]]:
 
 
 def _window(file: InputFile, position: int) -> tuple[list[_UnitAt], int]:
-    """The units of the window that begins at `position`, and where the next one begins: behind the last, the end."""
+    """The units of the window that begins at `position`, and where the next one begins: after the last, the end."""
     units: list[_UnitAt] = []
     end = 0
     for unit in decode_units(file.read(position, _WINDOW + MAX_UNIT_SIZE)):

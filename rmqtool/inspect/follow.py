@@ -60,7 +60,7 @@ def _cut(directory: Path, position: int) -> ChangedError:
     return ChangedError(
         f"the log was cut before offset {position}, up to which it was shown: what comes in its place is not shown",
         file=directory,
-        hint="a broker that starts behind a kill cuts its log, and one that gets another master: run this again, with "
+        hint="a broker that starts after a kill cuts its log, and one that gets another master: run this again, with "
         "--from or --from-offset",
     )
 
@@ -87,7 +87,7 @@ def _is_cut(files: tuple[MappedFile, ...], position: int, mark: bytes) -> bool:
 
 
 def _has_begun(files: tuple[MappedFile, ...], position: int) -> bool:
-    """Whether the log holds data at `position`, or behind it when its file was deleted."""
+    """Whether the log holds data at `position`, or after it when its file was deleted."""
     for mapped in files:
         if mapped.end_offset <= position:
             continue

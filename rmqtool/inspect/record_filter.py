@@ -91,7 +91,7 @@ class RecordFilter:
         return self.filters.in_time(heads.store_timestamps), heads.is_record
 
     def _log(self, group: FileGroup, offset: int = -1) -> tuple[MappedFile, ...]:
-        """The files of the log that a group's units point to, listed again when `offset` is behind the last one."""
+        """The files of the log that a group's units point to, listed again when `offset` is past the last one."""
         directories = self._directories(group)
         files = self._logs.get(directories)
         if files is None or (files and offset >= files[-1].end_offset):

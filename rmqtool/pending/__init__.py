@@ -1,1 +1,1 @@
-"""What a stopped broker still owes: messages that it has accepted, and that nobody has got yet."""
+"""What a stopped broker has yet to deliver: messages that it has accepted, and that nobody has got yet."""

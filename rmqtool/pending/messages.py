@@ -58,7 +58,7 @@ class View:
                 self._note_holes_of(*name)
 
     def _note_holes(self, queue: LoadedQueue | None) -> None:
-        """Note units behind the first that is not written, which a start drops, and messages that have no unit."""
+        """Note units after the first that is not written, which a start drops, and messages that have no unit."""
         if queue is None or self.snapshot.holder:
             return
         stored, behind = queue.queue, 0

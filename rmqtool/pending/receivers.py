@@ -31,7 +31,7 @@ def receivers(messages: pa.Table, topics: pa.ChunkedArray, groups: Iterable[str]
 
 
 def owner_of(topic: str, groups: Iterable[str]) -> tuple[str | None, str | None]:
-    """The group of a retry or dead letter topic, None of others, and the topic that those of POP name behind it."""
+    """The group of a retry or dead letter topic, None of others, and the topic that those of POP name after it."""
     prefix = next((prefix for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX) if topic.startswith(prefix)), None)
     if prefix is None:
         return None, None

@@ -178,7 +178,7 @@ def _counted(rows: pa.RecordBatch, now: int) -> Iterator[tuple[Reason, Count]]:
 
 
 def _most_urgent(rows: pa.Table, limit: int) -> pa.Table:
-    """The first rows by due time; what has none comes last, dead letters behind everything else."""
+    """The first rows by due time; what has none comes last, dead letters after everything else."""
     ranks = pc.index_in(rows.column("kind"), pa.array(KINDS, pa.string()))
     keyed = rows.append_column("rank", ranks)
     keys = [(name, "ascending") for name in ("due_timestamp", "rank", "topic", "queue_id", "queue_offset")]

@@ -173,7 +173,7 @@ def why_not_found(snapshot: Snapshot, keys: Sequence[str], topics: Sequence[str]
 
 
 def behind_index(snapshot: Snapshot, last_indexed: int) -> int | None:
-    """Physical offset of the first message behind the last indexed one; None without one."""
+    """Physical offset of the first message after the last indexed one; None without one."""
     if message_at(snapshot, last_indexed) is None:
         return None
     events = scan_files(snapshot.log.files, last_indexed + 1, reading=snapshot.reading)

@@ -128,7 +128,7 @@ def _why_inside(snapshot: Snapshot, physical_offset: int) -> tuple[str, bool]:
     if before is None and physical_offset < first:
         return f"at offset {physical_offset} is the header of a DLedger entry, whose record begins at {first}", False
     if before is None or isinstance(before, Blank):
-        return f"at offset {physical_offset} is the rest of a file behind its last record", False
+        return f"at offset {physical_offset} is the rest of a file after its last record", False
     meaning = REASON_MEANINGS[before.reason]
     return f"offset {physical_offset} is in damage that begins at {before.physical_offset}: {meaning}", True
 

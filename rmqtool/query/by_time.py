@@ -53,7 +53,7 @@ def _offset_in(snapshot: Snapshot, mapped: MappedFile, timestamp: int) -> int:
 
 
 def _time_from(snapshot: Snapshot, mapped: MappedFile, position: int) -> tuple[int, int] | None:
-    """Position and store time of the first record of a file at or behind `position`."""
+    """Position and store time of the first record of a file at or after `position`."""
     with InputFile(mapped.path, snapshot.reading) as file:
         position = find_next(file, mapped.start_offset, position, mapped.header_size)
     offset = mapped.start_offset + position + mapped.header_size

@@ -93,7 +93,7 @@ class Event:
 def story_of(
     snapshot: Snapshot, message: Message, relatives: Sequence[Relative], transaction: TransactionPart | None = None
 ) -> list[Event]:
-    """All that the store tells of a message: its records as they lie in the log, each with who got it until the next.
+    """All that the store has of a message: its records as they lie in the log, each with who got it until the next.
 
     The order is that of the log, for clocks may differ; what has not happened yet is last.
     """
@@ -147,8 +147,8 @@ def _tags_code(snapshot: Snapshot, record: Message) -> int | None:
 def _deliveries(snapshot: Snapshot, record: Message, later: Sequence[Event]) -> Iterator[Event]:
     """The groups of the record's queue: they have read it, or passed it at a time between two, or not yet.
 
-    `later` are the records after it: a group that failed on it had read it by then. An offset behind the end of the
-    queue tells nothing.
+    `later` are the records after it: a group that failed on it had read it by then. An offset past the end of the
+    queue shows nothing.
     """
     stored = record["store_timestamp"]
     for item in passed_by(snapshot, record["topic"], record["queue_id"], record["queue_offset"]):

@@ -30,7 +30,7 @@ def _is_later(event: Event, report: Event) -> bool:
 
 
 def _bounds(line: Sequence[Event], report: Event) -> tuple[int, int]:
-    """Positions in a line between which a report belongs: behind its last cause, and before its first effect."""
+    """Positions in a line between which a report belongs: after its last cause, and before its first effect."""
     own = [(at, event) for at, event in enumerate(line) if not event.event.startswith("trace-")]
     low = max((at + 1 for at, event in own if _is_cause(event, report)), default=1)
     high = min((at for at, event in own if at >= low and _is_effect(event, report)), default=len(line))

@@ -60,7 +60,7 @@ def _trace_topics(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def _unindexed(snapshot: Snapshot, topics: tuple[str, ...], first: int) -> Iterator[int]:
-    """Physical offsets of trace messages behind `first` that the index does not cover."""
+    """Physical offsets of trace messages after `first` that the index does not cover."""
     start = _indexed_to(snapshot, first)
     for topic in topics:
         with suppress(RmqtoolError):  # queues that cannot be read tell nothing

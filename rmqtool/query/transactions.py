@@ -19,7 +19,7 @@ State = Literal["pending", "committed", "rolled-back", "ended", "unknown"]
 """pending: no end was found. committed: a committed copy is there. rolled-back: ended without a copy. ended: either of
 these, without an index that could show a copy. unknown: too many op messages, or no way to the end."""
 
-_MAX_OPS = 20_000  # op messages behind a half message that are read
+_MAX_OPS = 20_000  # op messages after a half message that are read
 _OFFSETS = re.compile(r"\d{1,19}", re.ASCII)
 
 

@@ -1,4 +1,4 @@
-"""Consume queues and index files anew from the commit log.
+"""Consume queues and index files again from the commit log.
 
 `source` is the store that is read. `derive` goes over its log once, which `workers` read in one process or several,
 `run_result` being what each run of records gives. It hands on units and keys in their places: to `queue_diff` and

@@ -15,7 +15,7 @@ _RAW = np.dtype(f"V{UNIT_SIZE}")
 
 
 class BatchQueues:
-    """All batch queues: units one behind the other, whatever their queue offsets, and no filler."""
+    """All batch queues: units one after the other, whatever their queue offsets, and no filler."""
 
     def __init__(self, names: Sequence[QueueName], sinks: Sequence[UnitSink], existing: ExistingQueues) -> None:
         """`names` are the queues by number, and grow with the pass; `existing` ones keep their units below the log.

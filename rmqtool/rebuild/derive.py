@@ -80,7 +80,7 @@ class Derivation:
         self.has_optional_keys = False  # whether older releases leave out some of the keys
         self.last_physical_offset = -1
         self.last_store_timestamp = -1
-        self.end = 0  # physical offset behind the last record
+        self.end = 0  # physical offset after the last record
         self.simple: SimpleQueues | None = None
         self.batch: BatchQueues | None = None
         self.index: IndexBuilder | None = None

@@ -80,7 +80,7 @@ class ExistingQueues:
         return start
 
     def _kept(self, name: QueueName, piece: Piece) -> NDArray[np.void]:
-        """The last units of a piece that point below the log, one behind the other."""
+        """The last units of a piece that point below the log, one after the other."""
         file = self.file(name, piece.start)
         if file is None:
             return np.empty(0, consume_queue.UNIT_DTYPE)

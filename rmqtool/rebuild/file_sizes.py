@@ -78,7 +78,7 @@ def require_known_sizes(store: Store, assumed: Collection[Sized], kinds: Collect
     if unknown:
         names = " and ".join(f"{_NAMES[kind]} ({_SETTINGS[kind]})" for kind in unknown)
         raise UsageError(
-            f"the size of {names} is not known, for no file of the store shows it: on queue files of another size than "
+            f"the size of {names} is unknown: no file of the store shows it. On queue files of another size than "
             "its own a broker refuses to start, and in index files it finds nothing",
             file=store.root,
             hint="give the broker's configuration with --broker-conf FILE; what it does not set is the default, and "

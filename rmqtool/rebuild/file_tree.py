@@ -28,7 +28,7 @@ class QueueTree:
         self._grid = grid
         self._open: OrderedDict[tuple[QueueName, int], int] = OrderedDict()
         self._max_open = open_files_at_once(_MAX_OPEN)
-        self._ends: dict[QueueName, int] = {}  # number of the unit behind the last of each queue
+        self._ends: dict[QueueName, int] = {}  # number of the unit after the last of each queue
 
     def close(self) -> None:
         """Close the files that are written."""

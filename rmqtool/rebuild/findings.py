@@ -46,7 +46,7 @@ def no_messages_findings(names: Sequence[QueueName], *, has_index: bool) -> Iter
 
 
 def row_findings(rows: StoredRows, foreign: int, store: Store) -> Iterator[Finding]:
-    """What of the queue database cannot be read, or is `foreign`, and is not in the one that is written anew."""
+    """What of the queue database cannot be read, or is `foreign`, and is not in the one that is written again."""
     if foreign:
         yield finding("consumequeue.row", severity="info", file=store.relative(rows.path), count=foreign,
                       details={"problem": "foreign"})  # fmt: skip

@@ -29,7 +29,7 @@ Numbers = NDArray[Any]
 def index_file_name(timestamp: int) -> str:
     """Name of an index file whose first message was stored at `timestamp`, epoch ms: ``yyyyMMddHHmmssSSS``.
 
-    A broker takes its local time. Files are loaded by name, so ours must not sort behind those that it creates later:
+    A broker takes its local time. Files are loaded by name, so ours must not sort after those that it creates later:
     the time is that of UTC-12, which is never ahead of the broker's.
     """
     time = _EPOCH + timedelta(milliseconds=clamp_timestamp(timestamp)) + WESTERNMOST

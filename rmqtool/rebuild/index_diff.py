@@ -84,7 +84,7 @@ class IndexComparison:
         return has_files and self._matches
 
     def compare(self, keys: IndexKeys) -> None:
-        """Compare keys with the units that follow; behind a difference with those of the next messages."""
+        """Compare keys with the units that follow; after a difference with those of the next messages."""
         done = 0
         while self._follows and done < len(keys):
             block = self._next(len(keys) - done)

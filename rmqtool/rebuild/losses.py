@@ -1,6 +1,6 @@
 """The loss that a rebuild finds: after it nothing in the store proves what queues, index and checkpoint still knew.
 
-What an unclean stop took is no loss of this kind: only what led behind the last file counts while `abort` is there, or
+What an unclean stop took is no loss of this kind: only what led past the last file counts while `abort` is there, or
 where a rebuild has taken it out.
 """
 
@@ -28,7 +28,7 @@ _OFFSET = "logics_physical_offset"
 
 
 class _Proof(NamedTuple):
-    """What a file of the store knew of a message behind the log's end: its physical offset, and a sentence."""
+    """What a file of the store knew of a message after the log's end: its physical offset, and a sentence."""
 
     physical_offset: int
     text: str
@@ -70,7 +70,7 @@ def _last_known(plan: RebuildPlan) -> int:
 
 
 def _dropped(plan: RebuildPlan, last: int) -> tuple[list[DroppedUnits], int]:
-    """The units that lead behind `last` and go, by queue, and the largest physical offset in them, -1 without one."""
+    """The units that lead after `last` and go, by queue, and the largest physical offset in them, -1 without one."""
     dropped, furthest = [], -1
     for queue in _once(plan, plan.changed_queues):
         count, offset = _behind(plan, queue, last) if queue.difference.dropped else (0, -1)
@@ -86,7 +86,7 @@ def _once(plan: RebuildPlan, queues: Sequence[QueuePlan]) -> Iterator[QueuePlan]
 
 
 def _behind(plan: RebuildPlan, queue: QueuePlan, last: int) -> tuple[int, int]:
-    """How many dropped units of one queue lead behind `last`, and the physical offset in its last unit."""
+    """How many dropped units of one queue lead after `last`, and the physical offset in its last unit."""
     if queue.kind == "rocksdb":
         rows = plan.source.rows.rows(queue.name, queue.max_offset).values["physical_offset"]
         offsets = rows[rows > last][: queue.difference.dropped]
@@ -128,14 +128,14 @@ def _gaps(plan: RebuildPlan, extents: Sequence[Extent]) -> Iterator[str]:
 
 
 def _behind_the_end(plan: RebuildPlan, furthest: int) -> tuple[str, ...]:
-    """The files behind the last one that held messages up to the physical offset `furthest`."""
+    """The files after the last one that held messages up to the physical offset `furthest`."""
     files = plan.source.snapshot.log.files
     end = files[-1].end_offset if files else 0
     return missing_files(plan.source.snapshot, end, furthest + 1) if furthest >= end else ()
 
 
 def _messages(plan: RebuildPlan, dropped: Sequence[DroppedUnits], extents: Sequence[Extent]) -> dict[str, int]:
-    """Lost messages by topic as far as queues tell: units that led behind the end of the log, or into lost bytes."""
+    """Lost messages by topic as far as queues show: units that led past the end of the log, or into lost bytes."""
     counts: Counter[str] = Counter()
     for each in dropped:
         counts[each.topic] += each.units

@@ -14,7 +14,7 @@ MAX_KEPT = 100_000
 """Extents that are remembered with their reason, and can be neutralised."""
 
 NEUTRALISED = "neutralised"
-"""The reason of an extent that holds an inert record of ours, which is not counted as a new loss."""
+"""The reason of an extent that holds a dummy record of ours, which is not counted as a new loss."""
 
 _MAX_STARTS = 1 << 20  # extents that `between` knows one by one; beyond that the last one grows
 
@@ -30,7 +30,7 @@ class Extent(NamedTuple):
 
     @property
     def is_harmless(self) -> bool:
-        """Whether it lies behind the last record, or in an inert record of ours."""
+        """Whether it lies past the last record, or in a dummy record of ours."""
         torn = self.tail and self.reason != "physical-offset"  # records of a file with another name are whole
         return torn or self.reason == NEUTRALISED
 
@@ -49,17 +49,17 @@ class LostExtents:
         self.extents: list[Extent] = []  # the first MAX_KEPT
         self.count = 0
         self.size = 0  # bytes
-        self._harmless = 0  # of these bytes, those behind the last record, and those in inert records
+        self._harmless = 0  # of these bytes, those after the last record, and those in dummy records
         self._starts: list[int] = []
         self._totals = [0]  # bytes of all extents before each one
         self._missing: list[int] = []  # starts of those that no file holds
 
     def add(self, damage: Damage, timestamp: int) -> None:
-        """Count an extent that the scan met behind a record stored at `timestamp`."""
+        """Count an extent that the scan met after a record stored at `timestamp`."""
         self.add_extent(Extent(damage.physical_offset, damage.size, damage.reason, timestamp, damage.tail))
 
     def add_extent(self, extent: Extent) -> None:
-        """Count an extent, which lies behind all before it."""
+        """Count an extent, which lies after all before it."""
         physical_offset, size, reason, *_ = extent
         self.count += 1
         self.size += size

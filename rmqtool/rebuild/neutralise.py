@@ -1,7 +1,7 @@
-"""Inert records in place of bytes that no broker can read, so that a start scans past them.
+"""Dummy records in place of bytes that no broker can read, so that a start scans past them.
 
-To a broker an inert record is a rolled back message: it derives neither unit nor key from it. Its position, size,
-magic code and body CRC are right, so every version goes on behind it, also when it scans the whole log.
+To a broker a dummy record is a rolled back message: it derives neither unit nor key from it. Its position, size,
+magic code and body CRC are right, so every version goes on after it, also when it scans the whole log.
 """
 
 from __future__ import annotations

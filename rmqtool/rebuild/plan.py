@@ -52,7 +52,7 @@ class RebuildPlan:
     patches: list[Patch] = field(default_factory=list)
     undecided: int = 0  # units and files that depend on the release, which is not known
     conversion: Conversion | None = None
-    foreign_rows: int = 0  # of the database, which is written anew without them
+    foreign_rows: int = 0  # of the database, which is written again without them
 
     @property
     def options(self) -> RebuildOptions:
@@ -78,7 +78,7 @@ class RebuildPlan:
 
     @property
     def changes_database(self) -> bool:
-        """Whether the database of the queues is written anew."""
+        """Whether the database of the queues is written again."""
         return self.foreign_rows > 0 or any(queue.kind == "rocksdb" for queue in self.changed_queues)
 
     @property

@@ -33,7 +33,7 @@ class Spans:
         self.end = -1
 
     def add(self, unit_number: int, count: int, state: int) -> None:
-        """Add `count` units from `unit_number` on, which is `end` or behind it."""
+        """Add `count` units from `unit_number` on, which is `end` or after it."""
         if self._states and self.end == unit_number and self._states[-1] == state:
             self.end += count
             return

@@ -70,7 +70,7 @@ class SimpleQueues:
 
     With order ``broker`` units go where a broker with empty queues puts them. With ``stored`` each goes to its stored
     queue offset: placeholders replace lost ones, and where the offsets go back the later messages count, as in a queue
-    that was cut or begun anew. Without gaps and repeats both orders give the same.
+    that was cut or begun again. Without gaps and repeats both orders give the same.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class SimpleQueues:
 
     def _begin(self, queue: int, unit_number: int, run: _Run) -> None:
         first = self._first_messages[queue] = unit_number
-        # Of a choice the log begins anew: a broker would have deleted files of older messages with them.
+        # Of a choice the log begins again: a broker would have deleted files of older messages with them.
         name, all_files = self._names[queue], not self._left_out
         for prefix in self._existing.units_before_log(name, unit_number, int(run.timestamps[0]), all_files=all_files):
             first = min(first, prefix.first)
@@ -228,7 +228,7 @@ class SimpleQueues:
         return -1 if run is None else run.last_physical_offset
 
     def _append(self, queue: int, run: _Run) -> None:
-        """Append as a broker does: offset 0 always, offsets behind the end at the end, others not at all."""
+        """Append as a broker does: offset 0 always, offsets past the end at the end, others not at all."""
         end, begin = self.end(queue), int(run.offsets[0])
         if end < 0:
             self._put(queue, begin, run)
@@ -274,7 +274,7 @@ class SimpleQueues:
     def _restart(self, queue: int, begin: int, end: int) -> None:
         first = self._first_messages[queue]
         self.irregular[queue].superseded += end - max(begin, first)
-        # What precedes the first message depends on that message, and is placed anew.
+        # What precedes the first message depends on that message, and is placed again.
         cut = self._firsts.pop(queue) if begin < first else begin
         for sink in self._sinks:
             sink.cut(self._names[queue], cut)

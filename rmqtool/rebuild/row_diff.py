@@ -21,7 +21,7 @@ from rmqtool.store.rocksdb_queues import LastUnit, Rows
 
 @dataclass(frozen=True)
 class RowRules:
-    """Which rows a queue database has: those at or behind the log's minimum, and of light queues since 5.3.2.
+    """Which rows a queue database has: those at or after the log's minimum, and of light queues since 5.3.2.
 
     `selects` is set where a broker writes rows of some topics only: whether those of a topic.
     """
@@ -112,7 +112,7 @@ class RowComparison:
         self.lasts.pop(queue, None)
 
     def difference(self, name: QueueName) -> RowDifference:
-        """The differences in a queue whose units were put; also rows that a broker serves before and behind them."""
+        """The differences in a queue whose units were put; also rows that a broker serves before and after them."""
         spans, last, before = self._spans[name], self.lasts[name], self._stored.lasts.get(name)
         surplus = self._surplus[name] + self._before(name)
         if before and before.queue_offset > last.queue_offset:
@@ -125,7 +125,7 @@ class RowComparison:
         return difference
 
     def _begins_behind(self, name: QueueName) -> bool:
-        """Whether a simple queue begins behind its first unit."""
+        """Whether a simple queue begins after its first unit."""
         log_min_offset = self._rules.log_min_offset
         return self._kind == "simple" and self._stored.begins_behind(name, self.firsts[name], log_min_offset)
 

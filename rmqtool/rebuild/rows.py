@@ -78,7 +78,7 @@ class StoredRows:
             return {}
 
     def begins_behind(self, name: QueueName, queue_offset: int, log_min_offset: int) -> bool:
-        """Whether the min row, as long as a broker trusts it, has a queue begin behind a queue offset."""
+        """Whether the min row, as long as a broker trusts it, has a queue begin after a queue offset."""
         try:
             first = self._database.first_of(name) if self._database else None
         except DamagedDatabaseError as error:
@@ -88,7 +88,7 @@ class StoredRows:
 
     @property
     def dispatched_end(self) -> int:
-        """The physical offset behind the last record that was dispatched; 0 where it is not known."""
+        """The physical offset after the last record that was dispatched; 0 where it is not known."""
         try:
             return (self._database.dispatched_end or 0) if self._database else 0
         except DamagedDatabaseError as error:

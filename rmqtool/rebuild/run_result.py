@@ -188,7 +188,7 @@ class RunReader:
 
 
 def _lost(frames: RecordRun, dispatched: Dispatched, dropped: NDArray[np.bool_] | None) -> Iterator[Extent]:
-    """Records without a message: refused by the broker, dropped for a wrong body, or inert ones of ours."""
+    """Records without a message: refused by the broker, dropped for a wrong body, or dummy ones of ours."""
     rows = dict.fromkeys(inert_rows(frames), NEUTRALISED)
     if dropped is not None:
         rows.update(dict.fromkeys(np.flatnonzero(dropped).tolist(), _WRONG_BODY))

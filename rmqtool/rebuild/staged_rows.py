@@ -1,4 +1,4 @@
-"""A queue database written anew, and put in the place of the one that is there (`RocksDBConsumeQueueStore`)."""
+"""A queue database written again, and put in the place of the one that is there (`RocksDBConsumeQueueStore`)."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class DatabaseWriter:
         self._lasts[name], self._dispatched_end = last, end
 
     def end(self, name: QueueName, last: LastUnit) -> None:
-        """Have a queue end behind a unit that has no row."""
+        """Have a queue end after a unit that has no row."""
         self._lasts[name] = last
 
     def finish(self, dispatched_end: int | None) -> None:

@@ -50,7 +50,7 @@ class UnitBuffer:
         self._columns = _columns(0)
 
     def add(self, units: StoredUnits) -> None:
-        """Copy units behind those that are held."""
+        """Copy units after those that are held."""
         end = self.count + len(units.queues)
         if end > len(self._columns.queues):
             larger = _columns(max(end, 2 * self.count) + _GROWTH)

@@ -17,10 +17,10 @@ from rmqtool.store.store import COMMIT_LOG, Store
 _MAX_MOVED, _MAX_NAMED = 20, 3  # entries of one command, and in its sentence; the next verification has the rest
 _STRAYS = ("commitlog.stray", "commitlog.stray-directory", "commitlog.empty-file", "commitlog.duplicate-file")
 _MADE_ANEW_BY_A_NODE = {
-    "store.dledger-index": "Move the index of the entries away: the node makes all of it anew when it starts:",
+    "store.dledger-index": "Move the index of the entries away: the node makes all of it again when it starts:",
     "store.dledger-checkpoint": "Move the node's checkpoint away, without which it starts:",
 }
-_WHERE = "outside of the store, behind a link or on another disk, where a repair replaces nothing"
+_WHERE = "outside of the store, after a link or on another disk, where a repair replaces nothing"
 
 
 def log_by_hand(store: Store, found: Mapping[Treatment, Sequence[Finding]]) -> tuple[Path, ...]:
@@ -61,7 +61,7 @@ def moving_step(notes: Iterable[NotHealed]) -> Iterator[PlanStep]:
 
 
 def steps_of_node(findings: Iterable[Finding]) -> dict[str, PlanStep]:
-    """A step for each code of what a DLedger node makes anew when it is moved away."""
+    """A step for each code of what a DLedger node makes again when it is moved away."""
     found = {each.code: each.next_command for each in findings if each.code in _MADE_ANEW_BY_A_NODE}
     return {code: PlanStep(_MADE_ANEW_BY_A_NODE[code], str(command)) for code, command in found.items() if command}
 

@@ -98,7 +98,7 @@ def _proof(snapshot: Snapshot, before: Mapping[str, int]) -> str | None:
 
 
 def _offsets_beyond(snapshot: Snapshot, before: Mapping[str, int]) -> list[str]:
-    """The offsets that lead behind the end of the log: where it ended once, and where its last record began."""
+    """The offsets that lead past the end of the log: where it ended once, and where its last record began."""
     ends = {"confirm_physical_offset": snapshot.log_range.max_offset}
     ends["logics_physical_offset"] = ends["confirm_physical_offset"] - 1
     return [name for name, end in ends.items() if before.get(name, 0) > max(end, 0)]

@@ -167,7 +167,7 @@ class Completion:
         table = MAIN_TABLES[draft.name]
         if draft.text is None and (added or REFUSES in codes):
             draft.text = file_text({**data_version(draft.name, self._snapshot.releases), table: added})
-            draft.what.append(f"written anew with {counted(len(added), _noun(draft.name))} that the store proves")
+            draft.what.append(f"written again with {counted(len(added), _noun(draft.name))} that the store proves")
         elif draft.text is not None and added:
             place = table_in(draft.text, table)
             draft.text = _next_version(with_members(draft.text, place, added)) if place else draft.text
@@ -184,7 +184,7 @@ class Completion:
             return
         if draft.text is None:
             draft.text = file_text({**data_version(DELAYS, self._snapshot.releases), MAIN_TABLES[DELAYS]: {}})
-            draft.what.append("written anew")
+            draft.what.append("written again")
         draft.lost = self.delays.lost(draft.text)
         text, moved = self.delays.corrected(draft.text)
         draft.text, added = self.delays.completed(text)

@@ -1,4 +1,4 @@
-"""Findings about `config/` that no change heals, and why: what nothing in a store tells is not invented."""
+"""Findings about `config/` that no change heals, and why: what nothing in a store shows is not invented."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _SET_GROUPS = (
 )
 _BEGIN_ANEW = f"nothing else in a store holds committed offsets: {_FROM_BACKUP}. Without one, {_SET_GROUPS}"
 _MADE_ANEW = {
-    TOPICS: "start the broker while clients are stopped, and make the topics anew (mqadmin updateTopic)",
-    GROUPS: "start the broker: it makes groups anew with default settings, and mqadmin updateSubGroup sets others",
+    TOPICS: "start the broker while clients are stopped, and make the topics again (mqadmin updateTopic)",
+    GROUPS: "start the broker: it makes groups again with default settings, and mqadmin updateSubGroup sets others",
     CONSUMER_OFFSET: _SET_GROUPS,
 }
 _NO_ROWS = (
-    "a repair adds no rows to databases: make the topic anew with mqadmin updateTopic while clients are stopped; a "
+    "a repair adds no rows to databases: make the topic again with mqadmin updateTopic while clients are stopped; a "
     "retry topic the broker makes again"
 )
 _KIND = "consumequeue.kind"
 _ASKED = {
     "config.offset-out-of-range": "the queue could not be read, or there is none",
-    "config.wrong-offset": "the offset is one of its queue, and the .bak or the group's retries contradict it; only "
+    "config.wrong-offset": "the offset exists in its queue, but the .bak or the group's retries contradict it; only "
     "people know which is right: mqadmin resetOffsetByTime sets it, while the group is stopped",
     "config.delay-offset": "the log does not show where the deliveries of this level ended",
 }
@@ -54,7 +54,7 @@ _OTHERS = {
     "backups, and keep the right one",
     _KIND: "the topic has queues of both kinds: move those away that its messages are not in, and repair again",
     "config.rocksdb-damaged": "nothing else in the store shows what was in the database: put the whole directory back "
-    "from a backup of the same time. Without one move it away, make the topics anew (mqadmin updateTopic) before "
+    "from a backup of the same time. Without one move it away, make the topics again (mqadmin updateTopic) before "
     "clients connect, and set each group to where it was (mqadmin resetOffsetByTime -g GROUP -t TOPIC -s TIME)",
     "config.delay-level": "the setting is not part of the store: name the levels in messageDelayLevel of broker.conf "
     "before the broker starts",

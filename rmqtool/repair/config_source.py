@@ -23,7 +23,7 @@ LMQ_TABLE = "lmqOffsetTable"
 OFFSETS = (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET)
 
 EMPTY = {
-    "timermetrics": ("timingCount", "numbers of waiting timers: the broker counts anew"),
+    "timermetrics": ("timingCount", "numbers of waiting timers: the broker counts again"),
     "consumerFilter.json": ("filterDataByTopic", "SQL filters of groups: consumers send them when they connect"),
     "consumerOrderInfo.json": ("table", "which messages orderly pop consumers hold: they may get them again"),
 }

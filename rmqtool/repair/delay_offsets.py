@@ -23,7 +23,7 @@ class DelayOffsets:
 
     @cached_property
     def proven(self) -> dict[int, int]:
-        """By level, the offset behind its last delivery, where the log proves it."""
+        """By level, the offset after its last delivery, where the log proves it."""
         snapshot, newest = self._snapshot, self._snapshot.log_range.last_store_timestamp
         if newest is None:
             return {}
@@ -56,7 +56,7 @@ class DelayOffsets:
         return with_members(text, table, {str(level): f"{level}:{offset}" for level, offset in new.items()}), lines
 
     def lost(self, text: str) -> list[str]:
-        """What goes with the levels of a file's text that are behind the ends of their queues."""
+        """What goes with the levels of a file's text that are past the ends of their queues."""
         table = table_in(text, "offsetTable")
         is_behind = any(
             type(offset := value_of(text, member)) is int and offset > self._ranges[int(member.name)].max_offset

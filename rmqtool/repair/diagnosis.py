@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import get_args
+from typing import Any, get_args
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.shell import join
@@ -27,6 +27,7 @@ from rmqtool.repair.log_names import Renamed
 from rmqtool.repair.not_healed import NotHealed, moved_by_hand, not_healed
 from rmqtool.repair.places import TakenOut
 from rmqtool.repair.reach import Replaced, out_of_reach
+from rmqtool.repair.timer_files import timer_changes
 from rmqtool.store.config_json import parse_fastjson
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, counting_file, offsets_in
 from rmqtool.store.delay_offsets import DELAY_OFFSET, offsets_by_level
@@ -48,7 +49,7 @@ _OF_QUEUES = ("config.offset-out-of-range", "config.wrong-offset", "config.delay
 class Diagnosis:
     """A verification as a plan sees it: findings above information, and messages by topic that cannot be read.
 
-    `mended` says that the next start mends all of it without loss, `sound` that a broker may start as it is. `options`
+    `mended` says that the next start fixes all of it without loss, `sound` that a broker may start as it is. `options`
     are the words that each command of the plan needs, such as ``--broker-conf FILE``. `damaged_bytes` of the log are
     not as stored; `lost_is_minimum` says that they may have held more messages than those that are counted.
     `queues_in_log` are those of which the log holds messages, None where not all of it could be read; `keys_missing`
@@ -77,7 +78,7 @@ class Diagnosis:
     def treated(self, findings: Iterable[Finding]) -> dict[Treatment, list[Finding]]:
         """Some of the findings, each under its treatment."""
         found = by_treatment(findings)
-        if moved_by_hand(self.snapshot, self.findings):  # they may be why: the verification after it judges anew
+        if moved_by_hand(self.snapshot, self.findings):  # they may be why: the verification after it judges again
             found = {name: rest for name, all_of_it in found.items() if (rest := _without_refusal(all_of_it))}
         if self.queues_in_log is not None:
             kept, rebuilt = split_kept(found.pop("queues", []), self.queues_in_log)
@@ -110,7 +111,7 @@ class Diagnosis:
 class Repairs:
     """What one repair does: changes of its own, and whether queues and index are rebuilt and damage neutralised.
 
-    With `goes_on` more is known to be wrong, which is judged anew behind it.
+    With `goes_on` more is known to be wrong, which is judged again after it.
     """
 
     changes: tuple[Change, ...] = ()
@@ -121,12 +122,12 @@ class Repairs:
 
     @property
     def is_of_log(self) -> bool:
-        """Whether files of the log are put right, behind which all is judged anew."""
+        """Whether files of the log are put right, after which all is judged again."""
         return any(change.codes & BEFORE_REBUILDS for change in self.changes)
 
     @property
     def renames(self) -> bool:
-        """Whether files of the log get other names, so that nothing may be missing behind it."""
+        """Whether files of the log get other names, so that nothing may be missing after it."""
         return any(isinstance(change, Renamed) for change in self.changes)
 
     def __bool__(self) -> bool:
@@ -138,7 +139,7 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
     """What clients do not get even after the `repairs`, and those that follow them, and a start."""
     clients = diagnosis.clients
     if moved_by_hand(diagnosis.snapshot, diagnosis.findings):
-        return None  # a broker starts behind that step, on what the next verification finds
+        return None  # a broker starts after that step, on what the next verification finds
     if any(each.code.startswith("start.") and each.details.get("setting") for each in diagnosis.findings):
         return None  # the same, with another broker.conf
     later = diagnosis.by_treatment if repairs.goes_on else {}
@@ -153,7 +154,8 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
             queues=repairs.queues or neutralises or "queues" in later,
             index=repairs.index or neutralises or "index" in later,
         )
-        for change in repairs.changes:
+        timers = [each for each in diagnosis.findings if repairs.goes_on and each.code.startswith("timer.")]
+        for change in (*repairs.changes, *(timer_changes(diagnosis.snapshot, timers) if timers else ())):
             clients = _changed(clients, change, diagnosis.snapshot.store)
     except RmqtoolError:
         return None
@@ -177,15 +179,19 @@ def _changed(clients: ClientLosses, change: Change, store: Store) -> ClientLosse
     if isinstance(change, NewCheckpoint) and change.raises_index_time:  # the start keeps the index
         return clients.healed(queues=False, index=True)
     if isinstance(change, FileChange) and by_offsets:
-        content = parse_fastjson(change.content.decode()) if change.content else {}
         if change.name == f"{CONFIG}/{counting_file(store) or CONSUMER_OFFSET}":
-            return replace(clients, groups=by_offsets.groups(offsets_in(content)))
+            return replace(clients, groups=by_offsets.groups(offsets_in(_json_of(change))))
         if change.name == f"{CONFIG}/{DELAY_OFFSET}":
-            return replace(clients, delayed=by_offsets.delayed(offsets_by_level(content)))
+            return replace(clients, delayed=by_offsets.delayed(offsets_by_level(_json_of(change))))
     if any(_is_of_timer(name) for name in names):
-        rights_check = isinstance(change, FileChange)  # the place where the timer goes on
-        return replace(clients, timers=Due(again=0 if rights_check else clients.timers.again))
+        is_read_anew = isinstance(change, TakenOut) and change.lost
+        return replace(clients, timers=clients.timers_without_files if is_read_anew else Due())
     return clients
+
+
+def _json_of(change: FileChange) -> Any:
+    """What is written into a file of JSON, which not all files of `config/` are."""
+    return parse_fastjson(change.content.decode()) if change.content else {}
 
 
 def _is_of_timer(name: str) -> bool:
@@ -246,7 +252,7 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
 def notes_on_the_rest(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = False) -> list[NotHealed]:
     """The findings about files and configuration that the repairs do not heal, each with the reason.
 
-    What is judged anew behind the repairs is left out.
+    What is judged again after the repairs is left out.
     """
     findings = judged_now(diagnosis, repairs)
     by_reason: dict[str, set[str]] = defaultdict(set)
@@ -265,7 +271,7 @@ def notes_on_the_rest(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: b
 def by_treatment(findings: Iterable[Finding]) -> dict[Treatment, list[Finding]]:
     """The findings, each under its treatment.
 
-    A start that loses records which its release cannot read is mended by another release, not by inert records.
+    A start that loses records which its release cannot read is fixed by another release, not by dummy records.
     """
     all_findings = tuple(findings)
     is_older = any(finding.code == NEWER_RECORDS for finding in all_findings)
@@ -277,7 +283,7 @@ def by_treatment(findings: Iterable[Finding]) -> dict[Treatment, list[Finding]]:
 
 
 def judged_now(diagnosis: Diagnosis, repairs: Repairs) -> list[Finding]:
-    """The findings but for those that are judged anew behind the repairs, since what causes them may be mended."""
+    """The findings but for those that are judged again after the repairs, since what causes them may be fixed."""
     return [each for each in diagnosis.findings if not _is_judged_later(each, repairs)]
 
 

@@ -17,17 +17,17 @@ from rmqtool.store.unknown_sizes import common_file_sizes
 
 _WHY = (
     "the log holds no message of these queues, so that a rebuild leaves them as they are: put their files back from a "
-    "backup or a replica. Without one set their groups behind what is damaged, once the broker runs (mqadmin "
+    "backup or a replica. Without one set their groups after what is damaged, once the broker runs (mqadmin "
     "resetOffsetByTime -g GROUP -t TOPIC -s now)"
 )
 _WHY_AHEAD = (
     "the log holds no message of these queues, so that a rebuild leaves them as they are; a start cuts the units that "
-    "lead behind the end of the log"
+    "lead past the end of the log"
 )
 _AHEAD = "consumequeue.ahead"
 _OF_SIZE = frozenset({"consumequeue.file-size", "start.refuses"})
-_OF_THE_STORE = frozenset({"store.abort-missing"})  # reported since units of some queue lead behind the log
-_MENDED = "consumequeue.row"  # a rebuild that writes the database anew leaves such rows out
+_OF_THE_STORE = frozenset({"store.abort-missing"})  # reported since units of some queue lead after the log
+_MENDED = "consumequeue.row"  # a rebuild that writes the database again leaves such rows out
 
 
 def split_kept(findings: Sequence[Finding], queues_in_log: Set[QueueName]) -> tuple[list[Finding], list[Finding]]:
@@ -41,7 +41,7 @@ def split_kept(findings: Sequence[Finding], queues_in_log: Set[QueueName]) -> tu
 
 
 def reasons_for(kept: Set[str]) -> Iterator[tuple[frozenset[str], str]]:
-    """Why no repair mends what is found of queues that a rebuild keeps, for each group of the codes."""
+    """Why no repair fixes what is found of queues that a rebuild keeps, for each group of the codes."""
     ahead = kept & {_AHEAD, *_OF_THE_STORE}
     for codes, why in ((ahead, _WHY_AHEAD), (kept - ahead, _WHY)):
         if codes:
@@ -49,7 +49,7 @@ def reasons_for(kept: Set[str]) -> Iterator[tuple[frozenset[str], str]]:
 
 
 def ends_behind_log(findings: Sequence[Finding], kept: Sequence[Finding]) -> bool:
-    """Whether a rebuild cuts units that point behind the log's end, as a start would: not those of `kept` queues."""
+    """Whether a rebuild cuts units that point after the log's end, as a start would: not those of `kept` queues."""
     if not any(finding.code == "commitlog.last-file-missing" for finding in findings):
         return False
     ahead = {each for each in findings if each.code == _AHEAD}
@@ -57,7 +57,7 @@ def ends_behind_log(findings: Sequence[Finding], kept: Sequence[Finding]) -> boo
 
 
 def resized_files(snapshot: Snapshot, kept: Sequence[Finding]) -> Iterator[Resized]:
-    """The files of the queues of `kept` findings that are short, or have zeros behind the size of all others."""
+    """The files of the queues of `kept` findings that are short, or have zeros after the size of all others."""
     names = {_queue_of(each) for each in kept if each.code in _OF_SIZE}
     usual = common_file_sizes(snapshot.queues) if names else {}
     for queue in snapshot.queues if names else ():

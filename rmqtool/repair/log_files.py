@@ -42,7 +42,7 @@ BEFORE_REBUILDS = frozenset(
 
 @dataclass(frozen=True)
 class Resized:
-    """A file that gets the size of the others: filled up with zeros, or rid of zeros behind that size.
+    """A file that gets the size of the others: filled up with zeros, or rid of zeros after that size.
 
     A unit of `unit_size` bytes that is not whole goes, too.
     """
@@ -59,18 +59,18 @@ class Resized:
         """One line."""
         if self.old_size < self.size:
             return f"{self.name} is filled up with zeros from {self.old_size} to {self.size} bytes"
-        return f"{self.name} is cut from {self.old_size} to {self.size} bytes: only zeros are behind"
+        return f"{self.name} is cut from {self.old_size} to {self.size} bytes: only zeros follow"
 
     @property
     def lost(self) -> str | None:
         """The part of the file that is missing."""
         if self.old_size > self.size:
             return None
-        return f"what {self.name} held behind its first {self.old_size} bytes, unless it is restored first"
+        return f"what {self.name} held after its first {self.old_size} bytes, unless it is restored first"
 
     @property
     def details(self) -> tuple[str, ...]:
-        """No more to tell."""
+        """Nothing more to report."""
         return ()
 
     def stage(self, transaction: Transaction) -> None:
@@ -96,7 +96,7 @@ def log_file_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Ch
         return [*strays, *empty]
     resized = [*_resized(snapshot)] if _SIZE in codes else []
     names_of_resized = {change.name for change in resized}
-    blanks = (each for each in blank_changes(snapshot, findings) if each.name not in names_of_resized)  # judged anew
+    blanks = (each for each in blank_changes(snapshot, findings) if each.name not in names_of_resized)  # judged again
     sizes = [*empty, *resized, *blanks]
     names = [] if sizes else name_changes(snapshot, codes)
     return [*strays, *sizes, *names] or [*timer_changes(snapshot, findings), *checkpoint_changes(snapshot, codes)]

@@ -1,4 +1,4 @@
-"""Commit log files under wrong names: each record tells its own position, so the first one tells the file's name.
+"""Commit log files under wrong names: each record gives its own position, so the first one gives the file's name.
 
 All or nothing: files are renamed only where the log follows on better with the new names than with the old ones. A file
 of another broker would only tear a new gap.
@@ -29,7 +29,7 @@ from rmqtool.transaction.digest import same_entry
 from rmqtool.transaction.system import SYSTEM
 
 Starts = Mapping[MappedFile, int]
-"""The start offset of each file as its records tell it."""
+"""The start offset of each file as its records give it."""
 
 NAME_CODES = frozenset(
     {
@@ -81,7 +81,7 @@ def name_changes(snapshot: Snapshot, codes: frozenset[str]) -> list[Change]:
 
 
 def told_start(file: MappedFile, reading: ReadPolicy) -> int:
-    """The start offset that the first record of a file tells, if most of the file agrees; else that of its name."""
+    """The start offset that the first record of a file gives, if most of the file agrees; else that of its name."""
     with InputFile(file.path, reading) as opened:
         if Probe(opened, file.start_offset, 0).kind != "physical-offset":
             return file.start_offset

@@ -103,7 +103,7 @@ class Relinked:
 
 
 def mended_timer_files(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[Change]:
-    """The changes for findings about units that lead nowhere, and about an offset behind the end of the queue."""
+    """The changes for findings about units that lead nowhere, and about an offset past the end of the queue."""
     if not codes & {*IN_PLACE, _AGAIN}:
         return
     state = timer_state_of(snapshot)
@@ -193,7 +193,7 @@ def _right_check(snapshot: Snapshot, state: TimerState, codes: frozenset[str]) -
             check[field] = min(before, end)
             details += [f"{field}: {before} becomes {end}"] * (before > end)
     if _AGAIN in codes and (end_of_log := reads_on(snapshot, state)) is not None:
-        what.append(f"the timer goes on in its queue at {end_of_log}, behind what is in the timer log")
+        what.append(f"the timer goes on in its queue at {end_of_log}, after what is in the timer log")
         for field in _OFFSETS:
             details += [f"{field}: {int(check[field][0])} becomes {end_of_log}"]
             check[field] = end_of_log
@@ -207,7 +207,7 @@ def _right_check(snapshot: Snapshot, state: TimerState, codes: frozenset[str]) -
 
 
 def reads_on(snapshot: Snapshot, state: TimerState) -> int | None:
-    """The queue offset behind the newest message of the timer log, where all before it were delivered or are in it."""
+    """The queue offset after the newest message of the timer log, where all before it were delivered or are in it."""
     queue = read_timer_queue(state, snapshot.log.files, snapshot.database) if state.check else None
     if queue is None:
         return None

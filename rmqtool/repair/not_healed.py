@@ -96,7 +96,7 @@ def _sizes(snapshot: Snapshot) -> Iterator[NotHealed]:
     for file in snapshot.log.files if size else ():
         name = snapshot.store.relative(file.path)
         if size and file.size > size and not is_resizable(file, size):
-            yield NotHealed(frozenset({_SIZE}), f"{name} holds data behind the {size} bytes that a file has")
+            yield NotHealed(frozenset({_SIZE}), f"{name} holds data after the {size} bytes that a file has")
         elif not file.size and file not in empty:
             why = f"{name} has 0 bytes, as all files of the log: no messages are left"
             yield NotHealed(frozenset({_EMPTY}), why, (f"{name} ({size} bytes)",))
@@ -133,5 +133,5 @@ def moved_by_hand(snapshot: Snapshot, findings: Sequence[Finding]) -> dict[Path,
 def _out_of_reach(snapshot: Snapshot, findings: Sequence[Finding]) -> Iterator[NotHealed]:
     moved = moved_by_hand(snapshot, findings)
     if moved:
-        why = "outside the store, behind a link, on another disk, or rmqtool's and the broker's own: move it away"
+        why = "outside the store, after a link, on another disk, or rmqtool's and the broker's own: move it away"
         yield NotHealed(frozenset(moved.values()), why, moved=tuple(moved))

@@ -17,7 +17,7 @@ _FAR = 10_000  # from 0: of a queue without any message; a smaller offset may be
 _LMQ_QUEUE_ID = "0"  # MixAll.LMQ_QUEUE_ID
 
 
-NO_PROOF = "offsets behind the ends of queues may be all that proves that the log has lost its end"
+NO_PROOF = "offsets past the ends of queues may be all that proves that the log has lost its end"
 """What no one can know any more when they are brought to those ends."""
 
 

@@ -39,7 +39,7 @@ from rmqtool.transaction.paths import HOME
 _STAGED = f"{HOME}/{STAGING}"  # of a run that had changed nothing yet
 _NO_OBSTACLE: frozenset[Treatment] = frozenset(("settings", "ignored", "running", "acknowledge", "config", "none"))
 _OF_DATABASES = ("config.rocksdb-damaged", "config.row", "store.rocksdb-damaged")
-_CURRENT_ANEW = "CURRENT names the MANIFEST, of which there is one: write it anew, and verify again:"
+_CURRENT_ANEW = "CURRENT names the MANIFEST, of which there is one: write it again, and verify again:"
 _MAX_NAMED = 3  # files, findings or topics that a step names one by one
 
 
@@ -99,7 +99,7 @@ def _steps_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> 
         first = [ending] if "interrupted" in found else []
         steps = [*first, *_settings(found)]
         if found.keys() - {"interrupted", "acknowledge", "running", "settings", "ignored"}:
-            steps.append(PlanStep("Start the broker: its start mends this, and no message is lost by it."))
+            steps.append(PlanStep("Start the broker: its start fixes this, and no message is lost by it."))
         return Plan((*steps, *_ignored(found), *_acknowledgement(diagnosis)))
     if diagnosis.snapshot.store.dledger_directory:
         return _plan_of_node(diagnosis, found)
@@ -125,13 +125,13 @@ def _stopping_step(diagnosis: Diagnosis) -> PlanStep:
 
 
 def _plan_of_node(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]]) -> Plan:
-    """The plan for a DLedger store, whose log only the node's group can mend."""
+    """The plan for a DLedger store, whose log only the node's group can fix."""
     of_log = [finding.code for finding in diagnosis.findings if finding.code.startswith("commitlog.")]
     moved = steps_of_node(diagnosis.findings)
     steps = [*moved.values()]
     if of_log:
-        text = "Give the node its log anew from the leader of its group; where no other node has it, make an ordinary "
-        text = f"{text}store of what is sound in it and in the stores of other nodes, named behind it:"
+        text = "Give the node its log again from the leader of its group; where no other node has it, make an ordinary "
+        text = f"{text}store of what is sound in it and in the stores of other nodes, named after it:"
         steps.append(PlanStep(text, f"{diagnosis.command('salvage')} --output NEW"))
     elif "queues" in found and not diagnosis.is_unread:
         steps.append(_rebuild_step(diagnosis, "the consume queues", "rebuild-cq"))
@@ -227,7 +227,7 @@ def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[st
     changes = [change.what for change in repairs.changes]
     lost = [change.lost for change in repairs.changes if change.lost]
     if repairs.neutralise:
-        changes.append(f"put inert records in place of damage in the log ({_codes(found['neutralise'])})")
+        changes.append(f"put dummy records in place of damage in the log ({_codes(found['neutralise'])})")
         lost += _damaged_bodies(found["neutralise"])
     if repairs.queues:
         changes.append(f"rebuild the consume queues{_of(found.get('queues', ()))}")
@@ -240,7 +240,7 @@ def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[st
 
 
 def _in_damage(diagnosis: Diagnosis, repairs: Repairs) -> Iterator[str]:
-    """What the damage of the log held, as far as queues and messages around it tell, but for what is put right."""
+    """What the damage of the log held, as far as queues and messages around it show, but for what is put right."""
     fields = [each for change in repairs.changes if isinstance(change, RightFields) for each in change.fields]
     messages_lost = Counter(diagnosis.lost) - Counter(each.queues[0].topic for each in fields if each.queues)
     damaged_bytes = diagnosis.damaged_bytes - sum(each.damaged_bytes for each in fields)
@@ -278,7 +278,7 @@ def _steps_after(
     if _has_newer_records(found):
         yield PlanStep("Start no broker of the named release: it would destroy the records that it cannot read.")
     elif saving:
-        text = "Start no broker: it would destroy what is behind the missing file. Save that first:"
+        text = "Start no broker: it would destroy what follows the missing file. Save that first:"
         yield PlanStep(text, str(saving))
     elif "refused" in found and not repairs.is_of_log and any(map(_is_log_unmended, notes)):
         text = (
@@ -311,7 +311,7 @@ def _is_log_gone(found: Mapping[Treatment, Sequence[Finding]]) -> bool:
 
 
 def _may_start(treatments: Set[Treatment]) -> bool:
-    """Whether a start is next where nothing is repaired: it mends something, or all else can wait for it."""
+    """Whether a start is next where nothing is repaired: it fixes something, or all else can wait for it."""
     if treatments & {"start", "restore", "whole-log"}:
         return "refused" not in treatments
     return treatments <= _NO_OBSTACLE and bool(treatments & {"running", "ignored", "acknowledge", "config"})
@@ -365,9 +365,9 @@ def _remaining(
         codes = dict.fromkeys(finding.code for finding in found.get(treatment, ()) if finding.code not in known)
         for code in codes:
             yield f"{code}: {CATALOGUE[code].repair}"
-    why = "the log holds nothing from which a rebuild could mend it"
+    why = "the log holds nothing from which a rebuild could fix it"
     if "access" in found:
-        why = "it is mended once the log, all queues and the index can be read: verify again then"
+        why = "it is fixed once the log, all queues and the index can be read: verify again then"
     if diagnosis.snapshot.leaves_queues_out:
         why = "the queues are in RocksDB, which needs the package rocksdict: pip install 'rmqtool[rocksdb]'"
     rebuilt: tuple[tuple[Replaced, bool], ...] = (

@@ -66,7 +66,7 @@ def _topic(store: Store, topic: str, queues: int, *, is_batch: bool) -> dict[str
 
 
 def group_topics(topics: Iterable[str]) -> Iterator[str]:
-    """The groups to which retry and dead letter topics belong; those of pop consumers name a topic behind the group."""
+    """The groups to which retry and dead letter topics belong; those of pop consumers name a topic after the group."""
     known = {*topics}
     for topic in known:
         for prefix in _OF_GROUPS:

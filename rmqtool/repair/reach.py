@@ -1,4 +1,4 @@
-"""Directories of a store in which no repair replaces files: outside of it, behind a link, or on another disk."""
+"""Directories of a store in which no repair replaces files: outside of it, after a link, or on another disk."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def lost_by_rebuilt_queue(snapshot: Snapshot, findings: Sequence[Finding]) -> li
 
 
 def timer_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Change]:
-    """The files that are taken out, or mended; of a wheel of another size only the wheel, which the log fills again."""
+    """The files that are taken out, or fixed; of a wheel of another size only the wheel, which the log fills again."""
     codes = codes_of(findings)
     taken = codes & {_LOST, _AGAIN, _LOG, _WHEEL}
     if taken == {_AGAIN} and reads_on(snapshot, timer_state_of(snapshot)) is not None:

@@ -86,7 +86,7 @@ class Copy:
 
 
 class Cluster:
-    """One target cluster; connections are kept, and made anew after they failed."""
+    """One target cluster; connections are kept, and made again after they failed."""
 
     def __init__(self, name_servers: Sequence[str], security: Security) -> None:
         self.name_servers = tuple(name_servers)

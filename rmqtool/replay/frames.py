@@ -14,7 +14,7 @@ from rmqtool.replay.lenient_json import load_json
 MAX_FRAME_SIZE = 16 << 20
 """Largest frame that a broker takes or gives, bytes (`NettyDecoder`, com.rocketmq.remoting.frameMaxLength)."""
 
-LENGTH = Int32ub * "bytes of the frame behind this field"
+LENGTH = Int32ub * "bytes of the frame after this field"
 LENGTH_SIZE = 4
 _JSON = 0  # SerializeType
 _RESPONSE = 1  # bit of `flag`

@@ -198,7 +198,7 @@ class _State:
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
-    """Each line with the position behind it."""
+    """Each line with the position after it."""
     end = file.tell()
     while line := file.readline(_LONGEST_LINE):
         end += len(line)

@@ -234,7 +234,7 @@ _NOT_COMMITTED = tuple(transaction(flag) for flag in (TRANSACTION_PREPARED, TRAN
 def _body(row: Mapping[str, Any]) -> tuple[bytes, int]:
     """The body and the sys flag that fits it; raises BodyError for stored bytes without their CRC.
 
-    Of an export the body may be decompressed, or edited: what does not have the record's CRC is compressed anew.
+    Of an export the body may be decompressed, or edited: what does not have the record's CRC is compressed again.
     """
     body, sys_flag = row["body"] or b"", row["sys_flag"]
     has_crc = row["body_crc"] is not None and zlib.crc32(body) & 0x7FFFFFFF == row["body_crc"]

@@ -24,8 +24,8 @@ class GroupPosition:
     """A group in a topic: `lag` over its queues, messages; `next_timestamp` is the store time of its oldest unread one.
 
     `lost` are messages that the cleaner deletes next and that it has not read, `already_lost` went before.
-    `next_timestamp` is None where it has read all, or nothing tells. `lag` counts the queues that are there; `gone` are
-    those that are not, `beyond` those whose offset is behind their end. `unreachable` are messages of the log that it
+    `next_timestamp` is None where it has read all, or none is seen. `lag` counts the queues that are there; `gone` are
+    those that are not, `beyond` those whose offset is past their end. `unreachable` are messages of the log that it
     has not read, and does not get because of holes in queues: these are not in `lag`.
     """
 
@@ -86,7 +86,7 @@ def _next_messages(snapshot: Snapshot, items: Iterable[CommittedOffset]) -> Iter
             queue = snapshot.queue(item.topic, item.queue_id)
             unit = queue.unit_at(max(item.offset, queue.range.min_offset)) if queue else None
             timestamp = snapshot.log_bytes.store_timestamp(unit.physical_offset, unit.message_size) if unit else -1
-        except RmqtoolError:  # which the verification has told
+        except RmqtoolError:  # which the verification has reported
             continue
         if timestamp > 0:
             yield item, timestamp

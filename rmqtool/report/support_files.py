@@ -117,7 +117,7 @@ def _listed(directory: Path) -> list[Any]:
     try:
         return list_directory(directory)
     except RmqtoolError:
-        return []  # which the verification has told
+        return []  # which the verification has reported
 
 
 def damaged_bytes(snapshot: Snapshot, outcome: Outcome, most: int) -> Iterator[Member | LeftOut]:

@@ -80,7 +80,7 @@ class BrokerConf:
         """Whether a setting is on; `default` where it is not set.
 
         As the broker takes it (`MixAll#properties2Object`, `Boolean#parseBoolean`): only ``true`` is, in any case.
-        Blanks behind it, which `Properties` keeps, make it false, as an empty value does.
+        Blanks after it, which `Properties` keeps, make it false, as an empty value does.
         """
         value = self.given(name)
         return default if value is None else value.lower() == "true"

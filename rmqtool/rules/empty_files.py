@@ -21,7 +21,7 @@ def deletes_empty_last_file(version: Version) -> bool:
 
 
 def leaves_out_wrong_sizes(version: Version) -> bool:
-    """Whether a start leaves out a file of another size, and all behind it, instead of refusing."""
+    """Whether a start leaves out a file of another size, and all after it, instead of refusing."""
     return version < _REFUSED_SINCE or version == _LEFT_OUT_AGAIN
 
 

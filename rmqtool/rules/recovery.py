@@ -80,7 +80,7 @@ class RecoveryRules:
 
     @property
     def ignores_wrong_sizes(self) -> bool:
-        """`MappedFileQueue#load` leaves out a file of another size and all behind it, instead of refusing."""
+        """`MappedFileQueue#load` leaves out a file of another size and all after it, instead of refusing."""
         return leaves_out_wrong_sizes(self.version)
 
     @property

@@ -47,7 +47,7 @@ LAST_PATCHES: Mapping[tuple[int, int], int] = MappingProxyType(
 
 # Rules that changed, by the first release that has the new one.
 EXPIRED_QUEUE_MIN_IS_MAX = Version(5, 0, 0)  # ConsumeQueue#correctMinOffset, which before walked unit by unit
-BEYOND_MAX_TO_MAX = Version(4, 9, 4)  # DefaultMessageStore#getMessage: a pull beyond the maximum began anew at 0
+BEYOND_MAX_TO_MAX = Version(4, 9, 4)  # DefaultMessageStore#getMessage: a pull beyond the maximum began again at 0
 PULL_BY_UNITS = Version(5, 0, 0)  # the same, with an iterator over units, batches and several files
 FILTERED_IN_BYTES = Version(5, 1, 0)  # the same: units that one pull reads are limited in bytes, in 5.0 in number
 ROWS_ONE_BY_ONE = Version(5, 5, 0)  # RocksDBConsumeQueue#iterateFrom: before it read no more rows than were asked for
@@ -92,7 +92,7 @@ LIGHT_QUEUES_EXPIRE = Version(5, 5, 0)  # LiteLifecycleManager; cleanUnusedTopic
 CONTROLLER_EXCLUDES_DLEDGER = Version(5, 1, 1)  # BrokerStartup
 ROCKSDB_QUEUES = Version(5, 2, 0)  # RocksDBMessageStore
 ROWS_BY_BOUNDARY = Version(5, 3, 0)  # RocksDBConsumeQueueTable#binarySearchInCQByTime, before it the nearest one
-ROWS_LOOK_AT_ENDS = Version(5, 3, 2)  # the same, for moments before and behind a queue
+ROWS_LOOK_AT_ENDS = Version(5, 3, 2)  # the same, for moments before and after a queue
 COMBINED_QUEUES = Version(5, 3, 4)  # CombineConsumeQueueStore: queues in files and in RocksDB, in one store
 SELECTED_TWICE = Version(5, 5, 1)  # MessageStoreConfig#rocksdbCQSelectiveDoubleWriteEnable
 ROWS_KEPT_PAST_LOG = Version(5, 3, 2)  # RocksDBConsumeQueueOffsetTable#truncateDirty, which before failed the start

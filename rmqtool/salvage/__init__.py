@@ -7,7 +7,7 @@ from), `layout.py` (the new log, gaps filled), `left_behind.py` (what is not in 
 only read.
 
 Where only some messages are wanted: `selection.py` (which), `compact_log.py` (the dense log they go into),
-`numbering.py` (queue offsets that are counted anew), `moved_config.py` (config files that fit); `selected_log.py` puts
+`numbering.py` (queue offsets that are counted again), `moved_config.py` (config files that fit); `selected_log.py` puts
 them together.
 
 A conversion: `conversion.py` (what is taken of a DLedger log, or of several paths), `entry_walk.py` (entries in order,

@@ -1,7 +1,7 @@
 """What proves itself in one file: records by frame, body CRC and `__CRC32#`, and blanks.
 
-Every byte may begin a record: the first one that proves itself is taken, and the search goes on behind it. Its own
-physical offset tells where it belongs, wherever it stands.
+Every byte may begin a record: the first one that proves itself is taken, and the search goes on after it. Its own
+physical offset says where it belongs, wherever it stands.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MAGIC_CODES = re.compile(
 Progress = Callable[[int], None]
 """Called with a number of bytes more that are done."""
 
-_RECORDS_BEHIND_DAMAGE = 32  # in the first run behind damage; doubled with each run while all are proven
+_RECORDS_BEHIND_DAMAGE = 32  # in the first run after damage; doubled with each run while all are proven
 
 
 def no_progress(done: int) -> None:
@@ -118,7 +118,7 @@ class Carver:
         return self._end
 
     def _take(self, position: int) -> int | None:
-        """Take the records, or the blank, at `position`; the position behind them, None where nothing is proven."""
+        """Take the records, or the blank, at `position`; the position after them, None where nothing is proven."""
         self._require(position, HEAD.size)
         rest = self._block_end - position
         if rest < BLANK_SIZE:
@@ -150,7 +150,7 @@ class Carver:
         return ENTRY_HEADER_SIZE if is_whole else 0
 
     def _take_swallowed(self) -> int | None:
-        """Take the record that begins in the tail of the last one, which nothing follows, and goes on behind it.
+        """Take the record that begins in the tail of the last one, which nothing follows, and goes on after it.
 
         Where bytes were taken out of a file a record without a CRC of its own has the begin of the next for its tail.
         """
@@ -197,7 +197,7 @@ class Carver:
         return position + taken.size
 
     def _limit_next(self, positions: Positions, count: int) -> None:
-        """Behind damage the next damage is near, and a walk far beyond it would be for nothing."""
+        """After damage the next damage is near, and a walk far beyond it would be for nothing."""
         if count < len(positions):
             self._max_records = _RECORDS_BEHIND_DAMAGE
         elif self._max_records is not None:
@@ -212,7 +212,7 @@ class Carver:
         return position + (size if self._shift == self._source.start_offset else BLANK_SIZE)
 
     def _take_blank_of_entries(self) -> None:
-        """Take the blank at the end of a file of entries, behind its last record."""
+        """Take the blank at the end of a file of entries, after its last record."""
         start = blank_of_entries(self._file, max(0, self._reached))
         if self._source.start_offset is not None and start < self._file.size:
             self._found.add_blank(self._source.start_offset + start, start, self._file.size - start)

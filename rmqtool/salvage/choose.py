@@ -41,7 +41,7 @@ def fill(
     """Fill what `taken` leaves open with `candidates`; with a `limit` not before it, nor from that offset on.
 
     With `before` not from that offset on. Where candidates overlap each other the newest comes first. Of those that are
-    not `in_place` an older one behind a newer one is what is left from before a cut.
+    not `in_place` an older one after a newer one is what is left from before a cut.
     """
     refused = [NO_EXTENTS]
     for round_of in _without_overlap(candidates):
@@ -62,7 +62,7 @@ def fill_by_term(taken: Extents, candidates: Sequence[Extents], source: Bytes) -
     """Fill what `taken` leaves open with records of several sources, those of the latest leader first.
 
     An entry that a later leader has at an offset was never committed otherwise there. Terms never go down in a Raft
-    log: behind an entry of a later term those of an earlier one are left from before a cut.
+    log: after an entry of a later term those of an earlier one are left from before a cut.
     """
     refused = [NO_EXTENTS]
     for term in reversed(np.unique(np.concatenate([extents["term"] for extents in candidates])).tolist()):

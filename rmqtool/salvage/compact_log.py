@@ -1,6 +1,6 @@
-"""A new log of chosen records, one behind the other (`CommitLog.DefaultAppendMessageCallback`).
+"""A new log of chosen records, one after the other (`CommitLog.DefaultAppendMessageCallback`).
 
-Each gets a physical offset of the new log, and so another message id. The log begins behind the end of the old one:
+Each gets a physical offset of the new log, and so another message id. The log begins past the end of the old one:
 an id or a unit of the old store leads to no message here rather than to another one. Functions raise OSError.
 """
 
@@ -32,7 +32,7 @@ Offsets = NDArray[np.int64]
 
 
 def begin_of(layout: Layout, inputs: Inputs) -> int:
-    """Where the new log begins, bytes: with the first file behind all that the sources have."""
+    """Where the new log begins, bytes: with the first file after all that the sources have."""
     size = layout.file_size
     last = max([file.start_offset for file in layout.files], default=-size)
     named = (file.start_offset for file in inputs.files if file.start_offset is not None)
@@ -113,7 +113,7 @@ class CompactLog:
 
 
 def _bytes_of(frames: RecordRun) -> NDArray[np.uint8]:
-    """The records as they are stored, one behind the other, to be changed."""
+    """The records as they are stored, one after the other, to be changed."""
     _, _, values = frames.block.slices(frames.positions, frames.message_sizes).buffers()
     data: NDArray[np.uint8] = np.frombuffer(values, np.uint8, int(frames.message_sizes.sum())).copy()
     return data
@@ -125,7 +125,7 @@ def _put(data: NDArray[np.uint8], positions: Offsets, values: Offsets) -> None:
 
 
 def _renew_crcs(data: NDArray[np.uint8], frames: RecordRun, starts: Offsets, ends: Offsets) -> None:
-    """Compute the CRCs anew of records that hold their own: both offsets count in it."""
+    """Compute the CRCs again of records that hold their own: both offsets count in it."""
     view = data.data
     rows = frames.property_crcs.rows
     for start, end in zip(starts[rows].tolist(), ends[rows].tolist(), strict=True):

@@ -76,7 +76,7 @@ class ConversionPlan:
     last_timestamp: int | None = None
     missing: int = 0  # committed entries that are nowhere
     wrong_bodies: int = 0  # messages of entries whose body is not what was stored, by its CRC
-    filled: list[tuple[int, int]] = field(default_factory=list)  # the first inert records: physical offsets and sizes
+    filled: list[tuple[int, int]] = field(default_factory=list)  # the first dummy records: physical offsets and sizes
     filled_bytes: int = 0
     left: list[LeftOut] = field(default_factory=list)
     totals: dict[LeftReason, LeftTotal] = field(default_factory=lambda: defaultdict(LeftTotal))
@@ -106,7 +106,7 @@ class ConversionPlan:
         total.messages += extent.messages
 
     def fill(self, filling: Filling) -> None:
-        """Count inert records."""
+        """Count dummy records."""
         self.filled_bytes += int(filling.sizes.sum())
         room = MAX_LISTED - len(self.filled)
         self.filled += list(zip(filling.offsets[:room].tolist(), filling.sizes[:room].tolist(), strict=True))

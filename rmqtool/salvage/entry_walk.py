@@ -1,6 +1,6 @@
 """The entries of a DLedger log in order: which messages are taken, and where each stands without the entries' headers.
 
-An entry is a header of 48 bytes and one message (`DLedgerCommitLog`). Where entries are lost, inert records take their
+An entry is a header of 48 bytes and one message (`DLedgerCommitLog`). Where entries are lost, dummy records take their
 room, as after a salvage: so the consume queues keep the offsets of all other messages.
 """
 
@@ -26,8 +26,8 @@ from rmqtool.scan.reader import scan_files
 
 LeftReason = Literal["uncommitted", "stale", "damaged"]
 LEFT_MEANINGS: dict[LeftReason, str] = {
-    "uncommitted": "behind the committed index of the DLedger checkpoint: another node may have other messages there",
-    "stale": "older entries behind newer ones, left where the log was cut",
+    "uncommitted": "after the committed index of the DLedger checkpoint: another node may have other messages there",
+    "stale": "older entries after newer ones, left where the log was cut",
     "damaged": "no entry with a whole message",
 }
 _KINDS: tuple[LeftReason | None, ...] = (None, "uncommitted", "stale")
@@ -46,7 +46,7 @@ class Taken(NamedTuple):
 
 
 class Filling(NamedTuple):
-    """Inert records in place of lost entries: physical offsets, sizes, and the store time of the message before."""
+    """Dummy records in place of lost entries: physical offsets, sizes, and the store time of the message before."""
 
     offsets: Offsets
     sizes: NDArray[np.int64]
@@ -180,7 +180,7 @@ def _groups(kinds: NDArray[np.intp]) -> Iterator[tuple[slice, LeftReason | None]
 
 
 class Placement:
-    """Where records stand one behind the other: room for a blank stays at the end of each file (`CommitLog`)."""
+    """Where records stand one after the other: room for a blank stays at the end of each file (`CommitLog`)."""
 
     def __init__(self, start: int, file_size: int) -> None:
         self._base = start
@@ -209,7 +209,7 @@ class Placement:
         self._end += (self._base - self._end) % self._file_size
 
     def fill(self, size: int, timestamp: int) -> Filling:
-        """Inert records of about `size` bytes."""
+        """Dummy records of about `size` bytes."""
         largest = min(_LARGEST_INERT, self._file_size - BLANK_SIZE)
         whole, rest = divmod(size, largest)
         sizes = np.array([largest] * whole + [max(rest, SMALLEST_INERT)] * (rest > 0), np.int64)

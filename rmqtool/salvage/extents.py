@@ -63,7 +63,7 @@ class ExtentBuilder:
         is_odd: bool,
         entry: Entry = NO_ENTRY,
     ) -> None:
-        """Add records one behind the other, `size` bytes in all with their headers; `times` are their store times.
+        """Add records one after the other, `size` bytes in all with their headers; `times` are their store times.
 
         `entry` is that of the first one.
         """
@@ -86,7 +86,7 @@ class ExtentBuilder:
         self._append(physical_offset, size, position, BLANK, 0, 0, 0, False, *NO_ENTRY)
 
     def add_inert(self, physical_offset: int, position: int, size: int) -> None:
-        """Add an inert record."""
+        """Add a dummy record."""
         self._append(physical_offset, size, position, INERT, 0, 0, 0, False, *NO_ENTRY)
 
     def extents(self) -> Extents:
@@ -101,7 +101,7 @@ class ExtentBuilder:
 
 
 def of_records(extents: Extents) -> Extents:
-    """Those of records that were stored, not of blanks and inert ones."""
+    """Those of records that were stored, not of blanks and dummy ones."""
     return extents[extents["records"] > 0]
 
 
@@ -111,7 +111,7 @@ def message_bytes(extents: Extents) -> int:
 
 
 def ends(extents: Extents) -> NDArray[np.int64]:
-    """Physical offsets behind the extents, bytes."""
+    """Physical offsets after the extents, bytes."""
     behind: NDArray[np.int64] = extents["physical_offset"] + extents["size"]
     return behind
 

@@ -20,7 +20,7 @@ from rmqtool.transaction.losses import LostExtent
 
 COMMAND = "convert"
 _BY_PHYSICAL_OFFSET = ("timerwheel", TIMER_LOG, f"{CONFIG}/{TIMER_CHECK}", SIDE_STORE)
-"""What leads to messages by physical offset: a broker makes it anew where it finds none of them."""
+"""What leads to messages by physical offset: a broker makes it again where it finds none of them."""
 
 
 def require_stopped(store: Store) -> None:
@@ -33,7 +33,7 @@ def require_stopped(store: Store) -> None:
 def require_messages(plan: ConversionPlan) -> None:
     """Raise UnsupportedError where no message is taken."""
     if not (plan.messages or plan.conversion.plain):
-        hint = "--uncommitted takes those behind the committed index" if "uncommitted" in plan.totals else None
+        hint = "--uncommitted takes those after the committed index" if "uncommitted" in plan.totals else None
         raise UnsupportedError("there is no message to take", file=plan.conversion.store.root, hint=hint)
 
 

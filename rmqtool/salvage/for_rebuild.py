@@ -33,7 +33,7 @@ def main_store(stores: Sequence[Store]) -> Store | None:
 
 
 def known_topics(stores: Sequence[Store]) -> frozenset[str]:
-    """The topics that have queues or are configured in any source that can tell."""
+    """The topics that have queues or are configured in any source that shows them."""
     names: set[str] = set()
     for store in stores:
         with suppress(RmqtoolError):

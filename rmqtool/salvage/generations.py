@@ -1,6 +1,6 @@
-"""Where records stand: in their place in the log, in another place, or behind an end that the log once had.
+"""Where records stand: in their place in the log, in another place, or after an end that the log once had.
 
-A start cuts a log without erasing what is behind the cut, and files are made of old ones: records of earlier
+A start cuts a log without erasing what follows the cut, and files are made of old ones: records of earlier
 generations are whole and no part of the log.
 """
 
@@ -22,7 +22,7 @@ class SourceRecords:
 
     `in_place` stand where the name of their file says, and so do `odd` ones; `moved` elsewhere, in a file without such
     a name too. Those in `recycled` stand in a file of the log and belong elsewhere, mostly before the log's begin,
-    which they do not move. `stale` are behind the end of the log.
+    which they do not move. `stale` are past the end of the log.
     """
 
     in_place: Extents
@@ -47,7 +47,7 @@ def classify(files: Sequence[Input], found: Sequence[Extents]) -> SourceRecords:
         sound, behind = _at_stale(standing) if start == last else (standing, standing[:0])
         in_place.append(sound)
         stale.append(behind)
-        # A file that the broker made ahead of need, of an old one, stands behind the log's last.
+        # A file that the broker made ahead of need, of an old one, stands after the log's last.
         is_reused = len(standing) > 0 or (last >= 0 and start > last)
         (recycled if is_reused else moved).append(other)
     all_in_place = joined(*in_place)
@@ -68,7 +68,7 @@ def _split(extents: Extents, mask: np.ndarray) -> tuple[Extents, Extents]:
 
 
 def _at_stale(extents: Extents) -> tuple[Extents, Extents]:
-    """Records of the log's last file, and the stale ones: behind a gap, and older than those before it.
+    """Records of the log's last file, and the stale ones: after a gap, and older than those before it.
 
     The clock of a later leader of a DLedger group may be behind, and one leader's clock may have gone back.
     """

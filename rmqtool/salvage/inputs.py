@@ -99,7 +99,7 @@ def log_file_size(inputs: Inputs, conf: BrokerConf) -> tuple[int, bool]:
     """The size of a file of the log, bytes, and whether it is known rather than the default.
 
     That of broker.conf, else the size that most files have of those by which all names can be divided: a file that was
-    cut has another. Where there is none, the names tell it.
+    cut has another. Where there is none, the names show it.
     """
     configured = conf.size(*LOG_FILE_SIZE)
     if configured is not None:

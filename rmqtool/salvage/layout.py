@@ -1,7 +1,7 @@
 """The new log: which records are copied, and what stands in its gaps, so that a broker walks over them.
 
-All stays at its physical offset. A gap becomes inert records, the end of a file a blank; where a gap is too small for
-an inert record, the record behind or before it gives way.
+All stays at its physical offset. A gap becomes dummy records, the end of a file a blank; where a gap is too small for
+a dummy record, the record behind or before it gives way.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _by_file(taken: Extents, file_size: int) -> dict[int, Extents]:
 
 
 class _Fitting:
-    """The records of one file, of which some give way where a gap takes no inert record, or the end no blank."""
+    """The records of one file, of which some give way where a gap takes no dummy record, or the end no blank."""
 
     def __init__(self, extents: Extents, sources: Sources) -> None:
         self._extents = extents
@@ -219,7 +219,7 @@ def _fill(file: LogFile, file_size: int, blanks: Offsets, before: int, *, is_las
 
 
 def _blank(position: int, end: int, blanks: Offsets, *, is_last: bool) -> int | None:
-    """Where the blank of a file that ends at `end` begins, behind its last record; None where the log ends."""
+    """Where the blank of a file that ends at `end` begins, after its last record; None where the log ends."""
     following = int(np.searchsorted(blanks, position))
     known = int(blanks[following]) if following < len(blanks) and blanks[following] < end else None
     if is_last:

@@ -20,7 +20,7 @@ from rmqtool.salvage.sources import Sources
 Reason = Literal["damaged", "unreadable", "stale", "contradicted", "no-room", "other-log", "not-a-record"]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 MEANINGS: dict[Reason, str] = {
-    "damaged": "bytes of the log that do not prove themselves",
+    "damaged": "bytes of the log with no verifiable message",
     "unreadable": "the disk does not give them",
     "stale": "whole records of another generation, or that differ from those saved at their offsets",
     "contradicted": "records with a damaged field, of which another source has the right copy",
@@ -38,7 +38,7 @@ _SIZE_MAGIC_AND_CRC = 12  # bytes that a record begins with
 
 
 class Left(NamedTuple):
-    """Bytes of a file that are left behind; `physical_offset` None where nothing tells it."""
+    """Bytes of a file that are left behind; `physical_offset` None where nothing shows it."""
 
     input: int
     position: int
@@ -190,7 +190,7 @@ class _Log:
         return self._sources.equal(one, other, end - size, size)
 
     def _differing(self, file: Input, extent: np.void, rest: Ranges) -> Iterator[Left]:
-        """The records of an extent that the log does not have, those one behind the other as one."""
+        """The records of an extent that the log does not have, those one after the other as one."""
         shift, run = _shift(extent), None
         offset, end = int(extent["physical_offset"]), int(extent["physical_offset"] + extent["size"])
         while offset < end:

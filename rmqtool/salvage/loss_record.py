@@ -1,4 +1,4 @@
-"""The loss that a new store is made with: it goes on record there, as after a repair, and verify tells of it."""
+"""The loss that a new store is made with: it goes on record there, as after a repair, and verify reports it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def losses_of(
 ) -> list[Loss]:
     """What the new store lacks: by this salvage, and by what is on record in the sources and was not filled.
 
-    `derived` and `findings` are what deriving its queues has shown; `filled` are the places of inert records in a new
+    `derived` and `findings` are what deriving its queues has shown; `filled` are the places of dummy records in a new
     log of messages that have moved.
     """
     recorded = [*_of_sources(plan, sources)]
@@ -55,7 +55,7 @@ def losses_of(
 
 
 def lost_messages(dropped: Iterable[DroppedUnits], findings: Sequence[Finding]) -> dict[str, int]:
-    """Lost messages by topic as far as the queues of the source tell."""
+    """Lost messages by topic as far as the queues of the source show."""
     counts: Counter[str] = Counter()
     for each in dropped:
         counts[each.topic] += each.units

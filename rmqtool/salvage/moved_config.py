@@ -168,7 +168,7 @@ def _rewrite(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Write a file anew with the modification time that it had."""
+    """Write a file again with the modification time that it had."""
     time = os.stat(path).st_mtime_ns
     path.write_bytes(data)
     os.utime(path, ns=(time, time))

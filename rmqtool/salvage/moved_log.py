@@ -1,6 +1,6 @@
-"""Saved messages of a DLedger log, which move: each goes behind the one before, without the header of its entry.
+"""Saved messages of a DLedger log, which move: each goes after the one before, without the header of its entry.
 
-Where messages are lost inert records of about that size stand between them, so that the queues of the new log keep the
+Where messages are lost dummy records of about that size stand between them, so that the queues of the new log keep the
 offsets of all others.
 """
 

@@ -164,7 +164,7 @@ class NewStore:
 
 
 def _paths_below(directory: Path) -> Iterator[Path]:
-    """Everything below a directory, and itself; directories behind what is in them."""
+    """Everything below a directory, and itself; directories after what is in them."""
     for above, _, files in os.walk(directory, topdown=False):
         yield from (Path(above, name) for name in files)
         yield Path(above)

@@ -1,4 +1,4 @@
-"""Queue offsets that are counted anew from 0, and what becomes of offsets that somebody has committed.
+"""Queue offsets that are counted again from 0, and what becomes of offsets that somebody has committed.
 
 Kept as they are: those of batches, which properties repeat, of light queues, and of half and op messages, which name
 each other by them.
@@ -87,7 +87,7 @@ class OffsetMap:
 
 @dataclass
 class _Queue:
-    """A queue that is counted anew; of `committed` offsets it counts the messages in front of each."""
+    """A queue that is counted again; of `committed` offsets it counts the messages in front of each."""
 
     committed: Offsets
     before: Offsets = field(init=False)
@@ -165,7 +165,7 @@ class Numbering:
         return offsets
 
     def moved(self, name: QueueName, offset: int) -> int:
-        """What a committed offset of a queue becomes; it stays in a queue that is not counted anew."""
+        """What a committed offset of a queue becomes; it stays in a queue that is not counted again."""
         queue = self._counted.get(name)
         return queue.moved(offset) if queue else offset
 

@@ -25,7 +25,7 @@ MAX_GAPS = 1000
 """Gaps that are listed one by one; all are counted."""
 
 _ROW_SIZE = 60  # units of queue and index for a message, bytes
-_GAP_SIZE = 8192  # pages of an inert record, bytes
+_GAP_SIZE = 8192  # pages of a dummy record, bytes
 _INERT_SIZE = 1 << 20
 
 
@@ -87,7 +87,7 @@ class SalvagePlan:
 
     @property
     def uncommitted(self) -> int:
-        """Saved messages of entries behind the committed index, which a leader may have replaced."""
+        """Saved messages of entries after the committed index, which a leader may have replaced."""
         return self._by_index[1]
 
     @cached_property

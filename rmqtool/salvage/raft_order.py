@@ -21,7 +21,7 @@ Numbers = NDArray[np.int64]
 
 
 def go_on(rooms: Numbers, steps: Numbers, steps_back: Numbers) -> NDArray[np.bool_]:
-    """Whether entries are the next ones of the log behind those before them, whatever terms their headers have.
+    """Whether entries are the next ones of the log after those before them, whatever terms their headers have.
 
     Between two there is `rooms` for those that are missing there, bytes, their Raft indices differ by `steps`, and
     the store time of the second is `steps_back` before that of the first, ms.
@@ -30,7 +30,7 @@ def go_on(rooms: Numbers, steps: Numbers, steps_back: Numbers) -> NDArray[np.boo
 
 
 def extents_go_on(extents: Extents) -> NDArray[np.bool_]:
-    """Which extents but the first are entries that go on behind those of the extent before them.
+    """Which extents but the first are entries that go on after those of the extent before them.
 
     Two of one term are of one leader: its clock may have gone back any time.
     """
@@ -57,7 +57,7 @@ def settle_terms(extents: Extents, entry_files: Collection[int], latest: int | N
     if latest is not None:
         terms[is_entry & (terms > latest) & (settled["records"] == 1)] = NO_TERM
     _fill_unknown(terms, is_entry)
-    goes_back = settled["first_time"][1:] < settled["last_time"][:-1]  # as behind the place where a log was cut
+    goes_back = settled["first_time"][1:] < settled["last_time"][:-1]  # as after the place where a log was cut
     goes_back &= ~extents_go_on(settled)
     for rows in np.split(np.arange(len(settled)), np.flatnonzero(goes_back) + 1):
         of_entries = rows[is_entry[rows]]
@@ -69,7 +69,7 @@ def settle_terms(extents: Extents, entry_files: Collection[int], latest: int | N
 def without_single_changes(terms: Numbers, follow: NDArray[np.bool_]) -> Numbers:
     """Terms of entries; a single one that is above the next one or below the one before it is damaged.
 
-    `follow` says which entries but the first go on behind the one before. A damaged term is made that of the entry
+    `follow` says which entries but the first go on after the one before. A damaged term is made that of the entry
     before, the first one that of the next. There are two entries at least.
     """
     one, two, three = terms[:-2], terms[1:-1], terms[2:]
@@ -117,7 +117,7 @@ def _fill_unknown(terms: np.ndarray, is_entry: np.ndarray) -> None:
 def agreed_terms(sources: Sequence[Extents], source: Bytes) -> list[Extents]:
     """The records of several sources, by physical offset, where terms rise at a single one with that of the others.
 
-    Nothing of an earlier term behind it may prove a damaged header there wrong. The same message was never written in
+    Nothing of an earlier term after it may prove a damaged header there wrong. The same message was never written in
     two terms.
     """
     agreed = [extents.copy() for extents in sources]
@@ -144,12 +144,12 @@ def _terms_of(record: np.void, others: Sequence[Extents], source: Bytes) -> Iter
 
 
 def by_index(extents: Extents, committed: int | None) -> tuple[int, int]:
-    """How many committed entries are missing between the saved ones and behind them, and how many are not committed.
+    """How many committed entries are missing between the saved ones and after them, and how many are not committed.
 
     `committed` is the last committed index, None where nothing says it. More entries are never missing than have room.
     """
     missing = uncommitted = end = 0
-    following: int | None = None  # the index behind the last entry
+    following: int | None = None  # the index after the last entry
     columns = extents[["physical_offset", "size", "records", "header_size", "first_index"]].tolist()
     for offset, size, records, header_size, first_index in columns:
         if following is None:

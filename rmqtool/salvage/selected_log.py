@@ -33,7 +33,7 @@ _RESERVE = 1 << 20
 
 @dataclass
 class SelectedLog:
-    """What was written: the map of queue offsets where they are counted anew, and the first timer that still waits."""
+    """What was written: the map of queue offsets where they are counted again, and the first timer that still waits."""
 
     numbering: Numbering | None = None
     first_timer: int | None = None
@@ -79,7 +79,7 @@ def write_selected(
     reading: ReadPolicy = UNLIMITED,
     progress: Progress = no_progress,
 ) -> SelectedLog:
-    """Write the log into `directory`, and the map into `map_file` where queue offsets are counted anew.
+    """Write the log into `directory`, and the map into `map_file` where queue offsets are counted again.
 
     `committed` are the offsets that `SelectedLog.moved` can be asked for. Raises OSError, ChangedError.
     """

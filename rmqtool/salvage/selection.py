@@ -27,7 +27,7 @@ QueueOffsets = Literal["keep", "new"]
 
 @dataclass(frozen=True)
 class Selection:
-    """The filters, and whether the messages keep their queue offsets or are counted anew."""
+    """The filters, and whether the messages keep their queue offsets or are counted again."""
 
     filters: Filters
     queue_offsets: QueueOffsets
@@ -42,7 +42,7 @@ class Selection:
 
 
 class Piece(NamedTuple):
-    """Records one behind the other, no more than a block: the number of their extent, and a position in its file."""
+    """Records one after the other, no more than a block: the number of their extent, and a position in its file."""
 
     extent: int
     position: int

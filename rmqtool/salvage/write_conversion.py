@@ -56,7 +56,7 @@ def write_conversion(
 
 @dataclass
 class MovedLog:
-    """A log of moved messages, as it was written: `end` is behind the last record, `filled` are its inert records."""
+    """A log of moved messages, as it was written: `end` is past the last record, `filled` are its dummy records."""
 
     start: int
     end: int
@@ -67,7 +67,7 @@ class MovedLog:
 def write_moved(
     pieces: Iterable[Taken | Filling], directory: Path, start: int, file_size: int, progress: Progress = no_progress
 ) -> MovedLog:
-    """Write messages and inert records at their new places into files of `file_size` bytes, the first at `start`.
+    """Write messages and dummy records at their new places into files of `file_size` bytes, the first at `start`.
 
     `progress` gets the bytes of the sources that are done.
     """
@@ -106,7 +106,7 @@ def _copy(file: MappedFile, to: Path, reading: ReadPolicy) -> None:
 
 
 def _end_plain(file: MappedFile, to: Path, reading: ReadPolicy) -> None:
-    """End the last plain file with a blank where it has none: a broker would never read on behind it."""
+    """End the last plain file with a blank where it has none: a broker would never read on after it."""
     end, timestamp, is_ended, is_damaged = file.start_offset, 0, False, False
     for event in scan_files([file], reading=reading):
         is_ended = isinstance(event, Blank)
@@ -129,7 +129,7 @@ def _end_plain(file: MappedFile, to: Path, reading: ReadPolicy) -> None:
 
 
 class _LogWriter:
-    """One file after the other, each ended by a blank but for the last; `end` is behind the last record."""
+    """One file after the other, each ended by a blank but for the last; `end` is past the last record."""
 
     def __init__(self, directory: Path, start: int, file_size: int) -> None:
         self.end = start
@@ -150,7 +150,7 @@ class _LogWriter:
             self._timestamp = int(part.headers.field("store_timestamp")[-1])
 
     def fill(self, piece: Filling) -> None:
-        """Write inert records."""
+        """Write dummy records."""
         for offset, size in zip(piece.offsets.tolist(), piece.sizes.tolist(), strict=True):
             self._begin(offset)
             write_sparse(self._descriptor, inert_record(size, offset, piece.timestamp), offset - self._file_start)
@@ -187,7 +187,7 @@ class _LogWriter:
 
 
 def _with_offsets(run: RecordRun, offsets: Offsets) -> memoryview:
-    """The messages one behind the other, each with its new physical offset."""
+    """The messages one after the other, each with its new physical offset."""
     data = run.block.slices(run.positions, run.message_sizes).buffers()[2]
     messages: NDArray[np.uint8] = np.frombuffer(data, np.uint8, int(run.message_sizes.sum())).copy()
     places = offsets[:, None] - offsets[0] + _POSITION + np.arange(8)

@@ -1,4 +1,4 @@
-"""The files of the new log: records copied, inert records and blanks between them. Functions raise OSError."""
+"""The files of the new log: records copied, dummy records and blanks between them. Functions raise OSError."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _fill(file: LogFile, descriptor: int, file_size: int) -> None:
 
 
 def write_sparse(descriptor: int, data: bytes, position: int) -> None:
-    """Write what is not zero: whole pages of an inert record's body stay holes. Raises OSError."""
+    """Write what is not zero: whole pages of a dummy record's body stay holes. Raises OSError."""
     view = memoryview(data)
     for start in range(0, len(data), _PAGE):
         page = view[start : start + _PAGE]

@@ -19,7 +19,7 @@ from rmqtool.base.memory import sized
 # Larger blocks miss the processor's cache, smaller ones cost calls; what a block needs around it grows with it.
 BLOCK_SIZE = 4 << 20
 _LEAST_BLOCK = 1 << 20
-PADDING = 256  # readable zeros behind the data, wider than any field that is gathered
+PADDING = 256  # readable zeros after the data, wider than any field that is gathered
 _LITTLE_MORE = 32
 _USUAL_COUNT = 1 << 17  # slices of a block: its records' properties at most, nearly always
 

@@ -28,13 +28,13 @@ def chain(block: Block, start: int, limit: int | None = None, header_size: int =
     A header of `header_size` bytes stands before each; the first header is at `start`.
 
     The records are not proven: a size may have led astray, and the first may be none. With `limit` at most that many
-    records, without lanes: behind damage the next damage is near, and a walk far beyond it would be for nothing.
+    records, without lanes: after damage the next damage is near, and a walk far beyond it would be for nothing.
     """
     first = start + header_size
     if limit is None and first < block.length:
         few = _walk_carefully(block, first, _FEW, header_size)
         if len(few) < _FEW:
-            return few  # behind the last records of a file are zeros, in which lanes would search for long
+            return few  # after the last records of a file are zeros, in which lanes would search for long
         positions = _walk_in_lanes(block, first, header_size)
         if positions is not None:
             return positions
@@ -57,7 +57,7 @@ def _walk_in_lanes(block: Block, start: int, header_size: int) -> Positions | No
     """The chain, or None when the lanes do not prove each other."""
     stride = _stride(block, start)
     starts = _lane_starts(block, start, stride)
-    ends = np.append(starts[1:], block.length + header_size)  # as if one more header were behind the last record
+    ends = np.append(starts[1:], block.length + header_size)  # as if one more header were past the last record
     path = _step(block, starts, ends, 2 * stride // MIN_MESSAGE_SIZE, header_size)
     if path is None:
         return None
@@ -92,7 +92,7 @@ def _lane_starts(block: Block, start: int, stride: int) -> Positions:
 def _step(block: Block, starts: Positions, ends: Positions, max_steps: int, header_size: int) -> Positions | None:
     """All lanes' positions, shape (lanes, steps); None when some lane is not through after `max_steps`.
 
-    A size that leads out of the block ends its lane one byte behind the block, however large it is.
+    A size that leads out of the block ends its lane one byte after the block, however large it is.
     """
     sizes = block.sizes
     path = np.empty((max_steps, len(starts)), dtype=np.intp)

@@ -53,7 +53,7 @@ class DecodeFailures:
             self.first = f"{place()}: {reason}"
 
     def merge(self, other: DecodeFailures) -> None:
-        """Add those of a part of the log behind this one."""
+        """Add those of a part of the log after this one."""
         self.bodies += other.bodies
         self.count += other.count
         self.first = self.first or other.first

@@ -90,7 +90,7 @@ class Headers:
 
 
 class RecordRun:
-    """A run of sound records, one behind the other; columns are read from the block before it is filled again.
+    """A run of sound records, one after the other; columns are read from the block before it is filled again.
 
     Before each record stands a header of `header_size` bytes, or none.
     """
@@ -143,12 +143,12 @@ class RecordRun:
 
     @cached_property
     def topic_positions(self) -> Positions:
-        """Where the topics begin in the block, behind their length."""
+        """Where the topics begin in the block, after their length."""
         return self.body_positions + self.body_sizes + self._topic_widths
 
     @cached_property
     def properties_positions(self) -> Positions:
-        """Where the properties begin in the block, behind their length."""
+        """Where the properties begin in the block, after their length."""
         return self.topic_positions + self.topic_sizes + PROPERTIES_SIZE_WIDTH
 
     @cached_property

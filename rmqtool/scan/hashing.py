@@ -104,7 +104,7 @@ def _hash_decoded(texts: Texts, values: NDArray[np.uint32], rows: Positions) -> 
 
 
 def _utf16(texts: pa.BinaryArray) -> tuple[NDArray[np.uint8], Positions]:
-    """All texts as UTF-16, a window of zeros behind them, and the code units of each; no text is empty."""
+    """All texts as UTF-16, a window of zeros after them, and the code units of each; no text is empty."""
     _, offsets, stored = texts.buffers()
     bounds = np.frombuffer(offsets, np.int32)[: len(texts) + 1].astype(np.intp)
     data = np.frombuffer(stored, np.uint8)[: bounds[-1]]

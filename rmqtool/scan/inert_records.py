@@ -1,4 +1,4 @@
-"""Inert records of ours, which stand in the log in place of damage: how they are made, and how a scan knows them."""
+"""Dummy records of ours, which stand in the log in place of damage: how they are made, and how a scan knows them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from rmqtool.formats.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rmqtool.scan.frames import RecordRun
 
 LOST_TOPIC = b"%RMQTOOL%LOST"
-"""Topic of our inert records; of a small one the beginning of it."""
+"""Topic of our dummy records; of a small one the beginning of it."""
 
 SMALLEST_INERT = MIN_MESSAGE_SIZE + 1
-"""Size of the smallest inert record, whose topic is one byte, bytes."""
+"""Size of the smallest dummy record, whose topic is one byte, bytes."""
 
 _HOST = bytes(8)
 _LARGEST = 1 << 20  # a broker takes memory for a whole record, bytes
 
 
 def filling(physical_offset: int, size: int, timestamp: int, *, ends_file: bool) -> Iterator[tuple[int, bytes]]:
-    """What fills `size` bytes of the log: physical offset and bytes of inert records, and of a blank at a file's end.
+    """What fills `size` bytes of the log: physical offset and bytes of dummy records, and of a blank at a file's end.
 
     `size` is at least SMALLEST_INERT, at the end of a file at least BLANK_SIZE.
     """
@@ -62,7 +62,7 @@ def inert_record(size: int, physical_offset: int, timestamp: int) -> bytes:
 
 
 def inert_rows(frames: RecordRun) -> list[int]:
-    """Rows of inert records: rolled back messages of a topic of that name, or of its beginning."""
+    """Rows of dummy records: rolled back messages of a topic of that name, or of its beginning."""
     rolled_back = np.flatnonzero((frames.headers.field("sys_flag") & TRANSACTION_MASK) == TRANSACTION_ROLLBACK)
     if not len(rolled_back):
         return []

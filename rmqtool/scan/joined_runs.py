@@ -23,14 +23,14 @@ class JoinedRuns:
         self._block: _JoinedBlock | None = None
         self._positions: list[Positions] = []
         self._records = 0
-        self._end = 0  # physical offset behind the last run
+        self._end = 0  # physical offset after the last run
 
     def is_small(self, run: RecordRun) -> bool:
         """Whether a run is worth a copy."""
         return len(run) * _SHARE <= self._usual_records and run.size * _SHARE <= self._size
 
     def has_room(self, run: RecordRun) -> bool:
-        """Whether a small run can be added: it fits, and stands behind the others, as where no files overlap."""
+        """Whether a small run can be added: it fits, and stands after the others, as where no files overlap."""
         if self._block is None or not self._records:
             return True
         is_behind = run.physical_offset >= self._end
@@ -57,7 +57,7 @@ class JoinedRuns:
 
 
 class _JoinedBlock(Block):
-    """Stretches of a log one behind the other."""
+    """Stretches of a log one after the other."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -66,7 +66,7 @@ class _JoinedBlock(Block):
         self._shifts: list[int] = []
 
     def append(self, data: memoryview, physical_offset: int) -> int:
-        """Copy `data`, which stands at a physical offset, behind the others; the first anew after `completed`."""
+        """Copy `data`, which stands at a physical offset, after the others; the first again after `completed`."""
         if self._is_complete:
             self._is_complete, self.length, self._begins, self._shifts = False, 0, [], []
         position, self.length = self.length, self.length + len(data)
@@ -76,7 +76,7 @@ class _JoinedBlock(Block):
         return position
 
     def completed(self) -> Block:
-        """The block with zeros behind its data."""
+        """The block with zeros after its data."""
         self._is_complete = True
         self.view[self.length : self.length + PADDING] = bytes(PADDING)
         return self

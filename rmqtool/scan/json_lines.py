@@ -18,7 +18,7 @@ _SPECIAL = (
 """Characters that JSON escapes, and control characters that `output` escapes, too; a regular expression of RE2."""
 
 _Encoded = tuple[str, pa.Array, str]
-"""The text before each value, the values, the text behind each; a value may be null."""
+"""The text before each value, the values, the text after each; a value may be null."""
 
 
 def json_lines(batch: pa.RecordBatch, optional: frozenset[str] = frozenset(), int64: Int64 = "number") -> memoryview:
@@ -52,7 +52,7 @@ def json_rows(
 
 
 def text_of(lines: pa.StringArray) -> memoryview:
-    """The bytes of all values, one behind the other."""
+    """The bytes of all values, one after the other."""
     offsets = np.frombuffer(lines.buffers()[1], np.int32)[lines.offset : lines.offset + len(lines) + 1]
     data = lines.buffers()[2]
     return memoryview(data)[offsets[0] : offsets[-1]] if data is not None and len(lines) else memoryview(b"")

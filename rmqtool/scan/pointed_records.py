@@ -27,7 +27,7 @@ from rmqtool.scan.frames import Headers, RecordRun, sound_prefix
 
 _OWN_POSITION, _OWN_POSITION_AT = PREFIX_DTYPE["physical_offset"], position_of(PREFIX_DTYPE, "physical_offset")
 _GAP = 16 << 10  # bytes between two records that cost less to read along than a read of their own
-_RECORDS_BEHIND_DAMAGE = 32  # records that are proven at once behind one that is not sound; doubled while all are
+_RECORDS_BEHIND_DAMAGE = 32  # records that are proven at once after one that is not sound; doubled while all are
 
 Offsets = NDArray[np.int64]
 
@@ -114,7 +114,7 @@ def _packed(
 ) -> Iterator[tuple[slice, Block, Positions]]:
     """Ranges of the log, which ascend, in blocks: which ranges, the block, and where each begins in it.
 
-    Ranges that lie near each other are read at once; the spans that are read stand one behind the other.
+    Ranges that lie near each other are read at once; the spans that are read stand one after the other.
     """
     if not len(starts):
         return
@@ -136,7 +136,7 @@ def _packed(
 
 
 class _Pieces:
-    """Pieces of the log that are copied one behind the other into a block: their file numbers and borders, bytes."""
+    """Pieces of the log that are copied one after the other into a block: their file numbers and borders, bytes."""
 
     def __init__(self, file_numbers: NDArray[np.intp], starts: Offsets, stops: Offsets) -> None:
         self.file_numbers, self.starts, self.stops = file_numbers, starts, stops

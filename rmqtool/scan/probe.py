@@ -127,7 +127,7 @@ def read_message(files: Sequence[MappedFile], physical_offset: int, read: Callab
 
 
 def find_next(file: InputFile, start_offset: int, position: int, header_size: int = 0, limit: int | None = None) -> int:
-    """Position of the first sound record or blank at or behind `position`; the file's size when there is none.
+    """Position of the first sound record or blank at or after `position`; the file's size when there is none.
 
     A blank counts only when its size leads exactly to the end of the file. With a `header_size` it is that of an entry.
     What begins at or behind position `limit` need not be found.
@@ -150,7 +150,7 @@ def find_next(file: InputFile, start_offset: int, position: int, header_size: in
 
 
 def blank_of_entries(file: InputFile, position: int) -> int:
-    """Position of the blank at the end of a file of entries, at or behind `position`; the file's size without one."""
+    """Position of the blank at the end of a file of entries, at or after `position`; the file's size without one."""
     end = file.data_end(position)
     for start in range(max(position, end - _ENTRY_START.size), end):  # its last bytes may be zero
         head = file.read(start, _ENTRY_START.size)
@@ -165,7 +165,7 @@ def skip_zeros(file: InputFile, position: int, limit: int) -> int:
 
 
 def record_start(position: int, data: int) -> int:
-    """Where a record can begin, at or behind `position`, before the first byte that is not zero, at `data`.
+    """Where a record can begin, at or after `position`, before the first byte that is not zero, at `data`.
 
     Up to three bytes of its size are zero.
     """

@@ -144,7 +144,7 @@ def _all_end_in_crc(frames: RecordRun) -> bool:
 
 
 def _gather(frames: RecordRun) -> tuple[NDArray[np.uint8], Positions]:
-    """All properties one behind the other and zeros behind them, and each record's end.
+    """All properties one after the other and zeros after them, and each record's end.
 
     Each record ends with a separator: where the broker left it out, one is put.
     """

@@ -36,7 +36,7 @@ USUAL_RECORDS = 4500
 MANY_RECORDS = 2 * USUAL_RECORDS
 """The same where bodies are not copied: a twentieth less to do; else a quarter more, for they leave the cache."""
 
-_RECORDS_BEHIND_DAMAGE = 32  # records of the first run behind damage; doubled with each run while all are sound
+_RECORDS_BEHIND_DAMAGE = 32  # records of the first run after damage; doubled with each run while all are sound
 _MAX_BLOCKS = 2  # are read at once then
 _SMALL_REST = 64  # reading less than this fraction of a block again costs less than probing it
 _PAGE_SIZE = 4096
@@ -129,7 +129,7 @@ class _FileScan:
         self._block_position = 0
         self._block_end = 0  # nothing of this file is in the block yet
         self._usual_size = self._block_size = block_size()  # the second is what is read next, bytes
-        self._max_records: int | None = None  # records of the next run, behind damage
+        self._max_records: int | None = None  # records of the next run, after damage
         self._stored_end = 0  # up to here there is no large hole
         self._filled_for = -1  # where a record was seen that was not in the block
         self._file = file
@@ -162,7 +162,7 @@ class _FileScan:
     def _first_record(self, first: int, end: int) -> int:
         """Where to begin, bytes, so that a blank or a body that covers `first` is read before records inside it.
 
-        Where none begins before `end`, zeros behind it may be left unread.
+        Where none begins before `end`, zeros after it may be left unread.
         """
         may_be_blank = self._file.size - first <= LONGEST_BLANK
         first = max(0, first - (LONGEST_BLANK if may_be_blank else self._look_back))
@@ -170,7 +170,7 @@ class _FileScan:
 
     def _fill(self, position: int, size: int = _LEAST_READ) -> None:
         """Fill the block from `position`, with at least `size` bytes and no large hole at its end."""
-        wanted = self._end + _LEAST_READ - position  # the last record goes on behind the end
+        wanted = self._end + _LEAST_READ - position  # the last record goes on past the end
         length = min(max(size, min(self._block_size, wanted)), self._file.size - position)
         if position + length > self._stored_end:
             self._stored_end = stored_end(self._file, position, position + length)
@@ -195,7 +195,7 @@ class _FileScan:
         return frames or None
 
     def _is_cut(self, position: int) -> bool:
-        """Whether so little of the block is left that the record is assumed to go on behind it."""
+        """Whether so little of the block is left that the record is assumed to go on after it."""
         rest, filled = self._block_end - position, self._block_end - self._block_position
         return rest < filled // _SMALL_REST and self._block_end < self._file.size
 

@@ -1,6 +1,6 @@
 """Redaction: keys, properties, bodies and hosts of messages hidden, or replaced by a keyed hash.
 
-What a field tells decides, not where it stands: a unique key holds the address of its client, a message id that of the
+What a field says decides, not where it stands: a unique key holds the address of its client, a message id that of the
 broker, an index unit the hash of a key. The hash of a text is the same in all fields, so that messages can still be
 joined, by whoever has the salt, too.
 """

@@ -91,7 +91,7 @@ def find_uniform(
 ) -> UniformProperties | None:
     """The properties at ``data[starts[i] : ends[i]]`` when all records have the same distinct names in one order.
 
-    Else None; also where only some records have a separator at their end. `data` goes on for a window behind the last.
+    Else None; also where only some records have a separator at their end. `data` goes on for a window after the last.
     `with_crc`: the last of several properties is known to be a sound ``__CRC32#``, and need not be read again.
     """
     if with_crc:

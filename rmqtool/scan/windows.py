@@ -59,7 +59,7 @@ def positions_of(byte: int, data: NDArray[np.uint8]) -> Positions:
 
 
 class Texts:
-    """Texts in `data`, which goes on for a window behind the last one: ``data[starts[i] : starts[i] + sizes[i]]``."""
+    """Texts in `data`, which goes on for a window after the last one: ``data[starts[i] : starts[i] + sizes[i]]``."""
 
     def __init__(
         self, data: NDArray[np.uint8], starts: Positions, sizes: Positions, words: NDArray[np.uint64] | None = None
@@ -78,7 +78,7 @@ class Texts:
 
     @property
     def words(self) -> NDArray[np.uint64]:
-        """A window of each text at most, zeros behind its end; shape (texts, words). Gathered once, never changed."""
+        """A window of each text at most, zeros after its end; shape (texts, words). Gathered once, never changed."""
         if self._words is None:
             words = words_of(self.data, self.starts, min(self.largest, WINDOW))
             self._words = mask_words(words, self.sizes)

@@ -25,7 +25,7 @@ _WHAT = {
     "forced": "goes: disk full",
     "last-file": "stays: last file",
     "ahead": "allocated ahead",
-    "shielded": "behind a younger",
+    "shielded": "after a younger",
     "next-run": "in a later run",
     "no-trigger": "waits for the hour",
     "cleaner-fails": "expired, run fails",

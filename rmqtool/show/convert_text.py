@@ -15,7 +15,7 @@ from rmqtool.show.output import Columns, Style, show_table, table
 from rmqtool.show.salvage_text import show_derived
 
 _MAX_ROWS = 20
-_LEFT = "physical offsets of the old log; a broker sets up its timers anew, and delivers once more what was due already"
+_LEFT = "physical offsets of the old log; a broker makes its timers again, and delivers once more what was due"
 
 
 def show_conversion(
@@ -65,7 +65,7 @@ def _lines(plan: ConversionPlan) -> list[str]:
         what = f"{counted(total.messages, 'message')}, " if total.messages else ""
         lines.append(f"left out: {what}{byte_size(total.size)}: {LEFT_MEANINGS[reason]}")
     if plan.filled_bytes:
-        lines.append(f"filled: {byte_size(plan.filled_bytes)} of inert records, in the room of lost entries")
+        lines.append(f"filled: {byte_size(plan.filled_bytes)} of dummy records, in the room of lost entries")
     if plan.missing:
         lines.append(f"missing: {counted(plan.missing, 'committed message')}, by the Raft indices of the entries")
     if plan.wrong_bodies:

@@ -52,7 +52,7 @@ def _heads(comparison: StoreComparison) -> Iterator[str]:
         for file in side.cut_files:
             yield f"   {file.path.name} has {file.size} bytes: no broker gives a log file that size"
         if side.data_end > side.end:
-            yield f"   {side.data_end - side.end} bytes behind the last whole record: torn, damaged, or left over"
+            yield f"   {side.data_end - side.end} bytes after the last whole record: torn, damaged, or left over"
 
 
 def _in_order(comparison: StoreComparison) -> Iterator[str]:
@@ -69,7 +69,7 @@ def _in_order(comparison: StoreComparison) -> Iterator[str]:
 def _node(node: Node) -> str:
     last = f"last entry {node.last.index} of term {node.last.term}" if node.last else "no entry"
     committed = "nothing says up to where committed" if node.committed is None else f"committed up to {node.committed}"
-    behind = f", {node.uncommitted} behind it" if node.uncommitted else ""
+    behind = f", {node.uncommitted} after it" if node.uncommitted else ""
     return f"{node.name}: {last}, {committed}{behind}"
 
 
@@ -178,7 +178,7 @@ def _place(place: Place) -> str:
         meaning = next((text for reason, text in REASON_MEANINGS.items() if reason == place.reason), place.kind)
         return f"{where}: {meaning}"
     if place.is_inert:
-        return f"{where}: an inert record in place of what was lost"
+        return f"{where}: a dummy record in place of what was lost"
     message = place.message
     queue = f"{message['topic']} queue {message['queue_id']} offset {message['queue_offset']}"
     wrong = "" if message["body_crc_ok"] else ", wrong body CRC"
@@ -198,7 +198,7 @@ def _epochs(comparison: StoreComparison) -> Iterator[str]:
         if side.epochs.problem:
             yield f"    {side.epochs.problem}"
         for epoch in side.stale:
-            yield f"    epoch {epoch.number} begins at {epoch.start_offset}, behind the log's end: a stale entry"
+            yield f"    epoch {epoch.number} begins at {epoch.start_offset}, after the log's end: a stale entry"
         if side.missing is not None:
             yield f"    epoch {side.missing}, which topics.json was written in, has no entry"
     yield f"  A as slave of B {_follows(epochs.a_follows)}"

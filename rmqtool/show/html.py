@@ -72,5 +72,5 @@ def picture(label: str, width: float, height: float, shapes: Iterable[Html], kin
 
 
 def details(summary: str, *contents: Content, is_open: bool = False) -> Html:
-    """What can be opened: the numbers behind a picture, or a long list."""
+    """What can be opened: the numbers after a picture, or a long list."""
     return element("details", element("summary", summary), *contents, open="open" if is_open else None)

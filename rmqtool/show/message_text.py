@@ -124,7 +124,7 @@ def _fields(message: dict[str, Any]) -> list[str]:
 
 
 def _committed(message: dict[str, Any]) -> str:
-    states = {True: "  committed", False: "  behind the committed index of the checkpoint"}
+    states = {True: "  committed", False: "  after the committed index of the checkpoint"}
     return states.get(message["dledger_committed"], "")
 
 

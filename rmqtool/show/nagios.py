@@ -64,7 +64,7 @@ class Limits:
         return PluginStatus.OK, None
 
     def shown(self, measure: Measure) -> str:
-        """The limits behind a figure, as plug-ins have them: ``;WARNING;CRITICAL``."""
+        """The limits after a figure, as plug-ins have them: ``;WARNING;CRITICAL``."""
         if measure not in self.warning and measure not in self.critical:
             return ""
         return "".join(
@@ -199,5 +199,5 @@ def _answer(status: PluginStatus, what: str, figures: dict[str, str], findings: 
 
 
 def _plain(text: str) -> str:
-    """Text in one line, without control characters and without the sign behind which figures stand."""
+    """Text in one line, without control characters and without the sign after which figures stand."""
     return visible(" ".join(text.replace("|", "/").split())).encode("utf-8", "replace").decode()

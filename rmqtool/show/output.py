@@ -48,7 +48,7 @@ class Style:
     int64: Int64 = "number"  # in JSON
     pager: bool = True  # for output that is longer than the screen
     lines_begun: bool = False  # JSON lines are on their way: an error becomes a line too
-    words: tuple[str, ...] = ()  # the command line, behind the program's name
+    words: tuple[str, ...] = ()  # the command line, after the program's name
 
     def again(self, *more: str) -> str | None:
         """The same command line with more words, as it can be pasted; None where there was no command line."""
@@ -220,7 +220,7 @@ def table(title: str, columns: Columns, rows: Iterable[Sequence[object]]) -> Tab
 
 
 def show_table(console: Console, shown: Table) -> None:
-    """Print a table without the blanks that rich puts behind the last column; on a narrow terminal row by row."""
+    """Print a table without the blanks that rich puts after the last column; on a narrow terminal row by row."""
     from rmqtool.show.records import fits, is_unfolded, record_lines
     from rmqtool.show.table_lines import table_lines
 
@@ -259,7 +259,7 @@ def show_finding(console: Console, finding: Finding) -> None:
 
 
 def print_labelled(console: Console, head: Text, text: str, style: str = "") -> None:
-    """Print `text` behind `head`; a terminal gets it wrapped between words, but a long path in one piece."""
+    """Print `text` after `head`; a terminal gets it wrapped between words, but a long path in one piece."""
     from rich.text import Text
 
     lines = [visible(text)]

@@ -74,17 +74,17 @@ def _sentence(work: PendingWork) -> str:
     if request.due_before is not None:
         at += f" and due before {time_text(request.due_before)}"
     if not owed.messages:
-        return f"nothing is owed {at}" + ("" if work.is_whole else ", as far as it could be read")
+        return f"nothing awaits delivery {at}" + ("" if work.is_whole else ", as far as it could be read")
     overdue = f", {owed.overdue} of them overdue" if owed.overdue else ""
     how_exact = "at most " if work.notes.at_most else "" if work.is_whole else "at least "
     as_read = ", of what could be read" if work.notes.at_most and not work.is_whole else ""
-    return f"{how_exact}{counted(owed.messages, 'message')} owed {at}{overdue}{as_read}"
+    return f"{how_exact}{counted(owed.messages, 'message')} awaiting delivery {at}{overdue}{as_read}"
 
 
 def _reason(reason: tuple[str, int | None], topics: Sequence[str], groups: Sequence[str], count: Count) -> list[object]:
     kind, level = reason
     name = f"{_NAMES[kind]} {level}" if level is not None else _NAMES[kind]
-    owed = "" if kind in OWED else " (not owed)"
+    owed = "" if kind in OWED else " (not delivered)"
     for_whom = _some(topics) + (f" (group {_some(groups)})" if groups else "")
     dues = (time_text(due) for due in (count.first_due, count.next_due, count.last_due))
     return [name + owed, count.messages, count.overdue or "-", *dues, for_whom]

@@ -30,7 +30,7 @@ _BY_SIGNS = ", by what is in the store"
 _NO_DISK = "There is no forecast of the disk: the log is too short to show a growth, or its disk cannot be measured."
 _VERDICTS = {
     "clean": "messages, queues and index are sound",
-    "dirty": "the next start mends it without loss",
+    "dirty": "the next start fixes it without loss",
     "corrupt": "see what to do",
     "unproven": "nothing is wrong in what could be checked",
 }

@@ -57,7 +57,7 @@ def _show_choice(plan: SalvagePlan, choice: Choice, console: Console, most: int 
     if choice.not_carried:
         _print(console, f"not carried over, since it names physical offsets: {', '.join(choice.not_carried)}")
     if log and log.map_rows:
-        _print(console, f"queue offsets are counted anew; the old ones are in {OFFSET_MAP}")
+        _print(console, f"queue offsets are counted again; the old ones are in {OFFSET_MAP}")
         rows = [(row.queue.topic, row.queue.queue_id, row.old_offset, row.new_offset, row.messages)
                 for row in log.renumbered[:most]]  # fmt: skip
         columns: Columns = [("topic", "left"), ("queue", "right"), ("old offset", "right"), ("new offset", "right"),
@@ -108,7 +108,7 @@ def _show_moved(found: Salvaged, console: Console) -> None:
         missing = counted(plan.committed_missing, "committed message")
         _print(console, f"missing: {missing}, by the Raft indices of the entries")
     if plan.uncommitted:
-        behind = f"{counted(plan.uncommitted, 'message')} behind the committed index {plan.inputs.committed}"
+        behind = f"{counted(plan.uncommitted, 'message')} after the committed index {plan.inputs.committed}"
         _print(console, f"saved with them: {behind}: the leader of the group may have other messages there")
     if found.not_carried:
         _print(console, f"not carried over, since it names physical offsets: {', '.join(found.not_carried)}")
@@ -121,7 +121,7 @@ def _show_gaps(plan: SalvagePlan, console: Console, most: int | None, *, is_fill
     places = counted(len(gaps), "gap")
     _print(
         console,
-        f"lost: {byte_size(plan.lost)} of the log in {places}{', which inert records fill' if is_filled else ''}",
+        f"lost: {byte_size(plan.lost)} of the log in {places}{', which dummy records fill' if is_filled else ''}",
     )
     rows = [(gap.physical_offset, gap.size) for gap in gaps[:most]]
     show_table(console, table("", [("physical offset", "right"), ("bytes", "right")], rows))

@@ -18,7 +18,7 @@ _GAP = "  "
 
 
 def table_lines(shown: Table, console: Console) -> Iterator[str]:
-    """The title, the header and the rows as the console shows them, without blanks behind the last column.
+    """The title, the header and the rows as the console shows them, without blanks after the last column.
 
     Cells are strings, or Text with styles, without line breaks.
     """

@@ -51,7 +51,7 @@ _MEANINGS: dict[State | None, str] = {
 _VERDICTS = {
     "clean": ("bold green", ""),
     "unproven": ("bold yellow", "nothing wrong in what was read"),
-    "dirty": ("bold yellow", "an unclean stop, which the next start mends without loss"),
+    "dirty": ("bold yellow", "an unclean stop, which the next start fixes without loss"),
     "corrupt": ("bold red", "see the findings"),
 }
 _LOOK = "rmqtool inspect "

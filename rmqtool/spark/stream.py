@@ -21,7 +21,7 @@ except ImportError:
     SupportsTriggerAvailableNow = object
 
 Offsets = dict[str, int]
-"""Physical offset behind the last record that was read, bytes, by the store's name."""
+"""Physical offset after the last record that was read, bytes, by the store's name."""
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -37,7 +37,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name, as those below
-        """Where a new query begins: at each log's first byte, or behind its last record."""
+        """Where a new query begins: at each log's first byte, or after its last record."""
         if self.options.from_latest:
             return self._ends()
         return {named.name: _min_offset(named) for named in self.options.stores()}

@@ -34,7 +34,7 @@ class LogRange:
 
 
 class _LastRecord(NamedTuple):
-    """Where the last record begins, where the log goes on behind it, and when it was stored."""
+    """Where the last record begins, where the log goes on after it, and when it was stored."""
 
     offset: int
     end: int
@@ -82,7 +82,7 @@ def log_start(files: Sequence[MappedFile]) -> int:
 
 
 def data_end(files: Sequence[MappedFile], reading: ReadPolicy = UNLIMITED) -> int:
-    """Physical offset behind the last byte of a log that is not zero; where it begins without one."""
+    """Physical offset after the last byte of a log that is not zero; where it begins without one."""
     for mapped in reversed(files):
         with InputFile(mapped.path, reading) as file:
             end = file.data_end()
@@ -115,7 +115,7 @@ def _last_record_of(
 def _last_with_data(files: Sequence[MappedFile], hint: int | None, reading: ReadPolicy) -> int | None:
     """Number of the last file that is not all zeros.
 
-    Only the first page is read of files behind the hint, to which no queue points: the broker allocates them ahead and
+    Only the first page is read of files after the hint, to which no queue points: the broker allocates them ahead and
     may write zeros to all of their pages, which would take long to read.
     """
     for file_number in reversed(range(len(files))):
@@ -135,7 +135,7 @@ def _near_end(mapped: MappedFile, reading: ReadPolicy) -> int:
 
 
 def _last_record(files: Sequence[MappedFile], start: int, reading: ReadPolicy) -> _LastRecord | None:
-    """End and store timestamp of the last record from `start` on; behind a blank the log goes on in the next file."""
+    """End and store timestamp of the last record from `start` on; after a blank the log goes on in the next file."""
     last_record = None
     for event in scan_files(files[:1], start, reading=reading):
         if isinstance(event, RecordRun):

@@ -1,6 +1,6 @@
 """Delay levels against the log, which holds a copy of each delivered message (`ScheduleMessageService`).
 
-A level's offset that lies before a delivered message delivers it again; one behind a message that was never delivered
+A level's offset that lies before a delivered message delivers it again; one after a message that was never delivered
 loses it. The copy has the unique key and the number of retries of the message that waited, and lies in its real queue.
 """
 
@@ -87,9 +87,9 @@ class Deliveries:
                 yield Level(level, offset, repeated, skipped)
 
     def end_of(self, level: int) -> int | None:
-        """The queue offset behind a level's last delivery; None where the log does not prove it.
+        """The queue offset after a level's last delivery; None where the log does not prove it.
 
-        A level delivers in the order of its queue: behind a message that was not delivered, none was.
+        A level delivers in the order of its queue: after a message that was not delivered, none was.
         """
         queue = self._messages.queue(SCHEDULE_TOPIC, level - 1)
         low, high = self._range(level, queue)

@@ -209,7 +209,7 @@ def offset_findings(store: Store, file: ConfigFile) -> Iterator[Finding]:
     if file.has_bad_backup:
         effect = "the broker refuses to start: the .bak file cannot be read either"
     elif file.path is None and not rocksdb_configs(store):
-        effect = "the broker starts without any offset: every group begins anew by its own policy"
+        effect = "the broker starts without any offset: every group begins again by its own policy"
     if file.is_forbidden:
         effect = "none, when the broker runs as a user who may read it"
     yield finding("config.consumer-offset", effect=effect, file=f"{CONFIG}/{CONSUMER_OFFSET}", details=facts)

@@ -47,7 +47,7 @@ def _first_log(directory: Path, logs: Sequence[int]) -> int | None:
         oldest = oldest_log(content)
     except FormatError:
         return None
-    # A start reads all logs, asks for the number behind them, then takes two: for its first log and its MANIFEST.
+    # A start reads all logs, asks for the number after them, then takes two: for its first log and its MANIFEST.
     begun = _number(current.removeprefix(_MANIFEST)) - 1
     first = oldest if oldest in logs else begun
     return first if first in logs and first >= oldest else None

@@ -41,7 +41,7 @@ class LoadedRows(LoadedQueue):
         return unit if unit is not None and unit.physical_offset == physical_offset else None
 
     def units_behind(self, physical_offset: int) -> Iterator[Unit]:
-        """The units that point behind a physical offset, to the end of the queue; they are taken to ascend."""
+        """The units that point after a physical offset, to the end of the queue; they are taken to ascend."""
         end = self.range.max_offset
         first = bisect_left(range(end), True, key=lambda offset: self._is_behind(offset, physical_offset))
         yield from self._rows_from(first, end, gaps=True)
@@ -55,7 +55,7 @@ class LoadedRows(LoadedQueue):
         return not len(values) or int(values["physical_offset"][0]) > physical_offset
 
     def _rows_from(self, first: int, stop: int, *, gaps: bool) -> Iterator[Unit]:
-        """The units from `first` to before `stop`, with `gaps` also those behind the first that has no row."""
+        """The units from `first` to before `stop`, with `gaps` also those after the first that has no row."""
         path = self._units.location_of(first)[0]
         while first < stop and path:
             rows = self._units.rows(first, stop, most=_READ_ROWS)

@@ -39,7 +39,7 @@ class LogBytes:
         return mapped if position + size <= written else None
 
     def next_file(self, physical_offset: int) -> int:
-        """Where the file behind the one of `physical_offset` begins (`CommitLog#rollNextFile`)."""
+        """Where the file after the one of `physical_offset` begins (`CommitLog#rollNextFile`)."""
         return physical_offset + self.file_size - physical_offset % self.file_size
 
     def store_timestamp(self, physical_offset: int, size: int) -> int:

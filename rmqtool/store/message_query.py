@@ -28,7 +28,7 @@ STORE_COLUMN = "store"
 """The column that names a row's store, when there are several; the last one."""
 
 FILE_COLUMNS = ("file", "file_position")
-"""Columns that tell where a message stands: its log file, relative to the store, and the position in it, bytes."""
+"""Columns that say where a message stands: its log file, relative to the store, and the position in it, bytes."""
 
 WISHED_COLUMNS = (*MESSAGE_WISHES, *FILE_COLUMNS, STORE_COLUMN)
 """Columns that are there only where they are asked for."""

@@ -171,7 +171,7 @@ class SplitReader:
         return pa.DictionaryArray.from_arrays(numbers.astype(np.int32), names).cast(kind)
 
     def _batches_with(self, run: RecordRun) -> Iterator[pa.RecordBatch]:
-        """The batches that are complete with a run: none where it is small and joined with those behind it."""
+        """The batches that are complete with a run: none where it is small and joined with those after it."""
         is_small = self._joined.is_small(run)
         if not (is_small and self._joined.has_room(run)):
             yield from self._joined_batches()

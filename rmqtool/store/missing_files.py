@@ -31,7 +31,7 @@ def missing_files(snapshot: Snapshot, start: int, end: int) -> tuple[str, ...]:
 
 
 def known_end(snapshot: Snapshot, without: Set[Path] = frozenset()) -> int:
-    """The physical offset behind which no queue and no index file leads, but for those `without`; 0 where none does."""
+    """The physical offset after which no queue and no index file leads, but for those `without`; 0 where none does."""
     loaded = (snapshot.queue(queue.topic, queue.queue_id) for queue in snapshot.queues)
     of_queues = (queue.range.last_physical_offset or -1 for queue in loaded if queue)
     of_index = (file.end_physical_offset for file in snapshot.index_files if file.keys and file.path not in without)

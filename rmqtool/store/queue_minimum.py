@@ -80,7 +80,7 @@ def batch_min_offset(offsets: Offsets, unit: Callable[[int], np.void], log_min_o
 
 
 def end_of_batch(unit: np.void) -> int:
-    """Queue offset behind a batch unit's messages."""
+    """Queue offset after a batch unit's messages."""
     return int(unit["base_queue_offset"]) + int(unit["batch_size"])
 
 
@@ -92,7 +92,7 @@ def rows_min_offset(
 ) -> int:
     """The minimum offset of a queue in RocksDB by its `min` and `max` rows, None without one.
 
-    A broker searches for the first unit at or behind `log_min_offset` by halves, and goes on behind an offset without a
+    A broker searches for the first unit at or after `log_min_offset` by halves, and goes on after an offset without a
     row (`RocksDBConsumeQueueOffsetTable#correctMinCqOffset`): the minimum may be behind units that are there.
     `physical_offset_at` gives the physical offset in the unit at a queue offset, None without a row.
     """
@@ -116,7 +116,7 @@ def rows_min_offset(
 
 
 def _first_at(offsets: Offsets, physical_offset: int) -> int | None:
-    """Index of the first unit that points at `physical_offset` or behind it; offsets not in memory must ascend."""
+    """Index of the first unit that points at `physical_offset` or after it; offsets not in memory must ascend."""
     if isinstance(offsets, np.ndarray):
         unit_indexes = np.flatnonzero(offsets >= physical_offset)
         return int(unit_indexes[0]) if len(unit_indexes) else None

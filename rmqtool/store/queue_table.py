@@ -22,7 +22,7 @@ _IN_ROCKSDB = len(_KINDS)
 
 
 class QueueTable(Sequence[Queue]):
-    """Queues by kind, topic and queue id; each is made anew whenever it is asked for.
+    """Queues by kind, topic and queue id; each is made again whenever it is asked for.
 
     Of a queue's files their offsets and sizes are kept. What has other names than a broker gives, or is on another
     machine, is kept as it is.
@@ -33,12 +33,12 @@ class QueueTable(Sequence[Queue]):
         self._prefixes = [*(f"{store.root / UNIT_FORMATS[kind].directory}/" for kind in _KINDS), ""]
         self._database: QueueDatabase | None = None
         self._topics: list[str] = []
-        self._topic_ends = [0] * (_IN_ROCKSDB + 1)  # by kind: behind the last of its topics
+        self._topic_ends = [0] * (_IN_ROCKSDB + 1)  # by kind: after the last of its topics
         self._topic_firsts = array("i")  # indices of the first queue of each topic
         self._kinds = array("b")
         self._topic_numbers = array("i")
         self._queue_ids = array("i")
-        self._file_ends = array("q", [0])  # behind the last file of the queue before
+        self._file_ends = array("q", [0])  # after the last file of the queue before
         self._starts = array("q")
         self._sizes = array("q")
         self._others: dict[int, Queue] = {}

@@ -152,7 +152,7 @@ class LoadedQueue:
         return None
 
     def units_behind(self, physical_offset: int) -> Iterator[Unit]:
-        """The units that point behind a physical offset, to the end of the queue; they are taken to ascend."""
+        """The units that point after a physical offset, to the end of the queue; they are taken to ascend."""
         for file in self.files:
             if file.last is None or file.last.physical_offset <= physical_offset or file.first is None:
                 continue
@@ -176,7 +176,7 @@ class LoadedQueue:
 
 
 def _last(file: QueueFile, holds: Callable[[Unit], bool]) -> int:
-    """Index of the last unit for which `holds` is true; it is true for the first, and false behind a false one."""
+    """Index of the last unit for which `holds` is true; it is true for the first, and false after a false one."""
     return bisect_left(range(file.count), True, key=lambda index: not holds(file.unit(index))) - 1
 
 

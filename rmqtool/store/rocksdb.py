@@ -146,7 +146,7 @@ class RocksDb:
     def rows(self, family: str, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Keys and values of a family in the order of the keys, those that begin with `prefix`, from `start` on.
 
-        Raises UnreadableError where a part of the database cannot be read, behind the rows before it; also where all
+        Raises UnreadableError where a part of the database cannot be read, after the rows before it; also where all
         rows are fewer than its tables say, and where tables are left over, as an older MANIFEST leaves them, and a
         broker that was killed.
         """

@@ -38,7 +38,7 @@ class LastUnit(NamedTuple):
     physical_offset: int
 
     def begins_behind(self, queue_offset: int, log_min_offset: int) -> bool:
-        """Whether its queue begins behind an offset by it, a `min` row, which counts unless it leads below the log."""
+        """Whether its queue begins after an offset by it, a `min` row, which counts unless it leads below the log."""
         return self.physical_offset >= log_min_offset and self.queue_offset > queue_offset
 
 
@@ -163,7 +163,7 @@ class QueueDatabase:
 
     @property
     def dispatched_end(self) -> int | None:
-        """Physical offset behind the last record that was dispatched, by CHECKPOINT_TOPIC; None without the row."""
+        """Physical offset after the last record that was dispatched, by CHECKPOINT_TOPIC; None without the row."""
         return self._offset_rows[1]
 
     def bad_rows(self) -> Iterator[BadRow]:
@@ -197,9 +197,9 @@ class QueueDatabase:
         return self.last_of(queue) is not None or self._unit_from(queue, 0, _MAX_OFFSET) is not None
 
     def first_live(self, queue: QueueKey, log_min_offset: int) -> int:
-        """The queue offset of the first unit at or behind `log_min_offset`; behind the last one where there is none.
+        """The queue offset of the first unit at or after `log_min_offset`; after the last one where there is none.
 
-        Rows of deleted messages stay until a compaction. What a broker takes for the minimum may lie behind that unit:
+        Rows of deleted messages stay until a compaction. What a broker takes for the minimum may lie after that unit:
         `queue_minimum.rows_min_offset`.
         """
         end = (self.last_of(queue) or NO_UNIT).queue_offset + 1

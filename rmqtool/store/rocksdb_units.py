@@ -26,8 +26,8 @@ _STRETCH = 1 << 16  # units
 class RocksDbUnits(UnitFiles):
     """Reads units by their number in the queue, which is their queue offset; each also has the store timestamp.
 
-    `start` is the number of the first unit of a message at or behind `log_min_offset`: a compaction takes away the
-    rows before it. `data_end` is where the `max` row ends the queue; rows behind it are not part of it.
+    `start` is the number of the first unit of a message at or after `log_min_offset`: a compaction takes away the
+    rows before it. `data_end` is where the `max` row ends the queue; rows after it are not part of it.
     """
 
     def __init__(self, queue: Queue, database: QueueDatabase, open_files: OpenFiles, log_min_offset: int = 0) -> None:
@@ -65,7 +65,7 @@ class RocksDbUnits(UnitFiles):
 
     @cached_property
     def data_end(self) -> int:
-        """Number behind the last unit."""
+        """Number after the last unit."""
         return self.last.queue_offset + 1
 
     def location_of(self, number: int) -> tuple[Path | None, int]:  # noqa: ARG002

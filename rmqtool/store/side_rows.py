@@ -52,7 +52,7 @@ class TimerRows:
 class HalfRows:
     """Physical offsets of half messages without an answer, ascending, and how often each producer was asked.
 
-    Messages behind the physical offset `indexed_to` are no rows yet.
+    Messages after the physical offset `indexed_to` are no rows yet.
     """
 
     physical_offsets: Offsets

@@ -163,7 +163,7 @@ class Snapshot:
         return QueueTable(self.store, self.listed_queues())
 
     def listed_queues(self) -> Iterator[Queue]:
-        """The same one after the other, listed anew: for whoever needs each once, and keeps it."""
+        """The same one after the other, listed again: for whoever needs each once, and keeps it."""
         names = set()
         for queue in () if self.store.reads_only_rocksdb else list_queues(self.store, self._scope):
             if self.database:

@@ -1,6 +1,6 @@
 """Parts of commit logs that can be read apart from each other, and together give every record once.
 
-A border may be any byte. `scan_files` looks for a sound record before a part begins, and reads on behind its end what
+A border may be any byte. `scan_files` looks for a sound record before a part begins, and reads on after its end what
 begins in it. So the parts need only meet, and who cuts is free in where:
 
 * `split_source` cuts each file by itself, into what export and Spark hand to other machines with the few files that a
@@ -41,14 +41,14 @@ _MAX_PARTS = 256  # of the least size; in a larger log that size grows
 _MAX_EVEN_PARTS = 2048
 _MAX_ORDERED_PARTS = 1024  # and a fifth more, as the last ones are small
 _FINE = 16  # this fraction of the log is cut finely where results are taken in order
-_PROBE_SIZE = 64 << 10  # bytes behind a border that must not all be zeros
+_PROBE_SIZE = 64 << 10  # bytes after a border that must not all be zeros
 
 
 @dataclass(frozen=True)
 class Source:
     """The part of one store's log that is read: physical offsets from `start` to before `stop`.
 
-    `end` is the end of the last whole record of a `live` store, and of all data of another one or of a gap behind it;
+    `end` is the end of the last whole record of a `live` store, and of all data of another one or of a gap after it;
     `min_offset` is where the log begins. `files` are all that begin before `end`, in offset order; `last` is the last
     one that holds something.
     """
@@ -134,7 +134,7 @@ def split_source(source: Source, size: int = SPLIT_SIZE) -> Iterator[Split]:
     Splits that follow one another and together hold at most a quarter of `size` are one, holes not counted: each costs
     some milliseconds, and an output file. What lies in two files that overlap belongs to the later one, as for the
     broker, which finds a file by dividing an offset. Bytes that no file holds belong to the first split of the file
-    behind them.
+    after them.
     """
     enough, overlap = size // _JOINED_SHARE, _overlap(source.files)
     pieces: list[Split] = []
@@ -187,7 +187,7 @@ def _ends(files: Sequence[MappedFile]) -> list[int]:
 
 
 def _end_of(files: Sequence[MappedFile], reading: ReadPolicy, *, live: bool) -> int:
-    """End of the log: of its last whole record, which may be zeros; unless a broker writes, of all data behind it."""
+    """End of the log: of its last whole record, which may be zeros; unless a broker writes, of all data after it."""
     end = _records_end(files, reading, live=live)
     return end if live else max(end, data_end(files, reading))
 
@@ -251,7 +251,7 @@ def _borders(files: Sequence[MappedFile], end: int, reading: ReadPolicy, sizes: 
             with InputFile(file.path, reading) as opened:
                 offset = file.start_offset
                 while offset < stop:
-                    # Zeros before data are damage, behind which the log may have ended: one part contains all of it.
+                    # Zeros before data are damage, after which the log may have ended: one part contains all of it.
                     if 2 * (offset - last) >= sizes.at(last) and _has_data(opened, offset - file.start_offset):
                         last = offset
                         yield offset

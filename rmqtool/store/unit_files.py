@@ -1,6 +1,6 @@
 """The units of one consume queue: read from all of its files, searched, and where they end.
 
-A queue has two ends. A start ends it at the first unit that is not written (`recovered_end`); bytes behind that are
+A queue has two ends. A start ends it at the first unit that is not written (`recovered_end`); bytes after that are
 damage, up to the last byte that is not zero (`data_end`).
 """
 
@@ -159,7 +159,7 @@ class UnitFiles:
     def _written_in(self, mapped: MappedFile) -> int:
         """Count of the units before the first that is not written.
 
-        A large file is taken to hold no gap before its last unit, or behind its first ones.
+        A large file is taken to hold no gap before its last unit, or after its first ones.
         """
         low, high = 0, self.room_of(mapped)
         if mapped.size > _READ_WHOLE:
@@ -193,7 +193,7 @@ class UnitFiles:
 
     @cached_property
     def data_end(self) -> int:
-        """Number behind the last unit that is not all zeros, except one that a running broker may be writing."""
+        """Number after the last unit that is not all zeros, except one that a running broker may be writing."""
         for mapped in reversed(self.files):
             head = None if self._live else self.head_of(mapped)
             end = head.written * self.size if head else 0
@@ -205,7 +205,7 @@ class UnitFiles:
         return self.start
 
     def bisect(self, physical_offset: int) -> int:
-        """Number of the first unit that points to `physical_offset` or behind it, for units that ascend."""
+        """Number of the first unit that points to `physical_offset` or after it, for units that ascend."""
         return bisect_left(range(self.data_end), physical_offset, self.start, key=self._target)
 
     def find(self, physical_offset: int) -> int | None:

@@ -12,13 +12,13 @@ A command that changes a store says what it wants; nothing of the store changes 
         transaction.remove("consumequeue/gone")  # kept for undo
         transaction.link("commitlog/00000000001073741824", "commitlog/00000000002147483648")  # to put: a rename
         transaction.delete("commitlog/00000000000000000000")  # final
-        transaction.record(Loss("rebuild-cq", now, files=("commitlog/00000000000000000000",)))  # verify tells it then
+        transaction.record(Loss("rebuild-cq", now, files=("commitlog/00000000000000000000",)))  # verify reports it then
         committed = transaction.commit()  # id, state, backup_bytes
 
 Whoever leaves the block without `commit`, by an exception or a signal, leaves the store as it was. Inside `commit`
 SIGINT, SIGTERM and SIGHUP wait until everything is in place (of deletions: until the one that is being done). Order
 matters: paths change in the order of the calls, and deletions come last, each on the disk before the next. Put what
-the broker judges by behind what it judges: index, batch consume queues, consume queues, then `checkpoint`.
+the broker judges by after what it judges: index, batch consume queues, consume queues, then `checkpoint`.
 
 A path that already holds what is staged for it is left alone: a second run has nothing to do.
 

@@ -40,7 +40,7 @@ def manifest_of(system: System, path: str) -> Manifest:
 
 
 def file_digest(file: InputFile) -> str:
-    """BLAKE2b-128 over the size and the data: each run of blocks of 4 KiB that are not all zero, behind its position.
+    """BLAKE2b-128 over the size and the data: each run of blocks of 4 KiB that are not all zero, after its position.
 
     Holes are not read, yet a file has the same digest with holes and without. Numbers are 8 bytes, big-endian.
     """

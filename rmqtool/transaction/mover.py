@@ -14,7 +14,7 @@ without it. The entries at the three paths show how far an interrupted step is (
 Why a broker can start in between: a directory or file changes in one exchange, so it is always the old or the new one.
 Where a file system cannot exchange, a file is renamed over the old one, of which a second name or a copy was made
 first: no moment without it either. Only a directory or link on such a file system is missing between two renames, for
-the time of two syncs; a broker started in that moment would begin it anew, and the next run of ours then finds a
+the time of two syncs; a broker started in that moment would begin it again, and the next run of ours then finds a
 directory that is neither old nor new, leaves it alone and says where the old one is.
 A directory that is created or removed is there or not. Where several queues change, their common directory
 is exchanged (a `whole` step, see `steps.py`): the broker takes the largest offset of all queues for what it has

@@ -56,7 +56,7 @@ class StorePaths:
     def _check_directory(self, name: str, status: os.stat_result) -> None:
         if stat.S_ISLNK(status.st_mode):
             raise UnsupportedError(
-                "a symbolic link: what lies behind it can't be replaced in one step",
+                "a symbolic link: what lies after it can't be replaced in one step",
                 file=self.path(name),
                 hint=_ELSEWHERE,
             )

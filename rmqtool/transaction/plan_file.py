@@ -78,12 +78,12 @@ class PlanFile:
         return ChangedError(
             f"the store is not as it was when {self.path} was made: nothing is written",
             file=store.root,
-            hint="make the plan anew with --dry-run --save-plan",
+            hint="make the plan again with --dry-run --save-plan",
         )
 
     def odd_options(self) -> UsageError:
         """The error for options that no plan has."""
-        return UsageError("its options cannot be read: make the plan anew", file=self.path)
+        return UsageError("its options cannot be read: make the plan again", file=self.path)
 
 
 def _line(path: Path, store: Store) -> bytes:

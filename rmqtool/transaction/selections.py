@@ -1,6 +1,6 @@
 """The record of a choice: which messages of its sources a store was made of. A wanted choice is no loss.
 
-It is the file ``.rmqtool/selection/selection.json``; beside it stands the map of queue offsets that were counted anew.
+It is the file ``.rmqtool/selection/selection.json``; beside it stands the map of queue offsets that were counted again.
 """
 
 from __future__ import annotations

@@ -230,7 +230,7 @@ class Transaction:
     def _prepare_where_it_fits(self) -> Journal | None:
         """As `_prepare`; where a disk is too full for a journal of deletions, the first files go without one.
 
-        A run may end behind any of them: their order is that of the cleaner, and the next run finds the rest to delete.
+        A run may end after any of them: their order is that of the cleaner, and the next run finds the rest to delete.
         """
         while self._staging or self._changes or self._deletions:
             try:

@@ -21,7 +21,7 @@ MAX_EXTENTS = 1 << 18
 class Extents:
     """Extents in ascending order: physical offsets, sizes (bytes), and reasons.
 
-    `inert` are the physical offsets of inert records, which stand where an extent has been. Before the physical offset
+    `inert` are the physical offsets of dummy records, which stand where an extent has been. Before the physical offset
     `chosen_until` messages were left out on purpose.
     """
 
@@ -39,7 +39,7 @@ class Extents:
         return zip(self.starts, self.sizes, self.reasons, strict=True)
 
     def add(self, start: int, size: int, reason: str) -> None:
-        """Add an extent behind all others."""
+        """Add an extent after all others."""
         self.bytes += size
         if len(self) < MAX_EXTENTS:
             self.starts.append(start)
@@ -77,7 +77,7 @@ class Extents:
         return 0 if any(self.reasons[each] == UNREAD for each in within) else sum(self.sizes[each] for each in within)
 
     def between(self, start: int, stop: int) -> bool:
-        """Whether an extent or an inert record begins from `start` to before `stop`."""
+        """Whether an extent or a dummy record begins from `start` to before `stop`."""
         return any(
             index < len(starts) and starts[index] < stop
             for starts in (self.starts, self.inert)

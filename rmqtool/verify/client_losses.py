@@ -19,7 +19,7 @@ from rmqtool.clients.keys import IndexAfter
 from rmqtool.clients.losses import ClientLosses, Due, Had, MovedGroup, Unreachable, UnreachableQueue
 from rmqtool.clients.pop import pop_lost
 from rmqtool.clients.queues import QueueEvidence, ServedQueue, served_queues, unreachable_batches, unreachable_queues
-from rmqtool.clients.timers import timers_due
+from rmqtool.clients.timers import timers_due, timers_without_files
 from rmqtool.findings.report import Report
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.broker_conf import index_switched_off
@@ -86,7 +86,11 @@ class ClientView:
             losses.by_offsets = replace(losses.by_offsets, in_log=in_log, request=request)
         if start.refuses:
             return
-        losses.timers = timers_due(self.snapshot, start, totals.latest, totals.latest)
+        losses.timers = timers_due(
+            self.snapshot, start, totals.latest, totals.latest, goes_beyond=any(self.beyond.values())
+        )
+        if losses.timers:
+            losses.timers_without_files = timers_without_files(self.snapshot, totals.latest)
         losses.half_messages_unchecked = half_messages_unchecked(self.snapshot)
         losses.pop_lost = pop_lost(self.snapshot)
 

@@ -19,10 +19,10 @@ from rmqtool.verify.witnesses import DELAYS, GROUPS, State, Witnesses
 _FIRST_WRITE_MS = 60_000  # a broker writes its offsets 10 s after its start at the latest; with room for slow machines
 
 EFFECTS = {
-    TOPICS: "the broker starts without these topics: clients are refused, or topics are made anew with default queues",
-    CONSUMER_OFFSET: "the broker starts without any offset: each group begins anew by its own policy, and skips what "
+    TOPICS: "the broker starts without these topics: clients are refused, or topics are made again with default queues",
+    CONSUMER_OFFSET: "the broker starts without any offset: each group begins again by its own policy, and skips what "
     "it has not consumed, or gets all again",
-    GROUPS: "the broker starts without these groups: they are made anew with default settings, or refused where "
+    GROUPS: "the broker starts without these groups: they are made again with default settings, or refused where "
     "autoCreateSubscriptionGroup is off",
     DELAYS: "the broker delivers these messages again",
 }

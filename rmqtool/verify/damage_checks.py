@@ -68,7 +68,7 @@ class DamageChecks:
         self._waiting = damage
 
     def may_end_the_log(self) -> bool:
-        """Whether damage waits that may be the log's end, with stale records behind it."""
+        """Whether damage waits that may be the log's end, with stale records after it."""
         waiting = self._waiting
         if waiting is None or waiting.tail:
             return False
@@ -76,7 +76,7 @@ class DamageChecks:
         return file is not None and self._is_last(file)
 
     def are_stale_records(self, frames: RecordRun, last_timestamp: int) -> bool:
-        """Whether records behind damage in the last file are older than those before it.
+        """Whether records after damage in the last file are older than those before it.
 
         A start cuts the log without erasing the bytes behind; new records overwrite these from the front.
         """
@@ -93,7 +93,7 @@ class DamageChecks:
         return start
 
     def settle(self) -> None:
-        """Report the waiting damage: the log goes on behind it, or the scan has ended."""
+        """Report the waiting damage: the log goes on after it, or the scan has ended."""
         damage, self._waiting = self._waiting, None
         if damage is None:
             return

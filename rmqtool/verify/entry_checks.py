@@ -27,7 +27,7 @@ class EntryChecks:
         """`units` are those that the next start leaves as they are."""
         self._report = report
         self._units = units
-        self._end = -1  # physical offset behind the last entry
+        self._end = -1  # physical offset after the last entry
         self._last: NDArray[np.void] | None = None  # its header
 
     def add(self, frames: RecordRun) -> None:
@@ -53,7 +53,7 @@ class EntryChecks:
             self._add(frames, row, "size", found=headers["body_size"][row], expected=frames.message_sizes[row])
 
     def _check_order(self, frames: RecordRun, headers: NDArray[np.void]) -> None:
-        """Check that Raft indexes are one behind the other, and terms never less; the first entry may be known."""
+        """Check that Raft indexes are one after the other, and terms never less; the first entry may be known."""
         known = len(headers) - len(frames)
         indexes = headers["index"].astype(np.int64)
         for row in _breaks(indexes - np.arange(len(headers))):
@@ -63,7 +63,7 @@ class EntryChecks:
             self._add(frames, max(row - known, 0), "term", found=terms[row], before=terms[row - 1])
 
     def _check_units(self, units: UnreadUnits, frames: RecordRun, headers: NDArray[np.void]) -> None:
-        """Check that units lead to the entries of a run, where these are one behind the other."""
+        """Check that units lead to the entries of a run, where these are one after the other."""
         indexes = headers["index"].astype(np.int64)
         if indexes[0] < 0 or np.any(np.diff(indexes) != 1):
             return
@@ -77,7 +77,7 @@ class EntryChecks:
                 details={"problem": "unit", "index": int(indexes[row])},
                 count=len(wrong),
                 severity="error",
-                effect="no start makes it anew; as leader the node cannot send this entry to another node, and one "
+                effect="no start makes it again; as leader the node cannot send this entry to another node, and one "
                 "that is new or behind never gets past it",
                 remedy=units.moving_away,
                 offset=int(frames.physical_offsets[row]),

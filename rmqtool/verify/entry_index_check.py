@@ -1,6 +1,6 @@
 """The index of a DLedger node's entries, held against the first entries of the data files that a start reads.
 
-A start reads the units of the last files, and makes the index anew from the data where one does not lead to its
+A start reads the units of the last files, and makes the index again from the data where one does not lead to its
 entry (`DLedgerMmapFileStore#recover`). What it leaves as it is, the node as leader reads for those that are behind
 (`DLedgerMmapFileStore#get`); consumers are served without it (`DLedgerCommitLog#getMessage`).
 """
@@ -94,7 +94,7 @@ def check_entry_index(snapshot: Snapshot, report: Report) -> None:
 
 
 def _gaps(index: MappedFiles) -> list[MappedFile]:
-    """The files behind one that is missing, or has another size (`MmapFileList#checkSelf`)."""
+    """The files after one that is missing, or has another size (`MmapFileList#checkSelf`)."""
     return [after for before, after in pairwise(index.files) if before.end_offset != after.start_offset]
 
 

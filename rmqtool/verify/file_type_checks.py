@@ -78,7 +78,7 @@ def check_file_types(store: Store, report: Report) -> None:
 def _check_index_directory(store: Store, report: Report) -> None:
     for entry in list_directory(store.root / INDEX):
         if is_index_name(entry.name) and not entry.is_file():
-            effect = "the broker refuses to start; before 5.0.0 it loads no index file behind it"
+            effect = "the broker refuses to start; before 5.0.0 it loads no index file after it"
             report.add("store.wrong-kind", effect=effect, file=f"{INDEX}/{entry.name}", details={"problem": "index"})
 
 

@@ -32,7 +32,7 @@ from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.task import StoreReader
 
 _TAGS_OF_OP = abs(string_hash(f"{OP_TOPIC}#T#d"))  # TransactionalMessageUtil.REMOVE_TAG
-_AHEAD = 8  # consecutive units that point behind a block end it: a single one may be damaged
+_AHEAD = 8  # consecutive units that point after a block end it: a single one may be damaged
 _CHUNK = 1 << 16
 _FEW = 256  # missing keys of one run that are held to what an older release puts
 _MAX_SECONDS = (1 << 31) - 1
@@ -103,7 +103,7 @@ class IndexCheck:
             self._at += len(units)
 
     def _match_in_order(self, keys: IndexKeys, *, with_tags: bool) -> bool:
-        """Compare the next units with the keys one by one; when all are equal, go on behind them."""
+        """Compare the next units with the keys one by one; when all are equal, go on after them."""
         rows = np.flatnonzero(keys.kinds != TAGS) if not with_tags else None
         count = len(keys) if rows is None else len(rows)
         if count > self._stop - self._at:
@@ -289,7 +289,7 @@ def _repeats(stored: NDArray[np.int64], expected: NDArray[np.int64]) -> NDArray[
 
 
 def _first_run(rows: NDArray[np.bool_], length: int) -> int:
-    """Index of the first `length` consecutive true rows; rows behind the end count as true."""
+    """Index of the first `length` consecutive true rows; rows past the end count as true."""
     runs = rows.copy()
     for step in range(1, length):
         runs[:-step] &= rows[step:]
@@ -327,7 +327,7 @@ def _report_missing(report: Report, count: int, offset: int, problem: str = "key
 
 
 def check_index_end(snapshot: Snapshot, reader: StoreReader, total: PartResult) -> None:
-    """Check the units behind those of all messages; `total` is the result of all parts of the log.
+    """Check the units after those of all messages; `total` is the result of all parts of the log.
 
     Units that point past the last log file show keys that the store has had, unless they are of another log.
     """

@@ -114,7 +114,7 @@ class IndexUnits:
         return begins
 
     def first_from(self, physical_offset: int) -> int:
-        """Number of the first unit that points to `physical_offset` or behind it, for units that ascend."""
+        """Number of the first unit that points to `physical_offset` or after it, for units that ascend."""
         low, high = 0, self.total
         while low < high:
             middle = (low + high) // 2

@@ -34,7 +34,7 @@ def log_map(
     cut_at: int | None = None,
     left: Iterable[tuple[int, int]] = (),
 ) -> Iterator[MapExtent]:
-    """Consecutive extents from `start` to `end`; good ones behind `cut_at` are unreachable after a start.
+    """Consecutive extents from `start` to `end`; good ones after `cut_at` are unreachable after a start.
 
     `bad` are offsets, sizes and reasons of damaged extents, `left` offsets and sizes of extents that were not reached.
     """

@@ -44,7 +44,7 @@ _MAX_SHOWN = 4  # groups in one finding
 
 @dataclass(frozen=True)
 class ScannedLog:
-    """The results of the scan of a log; `queue_ends` are queue offsets behind the last message of each queue."""
+    """The results of the scan of a log; `queue_ends` are queue offsets after the last message of each queue."""
 
     snapshot: Snapshot
     reader: StoreReader

@@ -17,7 +17,7 @@ Units of the index are none: a kill loses pages of it, and leaves units of messa
 place the next broker writes. Where all queues lead to their messages, the files of the log belong together.
 """
 
-_NO_BROKER = "0.0.0.0:0"  # of inert records in place of damage
+_NO_BROKER = "0.0.0.0:0"  # of dummy records in place of damage
 
 
 def check_hosts(store: Store, firsts: Sequence[FirstRecord], report_so_far: Report, report: Report) -> None:

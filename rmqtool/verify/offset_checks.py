@@ -90,7 +90,7 @@ def check_offsets(
     committed_offsets: Sequence[CommittedOffset], ranges: Ranges, ends: Mapping[QueueName, int],
     counts: Mapping[str, int], report: Report,
 ) -> None:  # fmt: skip
-    """Report committed offsets outside their queue; `ends` are queue offsets behind the last messages in the log.
+    """Report committed offsets outside their queue; `ends` are queue offsets after the last messages in the log.
 
     An offset is below the minimum when the group is slower than deletion, and beyond the maximum when a tool has set
     it. It is a warning only when `counts`, the findings by code, or a record shows a loss: then consumed messages are

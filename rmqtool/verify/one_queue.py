@@ -109,7 +109,7 @@ class OneQueue:
                 self._compare_run(files, one, one.as_rocksdb()[:1].tobytes())
 
     def _check_behind_end(self, files: RocksDbUnits, units: QueueUnits) -> None:
-        """Note records whose rows stand behind the end that the `max` row gives the queue."""
+        """Note records whose rows stand past the end that the `max` row gives the queue."""
         first, stop = int(units.queue_offsets[0]), int(units.queue_offsets[-1]) + 1
         rows = files.rows(first, stop)
         known = np.isin(
@@ -129,7 +129,7 @@ class OneQueue:
             done += self._compare_units(files, units[done:], np.frombuffer(expected[at:], files.dtype), unit_number)
 
     def _unit_number_of(self, files: UnitFiles, units: QueueUnits, row: int) -> int:
-        """The number that a record's unit should have; in a batch queue that behind the record before."""
+        """The number that a record's unit should have; in a batch queue that after the record before."""
         if files.queue.kind == "simple":
             return int(units.queue_offsets[row]) + self._shift
         if self._next is None:

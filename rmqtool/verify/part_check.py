@@ -138,7 +138,7 @@ class _LogCheck:
             self._index = IndexCheck(reader, result, part.index_start, part.index_stop)
 
     def add(self, event: Event | UnreadExtent) -> bool:
-        """Check one event; returns whether the log goes on behind it."""
+        """Check one event; returns whether the log goes on after it."""
         goes_on = self._check_event(event)
         self._result.reached[-1][1] = self._boundary.end or self._part.start
         return goes_on

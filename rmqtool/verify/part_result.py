@@ -9,7 +9,7 @@ from rmqtool.base.errors import UnreadableError
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.signals import deferred_signals
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.broker.field_damage import Suspects
+from rmqtool.broker.field_damage import FieldDamage, Suspects
 from rmqtool.broker.file_walk import FileWalk
 from rmqtool.broker.log_walk import join_walks
 from rmqtool.clients.keys import KeyTally
@@ -29,7 +29,7 @@ _MAX_RECHECKS = 3  # boundaries whose parts are checked again as one; then all o
 class PartBoundary:
     """Where the check of a part began and ended: parts whose boundaries meet give the same result as one pass.
 
-    `first` is where the first event begins, `end` is behind the last one (physical offsets; None without events).
+    `first` is where the first event begins, `end` is past the last one (physical offsets; None without events).
     `index_start` and `index_at` are numbers among all index units. `open_start` and `open_end` are set for damage
     whose kind depends on the neighbouring part.
     """
@@ -64,7 +64,8 @@ class PartResult:
     totals: RecordTotals = field(default_factory=RecordTotals)
     states: dict[QueueName, QueueProgress] = field(default_factory=dict)
     keys: KeyTally = field(default_factory=KeyTally)
-    log_end: int | None = None  # behind the last record
+    damages: Sequence[FieldDamage] = ()  # fields of records, by the suspects of the whole log
+    log_end: int | None = None  # after the last record
     stale_from: int | None = None  # where stale records begin, which are not part of the log
     walks: list[FileWalk] = field(default_factory=list)
     suspects: Suspects = field(default_factory=Suspects)  # records that may have damaged fields
@@ -73,12 +74,12 @@ class PartResult:
     read_errors: UnreadFiles = field(default_factory=UnreadFiles)  # those of other files
     deleted: list[str] = field(default_factory=list)  # log files that were deleted meanwhile
     reached: list[list[int]] = field(default_factory=list)  # extents of the log that were checked, start and stop
-    whole_from: int = 0  # behind the last part that was left out, a physical offset
+    whole_from: int = 0  # after the last part that was left out, a physical offset
     boundary: PartBoundary = field(default_factory=PartBoundary)
 
     @property
     def queue_ends(self) -> dict[QueueName, int]:
-        """Queue offsets behind the last message of each queue."""
+        """Queue offsets after the last message of each queue."""
         return {name: state.next_offset for name, state in self.states.items()}
 
     def meets(self, later: PartResult) -> bool:
@@ -86,7 +87,7 @@ class PartResult:
         return self.stale_from is None and self.boundary.meets(later.boundary)
 
     def add_unread(self, unread: UnreadExtent) -> None:
-        """Note an extent that could not be read, behind all others."""
+        """Note an extent that could not be read, after all others."""
         self.extents.add(unread.physical_offset, unread.size, UNREAD)
         file = unread.error.file or ""
         if unread.is_deleted:

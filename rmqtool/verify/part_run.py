@@ -112,7 +112,7 @@ class PartRun:
             self.merger.replace(part, check.recheck(part))
 
     def _stop(self, pool: WorkerPool[PartResult]) -> None:
-        """End all parts where they are: what was found in them counts now, and they begin anew next time."""
+        """End all parts where they are: what was found in them counts now, and they begin again next time."""
         self._save()
         for step in pool.stop():
             if step.result is not None:

@@ -79,7 +79,7 @@ def order_of(parts: Sequence[AnyPart]) -> list[int]:
 def order_of_one_process(parts: Sequence[AnyPart], files: Sequence[FileUnits], numbers: Sequence[int]) -> list[int]:
     """The order in which one process does the parts with these indices.
 
-    Index files come behind the parts of the log that read their units, which are not read again then.
+    Index files come after the parts of the log that read their units, which are not read again then.
     """
 
     def place(number: int) -> tuple[int, bool]:

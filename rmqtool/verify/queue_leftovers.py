@@ -127,7 +127,7 @@ class UnmatchedUnits:
             self.report.add("consumequeue.zero-file", file=shown, details={"size": file.size}, **given)
 
     def _pre_blank_stop(self, files: UnitFiles) -> int:
-        """Number behind the filler that a queue's first file may begin with (`ConsumeQueue#fillPreBlank`)."""
+        """Number after the filler that a queue's first file may begin with (`ConsumeQueue#fillPreBlank`)."""
         first = files.start
         if not files.read(first, 1).startswith(PRE_BLANK_HEAD):
             return first
@@ -206,7 +206,7 @@ class UnmatchedUnits:
         return files.start
 
     def _check_beyond(self, files: UnitFiles, unit_numbers: NDArray[np.intp], offsets: NDArray[np.int64]) -> None:
-        """Report units that point behind the last record."""
+        """Report units that point past the last record."""
         outside = offsets >= self.bounds.files_end
         self.beyond_files[QueueName(files.queue.topic, files.queue.queue_id)] += int(np.count_nonzero(outside))
         self._report_all("consumequeue.ahead", {"log_end": self.bounds.end}, files, unit_numbers)

@@ -153,7 +153,7 @@ class RecordChecks:
     def _check_compression(self, frames: RecordRun, dispatched: Dispatched, bad: dict[int, str]) -> None:
         """Check that bodies are compressed as their flags say: a client ends a pull at one that is not.
 
-        A body with the right CRC is what was stored, so that its head tells whether it decompresses.
+        A body with the right CRC is what was stored, so that its head shows whether it decompresses.
         """
         flags = frames.headers.field("sys_flag")
         flagged = np.flatnonzero((flags & COMPRESSED != 0) & (frames.body_sizes > 0))
@@ -304,7 +304,7 @@ def _fitting_flag(body: bytes, flag: int) -> int | None:
 
 
 def settle_held(totals: RecordTotals, report: Report, extents: Extents) -> None:
-    """Report the held findings: the log goes on behind the record, which is damaged."""
+    """Report the held findings: the log goes on after the record, which is damaged."""
     for code, facts, offset, size in totals.held:
         report.add(code, offset=offset, details=facts)
         extents.add(offset, size, code.removeprefix("commitlog."))

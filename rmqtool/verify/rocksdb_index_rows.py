@@ -61,7 +61,7 @@ class HourSums:
 class IndexRows:
     """The rows of the index as they are read; `log_start` is the physical offset where the log begins.
 
-    `first` is the least physical offset behind it that a row has, -1 without one. Rows of another form, and those that
+    `first` is the least physical offset after it that a row has, -1 without one. Rows of another form, and those that
     are behind `indexed_to`, are in no sum.
     """
 

@@ -85,7 +85,7 @@ class TimerRows:
         )
 
     def unmatched(self, log_start: int) -> set[int]:
-        """Physical offsets behind `log_start` in rows that lead to no such message."""
+        """Physical offsets after `log_start` in rows that lead to no such message."""
         return set(self._offsets[~self._fits & (self._offsets >= log_start)].tolist())
 
     def have(self, keys: Integers) -> NDArray[np.bool_]:

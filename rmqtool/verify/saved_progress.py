@@ -136,7 +136,9 @@ class SavedProgress:
             raise self._refused(_DAMAGED)
 
     def _refused(self, what: str) -> UsageError:
-        return UsageError(what, file=self.path, hint="name another file for --resume, or remove this one to begin anew")
+        return UsageError(
+            what, file=self.path, hint="name another file for --resume, or remove this one to begin again"
+        )
 
 
 class _Unpickler(pickle.Unpickler):

@@ -14,7 +14,7 @@ from rmqtool.store.snapshot import Snapshot
 
 _LONG = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _NAMES = ("brokerRole", "flushDiskType")  # BrokerRole#valueOf, FlushDiskType#valueOf
-_BLANK = "with the blank behind it"
+_BLANK = "with the blank after it"
 
 
 class _Odd(NamedTuple):

@@ -155,7 +155,7 @@ def check_index_names(store: Store, files: list[IndexFile], report: Report) -> N
 
 
 def check_preallocated(store: Store, files: Sequence[MappedFile], end: int, report: Report) -> None:
-    """Report log files, but for the first, that begin at `end`, behind which nothing is written, or later."""
+    """Report log files, but for the first, that begin at `end`, after which nothing is written, or later."""
     for file in files[1:]:
         if file.size and file.start_offset >= end:
             report.add("commitlog.preallocated", file=store.relative(file.path), details={"size": file.size})

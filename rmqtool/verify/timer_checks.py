@@ -27,7 +27,7 @@ _QUEUE = QueueName(TIMER_TOPIC, 0)
 
 
 def check_wheel_size(store: Store, report: Report) -> None:
-    """Check the wheel's size: with another one no broker starts; an empty wheel is created anew (`TimerWheel`)."""
+    """Check the wheel's size: with another one no broker starts; an empty wheel is created again (`TimerWheel`)."""
     try:
         size = (store.root / WHEEL).stat().st_size
     except OSError as error:

@@ -6,6 +6,8 @@ units of the timer log must lead to timer messages (`rmqtool.broker.stale_timers
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +19,7 @@ from rmqtool.broker.timer_start import (
     NextRead,
     TimerQueue,
     TimerState,
+    aged_out,
     is_timer_elsewhere,
     next_timer_read,
     read_timer_queue,
@@ -56,7 +59,7 @@ def check_timers(
     _report_ahead(state, begin, max(queue_end, timer_queue_end(state, reader.database)), releases, report)
     if queue is None or next_read is None:
         return
-    for code in ("timer.too-large", "timer.chain", "timer.read-time", "timer.lost", "timer.again"):
+    for code in ("timer.too-large", "timer.chain", "timer.read-time", "timer.lost", "timer.again", "timer.aged"):
         report.check(code, len(queue.queue_offsets))
     conf = reader.store.conf
     is_passed_over = passed_over(queue, next_read, conf, releases.oldest)
@@ -67,6 +70,7 @@ def check_timers(
     has_chains = is_wheel_whole(state.store)
     _report_lost(reader, state, queue, next_read, ~is_passed_over & ~(next_read.unreached & has_chains), report)
     _report_repeated(reader, state, queue, next_read, report)
+    _report_aged(state, queue, next_read, report)
 
 
 def _report_stale(reader: StoreReader, state: TimerState, queue: TimerQueue | None, report: Report) -> None:
@@ -177,6 +181,17 @@ def _report_lost(
         facts = {"messages": len(waiting), "first_due": min(each.due for each in waiting)}
         report.add("timer.lost", details=facts, count=len(waiting), topic=TIMER_TOPIC, queue_id=0,
                    queue_offset=min(each.queue_offset for each in waiting))  # fmt: skip
+
+
+def _report_aged(state: TimerState, queue: TimerQueue, next_read: NextRead, report: Report) -> None:
+    """Note messages that only a start today loses, since the store has been stopped for long: it is not damaged."""
+    now = int(time.time() * 1000)
+    aged = aged_out(state, queue, next_read, now) & ~aged_out(state, queue, next_read, state.latest)
+    if aged.any():
+        facts = {"messages": int(np.count_nonzero(aged)), "first_due": int(next_read.slots[aged].min()),
+                 "read_from": state.first_slot(now)}  # fmt: skip
+        report.add("timer.aged", details=facts, count=facts["messages"], topic=TIMER_TOPIC, queue_id=0,
+                   queue_offset=int(queue.queue_offsets[aged][0]))  # fmt: skip
 
 
 def _report_repeated(

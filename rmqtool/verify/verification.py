@@ -186,7 +186,7 @@ class Verification:
         if self.task.queues and not self.task.live:
             self.task = replace(self.task, listed=self._listed_queues())
         self._check_before_scan()
-        database = None if self.task.live else self.snapshot.database  # a broker writes to it: it is opened anew then
+        database = None if self.task.live else self.snapshot.database  # a broker writes to it: it is opened again then
         with closing(StoreReader(self.task, self.snapshot.reading, database)) as reader:
             self._part_run = PartRun(self.task, self._parts_to_check(reader), request, self.saved)
             may_copy = self.snapshot.database is None  # whose library has threads by now, which a copy would lack
@@ -215,6 +215,7 @@ class Verification:
             with WorkerPool[PartResult]() as pool:  # the first one has handed out its parts, and takes no others
                 self._part_run.run(lambda _: None, pool, jobs, database)
             if self.ended_by is None:
+                self.merged().damages = damages
                 self.merged().keys.fields = [
                     (each.physical_offset, key) for each in damages if each.field != TAGS for key in each.key_hashes
                 ]

@@ -46,7 +46,7 @@ def test_a_signal_that_does_not_interrupt_a_wait_is_heard() -> None:
 
 
 def test_a_wait_ends_at_its_time() -> None:
-    """Which is that of the caller, before the moment is up and behind it."""
+    """Which is that of the caller, before the moment is up and after it."""
     child = ChildProcess(["sleep", "60"])
     try:
         started = time.monotonic()

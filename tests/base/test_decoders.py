@@ -107,7 +107,7 @@ def test_a_command_that_fails(command: str, error: str) -> None:
 @pytest.mark.parametrize("last", ["wait", "exec >&-; wait"])
 @pytest.mark.usefixtures("impatient")
 def test_a_command_that_hangs(kind: str, last: str, tmp_path: Path) -> None:
-    """It is ended with its children, started anew for the next body, and given up after the third."""
+    """It is ended with its children, started again for the next body, and given up after the third."""
     decoder = decoder_of(f"{kind}{sh(f'sleep 60 & echo $! >> {tmp_path}/pids; {last}')}")
     *silent, given_up = answers(decoder, *map(bytes, range(4)))
     assert all("0.2 s" in str(each.error) or "closed its output" in str(each.error) for each in silent)
@@ -164,7 +164,7 @@ def test_lines_that_are_no_text() -> None:
 
 
 def test_a_process_that_ends_is_started_anew(tmp_path: Path) -> None:
-    """Only the body that it has not answered is not decoded; one that ends behind its last answer is well."""
+    """Only the body that it has not answered is not decoded; one that ends after its last answer is well."""
     script = f"echo $$ >> {tmp_path}/pids; read a; echo $a; read a; echo $a; echo tired >&2; exit 5"
     decoder = decoder_of(f"lines:{sh(script)}")
     missing = Decoded(error="the decoder ended before it answered: exit status 5: tired")

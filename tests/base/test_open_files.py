@@ -45,7 +45,7 @@ def test_the_first_page_is_read_once(path: Path, reads: list[tuple[int, int]]) -
 
 
 def test_a_short_file_is_whole(tmp_path: Path) -> None:
-    """Nothing is read behind its end."""
+    """Nothing is read after its end."""
     path = tmp_path / "short"
     path.write_bytes(b"abc")
     with closing(OpenFiles(UNLIMITED)) as files:

@@ -152,7 +152,7 @@ def test_what_is_known_when_it_is_stopped(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_within_a_message(monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
-    """While another thread shows progress: the message is read to its end, and so are those behind it."""
+    """While another thread shows progress: the message is read to its end, and so are those after it."""
     before = signal.signal(number, signal.default_int_handler)
     wanted = threading.Event()
     with ready(WorkerPool[int](1)) as pool:

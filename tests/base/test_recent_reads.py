@@ -21,7 +21,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_the_bytes_of_the_file(path: Path) -> None:
-    """Anywhere, across blocks and behind the end, with few blocks and with all."""
+    """Anywhere, across blocks and past the end, with few blocks and with all."""
     data, chance = path.read_bytes(), random.Random(1)
     for kept in (1, 2, 10):
         with RecentFile(path, recent=RecentReads(kept)) as file:
@@ -34,7 +34,7 @@ def test_the_bytes_of_the_file(path: Path) -> None:
 
 
 def test_each_block_is_read_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also by another who has the file open; the one that was not used for the longest time is read anew."""
+    """Also by another who has the file open; the one that was not used for the longest time is read again."""
     read: list[int] = []
     preadv = os.preadv
 

@@ -16,7 +16,7 @@ from rmqtool.base.remote_path import RemotePath
 
 CONTENT = bytes(range(251)) * 8000
 FIRST = 64 << 10
-HELD = 3 * FIRST  # what is read ahead behind the second range
+HELD = 3 * FIRST  # what is read ahead after the second range
 
 
 class Slow:

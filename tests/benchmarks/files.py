@@ -10,7 +10,7 @@ from tests.benchmarks.commands import Cost, Row, Table, cpu_seconds, inspect, ru
 from tests.building import write_sparse_log
 
 FILES = 1000
-"""Log files of 1 GiB, with three messages and a blank in each, and a hole behind them."""
+"""Log files of 1 GiB, with three messages and a blank in each, and a hole after them."""
 
 _KIND = "files"
 

@@ -31,7 +31,7 @@ from tests.benchmarks.messages import (
 )
 
 GENERATOR = 2
-"""Raised whenever other bytes come out for the same parameters, so that kept logs are made anew."""
+"""Raised whenever other bytes come out for the same parameters, so that kept logs are made again."""
 
 CHUNK_BYTES = 8 << 20
 CONSUME_QUEUE_FILE_SIZE = 6_000_000

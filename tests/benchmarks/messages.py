@@ -166,7 +166,7 @@ def draw_messages(rng: np.random.Generator, count: int, kind: Kind, number: int)
 
 
 def encode(rng: np.random.Generator, messages: Messages, position: Position) -> Any:
-    """Encode `messages` at `position`, which moves behind them."""
+    """Encode `messages` at `position`, which moves after them."""
     kind, sizes = messages.kind, messages.sizes()
     header = np.zeros(len(messages), _header_dtype(kind))
     header["message_size"] = sizes
@@ -272,7 +272,7 @@ def _crcs(values: Any) -> NDArray[np.uint32]:
 
 
 def _queue_offsets(queue: NDArray[np.int64], next_offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Count each queue's messages on from `next_offsets`, which moves behind them."""
+    """Count each queue's messages on from `next_offsets`, which moves after them."""
     counts = np.bincount(queue, minlength=len(next_offsets))
     order = np.argsort(queue, kind="stable")
     first_of_queue = counts.cumsum() - counts

@@ -118,7 +118,7 @@ def test_a_file_without_room_is_a_blank(tmp_path: Path) -> None:
 
 
 def test_a_log_is_kept_until_parameters_change(tmp_path: Path) -> None:
-    """The same parameters reuse the files, another seed or a missing file makes them anew."""
+    """The same parameters reuse the files, another seed or a missing file makes them again."""
     directory = make_log(tmp_path / "log", "B", FILE_SIZE, FILE_SIZE, seed=1)
     [file] = log_files(directory)
     first, made = file.read_bytes(), file.stat().st_mtime_ns

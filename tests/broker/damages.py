@@ -261,11 +261,11 @@ def cut_queue_file(random_: random.Random, root: Path) -> str:
 
 
 def zero_queue_file(random_: random.Random, root: Path) -> str:
-    """A further file of zeros behind a queue's last one."""
+    """A further file of zeros after a queue's last one."""
     path = random_.choice(queue_files(root))
     last = max(path.parent.iterdir())
     last.with_name(f"{int(last.name) + 600:020d}").write_bytes(bytes(600))
-    return f"zero file behind {last.relative_to(root)}"
+    return f"zero file after {last.relative_to(root)}"
 
 
 def toggle_abort(random_: random.Random, root: Path) -> str:

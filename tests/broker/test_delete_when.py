@@ -59,7 +59,7 @@ def test_pieces_that_are_no_number(delete_when: str, fine: list[int]) -> None:
 
 
 def test_the_first_match_ends_it() -> None:
-    """What stands behind it is not parsed."""
+    """What stands after it is not parsed."""
     assert is_time("04;x", 4)
 
 

@@ -47,7 +47,7 @@ def test_expired_files_go_and_the_last_stays() -> None:
 
 
 def test_a_young_file_shields_older_ones() -> None:
-    """Nothing behind it goes, however old; one from the future most of all."""
+    """Nothing after it goes, however old; one from the future most of all."""
     assert reasons(run(90, 10, 90, 90)) == ["expired", "not-expired", "shielded", "last-file"]
     assert reasons(run(-500, 90, 90)) == ["not-expired", "shielded", "last-file"]
 
@@ -83,7 +83,7 @@ def test_files_that_are_allocated_ahead() -> None:
 
 
 def test_a_first_file_in_use() -> None:
-    """The run ends with it, and the log begins behind it; one that would stay anyway changes nothing."""
+    """The run ends with it, and the log begins after it; one that would stay anyway changes nothing."""
     found = run(90, 90, 90, in_use=True)
     assert reasons(found) == ["in-use", "next-run", "last-file"]
     assert (found.deleted, found.min_offset) == ([], SIZE)

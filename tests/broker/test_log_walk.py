@@ -91,7 +91,7 @@ def test_records_that_only_the_broker_takes_for_records(tmp_path: Path) -> None:
 
 
 def test_bad_records_in_a_row_end_the_walk_at_the_first(tmp_path: Path) -> None:
-    """What stands behind is counted, the bad ones are not."""
+    """What stands after is counted, the bad ones are not."""
     log = LogBuilder(4096).add_all({"queue_offset": number, "body_crc": number % 3} for number in range(9))
     log.write(tmp_path)
     store = open_store(tmp_path)

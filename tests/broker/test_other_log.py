@@ -26,7 +26,7 @@ def with_index_of(golden_store: GoldenStore, name: str, other: str, root: Path) 
 
 @pytest.mark.slow
 def test_an_index_of_its_own_is_none(golden_store: GoldenStore, tmp_path: Path) -> None:
-    """Also where the end of the log is gone, so that the index leads behind it: then it proves the loss."""
+    """Also where the end of the log is gone, so that the index leads after it: then it proves the loss."""
     store = copied(golden_store("5.3.3-clean"), tmp_path / "store")
     assert index_of_another_log(Snapshot(open_store(store))) == frozenset()
     for file in sorted((store / "commitlog").iterdir())[-3:]:
@@ -44,7 +44,7 @@ def test_an_index_of_its_own_is_none(golden_store: GoldenStore, tmp_path: Path) 
 def test_an_index_of_another_log_is_rebuilt_and_nothing_is_lost(
     golden_store: GoldenStore, tmp_path: Path, name: str, other: str
 ) -> None:
-    """It leads behind the end of this log: no file has to be restored for that, and no loss is recorded."""
+    """It leads past the end of this log: no file has to be restored for that, and no loss is recorded."""
     store = with_index_of(golden_store, name, other, tmp_path)
     plan = rmqtool("verify", store, "--json").document["result"]["plan"]
     assert not any(step["lost"] for step in plan["steps"])

@@ -36,7 +36,7 @@ def states_of(root: Path, version: Version, log_min_offset: int = 0) -> list[Que
 @pytest.mark.parametrize("seed", range(25))
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 def test_runs_are_as_one_by_one(tmp_path: Path, seed: int, version: Version) -> None:
-    """Files of each run and states behind it, with minimums on units, between them and behind all."""
+    """Files of each run and states after it, with minimums on units, between them and after all."""
     chance = random.Random(seed)
     random_queues(tmp_path, chance)
     expected = states_of(tmp_path, version)

@@ -1,4 +1,4 @@
-"""Queue and index files that follow the log, and the minimum offsets behind them."""
+"""Queue and index files that follow the log, and the minimum offsets after them."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_queue_without_files(tmp_path: Path, version: Version) -> None:
 
 @pytest.mark.parametrize(("minimum", "gone"), [(0, 0), (100, 0), (101, 1), (201, 2), (301, 4), (9999, 4)])
 def test_index_files(minimum: int, gone: int) -> None:
-    """The leading ones whose last message is gone; an older one behind a newer waits, and the last stays."""
+    """The leading ones whose last message is gone; an older one after a newer waits, and the last stays."""
     ends = (100, 200, 300, 150, 400)
     files = [IndexFile(Path(str(number)), 0, 0, 0, 0, end, 0, 0) for number, end in enumerate(ends)]
     assert expired_index_files(files, minimum) == files[:gone]

@@ -50,7 +50,7 @@ def run(first: int, count: int) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 25])
 def test_recovery_finds_the_end(tmp_path: Path, count: int) -> None:
-    """Behind the last unit that is written, whatever the file."""
+    """After the last unit that is written, whatever the file."""
     state = state_of(tmp_path, [SIZE * number for number in range(count)])
     assert state.max_offset == count
     assert state.max_physical == (SIZE * count if count else -1)
@@ -122,7 +122,7 @@ def test_units_behind_the_log_are_cut(tmp_path: Path, rules: RecoveryRules) -> N
 
 
 def test_the_first_unit_of_a_file_is_taken_as_it_is(tmp_path: Path) -> None:
-    """A file of zeros becomes a unit (E5); a queue that was cut at a hole gets the units behind it back."""
+    """A file of zeros becomes a unit (E5); a queue that was cut at a hole gets the units after it back."""
     state = state_of(tmp_path / "a", [*(SIZE * number for number in range(10)), None])
     assert state.max_offset == 10
     state.truncate(SIZE * 10)
@@ -145,7 +145,7 @@ def test_a_unit_far_beyond_cuts_what_follows(tmp_path: Path) -> None:
 
 
 def test_a_strange_unit_is_cut_again(tmp_path: Path) -> None:
-    """A record that tells a position behind the log gives a unit that the cut finds."""
+    """A record that tells a position after the log gives a unit that the cut finds."""
     state = state_of(tmp_path, [0, SIZE], log_end=SIZE * 5)
     state.append(1 << 40, SIZE, 2)
     append(state, run(3, 2))
@@ -163,7 +163,7 @@ def test_destroyed(tmp_path: Path) -> None:
 
 
 def test_batches_that_are_appended_and_cut_again(tmp_path: Path) -> None:
-    """The queue ends behind the last batch that the log still holds, whether its unit was on disk or not."""
+    """The queue ends after the last batch that the log still holds, whether its unit was on disk or not."""
     queue = Queue("bulk", 0, "batch", list_mapped_files(tmp_path))
     for stored in ([], [0, 1]):
         units = b"".join(batch_unit(number) for number in stored)

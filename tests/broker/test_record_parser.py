@@ -113,7 +113,7 @@ def test_blanks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("version", "is_blank"), [(Version(5, 5, 0), True), (Version(5, 5, 1), False)])
 def test_a_blank_of_negative_size(tmp_path: Path, version: Version, is_blank: bool) -> None:
-    """Real brokers of 5.5.1 end the log there, and delete the files behind it."""
+    """Real brokers of 5.5.1 end the log there, and delete the files after it."""
     found = parse(tmp_path, patched(build_blank(4096), 0, ">i", -16), RecoveryRules(version))
     assert (found.is_blank, found.ok) == (is_blank, is_blank)
 

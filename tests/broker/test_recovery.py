@@ -109,7 +109,7 @@ def test_a_flip_in_the_oldest_record_costs_everything_after_a_crash(store: Path,
     assert predict(store, version).messages_lost == 0
     [warning] = findings(store, version)
     assert (warning.code, warning.severity) == ("start.other-mode-data-loss", "warning")
-    assert "end the commit log at offset 0 (a record whose body has another CRC) and lose 59" in warning.message
+    assert "end the commit log at offset 0 (a record with a body CRC mismatch) and lose 59" in warning.message
     assert warning.remedy == f"rmqtool repair {store}"
     crash(store)
     start = predict(store, version)
@@ -121,14 +121,14 @@ def test_a_flip_in_the_oldest_record_costs_everything_after_a_crash(store: Path,
     assert [(queue.max_offset_before, queue.max_offset, queue.truncated) for queue in start.queues] == [(60, 0, 60)]
     [loss] = findings(store, version)
     assert (loss.code, loss.severity) == ("start.data-loss", "error")
-    assert "59 readable messages behind it would be lost, 5 commit log files deleted" in loss.message
-    assert "ends the commit log at offset 0 (a record whose body has another CRC)" in loss.message
+    assert "59 readable messages after it would be lost, 5 commit log files deleted" in loss.message
+    assert "ends the commit log at offset 0 (a record with a body CRC mismatch)" in loss.message
     assert loss.remedy == f"rmqtool repair {store}"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_queues_that_were_deleted(store: Path, log: LogBuilder, version: str) -> None:
-    """E1, E2c: a clean start builds them anew in some versions, and some of those then cut the log at a bad record."""
+    """E1, E2c: a clean start builds them again in some versions, and some of those then cut the log at a bad record."""
     remove_queues(store)
     start = predict(store, version)
     rebuilt = version == "4.9.8" or version in CUT_CLEAN
@@ -230,7 +230,7 @@ def test_wrong_sizes(store: Path, log: LogBuilder, version: str) -> None:
         lost = sum(offset >= (len(log.files) - 1) * FILE_SIZE for offset in log.offsets)
         assert (start.refuses, start.messages_lost) == (None, lost)
         [loss] = findings(store, version)
-        assert loss.remedy == f"rmqtool export {store} --output DIRECTORY"  # no place for inert records
+        assert loss.remedy == f"rmqtool export {store} --output DIRECTORY"  # no place for dummy records
     else:
         assert start.refuses is not None
         assert f"{LOG}/{last.name}: {FILE_SIZE - 1} bytes instead of {FILE_SIZE}" in start.refuses

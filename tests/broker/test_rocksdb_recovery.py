@@ -151,6 +151,11 @@ def test_before_5_3_2_rows_past_the_log_stop_a_start(number: int, refuses: bool,
     assert predict(store, "5.3.2").refusal is None
 
 
+def test_a_queue_without_cut_rows_is_served_whole() -> None:
+    """Also one that is put in by hand, and had none before."""
+    assert QueueChange("simple", "orders", 0, 0, 0, 3, 28, 0, 0).served_end == 28
+
+
 def test_it_is_a_finding_with_its_setting(log: LogBuilder, tmp_path: Path) -> None:
     """One for each queue, and none with the setting."""
     outcome = verify(flushed(log, tmp_path, 0), version="5.5.0")

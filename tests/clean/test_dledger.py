@@ -110,7 +110,7 @@ def test_other_releases_are_compared_by_their_own_rules(tmp_path: Path) -> None:
 
 
 def test_the_age_of_what_never_goes_is_no_matter(tmp_path: Path) -> None:
-    """Where the last plain file never goes, it is not overdue, and no modification time of a file behind it counts."""
+    """Where the last plain file never goes, it is not overdue, and no modification time of a file after it counts."""
     root = node(tmp_path, (190,), (79, 78, 1))
     for file in (next((root / "commitlog").iterdir()), *(root / NODE / "data").iterdir()):
         set_mtime(file, FOUR - 150 * HOUR)

@@ -90,7 +90,7 @@ def test_shorter_times_need_less(tmp_path: Path) -> None:
     ],
 )
 def test_when_the_oldest_goes(tmp_path: Path, age: float, settings: dict[str, Any], hours: int | None) -> None:
-    """At the first hour of deleteWhen behind its age; of two old files the first run takes one."""
+    """At the first hour of deleteWhen after its age; of two old files the first run takes one."""
     plan = planned(aged_log(tmp_path, age, age, 1), deleteFileBatchMax="1", **settings)
     found = forecast(plan)
     assert found.next_deletion == (None if hours is None else FOUR + hours * HOUR)

@@ -26,7 +26,7 @@ _TAGS_CODE = 12  # where it stands in a unit
 
 
 def delays(levels: str) -> BrokerConf:
-    """A broker.conf with these levels up to the 16th, and those behind it."""
+    """A broker.conf with these levels up to the 16th, and those after it."""
     return BrokerConf({"messageDelayLevel": f"1s 1s 1s 1s {'9m ' * 12}{levels}".strip()})
 
 
@@ -73,7 +73,7 @@ LOSSES: dict[str, tuple[Callable[[Path], object], Due]] = {
         Due(again=10),
     ),
     "an offset ahead": (set_offsets(l17=2), Due(never=2)),
-    "an offset behind the end": (set_offsets(l17=9), Due(never=3)),
+    "an offset past the end": (set_offsets(l17=9), Due(never=3)),
     "a queue is gone": (lambda store: shutil.rmtree((store / LEVEL_17).parent), Due(never=3)),
     "a unit is gone": (write(UNIT_SIZE, bytes(UNIT_SIZE)), Due(never=2)),
     "all units are gone": (write(0, bytes(3 * UNIT_SIZE)), Due(never=3)),

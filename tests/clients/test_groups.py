@@ -41,7 +41,7 @@ def test_what_a_slave_corrects() -> None:
 
 
 def test_a_queue_that_gets_shorter() -> None:
-    """A group behind the new end goes on there, one before it where it was; without an offset it begins anew."""
+    """A group after the new end goes on there, one before it where it was; without an offset it begins again."""
     had = [CommittedOffset(group, "orders", 0, offset) for group, offset in (("a", 4), ("b", 8), ("c", 2))]
     after = [each for each in had if each.group != "c"]
     change = QueueChange("simple", "orders", 0, 0, 8, 0, 6, 2, 0)

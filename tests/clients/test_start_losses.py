@@ -140,6 +140,24 @@ def colliding_key_flipped(store: Path) -> None:
     write(file, file.read_bytes().index(b"Aa BB pay-25"), b"a")
 
 
+def key_flipped(store: Path) -> None:
+    """A key of one record; its index unit still has the right hash."""
+    file = min((store / "commitlog").iterdir())
+    write(file, file.read_bytes().index(b"KEYS\x01LATE-0") + 5, b"M")
+
+
+def index_entries_flipped(store: Path) -> None:
+    """The hash of one unit, which is that of another key of its message then, and the offset of one."""
+    first, second, *_ = sorted((store / "index").iterdir())
+    write(first, 963, b"\x92")
+    write(second, 3546, b"\x80")
+
+
+def index_begins_later(store: Path) -> None:
+    """The time at which a file begins: queries until now get nothing of it but what the start puts again."""
+    write(min((store / "index").iterdir()), 2, b"\x81")
+
+
 def last_file_twice(store: Path) -> None:
     """The start after a kill reads the copy, whose records give the places of the first one."""
     (store / "abort").touch()
@@ -156,6 +174,9 @@ def last_file_twice(store: Path) -> None:
         ("4.7.1-killed", [index_cut], 998, 0),
         ("4.4.0-clean", [index_swapped], 0, 0),
         ("5.5.0-shop", [slots_zeroed, magic_flipped], 305, 2),
+        ("4.9.7-shop", [slots_zeroed, key_flipped], 284, 1),
+        ("5.5.0-killed", [index_entries_flipped], 2, 0),
+        ("5.5.0-killed", [index_begins_later], 823, 0),
         ("5.5.0-clean", [colliding_key_flipped], 1, 1),
         ("5.3.3-shop", [last_file_twice], 0, 0),
     ],

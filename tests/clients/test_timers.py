@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 
 from rmqtool.clients.losses import Due
+from rmqtool.clients.timers import timers_without_files
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import open_store
 from tests.building import START_TIME
 from tests.clients.due_times import timers_after_start
 from tests.conftest import GoldenStore
+from tests.golden import stores
 from tests.verify.timer_chains import TIMERS, TimerChains, position_of, store_with_chains
 
 LOSSES: dict[str, tuple[Callable[[TimerChains], None], Due]] = {
@@ -41,3 +45,27 @@ def test_losses(name: str, tmp_path: Path) -> None:
 def test_nothing_is_lost_of_what_is_whole(name: str, golden_store: GoldenStore) -> None:
     """Real stores lose nothing."""
     assert not timers_after_start(golden_store(name), name.removeprefix("more/")[:5])
+
+
+def no_check(store: Path) -> None:
+    for path in (store / "config").glob("timercheck*"):
+        path.unlink()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("damage", "lost", "taken_out"),
+    [
+        (no_check, Due(again=4), Due(again=1)),  # two wait, one was delivered: each comes from the queue, it twice
+        (lambda store: shutil.rmtree(store / "commitlog"), Due(never=2), Due()),
+    ],
+)
+def test_what_a_broker_with_rows_delivers(
+    damage: Callable[[Path], None], lost: Due, taken_out: Due, tmp_path: Path
+) -> None:
+    """As a 5.5.0 did of its golden store, at once and after a repair that takes the timer's files out."""
+    store = stores.unpack("more/5.5.0-rocksdb", tmp_path)
+    damage(store)
+    assert timers_after_start(store, "5.5.0") == lost
+    snapshot = Snapshot(open_store(store))
+    assert timers_without_files(snapshot, snapshot.log_range.last_store_timestamp or 0) == taken_out

@@ -18,7 +18,7 @@ QUEUE = "consumequeue/orders/0"
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """Five messages in a log that begins at 4096; two units before them point nowhere, one behind them too."""
+    """Five messages in a log that begins at 4096; two units before them point nowhere, one after them too."""
     log = LogBuilder(start_offset=4096)
     log.add_all([{"store_timestamp": 1000 + number, "properties": {"KEYS": f"k{number}"}} for number in range(5)])
     log.write(tmp_path)
@@ -120,7 +120,7 @@ def test_index_units_by_their_message(golden_store: GoldenStore) -> None:
 
 
 def test_config_entries_of_a_topic(golden_store: GoldenStore) -> None:
-    """Under its own name, or with a group behind it."""
+    """Under its own name, or with a group after it."""
     store = golden_store("5.3.3-clean")
     every = inspect(store, "--json", part="config").lines
     found = inspect(store, "--json", "--topic", "orders", part="config").lines

@@ -161,7 +161,7 @@ def test_json_names_what_could_not_be_decoded(store: Path) -> None:
     ],
 )
 def test_csv(options: list[str], names: list[str], store: Path) -> None:
-    """Both columns behind the others, or where they are named."""
+    """Both columns after the others, or where they are named."""
     found = inspect(store, "--format", "csv", "--decoder", SELECTIVE, *options, part="commitlog")
     rows = list(csv.DictReader(io.StringIO(found.out)))
     assert list(rows[0])[-len(names) :] == names
@@ -186,7 +186,7 @@ def test_only_what_is_shown_is_decoded(store: Path, tmp_path: Path) -> None:
 
 
 def test_an_export_has_a_column(store: Path, log: LogBuilder, tmp_path: Path) -> None:
-    """A nullable string behind the others; the manifest counts what is missing and holds the command."""
+    """A nullable string after the others; the manifest counts what is missing and holds the command."""
     output = tmp_path / "out"
     found = export(store, output, "--decoder", SELECTIVE, "--json")
     assert found.status == Exit.LOSSY

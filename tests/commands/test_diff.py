@@ -132,12 +132,12 @@ def test_what_was_lost_is_not_said_to_be_whole(tmp_path: Path) -> None:
     change(path, position + 88)
     salvaged = rmqtool("salvage", a, "--output", tmp_path / "saved")
     assert salvaged.status == Exit.FINDINGS
-    assert "commitlog.field" not in salvaged.out  # the queue entry of what was lost damages no inert record
+    assert "commitlog.field" not in salvaged.out  # the queue entry of what was lost damages no dummy record
     found = diff(a, tmp_path / "saved")
-    for words in ("an inert record in place of what was lost", "it is in neither", "queues differ, too"):
+    for words in ("a dummy record in place of what was lost", "it is in neither", "queues differ, too"):
         assert words.replace("it is", "what was there is") in found.out
-    assert "A can be set up anew from B, whose" not in found.out
-    assert "A can be set up anew from B, whose" in diff(a, b).out
+    assert "A can be set up again from B, whose" not in found.out
+    assert "A can be set up again from B, whose" in diff(a, b).out
 
 
 def test_a_cut_file_does_not_catch_up(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_cut_file_does_not_catch_up(tmp_path: Path) -> None:
     path, position = log_file(b, log.offsets[-1])
     os.truncate(path, position + 10)
     found = diff(a, b)
-    for words in (f"{path.name} has {position + 10} bytes: no broker", "set B up anew from A: no broker starts"):
+    for words in (f"{path.name} has {position + 10} bytes: no broker", "set B up again from A: no broker starts"):
         assert words in found.out
 
 
@@ -194,7 +194,7 @@ def test_a_broker_runs_on_it(tmp_path: Path) -> None:
     change(path, position + 3)
     with another_process(a / "lock", JAVA):
         found = diff(a, b)
-    assert (found.status, "a broker runs on it" in found.out, "behind the last" in found.out) == (0, True, False)
+    assert (found.status, "a broker runs on it" in found.out, "after the last" in found.out) == (0, True, False)
 
 
 def test_what_is_no_store(tmp_path: Path) -> None:

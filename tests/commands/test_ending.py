@@ -48,7 +48,7 @@ def test_nobody_reads_the_output() -> None:
 
 @pytest.mark.budget(2)
 def test_a_follower_that_nobody_reads_ends(tmp_path: Path) -> None:
-    """Not only with the next message, which may never come: the shell waits for it behind `| head -1`."""
+    """Not only with the next message, which may never come: the shell waits for it after `| head -1`."""
     store = LogBuilder().add_all([{}]).write(tmp_path)
     with spawn("inspect", store / "commitlog", "--follow", "--from-offset", "0", "--json") as process:
         assert process.stdout

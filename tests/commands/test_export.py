@@ -231,7 +231,7 @@ def test_a_difference_is_exit_1(store: Path, output: Path) -> None:
     found = rmqtool("export", store, "--check", output, "--json")
     assert found.status == Exit.FINDINGS
     assert {finding["code"] for finding in found.document["findings"]} == {"export.file", "export.missing"}
-    assert "1 messages of the log are not in the export" in rmqtool("export", store, "--check", output).out
+    assert "1 message of the log is not in the export" in rmqtool("export", store, "--check", output).out
 
 
 @pytest.mark.slow

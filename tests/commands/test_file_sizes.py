@@ -138,7 +138,7 @@ def test_nothing_is_asked_where_nothing_is_written(tmp_path: Path) -> None:
 
 
 def test_an_index_has_a_size_of_its_own(golden_store: GoldenStore, tmp_path: Path) -> None:
-    """A broker looks for its units behind as many slots as it is set to, and finds nothing in other files."""
+    """A broker looks for its units after as many slots as it is set to, and finds nothing in other files."""
     store = copied(golden_store("5.3.3-clean"), tmp_path / "store")
     before = {path.name: path.read_bytes() for path in (store / "index").iterdir()}
     for path in (store / "index").iterdir():

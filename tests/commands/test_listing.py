@@ -233,7 +233,7 @@ def test_body_formats(tmp_path: Path) -> None:
 
 
 def test_blanks_and_damage(tmp_path: Path) -> None:
-    """They stand in their place, in text too, and what lies behind them is listed."""
+    """They stand in their place, in text too, and what lies after them is listed."""
     store = build(tmp_path, *[{"body": bytes(80)}] * 6, file_size=600)
     file = store / "commitlog" / START
     data = bytearray(file.read_bytes())

@@ -63,7 +63,7 @@ def test_a_pipe_is_not_paged(store: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_notes_come_in_their_order(store: Path) -> None:
-    """Behind the pager's end, and on a screen that is large enough behind the text."""
+    """After the pager's end, and on a screen that is large enough after the text."""
     options = ("query", "store", "--scan", "--body", "none")
     paged, others = lines_of(on_terminal(*options, cwd=store.parent, PAGER=PAGER))
     assert len(paged) > 24

@@ -65,7 +65,7 @@ def store(tmp_path: Path) -> Path:
 def test_text_and_json_say_the_same(store: Path) -> None:
     now = str(NOW)
     text, found = pending(store, "--now", now, "--list").out, result_of(store, "--now", now)
-    assert text.startswith(f"8 messages owed at {rfc3339(NOW)}, 3 of them overdue\n")
+    assert text.startswith(f"8 messages awaiting delivery at {rfc3339(NOW)}, 3 of them overdue\n")
     assert (found["owed"]["messages"], found["owed"]["overdue"]) == (8, 3)
     assert len(found["messages"]) == 9
     for message in found["messages"]:
@@ -116,12 +116,12 @@ def test_filters(store: Path, options: list[str], expected: int) -> None:
 
 def test_the_sentence_has_the_time_that_was_asked_for(store: Path) -> None:
     found = pending(store, "--due-before", "+61s", "--now", "2026-01-01T00:00:00Z")
-    asked = " owed at 2026-01-01T00:00:00.000Z and due before 2026-01-01T00:01:01.000Z"
+    asked = " awaiting delivery at 2026-01-01T00:00:00.000Z and due before 2026-01-01T00:01:01.000Z"
     assert asked in found.out.splitlines()[0]
 
 
 def test_an_unknown_topic_is_told(store: Path) -> None:
-    """With the names that there are: nothing would be owed to a topic that is spelt wrongly."""
+    """With the names that there are: nothing would be awaiting delivery to a topic that is spelt wrongly."""
     found = rmqtool("pending", store, "--topic", "no-such-topic")
     assert found.status == Exit.FINDINGS
     assert "there is no topic no-such-topic" in found.err
@@ -157,7 +157,7 @@ def test_a_lost_timer_leads_to_verify(tmp_path: Path) -> None:
 def test_nothing_is_owed(golden_store: GoldenStore) -> None:
     found = pending(golden_store("5.3.3-empty"))
     assert (found.status, found.err) == (Exit.OK, "")
-    assert found.out.startswith("nothing is owed at ")
+    assert found.out.startswith("nothing is awaiting delivery at ")
 
 
 def test_the_default_is_the_clock(store: Path) -> None:
@@ -192,7 +192,7 @@ def test_there_may_be_more(store: Path) -> None:
         file.write((1 << 40).to_bytes(8, "big"))
     found = pending(store)
     assert found.status == Exit.LOSSY
-    assert found.out.startswith("at least 7 messages owed at ")
+    assert found.out.startswith("at least 7 messages awaiting delivery at ")
     assert "Not checked\n  1 message of SCHEDULE_TOPIC_XXXX, queue 0: " in found.out
 
 

@@ -243,7 +243,7 @@ def test_pull(store: Path, says: dict[str, Any]) -> None:
 
 
 def test_pulls_differ_by_version(golden_store: GoldenStore, tmp_path: Path) -> None:
-    """Beyond the end an old broker begins anew; without a version the newest answers, and the difference is said."""
+    """Beyond the end an old broker begins again; without a version the newest answers, and the difference is said."""
     store = stores.without_signs(golden_store("4.4.0-clean"), tmp_path / "store")
     place = ("--json", "--pull", "--topic", "orders", "--queue", "0", "--queue-offset", "1000")
     newest, old = query(store, *place), query(store, *place, "--broker-version", "4.9.3")
@@ -322,7 +322,7 @@ def test_a_group_that_lags_names_its_next_message(store: Path) -> None:
 NOT_FOUND = {
     "beyond the log": ("--offset", "99999999"),
     "inside a record": ("--offset", "5"),
-    "behind the last record of a file": ("--offset", "65530"),
+    "after the last record of a file": ("--offset", "65530"),
     "an id beyond the log": ("--msg-id", "C000020100002A9F00000000000FFFFF"),
     "an id of another store": ("--msg-id", "C0A8020100002A9F0000000000000000"),
     "a short id": ("--msg-id", "C000"),

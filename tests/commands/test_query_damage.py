@@ -138,7 +138,7 @@ def test_a_unit_that_leads_astray(store: Path) -> None:
 
 
 def test_damage_in_the_log(store: Path) -> None:
-    """In the damage nothing is found, and behind it everything is; a scan says that it is not all."""
+    """In the damage nothing is found, and after it everything is; a scan says that it is not all."""
     record = stores.oracle(STORE)["records"][10]
     overwrite(min((store / "commitlog").iterdir()), record["physical_offset"] + 4, b"\0\0\0\0")
     found = query(store, "--offset", str(record["physical_offset"]))

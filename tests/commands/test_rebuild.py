@@ -294,7 +294,7 @@ def test_output_must_be_empty_and_elsewhere(one: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_killed_while_it_writes_elsewhere(tmp_path: Path) -> None:
-    """No part of a tree is seen: the next run begins anew, or says that one was killed while it moved the parts."""
+    """No part of a tree is seen: the next run begins again, or says that one was killed while it moved the parts."""
     LogBuilder().add_all([{"queue_id": 0}, {"queue_id": 1}]).write(tmp_path / "store")
     out = tmp_path / "out"
     whole: list[str | Path] = ["rebuild-cq", tmp_path / "store", "--output", out]

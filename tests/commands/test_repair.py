@@ -291,7 +291,7 @@ def test_a_release_older_than_the_store_is_asked_for_first(store: Path, command:
 
 @pytest.mark.slow
 def test_a_reader_who_is_gone_hears_what_was_done(store: Path) -> None:
-    """As behind `| head -3`: nothing was interrupted, and nothing is left to go on with."""
+    """As after `| head -3`: nothing was interrupted, and nothing is left to go on with."""
     reader, writer = os.pipe()
     os.close(reader)
     found = finish(spawn("repair", store, "--yes", "--broker-conf", conf_of(store), stdout=writer))

@@ -166,7 +166,7 @@ def test_begins_anew(store: Path, new: Path) -> None:
     partial.mkdir()
     (partial / "new-store.lock").touch()
     (partial / "store").mkdir()
-    assert "begins anew" in salvage(store, new).err
+    assert "begins again" in salvage(store, new).err
     assert not partial.exists()
     assert "must be an empty directory" in salvage(store, new).err
 
@@ -282,7 +282,7 @@ def test_golden_stores(name: str, golden_store: GoldenStore, tmp_path: Path) -> 
     assert rmqtool("verify", tmp_path / "both", "--json").document["result"]["verdict"] == "clean"
     alone = rmqtool("salvage", root, "--output", tmp_path / "alone", "--json")
     assert alone.status == Exit.FINDINGS
-    is_end = len(list((root / LOG).iterdir())) == len(DAMAGE)  # what is lost behind the last message leaves no gap
+    is_end = len(list((root / LOG).iterdir())) == len(DAMAGE)  # what is lost after the last message leaves no gap
     assert alone.document["result"]["gap_count"] == len(DAMAGE) - is_end
     found = rmqtool("verify", tmp_path / "alone", "--json")
     assert found.document["result"]["start"]["messages_lost"] == 0

@@ -294,7 +294,7 @@ def test_a_journal_that_is_not_ours_is_an_error(store: Path, name: str, text: st
 
 @pytest.mark.parametrize("name", ["journal.json", "state"])
 def test_a_run_of_which_a_part_was_removed(store: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Undo refuses and says how to go on; the plan of verify has the command, and behind it nothing is in the way."""
+    """Undo refuses and says how to go on; the plan of verify has the command, and after it nothing is in the way."""
     repair(store)
     repair(store, name="again", data=b"newer")
     run = next((store / ".rmqtool").glob("0001-*"))

@@ -30,7 +30,7 @@ def node(directory: Path, log: EntryBuilder, committed: int | None = None) -> Pa
 
 
 def parted(common: int, more: int, term: int) -> EntryBuilder:
-    """Entries of which those behind the common ones are of another leader."""
+    """Entries of which those after the common ones are of another leader."""
     log = entry_log(common)
     log.term = term
     return put_entries(log, more, f"of term {term}")
@@ -140,7 +140,7 @@ def test_random_damage(tmp_path: Path) -> None:
 
 
 def test_lost_in_both(tmp_path: Path) -> None:
-    """Damage that was there when it was converted is damage still: inert records stand in its place."""
+    """Damage that was there when it was converted is damage still: dummy records stand in its place."""
     log = entry_log(60)
     store = node(tmp_path / "a", log)
     change(data_file(store, log.offsets[20]), log.offsets[20] % FILE_SIZE + 4)

@@ -19,7 +19,7 @@ from tests.building import START_TIME
 from tests.diff.pairs import FILE_SIZE, RECORDS, change, compared, log_file, log_of, pair
 
 FAST = DiffRequest(fast=True)
-BODY_AT = 88  # behind the fixed fields of a record
+BODY_AT = 88  # after the fixed fields of a record
 STORE_TIMESTAMP_AT = 63  # its last byte
 
 
@@ -38,7 +38,7 @@ def test_a_store_and_itself(tmp_path: Path) -> None:
 @settings(max_examples=10)
 @given(cut=st.integers(1, RECORDS - 1))
 def test_one_is_ahead(cut: int) -> None:
-    """Cut behind any record: what only the other has is counted by topic, and queues differ as the logs do."""
+    """Cut after any record: what only the other has is counted by topic, and queues differ as the logs do."""
     with TemporaryDirectory() as directory:
         whole, part = log_of(), log_of(cut)
         a, b = pair(Path(directory), whole, part)
@@ -52,7 +52,7 @@ def test_one_is_ahead(cut: int) -> None:
 
 @pytest.mark.parametrize("is_older", [True, False])
 def test_what_a_cut_slave_had_before(tmp_path: Path, *, is_older: bool) -> None:
-    """It stays on the disk behind what the new master sent, and a start would take it for messages: that is said."""
+    """It stays on the disk after what the new master sent, and a start would take it for messages: that is said."""
     whole, part = log_of(20), log_of(20)
     for number in range(5):
         whole.put("orders", store_timestamp=START_TIME + (1000 if is_older else 90_000) + number, body=b"of before")
@@ -136,7 +136,7 @@ def test_damage_before_they_part(tmp_path: Path) -> None:
 
 
 def test_a_field_that_no_crc_covers(tmp_path: Path) -> None:
-    """The logs agree again behind it: one of them was changed."""
+    """The logs agree again after it: one of them was changed."""
     log = log_of()
     a, b = pair(tmp_path, log, log_of())
     path, position = log_file(b, log.offsets[5])
@@ -178,7 +178,7 @@ def test_a_damaged_file(tmp_path: Path, how: str) -> None:
 
 
 def test_filler_is_no_difference(tmp_path: Path) -> None:
-    """Nobody reads what stands behind a blank's first eight bytes."""
+    """Nobody reads what stands after a blank's first eight bytes."""
     found = compared(*pair(tmp_path, log_of(), log_of(filler=b"\xab\xcd")))
     assert found.verdict == "same"
 

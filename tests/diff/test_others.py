@@ -36,7 +36,7 @@ def test_consistent_points(slave: Epochs, slave_end: int, master: Epochs, master
 
 
 def test_what_a_slave_would_cut(tmp_path: Path) -> None:
-    """The messages behind the consistent point, by topic."""
+    """The messages after the consistent point, by topic."""
     log = log_of()
     a, b = pair(tmp_path, log, log_of(parted_at=20))
     write_epochs(a, [(1, 0), (3, log.offsets[20])])
@@ -49,7 +49,7 @@ def test_what_a_slave_would_cut(tmp_path: Path) -> None:
 
 
 def test_stale_and_missing_epochs(tmp_path: Path) -> None:
-    """An entry behind the log's end, and a newer epoch in topics.json."""
+    """An entry after the log's end, and a newer epoch in topics.json."""
     a, b = pair(tmp_path, log_of(), log_of())
     write_epochs(a, [(1, 0), (2, 1 << 20)])
     write_epochs(b, [(1, 0)])

@@ -20,7 +20,7 @@ def killed_at(number: int, module: ModuleType, names: Sequence[str], patched: py
     def counted(operation: Callable[..., Any]) -> Callable[..., Any]:
         def do(*arguments: Any) -> Any:
             left[0] -= 1
-            if left[0] < 0:  # and all calls that come behind, as the run is dead by then
+            if left[0] < 0:  # and all calls that come after, as the run is dead by then
                 raise KilledError
             return operation(*arguments)
 

@@ -27,7 +27,7 @@ FEW = ("topic", "physical_offset")
 MORE = (*FEW, "properties.A", "file", "keys", "born_timestamp")
 
 AGAIN = ("--mode", "incremental", "--include", "prepared,rolled-back", "--engine", "local")
-"""Options of the command for a run behind one of `export`."""
+"""Options of the command for a run after one of `export`."""
 
 
 @pytest.fixture

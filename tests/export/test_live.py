@@ -43,7 +43,7 @@ def store(builder: LogBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("row", [0, 3, 5, 6])
 @pytest.mark.parametrize("part", [slice(90, 110), slice(-20, None)])
 def test_a_record_that_is_being_written(store: Path, builder: LogBuilder, row: int, part: slice) -> None:
-    """Parts of it were not there yet when its end, or others behind it, were: it comes whole, or later."""
+    """Parts of it were not there yet when its end, or others after it, were: it comes whole, or later."""
     images = dict(builder.images())
     begin = max(start for start in images if start <= builder.offsets[row])
     image = np.frombuffer(bytearray(images[begin]), np.uint8)

@@ -68,7 +68,7 @@ def test_no_hole_is_read(tmp_path: Path, reads: list[int]) -> None:
 
 
 def test_a_later_run_adds_what_is_new(tmp_path: Path) -> None:
-    """It begins behind the last record, and the files that it adds are one again."""
+    """It begins after the last record, and the files that it adds are one again."""
     store, output = write_sparse_log(tmp_path / "store", 3, 2), tmp_path / "out"
     export(store, output, "incremental")
     export(write_sparse_log(store, 6, 2), output, "incremental")

@@ -69,7 +69,7 @@ def test_long_names_that_begin_alike_stay_apart() -> None:
 
 @pytest.mark.slow
 def test_many_topics_are_not_all_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When what is held together becomes too much, every partition is written, and begun anew."""
+    """When what is held together becomes too much, every partition is written, and begun again."""
     monkeypatch.setattr(sink, "_PARTITIONED_BYTES", 10_000)
     builder = LogBuilder(1 << 20).add_all([{"topic": f"t{number % 20}", "body": b"x" * 90} for number in range(400)])
     store = builder.write(tmp_path / "store")

@@ -55,7 +55,7 @@ def test_each_release_stands_on_the_page_once(code: str, version: Version) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["4.4.0", "4.5.1", "4.9.8", "5.0.0", "5.3.1", "5.3.2", "5.3.3", "5.4.0", "5.5.1"])
 def test_predicted_starts_do_it(tmp_path: Path, version: str) -> None:
-    """Of queues that are all gone a start derives all, or nothing; of one among others what is behind the farthest."""
+    """Of queues that are all gone a start derives all, or nothing; of one among others what follows the farthest."""
     builder = StoreBuilder(file_size=FILE_SIZE)
     for number in range(_EACH):
         for topic, queue_id in QUEUES:

@@ -95,7 +95,7 @@ def test_no_check_makes_a_sentence() -> None:
     """Pages alone do, of facts: nobody passes a text, or puts another one in its place."""
     for name, module in modules_under(ROOT).items():
         for call in (node for node in ast.walk(ast.parse(module.text)) if isinstance(node, ast.Call)):
-            maker, of_page = ast.unparse(call.func).rpartition(".")[2], room_of(name) in ("findings", "show")
+            maker, of_page = ast.unparse(call.func).rpartition(".")[2], room_of(name) in ("findings", "show", "diff")
             code = str(call.args[0].value) if call.args and isinstance(call.args[0], ast.Constant) else ""
             makes = maker in ("finding", "_finding") or (maker == "add" and code in CATALOGUE)
             if makes and code in CATALOGUE:

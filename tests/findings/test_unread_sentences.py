@@ -12,7 +12,7 @@ from tests.rooms import ROOT, Module, imports_of, modules_under, room_of, tree
 
 pytestmark = pytest.mark.budget(1)  # they parse the whole package
 
-SENTENCES = frozenset({"message", "gist", "effect", "remedy"})
+SENTENCES = frozenset({"message", "effect", "remedy"})
 """Attributes of a finding, or of its page, that are text for people."""
 
 MAY_READ = frozenset({"show", "findings"})
@@ -21,22 +21,21 @@ MAY_READ = frozenset({"show", "findings"})
 OF_LOGS = frozenset({"diff", "replay"})
 """Rooms in which ``message`` is one of the log: they have no findings."""
 
-ERRORS = frozenset({"error", "self"})
-"""What an error is called; findings and all that comes from them are not."""
+OTHERS = frozenset({"error", "self", "sizes", "entry"})
+"""What errors, sizes of fields and entries of listings are called; findings and all that comes from them are not."""
 
 PASSED_ON = {
-    "rmqtool.repair.plan._steps_before": "gist",  # a step names what is lost without a backup
     "rmqtool.repair.plan._decision": "message",  # a step names what people decide
     "rmqtool.repair.plan._steps_after": "message",  # a step names what can wait
     "rmqtool.repair.plan._acknowledgement": "message",  # a step names a loss
     "rmqtool.repair.plan._remaining": "message",  # says what stays
-    "rmqtool.verify.start.Prediction.sentence": "message",  # part of the sentence about all releases
     "rmqtool.salvage.moved_queues.require_derived": "message",  # becomes an error
     "rmqtool.rebuild.plan.RebuildPlan.require_release": "message",  # becomes an error
     "rmqtool.commands.clean._require_release": "message",  # becomes an error
 }
 """Functions that pass a sentence on to people as it is, without looking into it."""
 
+_GETTERS = ("getattr", "attrgetter", "get", "itemgetter", "pop")
 _PAGES = "rmqtool.commands.explain"  # shows pages
 _LOOKING = (ast.Attribute, ast.Subscript, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.If, ast.While, ast.IfExp)
 
@@ -55,13 +54,32 @@ def reading_problems(modules: Mapping[str, Module]) -> Iterator[str]:
 def _in_tree(place: str, node: ast.AST, sentences: frozenset[str], parent: ast.AST | None) -> Iterator[str]:
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         place = f"{place}.{node.name}"
-    if isinstance(node, ast.Attribute) and node.attr in sentences and isinstance(node.ctx, ast.Load):
-        is_error = isinstance(node.value, ast.Name) and node.value.id in ERRORS
-        is_passed_on = PASSED_ON.get(place) == node.attr and not isinstance(parent, _LOOKING)
-        if not is_error and not is_passed_on:
+    read = _read_name(node)
+    if read in sentences:
+        is_other = ast.unparse(getattr(node, "value", node)) in OTHERS
+        is_passed_on = PASSED_ON.get(place) == read and not isinstance(parent, _LOOKING)
+        if not is_other and not is_passed_on:
             yield f"{place} reads {ast.unparse(node)}"
     for child in ast.iter_child_nodes(node):
         yield from _in_tree(place, child, sentences, node)
+
+
+def _read_name(node: ast.AST) -> str | None:
+    """What is read by name: an attribute, an item of a mapping, or either by a call."""
+    name: ast.expr | None = None
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+        return node.attr
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+        name = node.slice
+    elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in _GETTERS and node.args:
+        name = node.args[-1] if len(node.args) == 1 else node.args["getattr" in ast.unparse(node.func)]
+    return name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else None
+
+
+@pytest.mark.parametrize("name", ["rmqtool.show.nagios", "rmqtool.show.open_metrics"])
+def test_what_monitors_read_is_made_of_facts(name: str) -> None:
+    """These show, and yet make no use of a sentence."""
+    assert {_read_name(node) for node in ast.walk(ast.parse(modules_under(ROOT)[name].text))} & SENTENCES == set()
 
 
 def test_nothing_decides_by_a_sentence() -> None:
@@ -84,7 +102,12 @@ _FUNCTION = "def _decision(finding):\n    return {}\n"
     [
         ({"repair__other": "def f(finding):\n    return finding.message.split()"}, 1),
         ({"repair__other": "def f(finding):\n    return finding.remedy"}, 1),
-        ({"verify__other": "def f(each):\n    return [x.effect for x in each if x.gist]"}, 2),
+        ({"verify__other": "def f(each):\n    return [x.effect for x in each if x.remedy]"}, 2),
+        ({"verify__other": "def f(each):\n    return getattr(each, 'message')"}, 1),
+        ({"verify__other": "def f(each):\n    return each.as_json()['message']"}, 1),
+        ({"verify__other": "def f(each):\n    return each.as_json().get('effect', '')"}, 1),
+        ({"verify__other": "from operator import attrgetter\nKEY = attrgetter('message')"}, 1),
+        ({"verify__other": "def f(each):\n    return re.search('lost', each.message)"}, 1),
         ({"verify__other": "def f(error):\n    return error.message"}, 0),
         ({"show__other": "def f(finding):\n    return finding.message.split()"}, 0),
         ({"repair__plan": _FUNCTION.format("f'{finding.message}: do it'")}, 0),

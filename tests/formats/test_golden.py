@@ -154,7 +154,7 @@ def test_unique_keys(golden: Golden) -> None:
 
 
 def test_records_and_blanks_fill_the_log(golden: Golden) -> None:
-    """Each record begins where the one before ends, or at the next file, behind a blank that reaches to it."""
+    """Each record begins where the one before ends, or at the next file, after a blank that reaches to it."""
     start, data = golden.read_mapped_files("commitlog")
     expected = start
     for record in golden.says["records"]:
@@ -222,7 +222,7 @@ def test_index_queries(golden: Golden) -> None:
 
 
 def test_checkpoint(golden: Golden) -> None:
-    """The times of the checkpoint are those of records and of a full index file; behind its numbers is nothing."""
+    """The times of the checkpoint are those of records and of a full index file; after its numbers is nothing."""
     data = (golden.root / "checkpoint").read_bytes()
     fields = parse(checkpoint.Checkpoint, data)
     times = {record["store_timestamp"] for record in golden.says["records"]}

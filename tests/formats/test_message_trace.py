@@ -42,7 +42,7 @@ def test_each_type() -> None:
 
 
 def test_older_and_newer_forms() -> None:
-    """A sending without an offset message id or with a host behind it; ends without code, time and group."""
+    """A sending without an offset message id or with a host after it; ends without code, time and group."""
     old = only(PUB.replace(f"{OFFSET_ID}\x01", ""))
     assert (old.success, old.offset_message_id, old.cost) == (True, None, 12)
     new = only(PUB.replace("true\x02", "false\x01192.0.2.7\x01more\x02"))
@@ -84,7 +84,7 @@ def test_a_batch_has_several_messages() -> None:
     ],
 )
 def test_a_damaged_record_is_counted(damaged: str) -> None:
-    """Those before and behind it are read."""
+    """Those before and after it are read."""
     found = decode_trace((BEFORE + damaged + AFTER).encode())
     assert ([record.type for record in found.records], found.unreadable) == (["SubBefore", "SubAfter"], 1)
 

@@ -120,7 +120,7 @@ def test_timer_wheel(extras: Path, name: str) -> None:
 
 
 def test_timer_check(extras: Path) -> None:
-    """The seven numbers, and nothing behind them."""
+    """The seven numbers, and nothing after them."""
     data = (extras / "config/timercheck").read_bytes()
     fields = parse(timer_check.TimerCheck, data)
     assert fields.last_read_timestamp == 1_700_000_000_123
@@ -132,7 +132,7 @@ def test_timer_check(extras: Path) -> None:
 
 
 def test_compaction_queue_and_log(extras: Path) -> None:
-    """A unit for each record of the log of the same name, an end mark behind them; records tell their new place."""
+    """A unit for each record of the log of the same name, an end mark after them; records tell their new place."""
     logs = images(extras / "compaction/compactionLog/state/0")
     queues = images(extras / "compaction/compactionCq/state/0")
     assert logs.keys() == queues.keys()
@@ -154,7 +154,7 @@ def test_compaction_queue_and_log(extras: Path) -> None:
 
 
 def test_dledger_entries_and_index(group: Path) -> None:
-    """Entries follow each other, wrap a record that tells the place behind the header, and the index leads to them."""
+    """Entries follow each other, wrap a record that tells the place after the header, and the index leads to them."""
     files = images(next(group.glob("dledger-*/data")))
     [data] = images(next(group.glob("dledger-*/index"))).values()
     units = dledger.decode_index(data)

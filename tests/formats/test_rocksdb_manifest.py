@@ -38,7 +38,7 @@ def manifest(*edits: bytes) -> bytes:
         ((b"\x0a\x12", b"\x0a\x08"), 18),
         ((COMPARATOR + b"\x0a\xac\x02",), 300),
         ((b"\x81\x40\x02ID\x89\x40\x01\x01\x0a\x07",), 7),
-        ((b"\x02\x0a\x67\x00\x0a\x0a",), 0),  # of a table, behind which no such field comes
+        ((b"\x02\x0a\x67\x00\x0a\x0a",), 0),  # of a table, after which no such field comes
     ],
 )
 def test_the_oldest_log(edits: tuple[bytes, ...], oldest: int) -> None:

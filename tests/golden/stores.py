@@ -93,7 +93,7 @@ def unpack_archive(file: Path, root: Path) -> None:
 
 @lru_cache(maxsize=_KEPT)
 def _entries(file: Path) -> tuple[_Entry, ...]:
-    """All below the root, each behind what it is in; without the zeros, of which a timer wheel has 38 MB."""
+    """All below the root, each after what it is in; without the zeros, of which a timer wheel has 38 MB."""
     with tarfile.open(fileobj=BytesIO(lzma.decompress(file.read_bytes()))) as archive:
         return tuple(_entry(archive, member) for member in archive)
 

@@ -138,7 +138,7 @@ def test_a_live_tail_is_no_damage() -> None:
 
 
 def test_a_damaged_log(tmp_path: Path) -> None:
-    """Messages before and behind damage are counted, those inside are not."""
+    """Messages before and after damage are counted, those inside are not."""
     builder = LogBuilder().add_all([{}] * 5)
     store = builder.write(tmp_path)
     (path,) = (store / LOG).iterdir()

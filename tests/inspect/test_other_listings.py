@@ -119,7 +119,7 @@ def test_compaction(extras: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["more/5.5.0-compacted", "more/5.3.3-compacted"])
 def test_after_a_compaction(golden_store: GoldenStore, name: str) -> None:
-    """Of each key the last message up to where was compacted, and all behind it: moved, and otherwise as they were."""
+    """Of each key the last message up to where was compacted, and all after it: moved, and otherwise as they were."""
     store = golden_store(name)
     [entry] = [e for e in objects(store / "compaction/position-checkpoint") if e["table"]]
     assert entry["name"] == "state_0"
@@ -334,7 +334,7 @@ def test_pre_blank_and_empty_units(tmp_path: Path) -> None:
 
 
 def test_limits_count_what_counts() -> None:
-    """Blanks come along but use up nothing; what stands behind the last row does not come."""
+    """Blanks come along but use up nothing; what stands past the last row does not come."""
     part = make_rows("unit", {"a": np.arange(3)})
     blank = one_row("blank", {"size": 1}, counted=False)
     found = list(limited([blank, part, blank, part, blank], 4))
@@ -399,7 +399,7 @@ def _gone(store: Path, builder: LogBuilder) -> None:
 
 
 def _shorter(store: Path, builder: LogBuilder) -> None:
-    """As a start behind a crash leaves it, before another message comes."""
+    """As a start after a crash leaves it, before another message comes."""
     builder.files[-1] = builder.files[-1][: builder.offsets[-1] % builder.file_size]
     builder.write(store)
 
@@ -464,7 +464,7 @@ def test_the_end_of_a_record_that_comes_late_is_no_cut(tmp_path: Path, monkeypat
 def test_a_record_that_is_read_while_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: int, follow: bool
 ) -> None:
-    """Parts of it were not there yet when its end, and others behind it, were: it comes whole, and once."""
+    """Parts of it were not there yet when its end, and others after it, were: it comes whole, and once."""
     builder = LogBuilder(file_size=600).add_all([{"body": b"b" * 50}] * 7)
     images = dict(builder.images())
     begin = max(start for start in images if start <= builder.offsets[row])

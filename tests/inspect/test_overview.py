@@ -281,7 +281,7 @@ def test_broken_consumer_offsets(store: Path, bak: str | None, shown: str, effec
 
 
 def expire(store: Path) -> None:
-    """Let the log begin behind the queue's last unit."""
+    """Let the log begin after the queue's last unit."""
     for path in (store / LOG).iterdir():
         path.unlink()
     LogBuilder(start_offset=1 << 20).add_all([{}]).write(store)
@@ -349,7 +349,7 @@ def test_lag(store: Path) -> None:
 
 @pytest.mark.parametrize("name", ["4.4.0-clean", "5.3.3-trimmed", "5.5.0-clean"])
 def test_golden_lag(name: str, golden_store: GoldenStore) -> None:
-    """The group beyond has a lag of -10 everywhere, and the one behind that of the whole queue."""
+    """The group beyond has a lag of -10 everywhere, and the one after that of the whole queue."""
     overview = overview_of(open_store(golden_store(name)))
     maxima = {(queue["topic"], queue["queue_id"]): queue["max_offset"] for queue in stores.oracle(name)["queues"]}
     for item in overview.snapshot.committed.offsets:

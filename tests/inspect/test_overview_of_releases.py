@@ -1,7 +1,7 @@
 """What inspect says about every golden store is what the release that wrote it says.
 
 Of a store that was stopped cleanly everything must agree. A release that loads the store of a killed broker recovers
-it: it dispatches the last records, and writes the index files behind the checkpoint anew. There the records of the log
+it: it dispatches the last records, and writes the index files after the checkpoint again. There the records of the log
 and its end must agree, each queue up to the last record that was dispatched, and the index files up to the checkpoint.
 """
 

@@ -146,7 +146,7 @@ def test_times_that_do_not_ascend(tmp_path: Path) -> None:
 
 
 def test_units_that_cannot_be_judged(tmp_path: Path) -> None:
-    """Units before the log, behind it, inside a record, and of another size than their record."""
+    """Units before the log, after it, inside a record, and of another size than their record."""
     log = LogBuilder(start_offset=8192).add_all([{} for _ in range(5)])
     log.write(tmp_path)
     size = log.offsets[1] - log.offsets[0]

@@ -164,7 +164,7 @@ def test_a_file_is_no_database(golden_store: GoldenStore) -> None:
 
 @pytest.mark.parametrize("name", ["more/5.2.0-rocksdb", "more/5.3.3-rocksdb"])
 def test_a_queue_of_batches_begins_where_its_broker_says(name: str, golden_store: GoldenStore) -> None:
-    """Between its rows are offsets without one, behind which the broker looks for the minimum: units are before it."""
+    """Between its rows are offsets without one, after which the broker looks for the minimum: units are before it."""
     served = stores.oracle(name)["survey"]["queues"][BATCHES]["messages"]
     queue = Snapshot(open_store(golden_store(name))).queue("bulk", 0)
     assert queue is not None

@@ -88,7 +88,7 @@ def test_growth(store: Path) -> None:
 
 
 def test_a_trimmed_store(golden_store: GoldenStore) -> None:
-    """A group behind the cleaner is below the minimum; the index covers what its headers tell."""
+    """A group after the cleaner is below the minimum; the index covers what its headers tell."""
     overview = overview_of(open_store(golden_store("5.3.3-trimmed")))
     below = {item.group for item in overview.snapshot.committed.offsets if out_of_range(overview, item) == "below"}
     assert "behind" in below

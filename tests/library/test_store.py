@@ -283,7 +283,7 @@ def test_damage_is_raised_with_its_place_or_passed_over(damaged: Path) -> None:
 
 
 def test_a_wrong_body_is_not_given_out(tmp_path: Path) -> None:
-    """The error comes in the place of the message, not behind it."""
+    """The error comes in the place of the message, not after it."""
     root = LogBuilder().add_all([{"body": b"x" * 50}]).write(tmp_path / "store")
     [log] = (root / "commitlog").iterdir()
     data = bytearray(log.read_bytes())

@@ -1,1 +1,1 @@
-"""Tests of what a stopped broker still owes."""
+"""Tests of what a stopped broker has yet to deliver."""

@@ -108,7 +108,7 @@ def test_in_rocksdb(tmp_path: Path) -> None:
 
 
 def test_retries_and_dead_letters(tmp_path: Path) -> None:
-    """Of a group from its offset on; those of POP name the topic behind the group, in two ways."""
+    """Of a group from its offset on; those of POP name the topic after the group, in two ways."""
     builder = WaitingStore()
     for _ in range(3):
         builder.message("%RETRY%billing", RETRY_TOPIC="payments")

@@ -66,7 +66,7 @@ class TimerStore(WaitingStore):
 
 
 def test_timers(tmp_path: Path) -> None:
-    """What was due before the time line was delivered; the queue is read on behind the rows."""
+    """What was due before the time line was delivered; the queue is read on after the rows."""
     builder = TimerStore()
     builder.named("delivered", NOW - SECOND)
     builder.named("first", NOW)

@@ -85,7 +85,7 @@ def test_messages_that_were_put_off(tmp_path: Path, lost: str, count: int) -> No
 
 
 def test_without_the_last_file_of_the_timer_log(tmp_path: Path) -> None:
-    """The queue is read again behind the last unit that is left: its messages are delivered once."""
+    """The queue is read again after the last unit that is left: its messages are delivered once."""
     store = store_with_timers(tmp_path)
     log_cut(store)
     assert counts(work_of(store)) == {"timer": TIMERS - 1}
@@ -128,7 +128,7 @@ def test_a_broker_that_is_stopped_for_a_week(tmp_path: Path) -> None:
 
 
 def test_messages_that_are_not_read_yet(tmp_path: Path) -> None:
-    """The queue behind the offset of the check: no timer log knows them."""
+    """The queue after the offset of the check: no timer log knows them."""
     store = store_with_timers(tmp_path)
     shutil.rmtree(store / "timerlog")
     write_check(store, queue_offset=4)
@@ -145,7 +145,7 @@ def test_messages_that_are_not_read_yet(tmp_path: Path) -> None:
     ],
 )
 def test_recalled_ones(tmp_path: Path, version: str, conf: str, recalled: str) -> None:
-    """A recall names the unique key, in some releases behind the topic; it counts in the slot of its message only."""
+    """A recall names the unique key, in some releases after the topic; it counts in the slot of its message only."""
     builder, due = WaitingStore(), START_TIME + 60_000
     for name in ("key-only", "with-topic", "other-slot"):
         builder.timer(due, UNIQ_KEY=name)

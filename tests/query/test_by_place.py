@@ -9,7 +9,7 @@ from tests.conftest import GoldenStore
 
 
 def test_the_header_of_a_dledger_entry(golden_store: GoldenStore) -> None:
-    """The first record of each file stands behind it."""
+    """The first record of each file stands after it."""
     snapshot = Snapshot(open_store(golden_store("more/5.3.3-dledger")))
     start = snapshot.log.files[1].start_offset
     for offset, first in ((0, 48), (47, 48), (start, start + 48)):

@@ -24,7 +24,7 @@ from tests.query.making import StoreMaker
 def test_the_first_message_from_a_moment_on(
     golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch, name: str, near: int
 ) -> None:
-    """However near halving goes: before the first record, behind the last, on and between store times."""
+    """However near halving goes: before the first record, after the last, on and between store times."""
     monkeypatch.setattr(searching, "_NEAR", near)
     snapshot = Snapshot(open_store(golden_store(name)))
     records = stores.oracle(name)["records"]

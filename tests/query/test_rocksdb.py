@@ -148,7 +148,7 @@ def test_by_queue_offset(without_a_row: Path) -> None:
 
 
 def test_offsets_by_time(golden_store: GoldenStore) -> None:
-    """Each message by its own time; what is asked behind the end, 5.3.1 does not find."""
+    """Each message by its own time; what is asked past the end, 5.3.1 does not find."""
     root = golden_store(NAME)
     snapshot = Snapshot(open_store(root))
     queue = snapshot.queue("orders", 0)

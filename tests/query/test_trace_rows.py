@@ -65,7 +65,7 @@ def test_a_row_that_is_gone(root: Path) -> None:
 
 
 def test_a_message_that_is_not_indexed(root: Path) -> None:
-    """The index may have begun behind it in its hour, or has not come so far."""
+    """The index may have begun after it in its hour, or has not come so far."""
     change(root, "UKT")
     assert set(states(root).values()) == {"not-indexed"}
     change(root, progress=(-1).to_bytes(8, "big", signed=True))

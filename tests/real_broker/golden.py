@@ -1,4 +1,4 @@
-"""Write the golden stores and the example store anew: ``python -m tests.real_broker.golden [NAME ...]``."""
+"""Write the golden stores and the example store again: ``python -m tests.real_broker.golden [NAME ...]``."""
 
 import os
 import shutil
@@ -26,8 +26,8 @@ HOW = {
 }
 MORE = {
     "more/5.5.0-extras": "consume queue ext, timer wheel with a snapshot, timer log and check, compaction",
-    "more/5.3.3-dledger": "a DLedger group of one; its index file is cut behind its units, where it is zeros",
-    "more/4.9.7-dledger": "a DLedger group of one; its index file is cut behind its units, where it is zeros",
+    "more/5.3.3-dledger": "a DLedger group of one; its index file is cut after its units, where it is zeros",
+    "more/4.9.7-dledger": "a DLedger group of one; its index file is cut after its units, where it is zeros",
     "more/5.5.0-compacted": "a compaction log after the broker's own schedule has compacted it",
     "more/5.3.3-compacted": "a compaction log after the broker's own schedule has compacted it",
     **{

@@ -78,7 +78,7 @@ def _stopped(version: str, scratch: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _written(version: str, scenario: str, scratch: Path) -> Path:
-    """On a busy machine a cleaner may not come to its end within its scenario: then anew."""
+    """On a busy machine a cleaner may not come to its end within its scenario: then again."""
     for number in range(_TRIES):
         root = scratch / f"{scenario}-{number}"
         root.mkdir()

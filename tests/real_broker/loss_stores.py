@@ -1,6 +1,6 @@
 """The stores that `tests.real_broker.losses` takes from: of whole brokers, each with an older copy, and golden ones.
 
-``python -m tests.real_broker.loss_stores`` writes those of tests/verify/loss_stores anew; what was recorded of the
+``python -m tests.real_broker.loss_stores`` writes those of tests/verify/loss_stores again; what was recorded of the
 present ones holds no longer then.
 """
 

@@ -1,7 +1,7 @@
 """Verdicts against what users lose: ``python -m tests.real_broker.losses [--count N] [--seed S] [VERSION ...]``.
 
 Each case is a store with one to four random losses. The real broker says what its users have before and after; a
-verdict that says `clean`, or `dirty` (mended without loss), where they have less is wrong. ``--matrix`` does so with
+verdict that says `clean`, or `dirty` (fixed without loss), where they have less is wrong. ``--matrix`` does so with
 every kind of file and everything that may happen to it, on the stores of tests/verify/loss_stores; with ``--record`` it
 keeps what was lost for the tests that run without Java. Healthy stores are in `tests.real_broker.healthy`.
 """
@@ -109,7 +109,7 @@ def random_case(version: str, seed: int, found: Sequence[Source], scratch: Path)
 
 
 def rebuild(root: Path) -> str:
-    """What an operator may have tried before: queues and index made anew, the replaced files thrown away."""
+    """What an operator may have tried before: queues and index made again, the replaced files thrown away."""
     program = [sys.executable, "-m", "rmqtool"]
     for command in _COMMANDS:
         subprocess.run([*program, command, str(root), "--yes"], capture_output=True, check=False)

@@ -112,7 +112,7 @@ def _judged(outcome: Outcome, settings: Mapping[str, str], *, killed: bool) -> I
     """What is said against a sound store: a finding above information, or the verdict.
 
     Of queues that are written twice a kill may take rows of light queues, which the next start does not make again, for
-    it goes on behind the queue files: they are missing, and the verdict says so. Batches in RocksDB may be unread.
+    it goes on after the queue files: they are missing, and the verdict says so. Batches in RocksDB may be unread.
     """
     findings = [each for each in outcome.findings if each.severity != "info"]
     loses_rows = killed and "rocksdbCQDoubleWriteEnable" in settings

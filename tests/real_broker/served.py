@@ -75,7 +75,7 @@ class Served:
         self._jvm.wait_ready()
 
     def declare(self, topic: str, queues: int) -> None:
-        """Make a topic, or register it anew after a start."""
+        """Make a topic, or register it again after a start."""
         self._ask("topic", topic, str(queues))
 
     def declare_batch(self, topic: str) -> None:

@@ -85,7 +85,7 @@ def _ask(release: Version, processors: str, home: str) -> dict[str, Defaults]:
 
 
 def _class_path(release: Version) -> str:
-    """The release's jars of its settings, then all of the tested releases behind and before it, for the libraries."""
+    """The release's jars of its settings, then all of the tested releases after and before it, for the libraries."""
     if str(release) in VERSIONS:
         return class_path(str(release))
     own = cached(cache() / str(release) / "jars-settings", lambda into: _fetch(release, into))
@@ -116,7 +116,7 @@ def by_release() -> list[Defaults]:
 
 
 def _around(number: int, module: str) -> list[int]:
-    """The releases before and behind one whose jar of a module is missing; none where it had no such module."""
+    """The releases before and after one whose jar of a module is missing; none where it had no such module."""
     if RELEASES[number] < _SINCE.get(module, RELEASES[number]):
         return []
     before = [at for at in range(number) if module in modules(RELEASES[at])][-1:]

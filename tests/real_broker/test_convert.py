@@ -42,7 +42,7 @@ def test_ordinary_brokers_serve_the_same(
     """After a clean stop and after a crash, by the writer's release and by the newest; they go on writing."""
     root = golden_store(name)
     own = copied(root, tmp_path / "own")
-    for index in own.glob("dledger-n0/index/*"):  # golden ones are cut behind their units
+    for index in own.glob("dledger-n0/index/*"):  # golden ones are cut after their units
         os.truncate(index, INDEX_FILE)
     expected = asked(harness(version), own, dledger_settings())
     assert sum(map(len, expected[0])) >= 400
@@ -91,7 +91,7 @@ def test_brokers_serve_what_was_salvaged(
         lost = 0
         for all_of, served in zip(expected[0], found[0], strict=True):
             whole = {message for _, message in all_of}  # no CRC covers properties: those of one were overwritten
-            last = {each: offset for offset, each in served if each in whole}  # units of lost ones lead behind them
+            last = {each: offset for offset, each in served if each in whole}  # units of lost ones lead after them
             assert [each for each in all_of if each[1] in last] == [[offset, each] for each, offset in last.items()]
             lost += len(all_of) - len(last)
         assert missing <= lost <= missing + 1

@@ -39,7 +39,7 @@ CATCHING_UP_AT_MOST_S = 120
 
 
 def node(golden: Path, tmp_path: Path) -> Path:
-    """A copy on which a node starts: in golden ones the index of entries is cut behind its units."""
+    """A copy on which a node starts: in golden ones the index of entries is cut after its units."""
     root = copied(golden, tmp_path / "store")
     for index in root.glob("dledger-*/index/*"):
         os.truncate(index, INDEX_FILE)
@@ -138,7 +138,7 @@ def test_plain_files_hold_a_node_back(
 def test_files_that_a_node_does_not_start_with(
     harness: Factory, golden_store: GoldenStore, tmp_path: Path, what: str
 ) -> None:
-    """As verify says: data files of another size, and one that is missing; an index that is gone is made anew."""
+    """As verify says: data files of another size, and one that is missing; an index that is gone is made again."""
     version, name = STORES[1]
     root = node(golden_store(name), tmp_path)
     files = sorted((root / NODE / "data").iterdir())
@@ -169,7 +169,7 @@ def test_files_that_a_node_does_not_start_with(
 def test_a_header_that_does_not_fit_ends_the_log(
     harness: Factory, golden_store: GoldenStore, tmp_path: Path, version: str, name: str, field: str
 ) -> None:
-    """As verify says: a start cuts the log there, or behind it where the next term is lower; salvage has all of it."""
+    """As verify says: a start cuts the log there, or after it where the next term is lower; salvage has all of it."""
     root = node(golden_store(name), tmp_path)
     *before, last = sorted((root / NODE / "data").iterdir())
     headers = list(_entries(last.read_bytes()))
@@ -216,7 +216,7 @@ def test_an_index_unit_that_leads_elsewhere_holds_a_new_node_back(
 ) -> None:
     """As verify says: it gets no entry from there on, until what verify names is done."""
     root, new, again = node(golden_store(name), tmp_path), tmp_path / "new", tmp_path / "again"
-    harness(version).write(root, "dledger")  # a start reads the last three data files, and mends their index
+    harness(version).write(root, "dledger")  # a start reads the last three data files, and fixes their index
     files = sorted((root / NODE / "data").iterdir())
     _, (place, header), *_ = _entries(files[1].read_bytes())
     unit = int(header["index"][0]) * INDEX_UNIT_SIZE

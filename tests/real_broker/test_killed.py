@@ -23,7 +23,7 @@ _KILLS = 2
 
 
 def empty_file_behind(directory: Path) -> None:
-    """A file of 0 bytes behind the last one."""
+    """A file of 0 bytes after the last one."""
     last = max(path for path in directory.iterdir() if path.is_file())
     (directory / file_name(int(last.name) + last.stat().st_size)).touch()
 

@@ -82,7 +82,7 @@ def _compared(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> tu
 
 @pytest.mark.parametrize("version", ["4.9.7", "5.3.3", "5.5.0"])
 def test_all_that_a_broker_writes_comes_once(harness: Callable[[str], Harness], version: str, tmp_path: Path) -> None:
-    """From the beginning all messages, from the end those behind it, in order, across files, until Ctrl-C."""
+    """From the beginning all messages, from the end those after it, in order, across files, until Ctrl-C."""
     broker = harness(version)
     root = tmp_path / "store"
     root.mkdir()

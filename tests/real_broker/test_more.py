@@ -1,4 +1,4 @@
-"""Stores of other layouts, written anew by each release that can, are read as the golden ones are."""
+"""Stores of other layouts, written again by each release that can, are read as the golden ones are."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_extras_of_each_release(harness: Factory, tmp_path: Path, version: str) 
 
 @pytest.mark.parametrize("version", [version for version in VERSIONS if "compacted" in scenarios(version)])
 def test_a_compaction_of_each_release(harness: Factory, tmp_path: Path, version: str) -> None:
-    """Once the broker's own schedule has compacted, the log has one message of each key there, and all behind it."""
+    """Once the broker's own schedule has compacted, the log has one message of each key there, and all after it."""
     harness(version).write(tmp_path, "compacted")
     with unchanged(tmp_path):
         lines = objects(tmp_path / "compaction" / "compactionLog")

@@ -66,7 +66,7 @@ def test_broker_serves_all_of_a_rebuilt_store(
 
 
 def is_served(queue: dict[str, Any]) -> bool:
-    """Whether a consumer gets any message of it: a queue whose messages are all deleted is not made anew."""
+    """Whether a consumer gets any message of it: a queue whose messages are all deleted is not made again."""
     return bool(queue["reachable"])
 
 

@@ -101,7 +101,7 @@ def test_timers_that_wait_are_delivered_once(harness: Factory, tmp_path: Path) -
 
 @pytest.mark.parametrize("version", [version for version in VERSIONS if version != "4.4.0"])
 def test_a_short_file_of_a_queue_without_messages(harness: Factory, version: str, tmp_path: Path) -> None:
-    """A start is refused; filled up, the queue goes on behind its last unit, and all others are as before."""
+    """A start is refused; filled up, the queue goes on after its last unit, and all others are as before."""
     sound, damaged, repaired = (stores.unpack(f"{version}-trimmed", tmp_path / name) for name in ("a", "b", "c"))
     name = "consumequeue/early/0/00000000000000000600"
     for store in (damaged, repaired):

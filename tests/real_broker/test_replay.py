@@ -148,7 +148,7 @@ def test_messages_that_wait(broker: Served, tmp_path: Path, golden_store: Golden
 
 
 def test_what_waits_there_is_not_sent_again(broker: Served, tmp_path: Path) -> None:
-    """Neither behind a run that was killed before it had its receipts, nor without the journal."""
+    """Neither after a run that was killed before it had its receipts, nor without the journal."""
     log, now = LogBuilder(file_size=1 << 20), time.time_ns() // 1_000_000
     for number in range(5):
         log.add(topic="SCHEDULE_TOPIC_XXXX", queue_id=17, queue_offset=number, store_timestamp=now, body=b"later",

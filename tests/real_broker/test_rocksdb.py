@@ -22,7 +22,7 @@ WHOLE_LOG = {"commitLogRecoverMaxNum": "1000000"}
 QUEUE = "live", 0
 BOUNDARIES: tuple[Boundary, ...] = ("lower", "upper")
 SIZE = 18 << 16  # of a log, bytes: files that the start does not look at, and ten that it does
-CUT = {"commitlog.torn"}  # by a kill while a message is copied into the file: it stays behind the end of the log
+CUT = {"commitlog.torn"}  # by a kill while a message is copied into the file: it stays past the end of the log
 
 
 def range_of(store: Path) -> tuple[int, int]:
@@ -74,7 +74,7 @@ def test_what_a_start_leaves_out(
 
 @pytest.mark.parametrize("version", ["5.2.0", "5.3.3", "5.5.0"])
 def test_offsets_by_time(harness: Callable[[str], Harness], tmp_path: Path, version: str) -> None:
-    """What the release answers to every moment of a queue, and to those before and behind it."""
+    """What the release answers to every moment of a queue, and to those before and after it."""
     broker, store = harness(version), tmp_path / "store"
     store.mkdir()
     broker.append(store, 200, IN_ROCKSDB)

@@ -26,7 +26,7 @@ def lost_in(root: Path, version: str) -> list[Finding]:
 
 
 def take_offsets(root: Path, mode: str) -> tuple[str, str]:
-    """Take the committed offsets away; where they were, and how that is said behind the next start of a broker."""
+    """Take the committed offsets away; where they were, and how that is said after the next start of a broker."""
     if mode == "single":
         drop_family(root / "config" / "metadata", "consumerOffset")
         return "config/metadata", f"it has no column family consumerOffset, and {RETRYING}"

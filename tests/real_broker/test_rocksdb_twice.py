@@ -114,7 +114,7 @@ def test_after_a_kill(
 def test_without_any_file_of_a_queue(
     harness: Callable[[str], Harness], tmp_path: Path, version: str, settings: dict[str, str]
 ) -> None:
-    """They are made anew, as predicted, though there are rows of all messages."""
+    """They are made again, as predicted, though there are rows of all messages."""
     broker, root = harness(version), tmp_path / "store"
     root.mkdir()
     broker.append(root, 500, settings, 2000)

@@ -29,7 +29,7 @@ def copy(unpacked: GoldenStore, version: str, target: Path) -> Path:
 
 
 def rewrite(root: Path, *, system: str = "all") -> None:
-    """Replace every queue by one with the same units, and an empty file behind them as brokers allocate it."""
+    """Replace every queue by one with the same units, and an empty file after them as brokers allocate it."""
     with Transaction(root, "test", SYSTEMS[system]()) as transaction:
         for queue in sorted((root / "consumequeue").glob("*/*")):
             name = str(queue.relative_to(root))

@@ -1,4 +1,4 @@
-"""What stops a broker of 5.5 is predicted before an upgrade, and with the setting mended it starts."""
+"""What stops a broker of 5.5 is predicted before an upgrade, and with the setting fixed it starts."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path

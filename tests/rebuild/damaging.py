@@ -1,6 +1,6 @@
 """Damage to queues and index files, as crashes, disks and people cause it; each leaves the log alone.
 
-All faults of the catalogue that a rebuild mends: F30 to F38 and F41 to F43 of queues, F44 to F46 of the index.
+All faults of the catalogue that a rebuild fixes: F30 to F38 and F41 to F43 of queues, F44 to F46 of the index.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Damage to the log of a golden store, of which `--neutralise` makes inert records."""
+"""Damage to the log of a golden store, of which `--neutralise` makes dummy records."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def overwrite(log: Path) -> None:
 
 
 def zero_the_end(log: Path) -> None:
-    """The last records and the blank behind them."""
+    """The last records and the blank after them."""
     start, _ = records(log)[-3]
     change(log, start, bytes(log.stat().st_size - start))
 

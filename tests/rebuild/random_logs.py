@@ -57,7 +57,7 @@ class RandomLog:
             if len(self._log.files) < MOST_FILES:
                 self._add([])
         for number in range(2):
-            # 4.5.1 to 4.9.8 dispatch what is behind the last unit again: the keys of a last record without one.
+            # 4.5.1 to 4.9.8 dispatch what is past the last unit again: the keys of a last record without one.
             self._add([partial(_end, number)])
         images = {start: bytearray(image) for start, image in self._log.images().items()}
         if self._random.random() < 0.5:

@@ -1,4 +1,4 @@
-"""Plans carried out in a transaction: what was damaged is mended, and a second run plans nothing."""
+"""Plans carried out in a transaction: what was damaged is fixed, and a second run plans nothing."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def assert_mends(store: Store, given: RebuildOptions) -> RebuildPlan:
     ],
 )
 def test_queues(unpacked: GoldenStore, scratch: Path, name: str, damage: Damage) -> None:
-    """Every damage: of the first unit of a file, in its middle, behind its end, of whole files and queues."""
+    """Every damage: of the first unit of a file, in its middle, after its end, of whole files and queues."""
     try:
         root = damaged(unpacked(name), scratch / "store", damage)
     except (OSError, ValueError):
@@ -162,7 +162,7 @@ def test_ext_addresses(unpacked: GoldenStore, scratch: Path) -> None:
 
 
 def test_topics_with_batch_queues_are_learnt(unpacked: GoldenStore, scratch: Path) -> None:
-    """The pass that finds one begins anew."""
+    """The pass that finds one begins again."""
     root = damaged(unpacked("5.3.3-clean"), scratch / "store", lambda root: shutil.rmtree(root / "consumequeue"))
     (root / "config" / "topics.json").unlink()
     shutil.rmtree(root / "batchconsumequeue")

@@ -421,7 +421,7 @@ def test_undo_names_the_settings(copy_of: Callable[[str], Path], tmp_path: Path)
 
 
 def test_already_there_and_damaged(copy_of: Callable[[str], Path], tmp_path: Path) -> None:
-    """Then the database is made anew, as without the option."""
+    """Then the database is made again, as without the option."""
     root, conf = copy_of(IN_ROCKSDB), tmp_path / "broker.conf"
     settings = {**SHOP_SETTINGS, **ROCKSDB[IN_ROCKSDB]}
     conf.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))

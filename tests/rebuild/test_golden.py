@@ -1,4 +1,4 @@
-"""Stores that real brokers wrote, derived anew from their logs."""
+"""Stores that real brokers wrote, derived again from their logs."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_files_are_those_of_the_java_class(
 
 
 def test_record_without_keys_makes_a_file() -> None:
-    """A broker makes the first file for the first record, and one behind a full file for the record after."""
+    """A broker makes the first file for the first record, and one after a full file for the record after."""
     builder = IndexBuilder(Files(), GEOMETRY, count_every_put=False)
     full = [[number] for number in range(GEOMETRY.units - 1)]
     builder.add(*keys_of([[], *full, []], [START_TIME + 1000 * row for row in range(len(full) + 2)]))

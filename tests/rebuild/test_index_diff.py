@@ -16,7 +16,7 @@ from tests.golden import stores
 from tests.rebuild.plans import INDEX, plan
 
 TRIMMED = [name for name in stores.names() if name.endswith("-trimmed")]
-BEHIND = ("5.3.3-killed", "5.5.1-killed")  # the kill left their index behind the log
+BEHIND = ("5.3.3-killed", "5.5.1-killed")  # the kill left their index after the log
 
 
 def actions(name: str, root: Path) -> set[str]:

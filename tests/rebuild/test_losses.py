@@ -55,7 +55,7 @@ def losses(store: Path) -> list[Loss]:
 
 
 def topics_behind(physical_offset: int) -> Counter[str]:
-    """How many messages of each topic stand at an offset or behind it."""
+    """How many messages of each topic stand at an offset or after it."""
     numbers = [number for number, offset in enumerate(OFFSETS) if offset >= physical_offset]
     return Counter(TOPICS[2] if number % 7 == 3 else TOPICS[number % 2] for number in numbers)
 
@@ -165,7 +165,7 @@ HARMLESS: dict[str, Callable[[Path], object]] = {
     "a unit of zeros": patch(FILE, 60, bytes(20)),
     "a unit that leads far away": patch(FILE, 60, b"\0\1"),
     "a last unit that leads far away": patch(LAST_FILE, 0, b"\0\0\1"),
-    "a unit of the log behind the end": append_unit(build_unit(OFFSETS[0], 200, 0)),
+    "a unit of the log past the end": append_unit(build_unit(OFFSETS[0], 200, 0)),
     "an index unit": patch("index/20231114221320001", 300, b"\x77" * 8),
     "an index header": patch("index/20231114221320001", 24, b"\0\0\0\7"),
 }
@@ -190,7 +190,7 @@ def test_behind_the_last_file_an_unclean_stop_is_no_excuse(store: Path) -> None:
 
 @pytest.mark.slow
 def test_random_flips_of_queues_are_no_loss(store: Path) -> None:
-    """What a rebuild mends in the queues was never behind the log's end."""
+    """What a rebuild fixes in the queues was never after the log's end."""
     chance = random.Random(1)
     for _ in range(10):
         path = chance.choice([path for path in (store / "consumequeue").rglob("*") if path.is_file()])

@@ -13,7 +13,7 @@ from rmqtool.scan.events import Damage, Reason
     [("torn", True, False), ("leftover", True, False), ("physical-offset", True, True), ("lengths", False, True)],
 )
 def test_a_torn_end_is_no_loss(reason: Reason, tail: bool, lossy: bool) -> None:
-    """Nor what stands behind it; the records of a last file under a wrong name are whole, and not rebuilt from."""
+    """Nor what stands after it; the records of a last file under a wrong name are whole, and not rebuilt from."""
     lost = LostExtents()
     lost.add(Damage(4096, 300, reason, tail), 1)
     assert lost.is_lossy is lossy

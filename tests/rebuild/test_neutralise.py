@@ -1,4 +1,4 @@
-"""Inert records in place of damage: what they are, and what a rebuild makes of a log that holds them."""
+"""Dummy records in place of damage: what they are, and what a rebuild makes of a log that holds them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_inert_record_is_a_rolled_back_message(size: int) -> None:
 
 @pytest.mark.parametrize(("position", "size"), [(100, 92), (100, 3 << 20), (100, (1 << 20) + 93)])
 def test_patch_is_filled_without_a_gap(position: int, size: int) -> None:
-    """Records of bounded size, one behind the other."""
+    """Records of bounded size, one after the other."""
     end = position
     for at, data in Patch(FILE, position, size, "magic-code", START_TIME).data():
         assert at == end
@@ -57,7 +57,7 @@ def test_patch_is_filled_without_a_gap(position: int, size: int) -> None:
 
 @pytest.mark.parametrize(("size", "records"), [(4 << 20, 1), (100, 1), (99, 0), (8, 0)])
 def test_the_end_of_a_file_is_a_blank(size: int, records: int) -> None:
-    """Behind one record, where there is room for it, which shows that something was lost there."""
+    """After one record, where there is room for it, which shows that something was lost there."""
     position = FILE.size - size
     found = dict(Patch(FILE, position, size, "zeroed", START_TIME).data())
     assert found[position + records * 92] == build_blank(size - records * 92)

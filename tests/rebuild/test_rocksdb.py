@@ -134,7 +134,7 @@ def row_wrong(root: Path) -> None:
 
 
 def row_too_many(root: Path) -> None:
-    """Behind the end, as the broker would serve it."""
+    """Past the end, as the broker would serve it."""
     with changed(root / "consumequeue") as families:
         end = next(offset for offset in range(100) if unit_key("orders", 1, offset) not in families["default"])
         families["default"][unit_key("orders", 1, end)] = unit_value(5, 100, 0, 0)
@@ -220,7 +220,7 @@ def test_differences_are_counted(root: Path, damage: Damage, difference: tuple[i
 
 @pytest.mark.parametrize("damage", FOREIGN)
 def test_rows_of_no_queue(root: Path, damage: Damage) -> None:
-    """They alone make a repair write the database anew, which says so; the verdict is clean then."""
+    """They alone make a repair write the database again, which says so; the verdict is clean then."""
     damage(root)
     options = ("--broker-version", "5.5.0", "--json")
     assert "consumequeue.row" in str(rmqtool("verify", root, *options).document["findings"])
@@ -335,7 +335,7 @@ def offsets_of(store: Store) -> list[int]:
 
 @pytest.mark.parametrize("begins_again_at", [0, 2, 5])
 def test_a_queue_that_began_again(built: Callable[[LogBuilder], Store], begins_again_at: int) -> None:
-    """The later messages count; rows of the earlier ones behind them are taken out."""
+    """The later messages count; rows of the earlier ones after them are taken out."""
     offsets = [*range(12), *range(begins_again_at, 9)]
     store = built(LogBuilder().add_all({"queue_offset": offset} for offset in offsets))
     rebuilt(store, options())

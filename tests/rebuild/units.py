@@ -19,7 +19,7 @@ SIZE = 100
 def units(
     queue_offsets: Sequence[int], physical_offsets: Sequence[int] | None = None, queues: Sequence[int] | int = 0
 ) -> QueueUnits:
-    """Units of records of SIZE bytes, one behind the other in the log unless told otherwise; no tags."""
+    """Units of records of SIZE bytes, one after the other in the log unless told otherwise; no tags."""
     count = len(queue_offsets)
     places = range(0, count * SIZE, SIZE) if physical_offsets is None else physical_offsets
     return QueueUnits(

@@ -71,7 +71,7 @@ def _unsaid(done: Repair) -> Iterator[str]:
     stays = [each for each in done.said[0]["findings"] if each["severity"] != "info"]
     if stays and not (result["plan"]["steps"] or result["plan"]["remaining"]):
         yield f"stuck: {sorted(each['code'] for each in stays)}"
-    # What a kill leaves is mended by any start, and may be told only once a start can be foreseen.
+    # What a kill leaves is fixed by any start, and may be told only once a start can be foreseen.
     said = {"store.recorded-loss", "store.unclean-stop", "upgrade.setting"}
     said |= set(_RESTORED if "'Restore " in planned or "'Mount the disk of the log" in planned else ())
     said |= {"config.delay-offset"} if "they may deliver it again" in planned else set()

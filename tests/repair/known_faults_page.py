@@ -54,7 +54,7 @@ def line_of(row: Row, repair: Repair, before: Mapping[str, str], after: Mapping[
 
 
 def answer_of(repair: Repair) -> tuple[str, str]:
-    """What a repair does, and what verify says of the store behind it."""
+    """What a repair does, and what verify says of the store after it."""
     result = repair.result
     if result is None:
         error = repair.said[-1].get("error") or {}
@@ -68,7 +68,7 @@ def answer_of(repair: Repair) -> tuple[str, str]:
 
 
 def _short(text: str) -> str:
-    """Without what stands in brackets or behind a semicolon, which may be a path or a number of this store."""
+    """Without what stands in brackets or after a semicolon, which may be a path or a number of this store."""
     first = text.partition("; ")[0].partition(" (")[0].partition(": it ")[0]
     return first if len(first) <= _LONGEST else f"{first[:_LONGEST]}..."
 

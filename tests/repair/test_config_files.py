@@ -222,7 +222,7 @@ def test_offsets_one_by_one(store: Path) -> None:
 
 
 def test_groups_of_retry_topics() -> None:
-    """Those of pop consumers name the topic behind the group, by ``_`` and by ``+``."""
+    """Those of pop consumers name the topic after the group, by ``_`` and by ``+``."""
     topics = ["orders", "%RETRY%desk", "%DLQ%billing", "%RETRY%my_group_orders", "%RETRY%pop+payments", "%RETRY%a_b"]
     assert sorted(group_topics(topics)) == ["a_b", "billing", "desk", "my_group", "pop"]
 
@@ -238,7 +238,7 @@ def test_compaction_is_proven_by_its_log(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "null", "[]", "{", '{"topicConfigTable":5}', '{"x":{"topicConfigTable":{}}}'])
 def test_bad_files_are_no_error(store: Path, content: str) -> None:
-    """Whatever is in the files, main and .bak: topics are written anew."""
+    """Whatever is in the files, main and .bak: topics are written again."""
     holds("topics.json", content, content)(store)
     main, *_ = planned(store, [lost("topics.json"), lost("topics.json", "config.unreadable")], "5.3.3")
     assert "orders" in parse_fastjson((main.content or b"").decode())["topicConfigTable"]
@@ -272,7 +272,7 @@ def test_topics_with_queues_of_both_kinds_are_left(store: Path) -> None:
 
 
 def test_groups_of_offsets_that_are_put_back(store: Path) -> None:
-    """Offsets come first: the groups that they name are made anew, and have their retry topics."""
+    """Offsets come first: the groups that they name are made again, and have their retry topics."""
     config = store / "config"
     gone("subscriptionGroup.json", "topics.json")(store)
     (config / "lmqConsumerOffset.json").rename(config / "delayOffset.json")
@@ -316,7 +316,7 @@ def test_a_backup_with_the_content_of_another_file(store: Path, name: str) -> No
 
 @pytest.mark.parametrize("name", ["topics.json", "topics.json.bak", ""])
 def test_what_may_not_be_read_is_not_replaced(store: Path, name: str) -> None:
-    """Another user, or a disk that is mended, may still have all that is in it."""
+    """Another user, or a disk that is fixed, may still have all that is in it."""
     found = [lost("topics.json", "config.unreadable"), lost("topics.json")]
     (store / "config" / "topics.json").write_text("{")
     path = store / "config" / name

@@ -112,7 +112,7 @@ def test_a_number_that_is_cut_is_no_number() -> None:
 
 
 def test_entries_behind_damage() -> None:
-    """An entry that is hit is left out, those behind it are found, and none of the next table."""
+    """An entry that is hit is left out, those after it are found, and none of the next table."""
     assert list(whole(OFFSETS.replace("0:15", "0:1\x005"))) == ['pay"ments@\u017eena']
     assert list(whole(OFFSETS.replace('"offsetTable"', '"offsxtTable"'))) == ["orders@desk", 'pay"ments@\u017eena']
     assert whole_members('{"offsetTable":{}', "offsetTable", (), is_offset) == {}

@@ -1,4 +1,4 @@
-"""Commands behind a repair or an undo that was cut, and what the one that is cut says itself."""
+"""Commands after a repair or an undo that was cut, and what the one that is cut says itself."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_a_signal_during_a_call(whole: Whole, job: str, number: signal.Signals, 
 
 @pytest.mark.parametrize("verification", range(TRANSACTIONS + 1))
 def test_a_signal_during_a_verification(whole: Whole, monkeypatch: pytest.MonkeyPatch, verification: int) -> None:
-    """Behind each transaction, too, and when it is only the closing verification that is cut."""
+    """After each transaction, too, and when it is only the closing verification that is cut."""
     root, left = whole.copy(whole.template, "store"), iter(range(verification + 1))
     verify = Verification.run
 

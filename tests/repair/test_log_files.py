@@ -127,7 +127,7 @@ def test_a_last_file_whose_zeros_were_cut_is_whole_again(store: Path) -> None:
 
 
 def test_files_allocated_ahead_do_not_make_it_a_middle_one(store: Path) -> None:
-    """Behind the short file are only zeros."""
+    """After the short file are only zeros."""
     (store / "commitlog" / file_name(len(list((store / "commitlog").iterdir())) * FILE_SIZE)).write_bytes(
         bytes(FILE_SIZE)
     )
@@ -145,7 +145,7 @@ def test_a_short_file_in_the_middle_is_filled_up(store: Path, size: int) -> None
     [needed] = [each.needed for each in left(store)]
     assert needed == (f"commitlog/{file_name(FILE_SIZE)} ({FILE_SIZE} bytes; keep the present one as well)",)
     [change] = heal(store)
-    assert change.lost == f"what commitlog/{path.name} held behind its first {size} bytes, unless it is restored first"
+    assert change.lost == f"what commitlog/{path.name} held after its first {size} bytes, unless it is restored first"
     assert path.read_bytes() == data[:size].ljust(FILE_SIZE, b"\0")
     assert not codes_of(verify(store)) & {"commitlog.file-size", "commitlog.gap", "start.refuses"}
 
@@ -161,7 +161,7 @@ def test_an_empty_file_in_the_middle_is_taken_out(store: Path) -> None:
 
 
 def test_an_empty_first_file_is_recorded(store: Path) -> None:
-    """Once it is out, and the queues begin behind it, nothing else tells that there was such a file."""
+    """Once it is out, and the queues begin after it, nothing else tells that there was such a file."""
     os.truncate(log_file(store, 0), 0)
     heal(store)
     [recorded] = recorded_losses(store)
@@ -194,7 +194,7 @@ def test_all_files_of_a_log_that_goes_on_are_empty(store: Path) -> None:
 
 @pytest.mark.parametrize("size", [1 << 20, -16])
 def test_a_blank_of_a_wrong_size_gets_its_own(store: Path, size: int) -> None:
-    """The rest of the file stays as it is: a broker may leave any bytes behind a blank."""
+    """The rest of the file stays as it is: a broker may leave any bytes after a blank."""
     path = log_file(store, 0)
     before = path.read_bytes()
     patch_log(blank_offset(), size.to_bytes(4, "big", signed=True))(store)

@@ -98,7 +98,7 @@ def test_swapped_names_beside_a_stray(store: Path) -> None:
 
 
 def test_a_file_allocated_ahead_gives_way(store: Path) -> None:
-    """The last file and the zeros behind it have changed names."""
+    """The last file and the zeros after it have changed names."""
     before = tree(store)
     (store / "commitlog" / file_name(LAST)).rename(store / "commitlog" / file_name(LAST + FILE_SIZE))
     (store / "commitlog" / file_name(LAST)).write_bytes(bytes(FILE_SIZE))

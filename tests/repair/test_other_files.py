@@ -85,6 +85,12 @@ def test_a_check_ahead_of_the_queue(timers: Path) -> None:
     assert not codes_of(verify(timers))
 
 
+def test_a_plan_with_the_timers_check(timers: Path) -> None:
+    """What it writes into `config/` is no JSON."""
+    write_check(timers, queue_offset=90)
+    assert rmqtool("repair", timers, "--dry-run").status == 0
+
+
 def test_units_that_lead_to_no_message(timers: Path) -> None:
     """The timer passes them over; nothing else is lost by that, and nothing delivered again."""
     cut_log_before(timers, 4)

@@ -72,7 +72,7 @@ def test_one_command_for_queues_index_and_log(store: Path) -> None:
     repair, start = found.steps
     assert shlex.split(repair.command or "") == ["rmqtool", "repair", str(store), *OPTIONS]
     assert [change.split(" (")[0] for change in repair.changes] == [
-        "put inert records in place of damage in the log",
+        "put dummy records in place of damage in the log",
         "rebuild the consume queues",
         "rebuild the index",
     ]
@@ -118,7 +118,7 @@ def test_a_recorded_loss_is_shown_beside_what_a_start_mends(store: Path) -> None
 
 
 def test_damaged_bodies_are_lost_by_a_repair(store: Path) -> None:
-    """Consumers get them until inert records stand in their place."""
+    """Consumers get them until dummy records stand in their place."""
     (repair, _) = plan(store, "commitlog.body-crc", "commitlog.body-crc").steps
     assert "2 messages with a damaged body, which consumers get until then" in repair.lost
 
@@ -132,7 +132,7 @@ def test_what_no_rebuild_changes_is_not_promised(store: Path, code: str) -> None
 
 
 def test_no_older_release_is_started_on_newer_records(store: Path) -> None:
-    """It would destroy them, and inert records do not help."""
+    """It would destroy them, and dummy records do not help."""
     lost = made("start.data-loss", "lost", store=store)
     newer = made("commitlog.magic-code-v2", "version 2 of a record", store=store)
     of = diagnosis(store, newer, newer, lost, made("commitlog.last-file-missing", "", store=store))
@@ -216,7 +216,7 @@ def test_settings_are_changed_before_an_upgrade(store: Path) -> None:
 
 
 def test_settings_without_effect_keep_nobody_from_a_start(store: Path) -> None:
-    """They are named once it is done, also where the start mends the store."""
+    """They are named once it is done, also where the start fixes the store."""
     ignored = [made("upgrade.setting", "a sentence", details={"setting": name}) for name in ("one", "other")]
     blocked = made("store.retention-blocked", "no hour", store=store)
     later = "Later: the named release does not read these settings of broker.conf: one, other."
@@ -290,7 +290,7 @@ def test_groups_without_offsets_are_set_before_clients_start(store: Path, codes:
 
 @pytest.mark.parametrize("code", ["config.consumer-offset", "config.missing"])
 def test_groups_without_offsets_wait_for_theirs(store: Path, code: str) -> None:
-    """Clients that connect before their groups are set begin anew; other files that are missing are no such matter."""
+    """Clients that connect before their groups are set begin again; other files that are missing are no such matter."""
     for name, alone in (("consumerOffset.json", True), ("subscriptionGroup.json", code != "config.missing")):
         of = diagnosis(store, made(code, f"no {name}", store=store, file=f"config/{name}"))
         texts = [step.text for step in plan_of(of, repairs_of(of)).steps]
@@ -300,16 +300,16 @@ def test_groups_without_offsets_wait_for_theirs(store: Path, code: str) -> None:
 @pytest.mark.parametrize(
     ("lost", "tasks"),
     [
-        ({"topics.json": "without"}, "make the lost topics anew"),
+        ({"topics.json": "without"}, "make the lost topics again"),
         ({"consumerOffset.json": "empty"}, "set each group to where it was"),
         (
             {"consumerOffset.json": "without", "topics.json": "without"},
-            "make the lost topics anew and set each group to where it was",
+            "make the lost topics again and set each group to where it was",
         ),
     ],
 )
 def test_clients_wait_for_tables_that_rocksdb_has_lost(store: Path, lost: dict[str, str], tasks: str) -> None:
-    """As for files; groups alone are made anew by the broker."""
+    """As for files; groups alone are made again by the broker."""
     found = [
         made("config.missing", table, file="config/metadata", details={"table": table, "lost": how, "part": table})
         for table, how in lost.items()

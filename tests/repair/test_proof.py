@@ -92,7 +92,7 @@ def test_a_repair_proves_what_it_has_done(tmp_path: Path) -> None:
 
 
 def test_a_step_that_takes_more_than_the_plan_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An inert record that covers the neighbour of the damage, too: it is said, with the way back."""
+    """A dummy record that covers the neighbour of the damage, too: it is said, with the way back."""
 
     def too_much(lost: LostExtents, files: Sequence[MappedFile]) -> list[Patch]:
         patches = patches_of(lost, files)

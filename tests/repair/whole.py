@@ -1,4 +1,4 @@
-"""A store with damage in each of its parts, and repairs and undos of it that are cut: what must be true behind that.
+"""A store with damage in each of its parts, and repairs and undos of it that are cut: what must be true after that.
 
 The repair takes four transactions: a stray log file; topics.json; damage in the log with queues and index; and the
 timer's files, the offsets of the delay levels and the checkpoint.
@@ -112,7 +112,7 @@ JOBS = {"repair": repair, "undo": undo}
 class Whole:
     """The damaged store, the store repaired, and what must be true of a copy on which a job was cut.
 
-    `codes` are those that verify reports above information before, between and behind the transactions.
+    `codes` are those that verify reports above information before, between and after the transactions.
     """
 
     scratch: Path
@@ -141,7 +141,7 @@ class Whole:
         self.calls["undo"] = counting.names
 
     def _stages(self) -> Iterator[Path]:
-        """The store behind all transactions, behind all but the last, and so on."""
+        """The store after all transactions, after all but the last, and so on."""
         root = self.copy(self.done, "store")
         yield root
         for _ in range(TRANSACTIONS):
@@ -223,7 +223,7 @@ class Whole:
 
 
 def assert_repair_ends(root: Path, after: Tree) -> None:
-    """The next repair makes of the store what one that was not cut makes of it, and the one behind it nothing."""
+    """The next repair makes of the store what one that was not cut makes of it, and the one after it nothing."""
     found = repair(root)
     assert found.status in (Exit.OK, Exit.FINDINGS), found.err
     assert tree(root, details=False) == after

@@ -111,7 +111,7 @@ def test_at_least_one_file_goes(given: str, effective: int) -> None:
     ],
 )
 def test_flags(given: str, effective: bool, odd: bool) -> None:
-    """Boolean#parseBoolean: a blank behind `true` makes it false."""
+    """Boolean#parseBoolean: a blank after `true` makes it false."""
     found = shown("cleanFileForciblyEnable", conf=given)
     assert (found.effective, found.why is not None) == (effective, odd)
 

@@ -18,7 +18,7 @@ from tests.verify.small_store import FILE_SIZE, StoreBuilder
 
 LOST = b"%RMQTOOL%LOST"
 CONF = BrokerConf({"mappedFileSizeCommitLog": str(FILE_SIZE)})
-_TOPIC_AT = 88 + 1  # behind a header with IPv4 hosts, and an empty body
+_TOPIC_AT = 88 + 1  # after a header with IPv4 hosts, and an empty body
 
 Records = dict[int, bytes]
 """Records by physical offset."""
@@ -68,7 +68,7 @@ def salvaged(
 
 
 def walked(log: Path) -> Records:
-    """What a broker reads from the first file on, from size to size; inert records are left out.
+    """What a broker reads from the first file on, from size to size; dummy records are left out.
 
     Asserts that each record is in its place, that files but the last end with a blank, and that none is missing.
     """

@@ -68,7 +68,7 @@ def test_files_of_any_fill(seed: int, tmp_path: Path, new: Path) -> None:
 
 
 def test_uncommitted_entries_stay(tmp_path: Path, new: Path) -> None:
-    """Those behind the committed index are listed, and taken only when asked for."""
+    """Those after the committed index are listed, and taken only when asked for."""
     log = entry_log(60)
     store = log.write(tmp_path / "store", committed=44)
     plan, found = converted(store, new)
@@ -90,7 +90,7 @@ def test_without_a_checkpoint(tmp_path: Path, new: Path) -> None:
 
 @pytest.mark.parametrize("index", [30, 35, 59])
 def test_stale_entries(index: int, tmp_path: Path, new: Path) -> None:
-    """What an earlier leader has left behind the end, where the log was cut, is of an older term."""
+    """What an earlier leader has left past the end, where the log was cut, is of an older term."""
     old, log = entry_log(60), entry_log(30)
     log.index, log.term = 30, 2
     put_entries(log, 5, "new message")
@@ -119,7 +119,7 @@ def test_entries_of_an_index_that_was_there(tmp_path: Path, new: Path) -> None:
 @pytest.mark.parametrize("step_back", [0, 1])
 @pytest.mark.parametrize(("row", "term"), [(0, 9), (30, 9), (30, 0), (58, 9), (59, 9)])
 def test_a_damaged_term(row: int, term: int, step_back: int, tmp_path: Path, new: Path) -> None:
-    """No other leader begins with one entry, with those of the leader before right behind it: all is taken."""
+    """No other leader begins with one entry, with those of the leader before right after it: all is taken."""
     store = one_more_term(row, term, step_back).write(tmp_path / "store")
     plan, found = converted(store, new)
     assert (len(found), plan.missing, plan.totals) == (60, 0, {})
@@ -145,7 +145,7 @@ def test_a_damaged_term_before_a_damaged_entry(tmp_path: Path, new: Path) -> Non
 
 
 def test_one_entry_of_a_later_leader(tmp_path: Path, new: Path) -> None:
-    """Entries behind it that are older by more than clocks go back are stale, even where indices go on."""
+    """Entries after it that are older by more than clocks go back are stale, even where indices go on."""
     plan, found = converted(one_more_term(30, 9, 5000).write(tmp_path / "store", committed=30), new)
     assert (len(found), plan.totals["stale"].messages) == (31, 29)
 
@@ -183,11 +183,11 @@ def test_a_lost_file(tmp_path: Path, new: Path) -> None:
     assert found == [moved(record) for offset, record in records_of(log).items() if offset // FILE_SIZE != 1]
     assert plan.missing == sum(FILE_SIZE <= offset < 2 * FILE_SIZE for offset in log.offsets) > 0
     assert [left.reason for left in plan.left] == ["damaged"]
-    assert FILE_SIZE <= plan.filled_bytes < FILE_SIZE + 200  # the smallest inert record has more than a small rest
+    assert FILE_SIZE <= plan.filled_bytes < FILE_SIZE + 200  # the smallest dummy record has more than a small rest
 
 
 def test_committed_entries_that_are_gone(tmp_path: Path, new: Path) -> None:
-    """The checkpoint knows of entries behind the last one that is there."""
+    """The checkpoint knows of entries after the last one that is there."""
     log = entry_log(60)
     store = log.write(tmp_path / "store")
     file_at(store, (len(log.files) - 1) * FILE_SIZE).unlink()
@@ -222,7 +222,7 @@ def test_plain_files_come_first(is_ended: bool, tmp_path: Path, new: Path) -> No
 
 
 def test_damage_where_the_plain_log_ends(tmp_path: Path, new: Path) -> None:
-    """A broker would stop at it, and never reach the entries: an inert record and a blank take its place."""
+    """A broker would stop at it, and never reach the entries: a dummy record and a blank take its place."""
     plain = put_entries(StoreBuilder(file_size=FILE_SIZE), 10)
     log = entry_log(5, start_offset=FILE_SIZE * len(plain.files))
     store = log.write(plain.write(tmp_path / "store"))

@@ -147,7 +147,7 @@ def test_later_leaders_come_first(tmp_path: Path, new: Path) -> None:
 
 
 def test_a_later_leader_with_a_slow_clock(tmp_path: Path, new: Path) -> None:
-    """Its messages have store times before those of the leader before it; behind damage they are still its own."""
+    """Its messages have store times before those of the leader before it; after damage they are still its own."""
     log = entry_log(40)
     log.term = 2
     for number in range(40, 60):
@@ -180,7 +180,7 @@ def test_every_byte_of_a_header(row: int, tmp_path: Path) -> None:
 
 
 def test_stale_entries(tmp_path: Path, new: Path) -> None:
-    """What an earlier leader has left behind the end is listed, and not part of the log."""
+    """What an earlier leader has left past the end is listed, and not part of the log."""
     old, log = entry_log(60), entry_log(30)
     log.term = 2
     for number in range(5):
@@ -195,7 +195,7 @@ def test_stale_entries(tmp_path: Path, new: Path) -> None:
 
 
 def test_uncommitted_and_missing(tmp_path: Path, new: Path) -> None:
-    """Entries behind the committed index are saved and counted; committed ones that are nowhere are counted."""
+    """Entries after the committed index are saved and counted; committed ones that are nowhere are counted."""
     log = entry_log(60)
     store = log.write(tmp_path / "a", committed=44)
     plan, found = salvaged(new, store)

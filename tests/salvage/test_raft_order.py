@@ -20,7 +20,7 @@ TERM_AT = -48 + 16  # the first byte of a term, before a message
 
 
 def extents_of(terms: list[int], records: list[int], times: list[int] | None = None) -> Extents:
-    """Extents one behind the other of one file, each with so many records, stored at these times or one by one."""
+    """Extents one after the other of one file, each with so many records, stored at these times or one by one."""
     extents = np.zeros(len(terms), EXTENT_DTYPE)
     extents["term"], extents["records"], extents["header_size"] = terms, records, 48
     extents["first_time"] = extents["last_time"] = times or list(range(len(terms)))
@@ -78,7 +78,7 @@ def test_more_is_not_missing_than_has_room() -> None:
 
 
 def parted_log(common: int, term: int, more: int) -> EntryBuilder:
-    """Entries of which those behind the common ones are of the leader of a term."""
+    """Entries of which those after the common ones are of the leader of a term."""
     log = entry_log(common)
     log.term = term
     for number in range(more):
@@ -119,7 +119,7 @@ def test_random_groups(seed: int, tmp_path: Path) -> None:
 
 
 def test_a_damaged_term_at_the_end_of_a_node(tmp_path: Path) -> None:
-    """Nothing behind it proves it wrong, but another node that has the same message: what is behind there is saved."""
+    """Nothing after it proves it wrong, but another node that has the same message: what is behind there is saved."""
     short, log = entry_log(40), parted_log(40, 3, 10)
     stores = short.write(tmp_path / "a"), log.write(tmp_path / "b")
     change(stores[0], short, 39, TERM_AT + 3, 4)
@@ -139,7 +139,7 @@ def test_a_damaged_term_before_other_damage(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bits", [1, 4, 128])
 def test_a_damaged_term_before_a_step_back_of_the_clock(bits: int, tmp_path: Path) -> None:
-    """Indices go on behind it: the log was not cut there, and a second node makes no difference."""
+    """Indices go on after it: the log was not cut there, and a second node makes no difference."""
     log = entry_log(20)
     for number in range(20):
         log.put("orders", 0, body=f"{number}".encode(), store_timestamp=START_TIME + 10_000 - (number > 9))

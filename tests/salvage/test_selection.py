@@ -118,7 +118,7 @@ def moved(record: bytes, queue_offset: int, physical_offset: int) -> bytes:
 
 @pytest.mark.budget(1)
 def test_default_of_offsets(tmp_path: Path) -> None:
-    """Single messages of a queue are counted anew, whole stretches of it keep their offsets."""
+    """Single messages of a queue are counted again, whole stretches of it keep their offsets."""
     store = small_store(tmp_path / "store")
     for number, (options, expected) in enumerate({("--topic", "orders"): "keep", ("--tag", "red"): "new"}.items()):
         done = choose(store, tmp_path / f"new{number}", *options, "--dry-run")
@@ -185,7 +185,7 @@ def mapped(store: Path) -> Iterator[tuple[tuple[str, int], int, int]]:
 
 @pytest.mark.budget(1)
 def test_end_of_queues(tmp_path: Path) -> None:
-    """A committed offset does not lie behind the end of its queue, or new messages would be skipped."""
+    """A committed offset does not lie past the end of its queue, or new messages would be skipped."""
     store, new = small_store(tmp_path / "store"), tmp_path / "new"
     write_offsets(store, {("orders", 0): 9, ("orders", 1): 2, ("payments", 0): 9, ("none", 0): 3})
     middle = listed(store)[len(listed(store)) // 2]["store_timestamp"]

@@ -105,7 +105,7 @@ def test_lost_in_both(tmp_path: Path, new: Path) -> None:
 
 
 def test_another_master_is_not_mixed_in(tmp_path: Path, new: Path) -> None:
-    """A copy whose log went another way from some record on gives what is before it, and is listed behind it."""
+    """A copy whose log went another way from some record on gives what is before it, and is listed after it."""
     a = checked_log(30).write(tmp_path / "a")
     other = checked_log(18)
     for number in range(18, 40):
@@ -192,7 +192,7 @@ def test_size_of_files_is_found(tmp_path: Path) -> None:
 
 
 def test_second_salvage_takes_the_lost_from_another(tmp_path: Path, new: Path) -> None:
-    """Inert records of a first salvage give way to what another source has."""
+    """Dummy records of a first salvage give way to what another source has."""
     log = checked_log(60)
     a, b = log.write(tmp_path / "a"), log.write(tmp_path / "b")
     overwrite(a, named(0), 300, 2000)

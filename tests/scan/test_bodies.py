@@ -76,7 +76,7 @@ def test_the_type_means_nothing_without_the_compressed_bit() -> None:
 
 @every_type
 def test_a_body_that_was_cut_is_an_error(flag: int) -> None:
-    """At every byte: a part of the stream is no body, unless only what stands behind all of the text is missing."""
+    """At every byte: a part of the stream is no body, unless only what stands after all of the text is missing."""
     whole = compressed(PLAIN, flag)
     for size in range(1, len(whole)):
         assert is_error(whole[:size], flag) or decompress(whole[:size], flag) == PLAIN

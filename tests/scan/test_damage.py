@@ -122,7 +122,7 @@ def test_bogus_sizes(store: Path, log: LogBuilder, size: int, reason: str, place
 
 
 def test_zeroed_pages(tmp_path: Path) -> None:
-    """Pages of zeros in the middle cost the records in them, and nothing behind them."""
+    """Pages of zeros in the middle cost the records in them, and nothing after them."""
     log = LogBuilder(1 << 16).add_all([FIELDS] * 300)
     image = bytearray(log.images()[0])
     image[8192:16384] = bytes(8192)

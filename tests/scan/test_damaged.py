@@ -24,7 +24,7 @@ block_sizes = st.sampled_from((120, 300, 1000, 4 << 20))
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where each example writes its store anew."""
+    """Where each example writes its store again."""
     return tmp_path_factory.mktemp("damaged")
 
 

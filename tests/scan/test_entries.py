@@ -29,7 +29,7 @@ from rmqtool.store.store import open_store
 from tests.dledger_building import NODE, EntryBuilder, entry_log, put_entries
 
 FILE_SIZE = 4096
-FIRST_READ = 16 << 10  # of a search behind damage, bytes
+FIRST_READ = 16 << 10  # of a search after damage, bytes
 WHOLE = (0, 1 << 62)
 Found = list[tuple[Any, ...]]
 
@@ -80,7 +80,7 @@ def test_all_messages(file_size: int, records: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_damage_and_parts(seed: int, tmp_path: Path) -> None:
-    """Every whole entry is found behind any damage, nothing else is; parts that meet give each event once."""
+    """Every whole entry is found after any damage, nothing else is; parts that meet give each event once."""
     chance = random.Random(seed)
     log = entry_log(chance.choice((3, 50, 200)), start_offset=chance.choice((0, FILE_SIZE * 5)))
     files = files_of(log.write(tmp_path))
@@ -115,7 +115,7 @@ def test_an_entry_anywhere_behind_damage(before: int, tmp_path: Path) -> None:
 
 
 def test_the_blank_behind_damage(tmp_path: Path) -> None:
-    """The last entry of a full file is damaged: the blank behind it is none of the damage."""
+    """The last entry of a full file is damaged: the blank after it is none of the damage."""
     log = entry_log(60)
     last = max(offset for offset in log.offsets if offset < FILE_SIZE)
     store = log.write(tmp_path)

@@ -38,7 +38,7 @@ def write(path: Path, form: str, pieces: dict[int, bytes], size: int) -> Path:
 
 @pytest.mark.parametrize("data_at", [0, 1, 4095, 4096, MIB - 1, MIB, 3 * MIB + 5, 5 * MIB - 1])
 def test_next_data_finds_the_first_byte(tmp_path: Path, form: str, data_at: int) -> None:
-    """From anywhere before it, behind it, and with an end before it."""
+    """From anywhere before it, after it, and with an end before it."""
     size = 5 * MIB
     path = write(tmp_path / "file", form, {data_at: b"\1"}, size)
     with InputFile(path) as file:
@@ -74,7 +74,7 @@ def test_data_between_zeros(tmp_path: Path, form: str) -> None:
 
 
 def test_reads_end_with_the_file(tmp_path: Path) -> None:
-    """Small and large reads give what is there, and nothing behind the end."""
+    """Small and large reads give what is there, and nothing past the end."""
     data = os.urandom(200_000)
     (tmp_path / "file").write_bytes(data)
     with unchanged(tmp_path), InputFile(tmp_path / "file") as file:
@@ -210,7 +210,7 @@ def test_the_rate_limit_holds_on_average(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_signal_is_heard_while_a_rate_limit_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that comes just before a sleep is heard behind it: so none is long, however low the rate."""
+    """One that comes just before a sleep is heard after it: so none is long, however low the rate."""
     clock = Clock(monkeypatch)
     (tmp_path / "file").write_bytes(bytes(MIB))
     with InputFile(tmp_path / "file", ReadPolicy(RateLimit(MIB // 60))) as file:

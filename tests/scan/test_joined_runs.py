@@ -84,7 +84,7 @@ def test_filters_keep_offsets(store: Path) -> None:
 
 
 def test_what_is_taken_is_gone(store: Path) -> None:
-    """The next run begins anew, with offsets of its own."""
+    """The next run begins again, with offsets of its own."""
     files = files_of(whole_log().write(store))
     runs, found = JoinedRuns(USUAL), []
     for run in runs_of(files):

@@ -53,7 +53,7 @@ def test_heads_tell_what_the_records_tell(tmp_path: Path, step: int) -> None:
 
 
 def test_where_no_record_begins(tmp_path: Path) -> None:
-    """Any place but that of a record: before, behind and between files, inside records, in a blank."""
+    """Any place but that of a record: before, after and between files, inside records, in a blank."""
     log = build(tmp_path, 400)
     places = {-(1 << 63), -1, log.end, 10**15, (1 << 63) - 1}
     places |= {offset + 1 for offset in log.offsets} | {offset + 30 for offset in log.offsets}

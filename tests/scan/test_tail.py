@@ -1,4 +1,4 @@
-"""The end of the log: zeros, torn records, old bytes behind the last record, files allocated ahead."""
+"""The end of the log: zeros, torn records, old bytes after the last record, files allocated ahead."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def log_of(count: int) -> LogBuilder:
 
 
 def with_bytes_behind(log: LogBuilder, data: bytes, gap: int = 0) -> dict[int, bytes]:
-    """The files of a log with `data` behind its end."""
+    """The files of a log with `data` after its end."""
     image = bytearray(log.images()[0])
     start = log.end + gap
     image[start : start + len(data)] = data
@@ -64,7 +64,7 @@ def test_zeros_from_inside_the_last_record_on_end_it(store: Path) -> None:
 
 @pytest.mark.parametrize("later", [0, 1, 3])
 def test_zeros_end_the_log(store: Path, later: int) -> None:
-    """Zeros to the end of the file, and files of zeros behind it, are no damage."""
+    """Zeros to the end of the file, and files of zeros after it, are no damage."""
     log = log_of(3)
     images = log.images() | {number * FILE_SIZE: bytes(FILE_SIZE) for number in range(1, later + 1)}
     events = agree(write_log(store, images))
@@ -97,7 +97,7 @@ def test_no_files_and_empty_files(store: Path) -> None:
 
 @pytest.mark.parametrize("first", [b"old bytes, no magic", bytes(20) + b"behind zeros"])
 def test_old_bytes_up_to_the_end_of_the_page_are_left_over(store: Path, first: bytes) -> None:
-    """What 5.5.0 leaves of its buffer behind the last record is the tail, with a reason of its own."""
+    """What 5.5.0 leaves of its buffer after the last record is the tail, with a reason of its own."""
     log = log_of(3)
     rest = (first * PAGE)[: PAGE - log.end - 1] + b"x"
     (damage,) = others(agree(write_log(store, with_bytes_behind(log, rest))))
@@ -122,7 +122,7 @@ def test_old_bytes_from_the_start_of_a_page_are_not_left_over(store: Path) -> No
 
 
 def test_ghosts_with_another_position_are_no_records(store: Path) -> None:
-    """Well-formed records behind the end that tell another position are the tail, not messages, and were not torn."""
+    """Well-formed records past the end that tell another position are the tail, not messages, and were not torn."""
     log = log_of(3)
     events = agree(write_log(store, with_bytes_behind(log, message(7, **PLAIN) + message(7 + SIZE, **PLAIN))))
     assert offsets(events) == log.offsets
@@ -188,7 +188,7 @@ def test_a_blank_with_a_wrong_size_is_one_when_nothing_follows(store: Path, size
 
 
 def test_a_blank_that_is_not_the_end_hides_no_records(store: Path) -> None:
-    """A blank whose size does not lead to the end of the file, with records behind it, is damage."""
+    """A blank whose size does not lead to the end of the file, with records after it, is damage."""
     log = log_of(3)
     image = bytearray(log.images()[0])
     second = log.offsets[1]

@@ -142,7 +142,7 @@ def compared(texts: list[bytes], *, with_crc: bool) -> bool:
     st.booleans(),
 )
 def test_any_damage_of_values_between_others(sizes: list[int], changes: list[tuple[int, int]], with_crc: bool) -> None:
-    """What stands behind the last value of open size is compared from where it ends, not from where it should begin."""
+    """What stands past the last value of open size is compared from where it ends, not from where it should begin."""
     usual = [
         f"KEYS\x01{'k' * size}\x02TAGS\x01{'t' * (size % 7 + 1)}\x02WAIT\x01true\x02R\x01{size:02}\x02"
         for size in sizes

@@ -14,7 +14,7 @@ TEXTS = st.lists(st.text("\0\1\2\3\x82", max_size=3 * WINDOW).map(lambda text: t
 
 @given(TEXTS, st.integers(1, 2 * WINDOW))
 def test_a_byte_in_texts(texts: list[bytes], usual: int) -> None:
-    """Neighbours of the byte, and texts of more than a window; what stands behind a text does not count."""
+    """Neighbours of the byte, and texts of more than a window; what stands after a text does not count."""
     data = np.frombuffer(b"\2".join(texts) + b"\2" * WINDOW, np.uint8)
     sizes = np.array([len(text) for text in texts], dtype=np.intp)
     starts = np.cumsum(sizes + 1) - sizes - 1

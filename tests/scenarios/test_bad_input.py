@@ -86,7 +86,7 @@ def in_record(offset: int, data: bytes) -> Damage:
 
 
 def behind_body(offset: int, data: bytes) -> Damage:
-    """Overwrite what stands `offset` bytes behind the body of a record in the middle."""
+    """Overwrite what stands `offset` bytes after the body of a record in the middle."""
 
     def damage(store: Path) -> None:
         file = log(store)[1]
@@ -158,7 +158,7 @@ def moved_and_linked(pick: Callable[[Path], Path]) -> Damage:
 
 
 def on(pick: Callable[[Path], Path], change: Callable[[bytes], bytes]) -> Damage:
-    """Write a file anew with changed bytes."""
+    """Write a file again with changed bytes."""
 
     def damage(store: Path) -> None:
         file = pick(store)

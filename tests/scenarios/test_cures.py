@@ -30,7 +30,7 @@ def cures(store: Path) -> dict[str, str]:
 def test_no_start_destroys_messages(
     golden_store: GoldenStore, tmp_path: Path, name: str, killed: bool, damage: Callable[[Path], None]
 ) -> None:
-    """Of the next start, or of the one after a crash: inert records are in place of the damage."""
+    """Of the next start, or of the one after a crash: dummy records are in place of the damage."""
     store = copied(golden_store(name), tmp_path / "store")
     damage(store / "commitlog" / "00000000000000000000")
     if killed:

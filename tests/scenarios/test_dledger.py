@@ -90,7 +90,7 @@ def test_rebuilds(store: Path, tmp_path: Path) -> None:
 
 
 def test_rebuilds_of_what_is_lost(store: Path, tmp_path: Path) -> None:
-    """Queues and index that are gone are made anew in the store itself; undo takes it back."""
+    """Queues and index that are gone are made again in the store itself; undo takes it back."""
     root = copied(store, tmp_path / "store")
     log = {path: path.read_bytes() for path in (root / NODE).rglob("*") if path.is_file()}
     shutil.rmtree(root / "consumequeue" / "orders" / "1")
@@ -229,7 +229,7 @@ def test_the_units_that_no_start_makes_anew(small: Path, field: str) -> None:
     in_file = [number for number, offset in enumerate(log.offsets) if offset // FILE_SIZE == 2]
     wrong, later = in_file[1], len(log.offsets) - 2
     units = np.frombuffer(log.entry_index(), INDEX_DTYPE).copy()
-    for row in (wrong, later):  # a start makes the later one anew
+    for row in (wrong, later):  # a start makes the later one again
         if field:
             units[field][row] += 8
         else:

@@ -53,7 +53,7 @@ def limited(*arguments: str | Path, memory: int | None = MEMORY, files: int = FI
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log file of 1 GiB, as brokers make them, many queues, and an index file of the usual size.
 
-    What was written of the log, zeros most of it, is half of what a process may take; behind it is a hole.
+    What was written of the log, zeros most of it, is half of what a process may take; after it is a hole.
     """
     builder = StoreBuilder(file_size=1 << 30)
     for number in range(2 * QUEUES):
@@ -98,7 +98,7 @@ def test_a_query_needs_little(large: Path) -> None:
 
 
 def test_repairs_need_little(large: Path, tmp_path: Path) -> None:
-    """Queues and index are made anew, and taken back."""
+    """Queues and index are made again, and taken back."""
     store = tmp_path / "store"
     subprocess.run(["cp", "-r", "--sparse=always", large, store], check=True)
     shutil.rmtree(store / "consumequeue")

@@ -112,7 +112,7 @@ def test_files_that_vanish_while_they_are_listed(tmp_path: Path) -> None:
 def test_a_record_that_is_read_while_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
-    """Its middle was not there yet when its end, and another behind it, were: that is no damage, and it is found."""
+    """Its middle was not there yet when its end, and another after it, were: that is no damage, and it is found."""
     log = LogBuilder().add_all([{"topic": "orders", "body": b"b" * 50}] * 3)
     store = log.write(tmp_path / "store")
     file = store / "commitlog" / "00000000000000000000"

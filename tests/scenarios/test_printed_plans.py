@@ -98,7 +98,7 @@ def _rows() -> list[Row]:
     return [row for row in rows() if "-clean" not in row.name]
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in _rows()])
 def test_the_plan_of_each_fault_comes_to_an_end(row: Row, tmp_path: Path) -> None:
     """In few rounds, with no command that is refused or printed a second time."""

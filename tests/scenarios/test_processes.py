@@ -182,7 +182,7 @@ def test_a_reader_that_has_enough(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [["--json"], ["--body-format", "json"]])
 def test_a_signal_while_nobody_reads(tmp_path: Path, options: list[str]) -> None:
-    """It interrupts a write, which goes on behind it, also where PYTHONUNBUFFERED has Python write without a buffer."""
+    """It interrupts a write, which goes on after it, also where PYTHONUNBUFFERED has Python write without a buffer."""
     outputs, store = [], LogBuilder(file_size=1 << 18).add_all([{"body": bytes(BIG)}] * 10).write(tmp_path / "store")
     for unbuffered in ("", "1"):
         process = spawn("inspect", store / "commitlog", *options, env=environment(PYTHONUNBUFFERED=unbuffered))

@@ -33,7 +33,7 @@ def store(request: pytest.FixtureRequest, unpacked: GoldenStore, tmp_path: Path)
 
 @pytest.mark.slow
 def test_a_lost_record(store: Path) -> None:
-    """What is lost is told, queues are mended around it, verify finds nothing more in them, and undo takes it back."""
+    """What is lost is told, queues are fixed around it, verify finds nothing more in them, and undo takes it back."""
     before = tree(store)
     found = rmqtool("verify", store, "--json")
     assert found.status == 1

@@ -57,7 +57,7 @@ def test_queues_end_where_the_broker_said(overview: Overview, facts: dict[str, A
     """The maximum of every queue that holds something, system topics included."""
     shown = {f"{queue.topic}@{queue.queue_id}": found.max_offset for queue, found in overview.queues}
     told = facts["max_offsets"]
-    # When the broker stops it looks after pending transactions once more, and stores them anew.
+    # When the broker stops it looks after pending transactions once more, and stores them again.
     assert shown.pop(HALF) in (told[HALF], told[HALF] + 4)
     assert {place: max_offset for place, max_offset in shown.items() if max_offset} == {
         place: max_offset for place, max_offset in told.items() if place != HALF

@@ -63,7 +63,7 @@ def cut_a_file_in_a_unit(store: Path) -> None:
 
 
 def lose_a_unit_before_the_log(store: Path) -> None:
-    """Of a queue that has messages in the log behind it."""
+    """Of a queue that has messages in the log after it."""
     overwrite(store / "consumequeue/orders/1/00000000000000000600", 20, bytes(20))
 
 
@@ -106,7 +106,7 @@ def test_a_start_that_most_releases_refuse_is_not_the_next_step(golden_store: Go
         f"rmqtool verify {store} --broker-version VERSION", f"rmqtool repair {store}", None,
     ]  # fmt: skip
     assert result["plan"]["start_after"] == 2
-    for version, step in (("4.9.2", "Start the broker: its start mends this"), ("4.7.1", "Repair the store")):
+    for version, step in (("4.9.2", "Start the broker: its start fixes this"), ("4.7.1", "Repair the store")):
         named = rmqtool("verify", store, "--json", "--broker-version", version).document["result"]["plan"]
         assert named["steps"][0]["text"].startswith(step)
     assert rmqtool("repair", store, "--yes").status == Exit.FINDINGS
@@ -165,7 +165,7 @@ def test_a_queue_that_cannot_be_read(golden_store: GoldenStore, tmp_path: Path) 
 
 
 def test_units_of_a_queue_without_messages(golden_store: GoldenStore, tmp_path: Path) -> None:
-    """No rebuild mends them: the plan says so, and what to do, and does not send anybody to a repair."""
+    """No rebuild fixes them: the plan says so, and what to do, and does not send anybody to a repair."""
     store = copied(golden_store("5.3.3-trimmed"), tmp_path / "store")
     file = store / "consumequeue/SCHEDULE_TOPIC_XXXX/16/00000000000000000000"
     first = min(int(path.name) for path in (store / "commitlog").iterdir())

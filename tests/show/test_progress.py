@@ -66,7 +66,7 @@ def test_the_rate_is_that_since_the_work_began(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("width", [20, 30, 40, 60, 80, 120, 200])
 @pytest.mark.parametrize("title", ["verifying", "comparing with the commit log", "日志" * 10])
 def test_a_bar_is_one_line(width: int, title: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With room for the ``^C`` behind it, which would else begin another line; how much is done is always there."""
+    """With room for the ``^C`` after it, which would else begin another line; how much is done is always there."""
     moments = iter([100.0])
     monkeypatch.setattr(time, "monotonic", lambda: next(moments, 110.0))
     work, console = Work(title, 300 * MIB), Console(width=width)

@@ -90,7 +90,7 @@ def test_captions_end_figures(report: StoreReport) -> None:
 
 @pytest.mark.budget(2)
 def test_each_picture_has_its_numbers(report: StoreReport) -> None:
-    """In a table right behind it."""
+    """In a table right after it."""
     page = report_page(report, None)
     pictures = [piece for piece in page.split("<figure>")[1:] if "aria-label" in piece.split("</figure>")[0]]
     assert len(pictures) >= 4

@@ -51,7 +51,7 @@ def test_a_command_to_paste_stays_in_one_piece() -> None:
 def test_a_head_alone_is_printed(
     is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The verdict of a clean store has nothing behind it."""
+    """The verdict of a clean store has nothing after it."""
     monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
     print_labelled(Console(width=80), Text("verdict  clean"), "")
     assert capsys.readouterr().out == "verdict  clean\n"

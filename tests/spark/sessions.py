@@ -101,7 +101,7 @@ class Session:
     def run(self, job: Job, *arguments: Any) -> Any:
         """What `job` gives; an error in there is a RuntimeError with its whole text.
 
-        A job that stands still is a TimeoutError, and ends the session: jobs behind it fail at once.
+        A job that stands still is a TimeoutError, and ends the session: jobs after it fail at once.
         """
         self._connection.send((job, arguments))
         if not self._connection.poll(SECONDS):

@@ -92,7 +92,7 @@ def test_nothing_written(tmp_path: Path, sizes: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("zeros", [(FILE,), (FILE, FILE), (0,), (FILE, 0)])
 def test_files_allocated_ahead(tmp_path: Path, zeros: tuple[int, ...]) -> None:
-    """Files of zeros behind the log are not its end, in a file that has room for more and in one that has not."""
+    """Files of zeros after the log are not its end, in a file that has room for more and in one that has not."""
     for count in (3, 4):
         builder = log(count)
         images = builder.images()
@@ -104,7 +104,7 @@ def test_files_allocated_ahead(tmp_path: Path, zeros: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("allocated", [True, False])
 def test_a_log_that_ends_with_a_blank(tmp_path: Path, allocated: bool) -> None:
-    """Behind the blank the log goes on in the next file; without one it ends at its last record, as at a start."""
+    """After the blank the log goes on in the next file; without one it ends at its last record, as at a start."""
     builder = log(3)
     end = builder.end
     builder.roll()
@@ -163,7 +163,7 @@ def test_a_damaged_head(tmp_path: Path) -> None:
 
 
 def test_a_damaged_end(tmp_path: Path) -> None:
-    """What can be read behind damage is the end."""
+    """What can be read after damage is the end."""
     builder = log(9)
     images = builder.images()
     last = builder.offsets[-2] - max(images)

@@ -169,7 +169,7 @@ def test_a_broken_file_of_light_queues_is_told(store: Path) -> None:
 
 @pytest.mark.parametrize("name", stores.driven_names())
 def test_golden_offsets(name: str, golden_store: GoldenStore) -> None:
-    """Three groups on two topics: in the middle, at the beginning, and ten behind the maximum."""
+    """Three groups on two topics: in the middle, at the beginning, and ten after the maximum."""
     offsets = load_offsets(open_store(golden_store(name))).offsets
     maxima = {(queue["topic"], queue["queue_id"]): queue["max_offset"] for queue in stores.oracle(name)["queues"]}
     assert {item.group for item in offsets} == ({"middle", "behind", "beyond"} if offsets else set())

@@ -61,6 +61,6 @@ class FakeMessages:
     ],
 )
 def test_where_deliveries_end(due: Sequence[int], copies: Sequence[bool | None], end: int | None) -> None:
-    """Behind the last message with a copy, when it is known that none follows; a level delivers in order."""
+    """After the last message with a copy, when it is known that none follows; a level delivers in order."""
     messages: Any = FakeMessages(due, copies)
     assert Deliveries(messages, _NEWEST, _NEWEST + 1).end_of(1) == end

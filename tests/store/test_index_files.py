@@ -286,7 +286,7 @@ def test_a_store_without_index(tmp_path: Path) -> None:
 
 
 def test_a_store_s_files_share_a_geometry(tmp_path: Path) -> None:
-    """What one file tells, or broker.conf, holds for a file behind it that has no key yet."""
+    """What one file tells, or broker.conf, holds for a file after it that has no key yet."""
     (tmp_path / "commitlog").mkdir()
     IndexModel(50, 1000).write(tmp_path / "index", "1")
     IndexModel(50, 1000).fill(999).write(tmp_path / "index", "2")

@@ -73,7 +73,7 @@ class Killed:
         return self.before
 
     def with_old_manifest(self) -> Path:
-        """The files behind the flush, of which the MANIFEST has lost its end between two records."""
+        """The files after the flush, of which the MANIFEST has lost its end between two records."""
         for path in self.before.glob("MANIFEST-*"):
             shutil.copy(path, self.after)
         return self.after

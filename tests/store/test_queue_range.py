@@ -184,7 +184,7 @@ def queue_files(draw: st.DrawFn, kind: Kind) -> tuple[Files, int, int]:
         base += batch + draw(st.sampled_from([0, 0, 0, 2]))
     units = units[: count * room]
     end = draw(st.integers(0, len(units)))
-    stale = draw(st.booleans())  # a cut leaves the units behind it, and later ones overwrite some of them
+    stale = draw(st.booleans())  # a cut leaves the units after it, and later ones overwrite some of them
     tail = units[end : end + draw(st.integers(0, room))] if stale else []
     shift = draw(st.integers(-3, 3)) * SIZE
     tail = [unit._replace(physical_offset=max(0, unit.physical_offset + shift)) for unit in tail]
@@ -231,7 +231,7 @@ def test_simple_queues(tmp_path: Path, case: tuple[Files, int, int], version: Ve
 @pytest.mark.slow
 @anything
 @given(case=queue_files("batch"))
-@example(case=([[Unit(0, 1, 7, 3), Unit(5, 1, 12, 1)]], 0, 5)).via("a gap of queue offsets behind an expired unit")
+@example(case=([[Unit(0, 1, 7, 3), Unit(5, 1, 12, 1)]], 0, 5)).via("a gap of queue offsets after an expired unit")
 @example(case=([[Unit(0, 1, 0, 3)], [Unit(5, 1, 3, 1)], [ZERO], [ZERO], [ZERO]], 0, 0)).via("not the first file")
 @example(case=([[ZERO], [Unit(5, 1, 3, 1)]], 0, 0)).via("nothing in the first file")
 def test_batch_queues(tmp_path: Path, case: tuple[Files, int, int]) -> None:
@@ -247,7 +247,7 @@ def whole_files(draw: st.DrawFn, kind: Kind) -> tuple[Files, int, int]:
     count, room = draw(st.integers(1, 4)), draw(st.integers(3, 8))
     start = draw(st.integers(0, 2)) * room
     blanks = draw(st.integers(0, room - 1)) if kind == "simple" else 0
-    written = draw(st.integers(max(0, (count - 3) * room), count * room))  # files behind the end are no more than three
+    written = draw(st.integers(max(0, (count - 3) * room), count * room))  # files past the end are no more than three
     units = [Unit(10 + number * SIZE, SIZE, 3 * number, 3) for number in range(written)]
     units = ([PRE_BLANK] * blanks + units)[: count * room] + [ZERO] * (count * room)
     files = [units[number * room : (number + 1) * room] for number in range(count)]
@@ -382,7 +382,7 @@ def test_golden_ranges(name: str, golden_store: GoldenStore) -> None:
 
 @pytest.mark.slow
 def test_golden_stores_have_every_case() -> None:
-    """Some queue of a golden store begins behind 0, and some has expired whole in 4.x and in 5.x."""
+    """Some queue of a golden store begins after 0, and some has expired whole in 4.x and in 5.x."""
     cases = set()
     for name in stores.names():
         oracle = stores.oracle(name)

@@ -20,7 +20,7 @@ WHOLE = 1 << 40
 
 
 def log_of(folder: Path, *files: bytes) -> tuple[MappedFile, ...]:
-    """A log of such files, one behind the other."""
+    """A log of such files, one after the other."""
     start = 0
     for data in files:
         (folder / f"{start:020}").write_bytes(data)

@@ -46,7 +46,7 @@ def test_where_there_is_no_file_units_are_zeros(tmp_path: Path) -> None:
 
 
 def test_a_start_ends_a_queue_before_its_data_ends(tmp_path: Path) -> None:
-    """Behind the first unit that is none a start keeps nothing, whatever stands there."""
+    """After the first unit that is none a start keeps nothing, whatever stands there."""
     with units_of(tmp_path, unit(0), unit(100), unit(200), unit(300), ZERO, unit(500), unit(600)) as files:
         assert files.recovered_end() == (1, 1)
         assert files.data_end == 7

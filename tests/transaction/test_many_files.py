@@ -40,7 +40,7 @@ class Counting(System):
 
 
 def repaired(root: Path, queues: int, *, is_trusted: bool, has_queues: bool = True) -> Counting:
-    """Make so many queues anew in one transaction, beside those of a store or alone."""
+    """Make so many queues again in one transaction, beside those of a store or alone."""
     store, system = make_store(root), Counting(is_trusted=is_trusted)
     if not has_queues:
         (store / "consumequeue").rename(root.with_name(f"{root.name}-queues"))

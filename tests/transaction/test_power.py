@@ -36,7 +36,7 @@ def record(root: Path, system: System, action: Callable[[Path, System], Any]) ->
 def assert_safe_at_every_call(
     scratch: Path, disk: Disk, recorder: Recorder, job: str, states: list[Tree], system: System, *, may_lack: bool
 ) -> int:
-    """Crash behind every call, in each way; the number of different stores that this leaves."""
+    """Crash after every call, in each way; the number of different stores that this leaves."""
     chance = random.Random(1)
     seen: list[Contents] = []
     for number, (name, arguments) in enumerate(recorder.calls):

@@ -305,7 +305,7 @@ def disk(used: float, left: int = 1 << 40) -> AbstractContextManager[object]:
 
 
 def hollow(store: Path) -> None:
-    """A file of the log is a hole behind its records."""
+    """A file of the log is a hole after its records."""
     path = log_file(store, -1)
     data = path.read_bytes().rstrip(b"\0")
     path.write_bytes(b"")
@@ -374,7 +374,7 @@ def topic_made_again(store: Path) -> Path:
 
 
 def closed_gap(store: Path) -> Path:
-    """A broker has appended behind a gap of queue offsets."""
+    """A broker has appended after a gap of queue offsets."""
     builder = StoreBuilder(file_size=FILE_SIZE)
     builder.put()
     builder.put(queue_offset=7)

@@ -237,7 +237,7 @@ LOSSES = {
         edited("delayOffset.json", levels(l1=0, l2=0, l3=0, l4=0)), "config.delay-offset", "warning", "2 messages"
     ),
     "delays, older": Loss(
-        edited("delayOffset.json", levels(l1=1)), "config.delay-offset", "warning", "1 message behind it"
+        edited("delayOffset.json", levels(l1=1)), "config.delay-offset", "warning", "1 message after it"
     ),
     "delays, ends": Loss(
         edited("delayOffset.json", levels(l17=3, l18=2)), "config.delay-offset", "error", "3 messages before it"

@@ -126,7 +126,7 @@ def written_end(store: Path) -> int:
 
 
 def append_unit(data: bytes) -> Callable[[Path], None]:
-    """A damage that appends a unit behind the last one of a queue."""
+    """A damage that appends a unit after the last one of a queue."""
     return lambda store: overwrite(store, LAST_FILE, written_end(store), data)
 
 

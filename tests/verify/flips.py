@@ -33,12 +33,12 @@ BLIND_SPOTS = {
     "record.prepared_transaction_offset": "the half message may be deleted",
     "record.body_crc": "of an empty body: the broker does not look at it either",
     "record.sys_flag": "bits that mean the same for this record: a compressed body is not decompressed",
-    "blank.filler": "no reader looks at what is behind the eight bytes of a blank",
+    "blank.filler": "no reader looks at what follows the eight bytes of a blank",
     "index.unit.seconds_since_begin": "of a file's first unit: counted from a file that may be deleted by now",
-    "index.unused": "behind the last unit",
+    "index.unused": "after the last unit",
     "index.unit_0": "unit 0 is never used",
     "checkpoint.unused": "no broker reads it, but for the eight bytes of an offset that 5.5.0 reads",
-    "checkpoint.timestamps": "a checkpoint may lie behind the log",
+    "checkpoint.timestamps": "a checkpoint may lie after the log",
 }
 """What a change may be missed in, and why."""
 

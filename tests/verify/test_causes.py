@@ -47,6 +47,7 @@ ELSEWHERE = {
     "config.delay-level": "verify/test_delay_levels.py::test_levels_that_are_gone",
     "timer.chain": "verify/test_timer_chains.py::test_what_is_left_out",
     "timer.read-time": "verify/test_timer_chains.py::test_what_is_left_out",
+    "timer.aged": "verify/test_timer_chains.py::test_a_store_that_was_stopped_for_long",
     "timer.unit": "verify/test_timer_messages.py::test_the_log_has_lost_its_end",
     "timer.ahead": "verify/test_timer_messages.py::test_a_check_ahead_of_the_queue",
     "timer.too-large": "verify/test_timer_messages.py::test_a_message_that_the_timer_cannot_read",

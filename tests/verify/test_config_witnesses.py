@@ -58,7 +58,7 @@ def test_a_slave_lags(name: str, tmp_path: Path) -> None:
 
 
 def test_a_slave_that_skips_messages(tmp_path: Path) -> None:
-    """No lag puts a delay offset behind messages that were never delivered, or leaves a slave without its files."""
+    """No lag puts a delay offset after messages that were never delivered, or leaves a slave without its files."""
     for number, name in enumerate(("delays, ends", "delays", "topics")):
         store = stores.unpack("5.3.3-shop", tmp_path / str(number))
         LOSSES[name].apply(store)

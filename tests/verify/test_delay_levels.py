@@ -95,7 +95,8 @@ def test_several_delays_in_one_queue(shop: Path, minutes: tuple[int, ...]) -> No
 def test_shorter_levels(golden_store: GoldenStore) -> None:
     """What is due later than the new delay from now on comes at once, and that is a finding."""
     conf = levels(f"1s 1s 1s 1s {'9m ' * 12}1m 2m")
-    [found] = verify(golden_store("5.3.3-shop"), version="5.3.3", conf=conf).findings
+    findings = verify(golden_store("5.3.3-shop"), version="5.3.3", conf=conf).findings
+    [found] = [each for each in findings if each.severity != "info"]
     assert (found.code, found.severity, found.count) == ("start.delay-times", "error", 5)
     assert found.details == {
         "problem": "levels",
@@ -169,5 +170,5 @@ def test_pending_says_never(golden_store: GoldenStore, tmp_path: Path) -> None:
     result = rmqtool("pending", golden_store("5.3.3-shop"), "--broker-conf", conf, "--json").document["result"]
     assert sum(each["messages"] for each in result["waiting"] if each["kind"] == "lost-delay") == 5
     text = rmqtool("pending", golden_store("5.3.3-shop"), "--broker-conf", conf).out
-    assert "never delivered, delay level 17 (not owed)" in text
+    assert "never delivered, delay level 17 (not delivered)" in text
     assert "5 delayed messages would never be delivered" in text

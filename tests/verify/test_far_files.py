@@ -38,7 +38,7 @@ def test_a_file_far_behind_the_others(queue: str, file_size: int, tmp_path: Path
 @pytest.mark.parametrize("name", ["5.3.3-trimmed", "5.3.3-shop"])
 @pytest.mark.parametrize("start", [LAST, LAST - 807])
 def test_a_log_file_at_the_end_of_all_offsets(name: str, start: int, tmp_path: Path) -> None:
-    """Offsets behind the last one that a name can tell are in no answer, and units are looked up all the same."""
+    """Offsets after the last one that a name can tell are in no answer, and units are looked up all the same."""
     store = stores.unpack(name, tmp_path)
     last = max((store / "commitlog").iterdir())
     last.rename(last.with_name(f"{start:020d}"))

@@ -29,7 +29,7 @@ def test_healthy_stores_are_clean(name: str, jobs: int, golden_store: GoldenStor
     """Whatever the release and whatever is in the store; every record is counted."""
     outcome = verify(golden_store(name), jobs=jobs)
     assert codes_of(outcome) == set()
-    assert codes_of(outcome, info=True) <= listed(name)
+    assert codes_of(outcome, info=True) - {"timer.aged"} <= listed(name)  # which the day of the test decides
     assert outcome.verdict == "clean"
     assert outcome.total.totals.messages == len(stores.oracle(name)["records"])
     assert not outcome.total.extents
@@ -48,7 +48,7 @@ def test_the_version_may_be_given(name: str, golden_store: GoldenStore) -> None:
 
 @pytest.mark.parametrize("name", KILLED)
 def test_killed_stores_are_dirty(name: str, golden_store: GoldenStore) -> None:
-    """What SIGKILL leaves is mended by the next start."""
+    """What SIGKILL leaves is fixed by the next start."""
     outcome = verify(golden_store(name))
     assert outcome.verdict == "dirty"
     assert "store.unclean-stop" in codes_of(outcome) <= {"store.unclean-stop", "consumequeue.behind"}

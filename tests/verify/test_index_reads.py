@@ -96,7 +96,7 @@ def test_wrong_links_are_found_in_units_that_the_log_has_read(store: Path, unit:
 
 
 def test_a_file_without_units_has_no_links(store: Path) -> None:
-    """It begins where the file behind it does, and is not taken for that one."""
+    """It begins where the file after it does, and is not taken for that one."""
     first, second, _ = files_of(store, "index")
     (store / "index" / f"{int(first.name) + 1}").write_bytes(bytes(second.stat().st_size))
     assert int(first.name) + 1 < int(second.name)

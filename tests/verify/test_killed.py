@@ -25,7 +25,7 @@ STARTING = ("4.4.0", "5.1.4", "5.3.3", "5.5.0")
 
 
 def empty_file_behind(directory: Path) -> Path:
-    """A file of 0 bytes behind the last one, as a broker has it between creating and sizing it."""
+    """A file of 0 bytes after the last one, as a broker has it between creating and sizing it."""
     last = max(path for path in directory.iterdir() if path.is_file())
     created = directory / file_name(int(last.name) + last.stat().st_size)
     created.touch()

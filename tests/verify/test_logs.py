@@ -79,7 +79,7 @@ def test_a_topic_made_again(tmp_path: Path) -> None:
 
 
 def test_a_gap_that_the_queue_has_closed(tmp_path: Path) -> None:
-    """A broker appends behind a gap: units then stand before their queue offset."""
+    """A broker appends after a gap: units then stand before their queue offset."""
     builder = log(3)
     builder.put(queue_offset=7)
     builder.put()
@@ -252,7 +252,7 @@ def test_new_records_behind_damage_are_no_ghosts(tmp_path: Path) -> None:
 
 
 def test_files_that_were_allocated_ahead(tmp_path: Path) -> None:
-    """Zeros behind the end are information."""
+    """Zeros past the end are information."""
     store = finish(log(3).write(tmp_path / "store"))
     (store / "commitlog" / file_name(FILE_SIZE)).write_bytes(bytes(FILE_SIZE))
     outcome = verify(store)

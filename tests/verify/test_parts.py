@@ -27,6 +27,7 @@ from tests.building import START_TIME
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.golden import stores
+from tests.sampling import one_in
 from tests.unchanged import unchanged
 from tests.verify.damages import DAMAGES, log_file, overwrite
 from tests.verify.small_store import FILE_SIZE, StoreBuilder, small_log, small_store
@@ -99,7 +100,7 @@ def tear(store: Path, start: int, size: int) -> None:
 
 
 def bury(store: Path, start: int, size: int) -> None:
-    """Lose a few bytes of the last file, behind which old records stand."""
+    """Lose a few bytes of the last file, after which old records stand."""
     zeros(store, start, min(size, 100))
     path = log_file(store, -1)
     data = bytearray(path.read_bytes())
@@ -120,7 +121,7 @@ def bury(store: Path, start: int, size: int) -> None:
 def test_damage_at_borders(
     apply: Callable[[Path, int, int], None], number: int, shift: int, size: int, healthy: Path, tmp_path: Path
 ) -> None:
-    """Before, behind and across the borders of parts: the same counts, extents and start."""
+    """Before, after and across the borders of parts: the same counts, extents and start."""
     borders = [
         start
         for part_size in SIZES
@@ -144,7 +145,7 @@ def test_queue_offsets_that_jump_at_a_border(jump: int, tmp_path: Path) -> None:
         log.put("orders", queue_offset=number + 10 + jump * (number >= 6), store_timestamp=START_TIME)
     store = log.write(tmp_path / "store")
     expected = "commitlog.queue-offset-gap" if jump > 0 else "commitlog.queue-offset-restart"
-    for size in range(50, 700, 25):
+    for size in one_in(3, range(50, 700, 25), str(jump)):
         findings = verify(store, part_size=size).findings
         assert [(f.offset, f.queue_offset) for f in findings if f.code == expected] == [(log.offsets[6], 16 + jump)]
 
@@ -156,7 +157,7 @@ def test_times_that_step_back_at_a_border(tmp_path: Path) -> None:
     for seconds in (0, 500, 300, 100, 450, 600, 250, 700):
         log.put("orders", store_timestamp=START_TIME + 1000 * seconds)
     store = log.write(tmp_path / "store")
-    for size in range(50, 700, 25):
+    for size in one_in(3, range(50, 700, 25), "times"):
         [found] = [f for f in verify(store, part_size=size).findings if f.code == "commitlog.time-order"]
         assert (found.offset, found.message.split()[1]) == (log.offsets[3], "400")
 

@@ -25,6 +25,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "store"
 ALL_GROUPS = "billing, desk, gifts, reminding"
 MISSING = "config.missing"
 
+pytestmark = pytest.mark.slow  # each verification opens ten databases
+
 
 @pytest.fixture
 def copy_of(unpacked: GoldenStore, tmp_path: Path) -> Callable[[str], Path]:
@@ -72,7 +74,7 @@ def test_a_topic_whose_row_is_lost(copy_of: Callable[[str], Path], name: str, pl
     others = {topic: finding.file for topic, finding in found.items() if topic != "%RETRY%billing"}
     assert others == ({"orders": "config/metadata"} if name == SINGLE else {})  # where the table was changed before
     shown = " ".join(rmqtool("verify", root).out.split())
-    assert "a repair adds no rows to databases: make the topic anew" in shown
+    assert "a repair adds no rows to databases: make the topic again" in shown
     assert "queue None" not in shown
     assert "topics.json" not in shown
 

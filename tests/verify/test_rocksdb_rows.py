@@ -263,7 +263,7 @@ def test_rows_that_lead_to_no_message(
 
 
 def test_rows_that_are_missing(copy_of: Callable[[str], Path]) -> None:
-    """Each row of the index behind the first, and each timer that waits."""
+    """Each row of the index after the first, and each timer that waits."""
     root = copy_of(SIDE)
     with RocksDb(root / "rocksdbstore") as database:
         indexed = [key for key, _ in database.rows("default") if not key.startswith(b"last")]
@@ -307,7 +307,7 @@ def test_a_column_family_that_no_broker_knows(
 
 
 def test_queues_beside_a_column_family_that_no_broker_knows(copy_of: Callable[[str], Path]) -> None:
-    """They are written anew from the log, into a database of their own."""
+    """They are written again from the log, into a database of their own."""
     root = copy_of(V1)
     add_family(root / "consumequeue", "foreign")
     conf = root.parent / "broker.conf"

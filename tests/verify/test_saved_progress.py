@@ -195,7 +195,7 @@ def refused(store: Path, progress: Path, *options: str | Path) -> str:
     with unchanged(store):
         found = rmqtool("verify", store, "--resume", progress, *options)
     assert (found.status, found.out) == (Exit.USAGE, "")
-    assert "name another file for --resume, or remove this one to begin anew" in " ".join(found.err.split())
+    assert "name another file for --resume, or remove this one to begin again" in " ".join(found.err.split())
     assert progress.read_bytes() == before
     return found.err
 

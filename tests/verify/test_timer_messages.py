@@ -87,7 +87,7 @@ def test_messages_that_were_put_off(tmp_path: Path, lost: str, count: int) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHOPS)
 def test_without_its_check_all_comes_twice(name: str, tmp_path: Path) -> None:
-    """The broker begins anew in its queue, and keeps the timer log (60 of 30 came, seen with 5.3.3)."""
+    """The broker begins again in its queue, and keeps the timer log (60 of 30 came, seen with 5.3.3)."""
     store = stores.unpack(name, tmp_path)
     without(CHECK)(store)
     (again,) = of_timers(store)
@@ -108,7 +108,7 @@ def test_the_wheel_is_derived(name: str, lose: Loss, tmp_path: Path) -> None:
 
 
 def test_the_end_of_the_timer_log(tmp_path: Path) -> None:
-    """The broker reads the queue again from behind the newest unit that is left."""
+    """The broker reads the queue again from after the newest unit that is left."""
     store = stores.unpack("5.3.3-shop", tmp_path)
     zero(files_of(store, "timerlog")[0], 52)
     assert of_timers(store) == []
@@ -161,7 +161,7 @@ def test_an_older_check(tmp_path: Path) -> None:
 
 
 def test_an_older_log(tmp_path: Path) -> None:
-    """The queue is read again from behind it; what was delivered of that comes again."""
+    """The queue is read again from after it; what was delivered of that comes again."""
     store = store_with_timers(tmp_path / "store")
     without(f"timerlog/{2 * LOG_FILE_SIZE:020}")(store)
     assert of_timers(store) == []
@@ -232,7 +232,7 @@ def test_a_message_that_was_passed_over(large: int, severity: str, tmp_path: Pat
 
 @pytest.mark.parametrize("left", [0, 4])
 def test_the_log_has_lost_its_end(left: int, tmp_path: Path) -> None:
-    """No unit that is due leads behind it; the queue counts to the end of the log, as a start cuts it."""
+    """No unit that is due leads after it; the queue counts to the end of the log, as a start cuts it."""
     store = store_with_timers(tmp_path / "store")
     cut_log_before(store, left)
     found = {each.code: each for each in verify(store, version="5.1.4").findings if each.code in (UNIT, AHEAD)}
@@ -266,7 +266,7 @@ def test_a_unit_that_leads_to_another_message(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["1000", "100"])
 def test_the_wheel_has_one_size(precision: str, tmp_path: Path) -> None:
-    """The number of slots is fixed, whatever the precision is; an empty file is made anew."""
+    """The number of slots is fixed, whatever the precision is; an empty file is made again."""
     store = stores.unpack("5.3.3-shop", tmp_path)
     conf = BrokerConf({"timerPrecisionMs": precision})
     assert "timer.wheel-size" not in codes_of(verify(store, conf=conf))

@@ -20,7 +20,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> CutStore:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("depth", sorted(Random(SEED).sample(range(1, DEPTH + 1), SAMPLE)))
 def test_cuts_are_told_at_their_offset(depth: int, way: Way, store: CutStore) -> None:
-    """Torn where the last record begins, and the queues then point behind the log's end."""
+    """Torn where the last record begins, and the queues then point after the log's end."""
     cut = store.cut(store.end - depth, way)
     store.restore()
     assert cut.torn == cut.expected

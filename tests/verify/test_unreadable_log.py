@@ -68,7 +68,7 @@ def unread_in(outcome: Outcome) -> list[tuple[int, int]]:
     ],
 )
 def test_each_file_of_a_healthy_store(name: str, size: int, golden_store: GoldenStore) -> None:
-    """The files before and behind it are read, queues and index that lead into it are neither right nor wrong."""
+    """The files before and after it are read, queues and index that lead into it are neither right nor wrong."""
     store = golden_store(name)
     messages, seen = verify(store).total.totals.messages, 0
     for path in files_of(store):

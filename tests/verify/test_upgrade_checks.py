@@ -109,9 +109,9 @@ def test_evidence_that_cannot_be_read(store: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "value", "end"), [
-    ("enableLmq", "true ", "with the blank behind it, it counts as false"), ("enableLmq", "true", None),
-    ("mappedFileSizeCommitLog", "1073741824\t", "with the blank behind it, it is no number, and not read"),
-    ("diskMaxUsedSpaceRatio", "75 ", "with the blank behind it, it is no number, and not read"),
+    ("enableLmq", "true ", "with the blank after it, it counts as false"), ("enableLmq", "true", None),
+    ("mappedFileSizeCommitLog", "1073741824\t", "with the blank after it, it is no number, and not read"),
+    ("diskMaxUsedSpaceRatio", "75 ", "with the blank after it, it is no number, and not read"),
     ("messageDelayLevel", "1s ", None), ("flushDiskType", "SYNC_FLUSH ", None), ("enableLmq", "", None),
     ("mappedFileSizeCommitLog", "64K", "it is no number, and not read"), ("fileReservedTime", "+72", None),
     ("deleteWhen", "04", None), ("enableLmq", "false ", None),

@@ -43,7 +43,7 @@ def store_with_timers(store: Path, large: int = TIMERS) -> Path:
 
 
 def store_with_timers_put_off(store: Path) -> Path:
-    """Behind the message that was delivered, `PUT_OFF` messages of the longest delays, each stored again and again."""
+    """After the message that was delivered, `PUT_OFF` messages of the longest delays, each stored again and again."""
     rounds = (divmod(number, PUT_OFF) for number in range(TIMERS - 1))
     copies = ({"UNIQ_KEY": f"message-{which}", "TIMER_OUT_MS": str(due_of(TIMERS + which)),
                **({"TIMER_ROLL_TIMES": str(put_off)} if put_off else {})} for put_off, which in rounds)  # fmt: skip
@@ -112,7 +112,7 @@ def write_check(store: Path, *, queue_offset: int, read_until: int = READ_UNTIL)
 
 
 def cut_log_before(store: Path, number: int) -> None:
-    """The commit log has lost this timer message and all behind it; the other files are newer."""
+    """The commit log has lost this timer message and all after it; the other files are newer."""
     [log] = (store / "commitlog").iterdir()
     queue = sorted((store / "consumequeue" / "rmq_sys_wheel_timer" / "0").iterdir())
     units = np.concatenate([np.frombuffer(file.read_bytes(), UNIT_DTYPE) for file in queue])
