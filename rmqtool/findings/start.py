@@ -175,15 +175,19 @@ STARTS = (
         what="The entry of a delayed message holds the time of its delivery. The start derives it again with another "
         "one, or does not keep to it.",
         how="messageDelayLevel was changed while messages waited; or queues of SCHEDULE_TOPIC_XXXX are gone or cut, "
-        "and the start derives them without their delay.",
+        "and the start derives them without their delay, or late.",
         says={
             "derived": "a start of {version} derives entries with other times: {early:delayed message} come early, "
-            "{late} late",
+            "{late} late, {again} again",
             "levels": "by messageDelayLevel in broker.conf {early:delayed message} come early, {late} late",
         },
         effect="consumers get these messages before or after the time that their producers have asked for",
         versions=(
-            ("4.9.2 to 4.9.8", "derive in a recovery after a crash the hash of the tag in place of the time."),
+            (
+                "4.9.2 to 4.9.8",
+                "derive in a recovery after a crash the hash of the tag in place of the time; a clean start moves the "
+                "offset of a level to the end of its queue before it derives the rest, and delivers that again.",
+            ),
             ("all", "deliver at once what is due later than the delay of its level from now on."),
         ),
         repair="Rebuild the consume queues before the broker starts: that keeps the times. Where messageDelayLevel was "

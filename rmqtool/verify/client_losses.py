@@ -188,12 +188,15 @@ class ClientView:
         """Report delayed messages that come at another time, where it is not their entries that are wrong."""
         due = losses.delayed
         report.check("start.delay-times")
-        if not (due.early or due.late) or self.total.report.all_totals().get("consumequeue.tags-code"):
+        if not (due.early or due.late or due.again) or self.total.report.all_totals().get("consumequeue.tags-code"):
             return
         rebuilt = losses.by_offsets.delayed() if losses.by_offsets else due
-        cause = "levels" if rebuilt.early + rebuilt.late == due.early + due.late else "derived"
-        details = {"problem": cause, "cause": cause, "version": start.version, "early": due.early, "late": due.late}
-        report.add("start.delay-times", count=due.early + due.late, topic=SCHEDULE_TOPIC, details=details)
+        again = max(0, due.again - rebuilt.again)  # the others have a finding about their offset
+        cause = "levels" if rebuilt.early + rebuilt.late == due.early + due.late and not again else "derived"
+        details = {"problem": cause, "cause": cause, "version": start.version, "early": due.early, "late": due.late,
+                   "again": again}  # fmt: skip
+        if count := due.early + due.late + again:
+            report.add("start.delay-times", count=count, topic=SCHEDULE_TOPIC, details=details)
 
     def _unreachable(self, start: StartPrediction | None) -> Iterator[UnreachableQueue]:
         in_damage = self._in_damage()
@@ -292,7 +295,10 @@ class _WholeQueues:
     def groups(self, committed: Iterable[CommittedOffset] | None = None) -> list[MovedGroup]:
         """The groups that go on elsewhere."""
         if committed is not None:
-            return self.groups_in(self.rebuilt, self.view.of_queues(committed))
+            known = {(each.group, each.topic, each.queue_id) for each in self.committed}
+            after = self.view.of_queues(committed)
+            found = [each for each in after if (each.group, each.topic, each.queue_id) not in known]
+            return replace(self, committed=[*self.committed, *found]).groups_in(self.rebuilt, after)  # as they had
         return self.groups_in(self.rebuilt, self.after, self.view.topics_without_ends)
 
     def groups_in(

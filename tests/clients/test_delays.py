@@ -106,14 +106,18 @@ def test_a_delivered_unit_that_is_gone_leaves_the_offset_right(tmp_path: Path, u
 
 @pytest.mark.parametrize(("version", "expected"), [("4.9.1", Due()), ("4.9.2", Due(early=5)), ("4.9.7", Due(early=5))])
 def test_a_recovery_without_delays(version: str, expected: Due, tmp_path: Path, unpacked: GoldenStore) -> None:
-    """From 4.9.2 on, until 5.0.0, a recovery after a crash derives delayed messages with the hash of their tag."""
+    """From 4.9.2 on, until 5.0.0, a recovery after a crash derives delayed messages with the hash of their tag.
+
+    A clean start derives them once it has moved the offsets of levels to the ends of queues that are not there yet.
+    """
     store = copied(unpacked("4.9.7-shop"), tmp_path / "store")
     shutil.rmtree(store / "consumequeue")
-    assert delays_after_start(store, version) == Due()
+    assert delays_after_start(store, version) == (Due(again=10) if expected else Due())
+    assert ("start.delay-times" in codes_of(verify(store, version=version))) == bool(expected)
     (store / "abort").touch()
     assert delays_after_start(store, version) == expected
     found = [each.details for each in verify(store, version=version).findings if each.code == "start.delay-times"]
-    told = {"problem": "derived", "cause": "derived", "version": version, "early": 5, "late": 0}
+    told = {"problem": "derived", "cause": "derived", "version": version, "early": 5, "late": 0, "again": 0}
     assert found == ([told] if expected else [])
 
 
