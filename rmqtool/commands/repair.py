@@ -60,7 +60,7 @@ _EPILOG = examples_and_statuses(
         Exit.OK: "repaired, planned, or nothing to repair",
         Exit.FINDINGS: "done; verify still has findings above info, which are shown",
         Exit.USAGE: "the options do not fit each other or the store, or nobody confirmed",
-        Exit.LOSSY: "done; not all of the store can be read, or clients lose more than the plan said",
+        Exit.LOSSY: "done; not all can be read, or clients lose more than the plan said",
         Exit.FAILED: "could not finish; the store is as before",
         Exit.IN_USE: "a broker runs on the store",
         Exit.NOT_A_STORE: "not a RocketMQ store",
