@@ -31,7 +31,8 @@ class KeyTally:
     """The keys of the log's messages, without tags, counted run by run, in log order.
 
     `starts` are the physical offsets of the runs, `counts` their keys, `missing` those of them without an index unit,
-    and `firsts` and `lasts` the physical offsets of the first and the last message that misses one, -1 for none.
+    `firsts` and `lasts` the physical offsets of the first and the last message that misses one, -1 for none, and
+    `at_lasts` how many the last one misses.
     `unreached` are keys that have a unit in an index file to which no chain leads, `in_damage` counts keys of messages
     of which only damage is left, and `damaged` are the physical offsets of messages that are among those of the runs
     and not whole, once for each key; of messages with damaged keys these are `fields`, physical offset and hash.
@@ -42,6 +43,7 @@ class KeyTally:
     missing: array[int] = field(default_factory=lambda: array("q"))
     firsts: array[int] = field(default_factory=lambda: array("q"))
     lasts: array[int] = field(default_factory=lambda: array("q"))
+    at_lasts: array[int] = field(default_factory=lambda: array("q"))
     unreached: dict[Path, Unreached] = field(default_factory=dict)
     in_damage: int = 0
     damaged: array[int] = field(default_factory=lambda: array("q"))
@@ -54,6 +56,7 @@ class KeyTally:
         self.missing.append(0)
         self.firsts.append(-1)
         self.lasts.append(-1)
+        self.at_lasts.append(0)
 
     def miss(self, physical_offsets: NDArray[np.int64]) -> None:
         """Note keys of the last run without a unit, by the offsets of their messages, in log order."""
@@ -61,6 +64,7 @@ class KeyTally:
             self.missing[-1] += len(physical_offsets)
             self.firsts[-1] = int(physical_offsets[0]) if self.firsts[-1] < 0 else self.firsts[-1]
             self.lasts[-1] = int(physical_offsets[-1])
+            self.at_lasts[-1] = int(np.count_nonzero(physical_offsets == physical_offsets[-1]))
 
     def runs_missing(self) -> Iterator[tuple[int, int]]:
         """The first message of each run that misses units, its physical offset, and how many keys have none."""
@@ -73,6 +77,7 @@ class KeyTally:
         self.missing.extend(later.missing)
         self.firsts.extend(later.firsts)
         self.lasts.extend(later.lasts)
+        self.at_lasts.extend(later.at_lasts)
         self.unreached |= later.unreached
         self.in_damage += later.in_damage
         self.damaged.extend(later.damaged)
@@ -87,8 +92,9 @@ class KeyTally:
         """How many keys of messages before physical offset `stop` have no unit; of a run none between two has one."""
         last = bisect_left(self.starts, stop)
         missing = sum(self.missing[:last])
-        if last and self.lasts[last - 1] >= stop:
-            from_stop = count(self.starts[last - 1], max(stop, self.firsts[last - 1]), self.lasts[last - 1] + 1)
+        if last and (final := self.lasts[last - 1]) >= stop:
+            begin, last_missing = max(stop, self.firsts[last - 1]), self.at_lasts[last - 1]
+            from_stop = last_missing + (count(self.starts[last - 1], begin, final) if begin < final else 0)
             missing -= min(from_stop, self.missing[last - 1])
         return missing
 
@@ -111,13 +117,13 @@ class IndexAfter:
     """The index after a start, of which the files `kept` are left: of which messages it has keys.
 
     Keys of messages from `put_from` on are put again, up to the end of the log, `log_end`; all are physical offsets.
-    `is_whole` says that no file was deleted.
+    Where files were deleted, those that are kept have the keys of messages up to `held_end`; else it is None.
     """
 
     kept: tuple[IndexFile, ...]
     put_from: int
     log_end: int
-    is_whole: bool = True
+    held_end: int | None = None
 
     @property
     def _puts_from(self) -> int:
@@ -131,9 +137,7 @@ class IndexAfter:
     def keys_not_found(self, keys: KeyTally, count: CountKeys) -> int:
         """The keys of whole messages in the log, which ended at any offset, that queries do not find."""
         put_from = min(self._puts_from, self.log_end)
-        held = put_from
-        if not self.is_whole:  # files that are deleted had the keys after those that are kept
-            held = min(max((file.end_physical_offset + 1 for file in self.kept if file.keys), default=0), put_from)
+        held = put_from if self.held_end is None else min(self.held_end + 1, put_from)
         never_put = keys.between(held, put_from, count)
         cut = keys.between(self.log_end, MAX_OFFSET, count)
         damaged = [*keys.damaged, *(offset for offset, _ in keys.fields)]

@@ -28,6 +28,7 @@ from rmqtool.rules.versions import parse_version
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.consumer_offsets import CommittedOffset, offsets_of_start
+from rmqtool.store.index_files import IndexFile, stored_offset
 from rmqtool.store.queue_range import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.topics import is_deleted
@@ -165,7 +166,19 @@ class ClientView:
         relative = self.snapshot.store.relative
         files = self.snapshot.index_files
         kept = tuple(file for file in files if relative(file.path) not in deleted)
-        return IndexAfter(kept, put_from, log_end, is_whole=len(kept) == len(files))
+        first_deleted = next((file for file in files if file.keys and relative(file.path) in deleted), None)
+        return IndexAfter(kept, put_from, log_end, self._held_end(kept, first_deleted) if first_deleted else None)
+
+    def _held_end(self, kept: Sequence[IndexFile], deleted: IndexFile) -> int:
+        """The physical offset of the last key in files that are kept, by its unit or their headers; -1 without one."""
+        last, geometries = next((file for file in reversed(kept) if file.keys), None), self.snapshot.index_geometries
+        if last is None:
+            return -1
+        geometry = dict(geometries)[last]
+        is_there = geometry is not None and last.units(geometry) == last.keys
+        stored = stored_offset(last.path, geometry, last.keys) if geometry and is_there else None
+        ends = [last.end_physical_offset, last.end_physical_offset if stored is None else stored]
+        return max((end for end in ends if end <= deleted.begin_physical_offset), default=min(ends))
 
     def report_keys_lost(self, start: StartPrediction, lost: ClientLosses, report: Report) -> None:
         """Report keys that queries find now, and that a start takes out of the index with files that it deletes.
@@ -173,7 +186,7 @@ class ClientView:
         They are among those `lost` by the start.
         """
         now, after = self.index_after(None), self.index_after(start)
-        if now is None or after is None or start.refuses or after.is_whole:
+        if now is None or after is None or start.refuses or after.held_end is None:
             return
         as_it_stands = replace(now, log_end=after.log_end)
         keys = lost.keys_not_found - as_it_stands.keys_not_found(self.total.keys, self._count_keys)

@@ -158,6 +158,11 @@ def index_begins_later(store: Path) -> None:
     write(min((store / "index").iterdir()), 2, b"\x81")
 
 
+def index_count_flipped(store: Path) -> None:
+    """The last file that the start keeps counts too few units; the start puts the last of those again."""
+    write(sorted((store / "index").iterdir())[-2], 39, b"\xa8")
+
+
 def last_file_twice(store: Path) -> None:
     """The start after a kill reads the copy, whose records give the places of the first one."""
     (store / "abort").touch()
@@ -177,6 +182,7 @@ def last_file_twice(store: Path) -> None:
         ("4.9.7-shop", [slots_zeroed, key_flipped], 284, 1),
         ("5.5.0-killed", [index_entries_flipped], 2, 0),
         ("5.5.0-killed", [index_begins_later], 823, 0),
+        ("5.3.3-killed", [index_count_flipped], 728, 0),
         ("5.5.0-clean", [colliding_key_flipped], 1, 1),
         ("5.3.3-shop", [last_file_twice], 0, 0),
     ],
