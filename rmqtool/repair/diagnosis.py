@@ -20,6 +20,7 @@ from rmqtool.repair.change import Change, FileChange
 from rmqtool.repair.checkpoint import NewCheckpoint
 from rmqtool.repair.config_files import config_changes
 from rmqtool.repair.config_left import unhealed_config
+from rmqtool.repair.delay_offsets import DelayOffsets
 from rmqtool.repair.fields import RightFields
 from rmqtool.repair.kept_queues import ends_behind_log, reasons_for, resized_files, split_kept
 from rmqtool.repair.log_files import BEFORE_REBUILDS, log_file_changes
@@ -30,7 +31,7 @@ from rmqtool.repair.reach import Replaced, out_of_reach
 from rmqtool.repair.timer_files import timer_changes
 from rmqtool.store.config_json import parse_fastjson
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, counting_file, offsets_in
-from rmqtool.store.delay_offsets import DELAY_OFFSET, offsets_by_level
+from rmqtool.store.delay_offsets import DELAY_OFFSET, load_delay_offsets, offsets_by_level
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
 from rmqtool.store.snapshot import Snapshot
@@ -135,7 +136,7 @@ class Repairs:
         return bool(self.changes or self.queues or self.index or self.neutralise)
 
 
-def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None:
+def clients_after(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = False) -> ClientLosses | None:
     """What clients do not get even after the `repairs`, and those that follow them, and a start."""
     clients = diagnosis.clients
     if moved_by_hand(diagnosis.snapshot, diagnosis.findings):
@@ -157,11 +158,24 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
         timers = [each for each in diagnosis.findings if repairs.goes_on and each.code.startswith("timer.")]
         for change in (*repairs.changes, *(timer_changes(diagnosis.snapshot, timers) if timers else ())):
             clients = _changed(clients, change, diagnosis.snapshot.store)
+        if (repairs.goes_on or repairs.queues) and not keep_offsets:
+            clients = _with_offsets_moved(clients, diagnosis, is_lossy=neutralises)
     except RmqtoolError:
         return None
     if repairs.goes_on and any(each.code == "config.delay-offset" for each in diagnosis.findings):
         keeps_never = any(each.code == "config.delay-level" for each in diagnosis.findings)
         clients = replace(clients, delayed=_at_proven_offsets(clients.delayed, keeps_never=keeps_never))
+    return clients
+
+
+def _with_offsets_moved(clients: ClientLosses, diagnosis: Diagnosis, *, is_lossy: bool) -> ClientLosses:
+    """What clients lose after the offsets are moved, once the queues are whole; a loss explains them."""
+    by_offsets, codes = clients.by_offsets, {each.code for each in diagnosis.findings}
+    if by_offsets and (is_lossy or "config.offset-out-of-range" in codes):
+        clients = replace(clients, groups=by_offsets.groups_in_range())
+    if by_offsets and "config.delay-offset" in codes:
+        offsets = load_delay_offsets(diagnosis.snapshot.store).by_level
+        clients = replace(clients, delayed=by_offsets.delayed(offsets | DelayOffsets(diagnosis.snapshot).proven))
     return clients
 
 
