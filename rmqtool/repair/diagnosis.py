@@ -20,7 +20,6 @@ from rmqtool.repair.change import Change, FileChange
 from rmqtool.repair.checkpoint import NewCheckpoint
 from rmqtool.repair.config_files import config_changes
 from rmqtool.repair.config_left import unhealed_config
-from rmqtool.repair.delay_offsets import DelayOffsets
 from rmqtool.repair.fields import RightFields
 from rmqtool.repair.kept_queues import ends_behind_log, reasons_for, resized_files, split_kept
 from rmqtool.repair.log_files import BEFORE_REBUILDS, log_file_changes
@@ -31,7 +30,7 @@ from rmqtool.repair.reach import Replaced, out_of_reach
 from rmqtool.repair.timer_files import timer_changes
 from rmqtool.store.config_json import parse_fastjson
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, counting_file, offsets_in
-from rmqtool.store.delay_offsets import DELAY_OFFSET, load_delay_offsets, offsets_by_level
+from rmqtool.store.delay_offsets import DELAY_OFFSET, offsets_by_level
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
 from rmqtool.store.snapshot import Snapshot
@@ -169,13 +168,10 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool 
 
 
 def _with_offsets_moved(clients: ClientLosses, diagnosis: Diagnosis, *, is_lossy: bool) -> ClientLosses:
-    """What clients lose after the offsets are moved, once the queues are whole; a loss explains them."""
+    """What clients lose after committed offsets are moved, once the queues are whole; a loss explains them."""
     by_offsets, codes = clients.by_offsets, {each.code for each in diagnosis.findings}
     if by_offsets and (is_lossy or "config.offset-out-of-range" in codes):
         clients = replace(clients, groups=by_offsets.groups_in_range())
-    if by_offsets and "config.delay-offset" in codes:
-        offsets = load_delay_offsets(diagnosis.snapshot.store).by_level
-        clients = replace(clients, delayed=by_offsets.delayed(offsets | DelayOffsets(diagnosis.snapshot).proven))
     return clients
 
 
