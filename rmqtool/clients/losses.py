@@ -80,9 +80,6 @@ class ByOffsets(Protocol):
     def groups(self, committed: Iterable[CommittedOffset] | None = None) -> list[MovedGroup]:
         """The groups that go on elsewhere."""
 
-    def groups_in_range(self) -> list[MovedGroup]:
-        """The groups that go on elsewhere once each offset is moved into the range of its queue."""
-
     def delayed(self, by_level: Mapping[int, int] | None = None) -> Due:
         """The delayed messages that come at another time; raises RmqtoolError."""
 

@@ -135,7 +135,7 @@ class Repairs:
         return bool(self.changes or self.queues or self.index or self.neutralise)
 
 
-def clients_after(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = False) -> ClientLosses | None:
+def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None:
     """What clients do not get even after the `repairs`, and those that follow them, and a start."""
     clients = diagnosis.clients
     if moved_by_hand(diagnosis.snapshot, diagnosis.findings):
@@ -157,21 +157,11 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool 
         timers = [each for each in diagnosis.findings if repairs.goes_on and each.code.startswith("timer.")]
         for change in (*repairs.changes, *(timer_changes(diagnosis.snapshot, timers) if timers else ())):
             clients = _changed(clients, change, diagnosis.snapshot.store)
-        if (repairs.goes_on or repairs.queues) and not keep_offsets:
-            clients = _with_offsets_moved(clients, diagnosis, is_lossy=neutralises)
     except RmqtoolError:
         return None
     if repairs.goes_on and any(each.code == "config.delay-offset" for each in diagnosis.findings):
         keeps_never = any(each.code == "config.delay-level" for each in diagnosis.findings)
         clients = replace(clients, delayed=_at_proven_offsets(clients.delayed, keeps_never=keeps_never))
-    return clients
-
-
-def _with_offsets_moved(clients: ClientLosses, diagnosis: Diagnosis, *, is_lossy: bool) -> ClientLosses:
-    """What clients lose after committed offsets are moved, once the queues are whole; a loss explains them."""
-    by_offsets, codes = clients.by_offsets, {each.code for each in diagnosis.findings}
-    if by_offsets and (is_lossy or "config.offset-out-of-range" in codes):
-        clients = replace(clients, groups=by_offsets.groups_in_range())
     return clients
 
 

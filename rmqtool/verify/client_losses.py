@@ -301,15 +301,6 @@ class _WholeQueues:
             return replace(self, committed=[*self.committed, *found]).groups_in(self.rebuilt, after)  # as they had
         return self.groups_in(self.rebuilt, self.after, self.view.topics_without_ends)
 
-    def groups_in_range(self) -> list[MovedGroup]:
-        """The groups that go on elsewhere once each offset is moved into the range of its queue."""
-        in_range = []
-        for each in self.after:
-            queue = self.rebuilt.get(QueueName(each.topic, each.queue_id))
-            offset = min(max(each.offset, queue.min_offset), queue.max_offset) if queue else each.offset
-            in_range.append(replace(each, offset=offset))
-        return self.groups_in(self.rebuilt, in_range)
-
     def groups_in(
         self, ranges: Mapping[QueueName, QueueRange], after: Iterable[CommittedOffset], to_end: Collection[str] = ()
     ) -> list[MovedGroup]:

@@ -148,17 +148,3 @@ def test_the_plan_says_what_the_repaired_store_gives(
     gone = sum(had.had.entries.values()) - sum(after.had.entries.values()) + after.unreachable.messages
     keys = had.had.keys - after.had.keys + after.keys_not_found
     assert planned.counts() == after.counts() | {"unreachable": gone, "keys_not_found": keys}
-
-
-@pytest.mark.slow
-def test_groups_whose_offsets_a_repair_moves(unpacked: GoldenStore, tmp_path: Path) -> None:
-    """Before 4.9 a group past the end of its queue begins again with 0: it is said that it goes on at the end then."""
-    store = copied(unpacked("4.7.1-killed"), tmp_path / "store")
-    (loss,) = (each for each in damages() if each.name == "a record: body flipped")
-    assert loss.apply(Scene(store, None, random.Random("1")))
-    plan = open_path(store, broker_version="4.7.1").verify().plan
-    (step,) = (each for each in plan.steps if each.is_repair)
-    assert step.clients is not None
-    assert [(each.group, each.next_had, each.next_after) for each in step.clients.after.groups] == [("beyond", 0, 36)]
-    assert step.clients.takes == {"groups": 1}
-    assert any("1 group" in text for text in step.lost)
