@@ -108,12 +108,14 @@ def unreachable_queues(
     for queue in queues:
         now = served.get(queue.name, _NOTHING)
         lost = in_damage.get(queue.name, 0)
-        messages = queue.had + lost - now.served(queue, in_batches=is_batch(queue))
+        in_batches = is_batch(queue)
+        messages = queue.had + lost - now.served(queue, in_batches=in_batches)
         if messages > 0:
             begins_later = now.min_offset > queue.first_offset
             first = queue.first_offset if begins_later else queue.first_gap(queue.first_offset, now.right_until)
             first = max(first, queue.first_offset)
-            not_whole = min(messages, lost + len(queue.damaged or ()))
+            damaged = len(queue.damaged or ())
+            not_whole = min(messages, lost + (queue.messages_of(damaged) if in_batches else damaged))
             yield UnreachableQueue(queue.name.topic, queue.name.queue_id, first, messages, not_whole)
 
 

@@ -18,8 +18,11 @@ class Difference:
 
     @property
     def takes(self) -> dict[str, int]:
-        """What clients lose by the step."""
-        return _more(self.after.counts(), self.before.counts())
+        """What clients lose by the step; of groups each one that it moves."""
+        taken = _more(self.after.counts(), self.before.counts())
+        before = {(each.group, each.topic, each.queue_id) for each in self.before.groups}
+        moved = sum((each.group, each.topic, each.queue_id) not in before for each in self.after.groups)
+        return taken | ({"groups": moved} if moved else {})
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object of the contract."""

@@ -44,13 +44,18 @@ _MAX_SHOWN = 4  # groups in one finding
 
 @dataclass(frozen=True)
 class ScannedLog:
-    """The results of the scan of a log; `queue_ends` are queue offsets after the last message of each queue."""
+    """The results of the scan of a log; `queue_ends` are queue offsets after the last message of each queue.
+
+    With `queues_of_another` log hardly a queue entry leads to its message, and many lead elsewhere: a checkpoint that
+    is newer than the log may have come with such queues, and proves nothing.
+    """
 
     snapshot: Snapshot
     reader: StoreReader
     end: int
     totals: RecordTotals
     queue_ends: Mapping[QueueName, int]
+    queues_of_another: bool = False
 
     @property
     def store(self) -> Store:
@@ -59,7 +64,8 @@ class ScannedLog:
 
     def witnesses(self) -> list[Witness]:
         """The files that refer to newer messages than the log's last."""
-        return [*_of_checkpoint(self), *_of_index(self), *_of_epochs(self), *_of_rocksdb(self)]
+        of_checkpoint = () if self.queues_of_another else _of_checkpoint(self)
+        return [*of_checkpoint, *_of_index(self), *_of_epochs(self), *_of_rocksdb(self)]
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
+from rmqtool.findings.finding import Finding
 from rmqtool.findings.report import Report
+from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.store.store import Store
 from rmqtool.verify.disk_and_time_checks import FirstRecord
 
@@ -17,6 +20,7 @@ Units of the index are none: a kill loses pages of it, and leaves units of messa
 place the next broker writes. Where all queues lead to their messages, the files of the log belong together.
 """
 
+_WRONG, _PAGE = "consumequeue.wrong-record", 4096
 _NO_BROKER = "0.0.0.0:0"  # of dummy records in place of damage
 
 
@@ -31,8 +35,9 @@ def check_hosts(store: Store, firsts: Sequence[FirstRecord], report_so_far: Repo
     runs = [list(run) for _, run in groupby(of_brokers, key=lambda first: first.store_host)]
     if len(runs) < 2:
         return
-    counts = report_so_far.serious_totals()
-    contradicted = [code for code in _OF_OTHERS if counts.get(code)]
+    counts = Counter(report_so_far.serious_totals())
+    counts[_WRONG] -= sum(each.count for each in report_so_far.findings() if each.code == _WRONG and _is_half(each))
+    contradicted = [code for code in _OF_OTHERS if counts[code] > 0]
     hosts = dict.fromkeys(run[0].store_host for run in runs)
     facts: dict[str, Any] = {"problem": "alone", "brokers": len(hosts), "hosts": [*hosts]}
     facts["first_hosts"] = ", ".join([*hosts][:4]) + (", ..." if len(hosts) > 4 else "")
@@ -43,3 +48,8 @@ def check_hosts(store: Store, firsts: Sequence[FirstRecord], report_so_far: Repo
     else:
         effect = "none, when the broker's address has changed or another one has become the master"
         report.add("store.mixed", severity="info", effect=effect, file=file, details=facts)
+
+
+def _is_half(finding: Finding) -> bool:
+    """Whether a queue entry stands across the end of a page: a kill may have kept one half of it and lost the other."""
+    return finding.offset is not None and finding.offset % _PAGE > _PAGE - UNIT_SIZE

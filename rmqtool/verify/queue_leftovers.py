@@ -52,7 +52,7 @@ class UnmatchedUnits:
     `lost` counts units that point into damage, by queue, and `torn` those of them that point into a torn end of the
     log, which was never whole on disk. `alone` counts those that lead to no record, at queue offsets of which the log
     has none. `beyond_files` counts those that point past the last log file. `of_light` are those of light queues that
-    lead to records of others, which `settle_light` judges.
+    lead to records of others, which `settle_light` judges. `are_of_another_log` says that the queues prove nothing.
     """
 
     store: Store
@@ -67,6 +67,7 @@ class UnmatchedUnits:
     batch_topics: Collection[str] = ()
     of_light: Suspects = field(default_factory=Suspects)
     _light: dict[int, list[Callable[[], None]]] = field(default_factory=lambda: defaultdict(list))
+    are_of_another_log: bool = False
     _lookups_made: int = 0
     _in_log: range = range(0)
     _zero_files: list[tuple[Queue, MappedFile, QueueProgress | None]] = field(default_factory=list)
@@ -75,6 +76,12 @@ class UnmatchedUnits:
     def witnesses(self) -> Counter[QueueName]:
         """Units that show messages of which the log holds nothing, or only damage."""
         return self.lost - self.torn + self.alone + self.beyond_files
+
+    def forget_witnesses(self) -> None:
+        """Let no unit count as the trace of a message: the queues are those of another log."""
+        self.are_of_another_log = True
+        for counts in (self.lost, self.torn, self.alone, self.beyond_files):
+            counts.clear()
 
     def check(self, files: UnitFiles, state: QueueProgress | None) -> None:
         """Check one queue that is on disk."""

@@ -20,6 +20,7 @@ from rmqtool.broker.proven_records import ProvenRecords
 from rmqtool.broker.recovered_queues import KnownQueues
 from rmqtool.clients.losses import ClientLosses
 from rmqtool.findings.report import NEEDING_INDEX, NEEDING_QUEUES, Report, verdict_of
+from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.properties import TAGS
 from rmqtool.rules.broker_conf import index_switched_off
 from rmqtool.rules.recovery import RecoveryRules
@@ -80,6 +81,7 @@ from rmqtool.verify.upgrade_checks import check_upgrade
 from rmqtool.verify.witnesses import Witnesses
 
 _CLOCK_TOLERANCE = 60_000  # ms
+_MANY = 16  # queue entries that lead elsewhere, for each that does not: fewer may be damaged one by one
 _SMALL_PART = 4 << 20  # bytes: where only some parts are checked, many small ones stand for more of the log
 _LOG_PER_QUEUE = 8 << 10  # bytes of a part at least: each part opens and compares each of its queues
 _OF_FIELDS = frozenset({"commitlog.field", "commitlog.sys-flag", "commitlog.body-compression", "commitlog.properties"})
@@ -286,7 +288,8 @@ class Verification:
         if self.view and self.clients is not None and self.start:
             check(self.view.report_keys_lost, self.start, self.clients, report)
         if not live:
-            log = ScannedLog(snapshot, reader, log_end, totals, total.queue_ends)
+            of_another = bool(visit and visit.unmatched.are_of_another_log)
+            log = ScannedLog(snapshot, reader, log_end, totals, total.queue_ends, of_another)
             check(check_timestamps, reader, report)
             check(check_checkpoint, log, report, is_end_read=is_end_read)
             if is_end_read:
@@ -351,6 +354,9 @@ class Verification:
             with self.read_errors.queue(name):
                 visit.visit(index, queue, None if name in self.read_errors.queues else total.states.get(name))
         visit.unmatched.settle_light(judged_fields(snapshot, reader, visit.unmatched.of_light))
+        wrong = self.report_with(total.report).all_totals().get("consumequeue.wrong-record", 0)
+        if wrong >= _MANY and wrong >= _MANY * sum(each.right_between(0, MAX_OFFSET) for each in total.states.values()):
+            visit.unmatched.forget_witnesses()
         self.lost = lost_by_topic(visit.unmatched.lost, total.states, snapshot.topics, snapshot.releases)
         beyond = visit.unmatched.beyond_files.total()
         if beyond:

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import UNLIMITED
 from rmqtool.base.open_files import OpenFiles
 from rmqtool.formats.index_file import UNIT_SIZE, decode_units, unit_position
@@ -104,6 +105,19 @@ def served(root: Path, records: list[Record]) -> Served:
     if snapshot.database:
         snapshot.database.close()
     return found
+
+
+def own_served(root: Path) -> dict[tuple[str, int, int], int]:
+    """Physical offsets by topic, queue id and queue offset, where these are the topic and the offset of the record."""
+    try:
+        records = {record.physical_offset: record for record in records_of(root)}
+        found = served(root, [*records.values()])
+    except RmqtoolError:
+        return {}
+    return {
+        place: offset for place, (offset, _) in found.items()
+        if (records[offset].topic, records[offset].queue_offset) == (place[0], place[2])
+    }  # fmt: skip
 
 
 def keys(root: Path) -> Counter[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +14,16 @@ import rmqtool.rebuild.plan as rebuild_plan
 from rmqtool.base.errors import Exit
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.clients.losses import ClientLosses, Due, Had, MovedGroup, Unreachable, UnreachableQueue
+from rmqtool.library.store import open_path
 from rmqtool.rebuild.lost_extents import LostExtents
 from rmqtool.rebuild.neutralise import Patch, patches_of
 from rmqtool.repair.proof import Difference, MoreLost, proof_of
 from tests.commands.running import rmqtool
+from tests.conftest import GoldenStore
 from tests.copies import copied
+from tests.real_broker.client_damages import damages
 from tests.verify.damages import OFFSETS, patch_log
+from tests.verify.losses import Scene
 from tests.verify.small_store import FILE_SIZE, small_store
 
 HAD = Had({("orders", 0): 10, ("orders", 1): 5}, keys=30)
@@ -112,3 +117,34 @@ def test_a_step_that_takes_more_than_the_plan_said(tmp_path: Path, monkeypatch: 
     assert done.status == Exit.LOSSY
     assert "not as planned" in done.out
     assert f"rmqtool undo {kept}" in done.out
+
+
+EQUAL = (
+    ("4.7.1-shop", "a delay queue: a due time changed", 5),
+    ("4.9.7-shop", "queues of a topic deleted", 1),
+    ("4.9.7-shop", "a record zeroed", 1),
+    ("5.3.3-shop", "a record: body flipped", 3),  # of a batch
+    ("5.3.3-shop", "a queue: first file deleted", 2),
+)
+"""A store, a damage, and where: what the plan says is what a start of the repaired store gives, no less and no more."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "damage", "seed"), EQUAL)
+def test_the_plan_says_what_the_repaired_store_gives(
+    unpacked: GoldenStore, tmp_path: Path, name: str, damage: str, seed: int
+) -> None:
+    """Counted in both ways: by the plan, and from what was served before and is afterwards."""
+    store = copied(unpacked(name), tmp_path / "store")
+    (loss,) = (each for each in damages() if each.name == damage)
+    assert loss.apply(Scene(store, None, random.Random(str(seed))))
+    before = open_path(store).verify()
+    had, planned = before.outcome.clients, before.plan.clients
+    assert rmqtool("--json", "repair", store, "--yes").document["result"]["proof"]["more_lost"] == []
+    after = open_path(store).verify().outcome.clients
+    assert had is not None
+    assert planned is not None
+    assert after is not None
+    gone = sum(had.had.entries.values()) - sum(after.had.entries.values()) + after.unreachable.messages
+    keys = had.had.keys - after.had.keys + after.keys_not_found
+    assert planned.counts() == after.counts() | {"unreachable": gone, "keys_not_found": keys}

@@ -7,17 +7,26 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.findings.finding import Severity
+from rmqtool.findings.report import Report
+from rmqtool.formats.file_name import file_name
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.store import open_store
+from rmqtool.verify.disk_and_time_checks import FirstRecord
+from rmqtool.verify.mixed_brokers import check_hosts
 from rmqtool.verify.outcome import outcome_of
 from rmqtool.verify.request import VerifyRequest
 from rmqtool.verify.verification import Verification
+from tests.commands.running import rmqtool
+from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden import stores
+from tests.repair.damaged_fields import own_served
 from tests.store.other_process import JAVA, another_process
 from tests.verify.circumstances import both, committed, disk, killed, other_broker
 from tests.verify.damages import DAMAGES, FILE, OTHER_FILE, QUEUE, copy_unit, keep_index, log_file, patch, tear
-from tests.verify.small_store import small_store
+from tests.verify.small_store import FILE_SIZE, small_store
 from tests.verify.verifying import codes_of, verify
 
 
@@ -62,6 +71,42 @@ def test_an_address_that_changes_and_a_kill(store: Path, damage: str) -> None:
     both(killed, tear, other_broker, DAMAGES[damage].apply)(store)
     assert "index.unit" in codes_of(verify(store), info=True)
     assert severity_of(store, "store.mixed") == "info"
+
+
+@pytest.mark.parametrize(("offset", "severity"), [(4096 - 8, "info"), (4096 - 20, "error"), (8192, "error")])
+def test_an_address_that_changes_and_half_a_queue_entry(tmp_path: Path, offset: int, severity: str) -> None:
+    """A kill may keep one half of an entry that stands across the end of a page: nothing of another broker."""
+    files = [MappedFile(tmp_path / file_name(start), start, FILE_SIZE) for start in (0, FILE_SIZE)]
+    firsts = [
+        FirstRecord(file, 1, host) for file, host in zip(files, ("10.0.0.1:10911", "10.0.0.2:10911"), strict=True)
+    ]
+    so_far, report = Report(), Report()
+    (tmp_path / "commitlog").mkdir()
+    facts = {"problem": "other-target", "found": 0, "expected": 400}
+    so_far.add("consumequeue.wrong-record", offset=offset, topic="orders", queue_id=0, details=facts)
+    check_hosts(open_store(tmp_path), firsts, so_far, report)
+    assert [each.severity for each in report.findings()] == [severity]
+
+
+@pytest.mark.slow
+def test_queues_and_checkpoint_of_another_log(unpacked: GoldenStore, tmp_path: Path) -> None:
+    """They prove no file of this log: a rebuild gives all of it, and nothing is to be restored."""
+    store = copied(unpacked("4.9.7-shop"), tmp_path / "store")
+    whole = own_served(store)
+    for path in (path for path in (store / "consumequeue").rglob("0*") if path.is_file()):
+        data = bytearray(path.read_bytes())
+        for at in range(0, len(data.rstrip(b"\0")), 20):
+            data[at : at + 8] = (int.from_bytes(data[at : at + 8], "big") + 40_000).to_bytes(8, "big")
+        path.write_bytes(data)
+    checkpoint = bytearray((store / "checkpoint").read_bytes())
+    for at in (0, 8, 16):
+        checkpoint[at : at + 8] = (int.from_bytes(checkpoint[at : at + 8], "big") + 7_000_000).to_bytes(8, "big")
+    (store / "checkpoint").write_bytes(checkpoint)
+    result = rmqtool("--json", "verify", store).document["result"]
+    assert not any("estore" in step["text"] for step in result["plan"]["steps"])
+    assert result["plan"]["clients"]["unreachable"]["messages"] == 0
+    assert rmqtool("--json", "repair", store, "--yes").document["result"]["proof"]["more_lost"] == []
+    assert own_served(store) == whole
 
 
 @pytest.mark.slow
