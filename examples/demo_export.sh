@@ -15,7 +15,7 @@ show() {
     "$bin/$program" "$@"
 }
 
-if ! "$bin/python" -c 'from rmqtool.spark.java import check_java; check_java("4.2")' 2>/dev/null; then
+if ! "$bin/python" -c 'from rmqtool.spark.gateway import check_java; check_java("4.2")' 2>/dev/null; then
     show rmqtool export "$store" --output "$output" --engine local
     show rmqtool export "$store" --check "$output"
     printf '\nNo Java 17 or later is here: with it this demo would export with Spark and ask Spark SQL.\n'

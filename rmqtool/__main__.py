@@ -13,8 +13,7 @@ def main() -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     # NumPy brings a library for matrices, whose threads wait for work in a busy loop; we have no matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from rmqtool.base.hidden_pandas import hide_pandas
-    from rmqtool.base.late_modules import load_late
+    from rmqtool.base.late_modules import hide_pandas, load_late
     from rmqtool.base.limits import save_memory
 
     save_memory()

@@ -13,9 +13,8 @@ from typing import NoReturn
 import click
 
 from rmqtool import __version__
-from rmqtool.base.errors import Exit, RmqtoolError, UnreadableError, UsageError, failed_reads, failed_so_far
+from rmqtool.base.errors import Exit, RmqtoolError, UnreadableError, UsageError, failed_reads, failed_so_far, listen
 from rmqtool.base.limits import exhausted, require_memory
-from rmqtool.base.notices import listen
 from rmqtool.commands.completion import COMPLETE
 from rmqtool.commands.ending import end, handle_signals, ignore_signals
 from rmqtool.commands.help_page import WIDTH, examples_and_statuses
@@ -216,7 +215,7 @@ def _run(style: Style, arguments: list[str]) -> int:
 def _report(style: Style, arguments: Sequence[str], error: RmqtoolError) -> int:
     command = next((argument for argument in arguments if argument in _COMMANDS), _NAME)
     if _is_plugin(command, arguments):
-        from rmqtool.show.nagios import unknown_answer
+        from rmqtool.show.monitoring import unknown_answer
 
         answer = unknown_answer(str(error))
         write_text(answer.text)

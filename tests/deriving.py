@@ -8,8 +8,7 @@ import numpy as np
 
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueUnits
-from rmqtool.broker.dispatcher import Dispatcher
-from rmqtool.broker.index_keys import IndexKeys
+from rmqtool.broker.dispatcher import Dispatcher, IndexKeys
 from rmqtool.formats import consume_queue, index_file
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
 from rmqtool.formats.checkpoint import FILE_SIZE as CHECKPOINT_FILE_SIZE

@@ -191,12 +191,12 @@ def test_no_module_of_tests_is_imported() -> None:
             "rmqtool.base.errors imports rmqtool.store.paths, which is above it",
         ),
         (
-            {"scan__block": "from ..verify.parts import every", "verify__parts": ""},
-            "rmqtool.scan.block imports rmqtool.verify.parts, which is above it",
+            {"scan__block": "from ..verify.task import every", "verify__task": ""},
+            "rmqtool.scan.block imports rmqtool.verify.task, which is above it",
         ),
         (
-            {"verify__parts": "from rmqtool.clean import plan", "clean__plan": ""},
-            "rmqtool.verify.parts imports rmqtool.clean.plan: jobs never import jobs",
+            {"verify__task": "from rmqtool.clean import plan", "clean__plan": ""},
+            "rmqtool.verify.task imports rmqtool.clean.plan: jobs never import jobs",
         ),
     ],
 )
@@ -211,8 +211,8 @@ def test_lower_rooms_and_the_own_room_are_allowed(tmp_path: Path) -> None:
         formats__java="",
         base__errors="from rmqtool.formats import crc",
         base__files="from rmqtool.base.errors import Error",
-        verify__parts="from rmqtool.base import files",
-        verify__verification="from .parts import every",
+        verify__task="from rmqtool.base import files",
+        verify__verification="from .task import every",
         cli="from rmqtool import verify\nfrom rmqtool.verify.verification import run",
     )
     assert list(room_problems(modules)) == []
@@ -248,7 +248,10 @@ def test_showing_below_its_room_is_found(tmp_path: Path, text: str) -> None:
     ("texts", "problem"),
     [
         ({"store__paths": "import socket"}, "rmqtool.store.paths imports socket"),
-        ({"show__html": "from urllib.request import urlopen"}, "rmqtool.show.html imports urllib.request.urlopen"),
+        (
+            {"show__report_pictures": "from urllib.request import urlopen"},
+            "rmqtool.show.report_pictures imports urllib.request.urlopen",
+        ),
         ({"commands__export": "from rmqtool.replay import run"}, "rmqtool.commands.export imports rmqtool.replay.run"),
     ],
 )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
@@ -163,3 +164,18 @@ def note_failure(path: Path | str, error: OSError) -> None:
     """Note an error with which a caller goes on, as if nothing were there."""
     if error.errno not in NOT_THERE and not isinstance(error, FileNotFoundError):
         noted(UnreadableError(f"cannot read: {reason_of(error)}", file=path))
+
+
+_listeners: dict[int, Callable[[str], None]] = {}  # by process: those that help say nothing
+
+
+def listen(listener: Callable[[str], None]) -> None:
+    """Hand the notices of this process to `listener`, and to no other."""
+    _listeners[os.getpid()] = listener
+
+
+def notice(text: str) -> None:
+    """Say one sentence."""
+    listener = _listeners.get(os.getpid())
+    if listener is not None:
+        listener(text)

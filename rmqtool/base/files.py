@@ -1,4 +1,7 @@
-"""The one door to bytes: files opened read-only, here or on another machine, read at a position, never changed."""
+"""The one door to bytes: files opened read-only, here or on another machine, read at a position.
+
+Files that are read again and again stay open within a limit, and what was read last may stay in memory.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,43 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rmqtool.base.errors import NOT_THERE, RmqtoolError, UnreadableError, WrongKindError, noted, reason_of, shrunk
-from rmqtool.base.limits import exhausted
+from rmqtool.base.limits import exhausted, memory_is_short, open_files_at_once
 from rmqtool.base.paths import CircularLink, DirectoryEntry, Place
 from rmqtool.base.remote_path import RemoteEntry, RemotePath, unread_there
-from rmqtool.base.zeros import MOST, is_zero, length_without_zeros
 
 if TYPE_CHECKING:
-    from rmqtool.base.remote_file import RemoteFile
+    from rmqtool.base.remote_path import RemoteFile
+
+MOST = 1 << 20
+"""So many bytes at most are compared at once."""
+
+_ZEROS = bytes(MOST)
+
+
+def is_zero(data: bytes) -> bool:
+    """Whether all of at most `MOST` bytes are zero: a comparison of memory is ten times faster than stripping."""
+    return data == _ZEROS[: len(data)]
+
+
+def length_without_zeros(data: bytes) -> int:
+    """The same as ``len(data.rstrip(bytes(1)))``, but by halves, which are compared as memory."""
+    if is_zero(data):
+        return 0
+    length, step = len(data), len(data)
+    while step > 1:
+        step = (step + 1) // 2
+        if is_zero(data[max(0, length - step) : length]):
+            length = max(0, length - step)
+    return length - 1 if data[max(0, length - 1) : length] == b"\0" else length
+
 
 _NO_WAIT = getattr(os, "RWF_NOWAIT", None)
 _NO_ATIME = getattr(os, "O_NOATIME", 0)
@@ -103,7 +129,7 @@ class InputFile:
     def close(self) -> None:
         """Close the file; closing twice is harmless."""
         if self._remote is not None:
-            from rmqtool.base.remote_file import put_back
+            from rmqtool.base.remote_path import put_back
 
             put_back(self._remote)
             self._remote = None
@@ -187,7 +213,7 @@ class InputFile:
         return start + length_without_zeros(self.read(start, max(0, end - start)))
 
     def _open_remote(self, path: RemotePath) -> None:
-        from rmqtool.base.remote_file import open_remote
+        from rmqtool.base.remote_path import open_remote
 
         try:
             with _Reported(path):
@@ -346,3 +372,157 @@ def unreadable(path: Place, position: int | None, error: OSError) -> RmqtoolErro
         hint = "a directory belongs here; something else stands in its place"
     failed = UnreadableError(f"cannot read: {reason_of(error)}", file=path, offset=position, hint=hint)
     return failed if error.errno in NOT_THERE else noted(failed)
+
+
+def stored_sizes(path: Place, ranges: Sequence[tuple[int, int]], enough: int) -> list[int]:
+    """Bytes that are stored in each range of positions from and to, counted no further than to `enough`.
+
+    All of a range is, as far as is known, in a file of another machine or one that cannot be opened.
+    """
+    if not isinstance(path, RemotePath) and hasattr(os, "SEEK_HOLE"):
+        try:
+            with InputFile(path) as file:
+                return [_stored_size(file.fileno(), start, stop, enough) for start, stop in ranges]
+        except UnreadableError:
+            pass  # whoever reads it reports it
+    return [min(stop - start, enough) for start, stop in ranges]
+
+
+def stored_end(file: InputFile, position: int, end: int) -> int:
+    """Where what is stored from `position` on ends, when nothing but a hole follows it up to `end`; else `end`."""
+    if file.fileno() < 0 or not hasattr(os, "SEEK_HOLE"):
+        return end
+    hole = end
+    try:
+        hole = os.lseek(file.fileno(), position, os.SEEK_HOLE)
+        return end if hole >= end or os.lseek(file.fileno(), hole, os.SEEK_DATA) < end else hole
+    except OSError as error:
+        return min(hole, end) if error.errno == errno.ENXIO else end
+
+
+def _stored_size(descriptor: int, start: int, stop: int, enough: int) -> int:
+    stored = 0
+    try:
+        while start < stop and stored < enough:
+            data = os.lseek(descriptor, start, os.SEEK_DATA)
+            start = os.lseek(descriptor, data, os.SEEK_HOLE)
+            stored += max(0, min(start, stop) - data)
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # nothing but a hole after the position; else the file system knows no holes
+            stored += stop - start
+    return min(stored, enough)
+
+
+_MAX_OPEN = 128  # open at once; a process may have 256 on macOS
+
+
+class OpenFiles:
+    """Opens files when they are asked for and closes the one that was not used for the longest time.
+
+    What a broker does not write to meanwhile has its first page read once: of many queues that is all there is.
+    """
+
+    def __init__(self, reading: ReadPolicy) -> None:
+        self._reading = reading
+        self._limit = open_files_at_once(_MAX_OPEN)
+        self._files: OrderedDict[Place, InputFile] = OrderedDict()
+
+    def get(self, path: Place, listed: int = 0) -> InputFile:
+        """The open file, of at least `listed` bytes; raises UnreadableError."""
+        file = self._files.get(path)
+        if file is None:
+            if len(self._files) >= self._limit:
+                self._files.popitem(last=False)[1].close()
+            file = self._files[path] = self.opened(path, listed)
+        else:
+            self._files.move_to_end(path)
+        return file
+
+    def opened(self, path: Place, listed: int = 0) -> InputFile:
+        """A file, opened."""
+        return (InputFile if self._reading.drop_page_cache else _WithHead)(path, self._reading, listed)
+
+    def close(self) -> None:
+        """Close all of them."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+
+class _WithHead(InputFile):
+    """A file whose first page is read once."""
+
+    _head: bytes | None = None
+
+    def read(self, position: int, size: int) -> bytes:
+        """As the base."""
+        if position + size > PAGE or self._remote is not None:
+            return super().read(position, size)
+        if self._head is None:
+            self._head = super().read(0, PAGE)
+        return self._head[position : position + size]
+
+
+BLOCK_SIZE = 1 << 20
+"""Bytes that are read at once, from a multiple of it on."""
+
+_KEPT = 12 if memory_is_short() else 40  # blocks
+
+
+class RecentReads:
+    """The blocks that were read last, of any files of one disk; for one thread at a time."""
+
+    def __init__(self, kept: int = _KEPT) -> None:
+        self._kept = kept
+        self._blocks: OrderedDict[tuple[Place, int], memoryview] = OrderedDict()
+
+    def get(self, path: Place, number: int) -> memoryview | None:
+        """A block of a file; None where it is not kept."""
+        block = self._blocks.get((path, number))
+        if block is not None:
+            self._blocks.move_to_end((path, number))
+        return block
+
+    def room(self) -> bytearray:
+        """A buffer for another block, in place of the one that was not used for the longest time."""
+        if len(self._blocks) < self._kept:
+            return bytearray(BLOCK_SIZE)
+        buffer = self._blocks.popitem(last=False)[1].obj
+        return buffer if isinstance(buffer, bytearray) else bytearray(BLOCK_SIZE)
+
+    def keep(self, path: Place, number: int, block: memoryview) -> None:
+        """Keep what was read."""
+        self._blocks[path, number] = block
+
+
+class RecentFile(InputFile):
+    """A file that is read block by block; what `recent` has of it is not read again."""
+
+    def __init__(self, path: Place, reading: ReadPolicy = UNLIMITED, recent: RecentReads | None = None) -> None:
+        super().__init__(path, reading)
+        self._recent = recent or RecentReads()
+
+    def read(self, position: int, size: int) -> bytes:
+        """As the base."""
+        target = memoryview(bytearray(max(0, min(size, self.size - position))))
+        return bytes(target[: self.read_into(target, position)])
+
+    def read_into(self, target: memoryview, position: int) -> int:
+        """As the base."""
+        done = 0
+        while done < len(target):
+            number, start = divmod(position + done, BLOCK_SIZE)
+            part = self._block(number)[start : start + len(target) - done]
+            if not part:
+                break
+            target[done : done + len(part)] = part
+            done += len(part)
+        return done
+
+    def _block(self, number: int) -> memoryview:
+        block = self._recent.get(self.path, number)
+        if block is None:
+            buffer = memoryview(self._recent.room())
+            block = buffer[: super().read_into(buffer, number * BLOCK_SIZE)]
+            self._recent.keep(self.path, number, block)
+        return block

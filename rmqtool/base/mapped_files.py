@@ -129,7 +129,7 @@ def check_unchanged(mapped: MappedFile) -> None:
     status = status_now(mapped.path)
     before = (mapped.size, mapped.modified_ns // _SECOND)
     if status is None or (status.st_size, status.st_mtime_ns // _SECOND) != before:
-        from rmqtool.base.remote_file import replaced
+        from rmqtool.base.remote_path import replaced
 
         raise replaced(mapped.path)
 

@@ -1,11 +1,18 @@
-"""Files that are made again: whole length from the start, holes where nothing is written. Functions raise OSError."""
+"""Files that are made anew: whole length from the start, holes where nothing is written; and copies of whole pages."""
 
 from __future__ import annotations
 
+import fcntl
+import mmap
 import os
+import re
+import struct
+from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
 
-from rmqtool.base.files import InputFile
+from rmqtool.base.files import InputFile, open_read_only
+from rmqtool.base.paths import Place
 from rmqtool.base.times import file_time
 
 _COPY_SIZE = 1 << 20
@@ -69,3 +76,85 @@ def copy_file(path: Path, to: Path) -> None:
             set_time(descriptor, os.fstat(source.fileno()).st_mtime_ns // 1_000_000)
         finally:
             os.close(descriptor)
+
+
+COPY_SIZE = 4 << 20
+"""The most that is copied at once, bytes."""
+
+_PAGE = 4096  # positions and sizes of direct input and output are multiples of a disk's block, at most this
+_DIRECT = getattr(os, "O_DIRECT", 0)
+_SHARE = 0x4020940D  # FICLONERANGE of Linux
+
+
+def exceeds_page_cache(size: int) -> bool:
+    """Whether two copies of `size` bytes take more than half of the memory that is there for the page cache."""
+    available = available_memory()
+    return bool(_DIRECT) and available is not None and 2 * size > available // 2
+
+
+def available_memory(meminfo: Path = Path("/proc/meminfo")) -> int | None:
+    """Memory that programs and the page cache can have, bytes; None where the system does not say."""
+    with suppress(OSError):
+        found = re.search(r"^MemAvailable: +(\d+) kB$", meminfo.read_text(), re.MULTILINE)
+        return int(found[1]) << 10 if found else None
+    return None
+
+
+class DirectCopy:
+    """Copies into the file at `target`, which is there, as long as both file systems can do it."""
+
+    def __init__(self, target: Path) -> None:
+        self._target = target
+        self._source: Place | None = None
+        self._descriptors: list[int] = []  # of the source and of the target
+        self._can = self._can_share = True
+        self._buffer = mmap.mmap(-1, COPY_SIZE)  # begins with a page
+
+    def __enter__(self) -> DirectCopy:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def copy(self, source: InputFile, position: int, size: int, to: int) -> int:
+        """Copy up to COPY_SIZE bytes; return how many were copied from `position` on.
+
+        They are none for what are not whole pages, and where an error is met, which copying in another way then shows.
+        """
+        if not self._can or size > COPY_SIZE or (position | size | to) % _PAGE:
+            return 0
+        try:
+            self._open(source.path)
+            if self._shares(position, size, to):
+                return size
+            with memoryview(self._buffer) as view:
+                count = os.preadv(self._descriptors[0], [view[:size]], position)
+                return os.pwrite(self._descriptors[1], view[: count - count % _PAGE], to)
+        except OSError:
+            self._can = False
+            return 0
+
+    def _shares(self, position: int, size: int, to: int) -> bool:
+        """Let the target share pages of the source, where the file system can do it."""
+        if self._can_share:
+            source, target = self._descriptors
+            try:
+                fcntl.ioctl(target, _SHARE, struct.pack("qQQQ", source, position, size, to))
+            except OSError:
+                self._can_share = False
+        return self._can_share
+
+    def _open(self, path: Place) -> None:
+        if path == self._source:
+            return
+        self._close()
+        self._descriptors.append(open_read_only(path, _DIRECT))
+        self._descriptors.append(os.open(self._target, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | _DIRECT))
+        self._source = path
+
+    def _close(self) -> None:
+        self._source = None
+        while self._descriptors:
+            os.close(self._descriptors.pop())

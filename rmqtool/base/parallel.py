@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Generic
 
 from rmqtool.base.child_process import kill_children
 from rmqtool.base.errors import RmqtoolError, noted
-from rmqtool.base.limits import cannot_start, processes_at_once
-from rmqtool.base.memory import share_held
-from rmqtool.base.pipe_messages import receive
+from rmqtool.base.limits import cannot_start, processes_at_once, share_held
 from rmqtool.base.signals import WAIT_SECONDS, deferred_signals
 from rmqtool.base.worker import (
     DONE,
@@ -30,6 +28,7 @@ from rmqtool.base.worker import (
     WorkerStep,
     do_parts,
     keep_arrow_to_one_thread,
+    receive,
     serve,
     write_part_numbers,
 )

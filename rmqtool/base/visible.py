@@ -1,9 +1,11 @@
-"""Stored text that may be shown: control and direction characters, which drive a terminal, are escaped."""
+"""Stored text that may be shown: control characters in a visible form, and command lines for people to paste."""
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
+from collections.abc import Iterable
 from typing import Any
 
 _CONTROL = re.compile(
@@ -29,3 +31,22 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
 def _escaped(character: str) -> str:
     code = ord(character)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def quote(word: str) -> str:
+    """`word` as a shell reads it back; what `visible` escapes stands in ``$'...'`` as bash, zsh and ksh have it."""
+    if visible(word) == word:
+        return shlex.quote(word)
+    escaped = "".join(_escaped_for_shell(character) for character in word.replace("\\", "\\\\").replace("'", "\\'"))
+    return f"$'{escaped}'"
+
+
+def join(words: Iterable[str]) -> str:
+    """Words as one command line."""
+    return " ".join(map(quote, words))
+
+
+def _escaped_for_shell(character: str) -> str:
+    if visible(character) == character:
+        return character
+    return "".join(f"\\{byte:03o}" for byte in character.encode("utf-8", "surrogateescape"))

@@ -2,21 +2,223 @@
 
 from __future__ import annotations
 
+import heapq
+import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
+from typing import NamedTuple
 
-from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.broker.log_deletion import LogFile, LogRun, allocated_bytes, run_before_entries, run_over
-from rmqtool.broker.queue_cleaner import QueueCleaner
-from rmqtool.broker.queue_deletion import expired_index_files
-from rmqtool.broker.row_filter import compacts
-from rmqtool.broker.trigger import Disks, Trigger, trigger_at
+from rmqtool.broker.trigger import Disk, Disks, Trigger, trigger_at
+from rmqtool.findings.catalogue import finding
+from rmqtool.findings.finding import Finding
+from rmqtool.formats import consume_queue
+from rmqtool.formats.layout import integer_at
 from rmqtool.rules.retention import RetentionSettings
-from rmqtool.rules.versions import BATCH_MAX_CONFIGURED, NEWEST, Version
+from rmqtool.rules.system_topics import FILLED_BY_BROKERS
+from rmqtool.rules.versions import BATCH_MAX_CONFIGURED, COMBINED_QUEUES, EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, Version
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.index_files import IndexFile
+from rmqtool.store.queue_units import QueueRange, moved_range, queue_range
+from rmqtool.store.rocksdb_queues import QueueDatabase
+from rmqtool.store.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class QueueAfterRun:
+    """A queue after a run: the files that are left, and the range that the broker reports.
+
+    `first_alive` is the first queue offset whose message the log still has; before 5.0.0 the minimum of a queue that
+    has expired stays below it.
+    """
+
+    queue: Queue
+    range: QueueRange
+    first_alive: int
+
+
+def first_state(queue: Queue, log_min_offset: int, version: Version) -> QueueAfterRun:
+    """A queue as a start leaves it with its present files."""
+    reported = queue_range(queue, log_min_offset, version)
+    return QueueAfterRun(queue, reported, _first_alive(reported))
+
+
+def follow(state: QueueAfterRun, log_min_offset: int, version: Version) -> tuple[list[MappedFile], QueueAfterRun]:
+    """The queue files that are deleted when the log begins at `log_min_offset`, and the queue without them.
+
+    The last file is always kept. Of the others the last unit decides; in a file that is not full it reads as offset 0
+    (`MappedFileQueue#deleteExpiredFileByOffset`). Rows in RocksDB are not read any more when their messages are gone.
+    """
+    queue = state.queue
+    if queue.database:
+        reported = queue_range(queue, log_min_offset, version)
+        return [], QueueAfterRun(queue, reported, max(_first_alive(reported), state.first_alive))
+    gone = _expired(queue, log_min_offset)
+    if not gone and not _may_move(state, log_min_offset):
+        return gone, state
+    left = replace(queue, files=MappedFiles(queue.files.files[len(gone) :]))
+    reported = moved_range(left, state.range, log_min_offset, version)
+    return gone, QueueAfterRun(left, reported, max(_first_alive(reported), state.first_alive))
+
+
+def expired_index_files(files: Sequence[IndexFile], log_min_offset: int) -> list[IndexFile]:
+    """The leading index files whose last message is gone; the last file stays."""
+    gone = []
+    for file in files[:-1]:
+        if file.end_physical_offset >= log_min_offset:
+            break
+        gone.append(file)
+    return gone
+
+
+def newest_offset_in(queue: Queue, file: MappedFile) -> int:
+    """The physical offset in the last unit of a file, written or not, by which the broker judges the file."""
+    return _offset_at(file, queue.files.file_size - queue.unit_size)
+
+
+def _expired(queue: Queue, log_min_offset: int) -> list[MappedFile]:
+    gone = []
+    for file in queue.files.files[:-1]:
+        if newest_offset_in(queue, file) >= log_min_offset:
+            break
+        gone.append(file)
+    return gone
+
+
+def _offset_at(file: MappedFile, position: int) -> int:
+    with InputFile(file.path) as opened:
+        data = opened.read(position, consume_queue.UNIT_SIZE).ljust(consume_queue.UNIT_SIZE, b"\0")
+    return integer_at(consume_queue.UNIT_DTYPE, "physical_offset", data)  # all units begin with it
+
+
+def _may_move(state: QueueAfterRun, log_min_offset: int) -> bool:
+    """Whether the first message that is alive may lie below the log's new minimum; without units nothing moves."""
+    queue, alive = state.queue, state.first_alive
+    if not queue.files.files or alive >= state.range.max_offset:
+        return False
+    if queue.kind == "batch":
+        return True
+    first = queue.files.files[0]
+    position = alive * consume_queue.UNIT_SIZE - first.start_offset
+    return not 0 <= position < first.size or _offset_at(first, position) < log_min_offset
+
+
+def _first_alive(reported: QueueRange) -> int:
+    return reported.max_offset if reported.expired else max(reported.min_offset, 0)
+
+
+class QueueCleaner:
+    """The queues of a store; of each only the first file is read until it is deleted."""
+
+    def __init__(self, start: Sequence[QueueAfterRun], version: Version) -> None:
+        """`start` are the queues before the first run; `version` decides how minimum offsets move."""
+        self._start = start
+        self._version = version
+        self._minimums: list[int] = []  # of the log, at each run that cleaned, ascending
+        # (physical offset of the file's last unit, index of the queue, index of its first file)
+        self._first_files: list[tuple[int, int, int]] | None = None
+
+    def clean(self, log_min_offset: int) -> list[tuple[Queue, MappedFile]]:
+        """The files that a run deletes when the log begins at `log_min_offset`, by queue, oldest first."""
+        self._minimums.append(log_min_offset)
+        if self._first_files is None:
+            self._first_files = [
+                entry for queue_index in range(len(self._start)) for entry in self._entry(queue_index, 0)
+            ]
+            heapq.heapify(self._first_files)
+        gone: list[tuple[int, int]] = []
+        while self._first_files and self._first_files[0][0] < log_min_offset:
+            _, queue_index, file_index = heapq.heappop(self._first_files)
+            gone.append((queue_index, file_index))
+            for entry in self._entry(queue_index, file_index + 1):
+                heapq.heappush(self._first_files, entry)
+        queues = [state.queue for state in self._start]
+        return [
+            (queues[queue_index], queues[queue_index].files.files[file_index])
+            for queue_index, file_index in sorted(gone)
+        ]
+
+    def states(self) -> list[QueueAfterRun]:
+        """The queues after the last run."""
+        return [self._state(state) for state in self._start]
+
+    def _entry(self, queue_index: int, file_index: int) -> list[tuple[int, int, int]]:
+        """The heap entry of a queue's first file; none for the last file, which is never deleted."""
+        queue = self._start[queue_index].queue
+        if file_index >= len(queue.files.files) - 1:
+            return []
+        return [(newest_offset_in(queue, queue.files.files[file_index]), queue_index, file_index)]
+
+    def _state(self, state: QueueAfterRun) -> QueueAfterRun:
+        if not self._minimums:
+            return state
+        last, final = state.range.last_physical_offset, self._minimums[-1]
+        if self._version < EXPIRED_QUEUE_MIN_IS_MAX and last is not None and last < final:
+            # The minimum of a wholly expired queue stays where the last run that found a unit left it.
+            before = self._minimums[: bisect_right(self._minimums, last)]
+            if before:
+                state = follow(state, before[-1], self._version)[1]
+        return follow(state, final, self._version)[1]
+
+
+_FILLED_BY_BROKERS = re.compile(FILLED_BY_BROKERS)
+
+
+class TopicRows(NamedTuple):
+    """A topic with rows: its queues, and its rows whose messages are in the log."""
+
+    topic: str
+    queues: int
+    rows: int
+
+
+def has_filter(snapshot: Snapshot, version: Version) -> bool:
+    """Whether compactions drop rows of deleted messages.
+
+    Before the combined store the second store of a broker that writes queues twice has a log of its own, without a
+    file: its minimum, -1, keeps all rows (`DefaultMessageStore#enableRocksdbCQWrite`).
+    """
+    return version >= COMBINED_QUEUES or not snapshot.has_queues_twice
+
+
+def compacts(trigger: Trigger, queue_disk: Disk, settings: RetentionSettings, version: Version) -> bool:
+    """Whether a run compacts the database that finds a new minimum of the log; `--manual` alone does not."""
+    ratio = queue_disk.ratio(version)
+    is_full = ratio < 0 or ratio > settings.disk_max_used_space_ratio / 100.0
+    return trigger.failure is None and (trigger.time or is_full)
+
+
+def rows_below(database: QueueDatabase, log_min_offset: int, with_gaps: frozenset[str]) -> int:
+    """Rows that lead below `log_min_offset`; they are counted one by one in topics `with_gaps`, else by their ends."""
+    return sum(database.rows_below(queue, log_min_offset, has_gaps=queue[0] in with_gaps) for queue in database.lasts)
+
+
+def unconfigured_rows(snapshot: Snapshot) -> Iterator[TopicRows]:
+    """The topics whose rows a broker deletes since it does not know them, by name; none where that is not known."""
+    database, topics = snapshot.database, snapshot.topics
+    if database is None or topics.file.problem is not None:
+        return
+    rows: dict[str, list[int]] = {}
+    for (topic, queue_id), last in database.lasts.items():
+        if topic not in topics.by_name and not _FILLED_BY_BROKERS.search(topic):
+            alive = last.queue_offset + 1 - database.first_live((topic, queue_id), snapshot.log_min_offset)
+            rows.setdefault(topic, []).append(max(alive, 0))
+    for topic, alive_rows in sorted(rows.items()):
+        if sum(alive_rows):
+            yield TopicRows(topic, len(alive_rows), sum(alive_rows))
+
+
+def unconfigured_findings(snapshot: Snapshot) -> Iterator[Finding]:
+    """One finding for each of them."""
+    for found in unconfigured_rows(snapshot):
+        yield finding("clean.topic-rows-dropped", store=snapshot.store.root, topic=found.topic,
+                      details={"rows": found.rows, "queues": found.queues})  # fmt: skip
+
 
 _MANUAL_RUNS = 20  # CleanCommitLogService.MAX_MANUAL_DELETE_FILE_TIMES
 

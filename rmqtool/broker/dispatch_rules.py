@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.delay_levels import DelayLevels, delay_levels_of
+from rmqtool.rules.broker_conf import BrokerConf, DelayLevels, delay_levels_of
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rmqtool.rules.versions import (
     INDEX_OF_TAGS,

@@ -9,14 +9,11 @@ from dataclasses import replace
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.broker.dispatcher import Dispatched, Dispatcher
-from rmqtool.broker.index_keys import TAGS, IndexKeys
+from rmqtool.broker.dispatcher import TAGS, Dispatched, Dispatcher, IndexKeys
 from rmqtool.formats.host import format_host
-from rmqtool.rules.releases import release_before
-from rmqtool.rules.versions import VALUES_MAY_HOLD_SEPARATOR
+from rmqtool.rules.versions import VALUES_MAY_HOLD_SEPARATOR, release_before
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.record_at import record_at
-from rmqtool.scan.single_record import single_record_at
+from rmqtool.scan.single_record import record_at, single_record_at
 
 _OLDER = release_before(VALUES_MAY_HOLD_SEPARATOR)
 

@@ -37,12 +37,10 @@ from rmqtool.formats.properties import (
 )
 from rmqtool.formats.sys_flag import TRANSACTION_PREPARED
 from rmqtool.rules.system_topics import LMQ_PREFIX, SCHEDULE_TOPIC
-from rmqtool.scan.crcs import wrong_bodies, wrong_property_crcs
-from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.frames import RecordRun, wrong_bodies, wrong_property_crcs
 from rmqtool.scan.inert_records import inert_rows
 from rmqtool.scan.reader import scan_files
-from rmqtool.scan.record_at import record_at
-from rmqtool.scan.single_record import properties_at
+from rmqtool.scan.single_record import properties_at, record_at
 
 MAX_SUSPECTS = 1024
 """Records that are judged; where more are suspected, queues or index are those of another log."""

@@ -14,10 +14,10 @@ from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files
 from rmqtool.base.paths import entry_path, has_directory, has_file, has_pipe, is_remote
 from rmqtool.base.tolerant import skip_wrong_type
-from rmqtool.broker.other_paths import other_log_opened
 from rmqtool.broker.prediction import StartRefusal
 from rmqtool.formats import timer_wheel
 from rmqtool.formats.file_name import MAX_OFFSET
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.file_sizes import (
     DEFAULT_LOG_FILE_SIZE,
     DEFAULT_QUEUE_FILE_SIZE,
@@ -26,19 +26,53 @@ from rmqtool.rules.file_sizes import (
     unread_size,
 )
 from rmqtool.rules.recovery import RecoveryRules, loaded_configs
-from rmqtool.rules.versions import BATCH_QUEUES
+from rmqtool.rules.versions import BATCH_QUEUES, Version
 from rmqtool.store.config_json import load_config
-from rmqtool.store.consume_queues import Kind, Queue
-from rmqtool.store.consumer_filters import bloom_refusal
+from rmqtool.store.consume_queues import Kind, Queue, QueueTable
+from rmqtool.store.consumer_groups import bloom_refusal
 from rmqtool.store.index_files import IndexFile
 from rmqtool.store.lock import ABORT_FILE, LOCK_FILE
 from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
-from rmqtool.store.queue_table import QueueTable
 from rmqtool.store.rocksdb_config import is_unread
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import CHECKPOINT, CONFIG, INDEX, Store
+from rmqtool.store.store import CHECKPOINT, CONFIG, INDEX, Store, log_directory
 from rmqtool.store.timer_wheel import newest_wheel
 from rmqtool.store.topics import TOPICS, Topics
+
+ROOT_SETTING, LOG_SETTING = "storePathRootDir", "storePathCommitLog"
+
+
+def other_root_opened(store: Store, version: Version) -> str | None:
+    """The root that a broker opens in place of the store's; None where it is the store's, or of another machine."""
+    meant, read = _read_twice(store.conf, ROOT_SETTING, version)
+    if read is None or meant is None or not _is_same(meant, store.root) or _is_same(read, store.root):
+        return None
+    return read
+
+
+def other_log_opened(store: Store, version: Version) -> str | None:
+    """The directory in which a broker looks for the log in place of the store's; None where it is the store's."""
+    meant, read = _read_twice(store.conf, LOG_SETTING, version)
+    if read is None or meant is None or "," in meant:
+        return None
+    own, opened = log_directory(store.root, meant), log_directory(store.root, read)
+    is_own = any(_is_same(str(own), each) for each in store.commit_log_directories)
+    return read if is_own and not _is_same(str(opened), own) and not _has_files(opened) else None
+
+
+def _read_twice(conf: BrokerConf, name: str, version: Version) -> tuple[str | None, str | None]:
+    """A path as it is meant, without blanks around it, and as a broker takes it; the latter None where they agree."""
+    meant, read = (conf.settings.get(name) or "").strip() or None, conf.for_release(version).text(name)
+    return meant, None if read == meant else read
+
+
+def _is_same(path: str, other: Path) -> bool:
+    return os.path.realpath(path) == os.path.realpath(other)
+
+
+def _has_files(directory: Path) -> bool:
+    return directory.is_dir() and any(directory.iterdir())
+
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 

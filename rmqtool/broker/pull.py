@@ -18,9 +18,8 @@ from rmqtool.rules.versions import (
     ROWS_ONE_BY_ONE,
     Version,
 )
-from rmqtool.store.log_reader import LogBytes
-from rmqtool.store.queue_range import QueueRange
-from rmqtool.store.queue_units import ExtTags, LoadedQueue, Unit
+from rmqtool.store.commit_log import LogBytes
+from rmqtool.store.queue_units import ExtTags, LoadedQueue, QueueRange, Unit
 from rmqtool.store.snapshot import Snapshot
 
 Status = Literal[

@@ -17,12 +17,10 @@ from rmqtool.base.mapped_files import MappedFile, MappedFiles, file_at
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName, columns_by_queue
 from rmqtool.broker.dispatcher import Dispatcher
-from rmqtool.broker.file_walk import FileWalk, FileWalker
+from rmqtool.broker.log_walk import FileWalk, FileWalker
 from rmqtool.broker.prediction import StartRefusal
-from rmqtool.broker.queue_recovery import RecoveredQueue
-from rmqtool.broker.queue_simulation import SimulatedQueue
+from rmqtool.broker.queue_recovery import QueueKey, RecoveredQueue, RecoveredQueues, SimulatedQueue
 from rmqtool.broker.record_parser import parse_at
-from rmqtool.broker.recovered_queues import QueueKey, RecoveredQueues
 from rmqtool.formats.message import (
     BODY_SIZE_WIDTH,
     HEAD,

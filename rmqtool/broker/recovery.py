@@ -18,23 +18,27 @@ from functools import cached_property
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.broker.load import Loaded, load, loaded_index_files
-from rmqtool.broker.log_walk import LogEnd, LogWalks, end_of, readable_behind
-from rmqtool.broker.other_paths import LOG_SETTING, ROOT_SETTING, other_log_opened, other_root_opened
+from rmqtool.broker.load import (
+    LOG_SETTING,
+    ROOT_SETTING,
+    Loaded,
+    load,
+    loaded_index_files,
+    other_log_opened,
+    other_root_opened,
+)
+from rmqtool.broker.log_walk import Checkpoint, LogEnd, LogWalks, abnormal_start, end_of, normal_start, readable_behind
 from rmqtool.broker.prediction import Mode, QueueChange, ScanFrom, StartPrediction, StartRefusal
 from rmqtool.broker.queue_dispatch import Dispatching, Queues, QueueSizes
-from rmqtool.broker.queue_simulation import SimulatedQueue
-from rmqtool.broker.recovered_queues import KnownQueues, RecoveredQueues
-from rmqtool.broker.rocksdb_recovery import RocksDbRecovery
-from rmqtool.broker.start_file import Checkpoint, abnormal_start, normal_start
-from rmqtool.broker.twice_recovery import LogPart, TwiceRecovery, keeps_light_queues
+from rmqtool.broker.queue_recovery import KnownQueues, RecoveredQueues, SimulatedQueue
+from rmqtool.broker.rocksdb_recovery import LogPart, RocksDbRecovery, TwiceRecovery, keeps_light_queues
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE
 from rmqtool.rules.recovery import RecoveryRules, not_modelled
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.store.lock import ABORT_FILE
-from rmqtool.store.queue_range import QueueRange, queue_range
+from rmqtool.store.queue_units import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
 
 NO_CHECKPOINT: Checkpoint = dict.fromkeys(CHECKPOINT_DTYPE.names or (), 0)

@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.broker.timer_copies import TimerCopies
-from rmqtool.broker.timer_start import TIMER_LAG, NextRead, TimerQueue, TimerState
-from rmqtool.formats.properties import TIMER_DUE, TIMER_ROLL_TIMES, UNIQUE_KEY
+from rmqtool.broker.timer_start import TIMER_LAG, NextRead, TimerQueue, TimerState, written_units
+from rmqtool.formats import timer_log
+from rmqtool.formats.properties import REAL_QUEUE_ID, TIMER_DUE, TIMER_ROLL_TIMES, UNIQUE_KEY
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import TIMER_BUFFER_HOLDS_PROPERTIES, TIMER_PASSES_OVER, Version
 from rmqtool.scan.single_record import properties_at
-from rmqtool.store.deliveries import find_copy
-from rmqtool.store.single_messages import SingleMessages
+from rmqtool.store.commit_log import log_start
+from rmqtool.store.single_messages import SingleMessages, find_copy
+
+
+class TimerCopies:
+    """How often messages were put off, by their unique keys and times of delivery."""
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[str, int], int] = {}
+
+    def add(self, copies: Iterable[tuple[str | None, int | None, int]]) -> None:
+        """Add copies: unique key, when it is due (epoch ms), and how often it was put off before it was stored."""
+        for unique_key, due, put_off in copies:
+            if put_off and unique_key is not None and due is not None:
+                self._newest[unique_key, due] = max(put_off, self._newest.get((unique_key, due), 0))
+
+    def is_replaced(self, unique_key: str | None, due: int | None, put_off: int) -> bool:
+        """Whether a newer copy of a message was added."""
+        if unique_key is None or due is None:
+            return False
+        return self._newest.get((unique_key, due), 0) > put_off
+
 
 _MAX_READ = 10_000  # messages whose time of delivery is read
 _MAX_DIGITS = 19  # as many may be too large for 64 bits
@@ -91,3 +113,102 @@ def _timer_at(log: Sequence[MappedFile], physical_offset: int, queue_offset: int
 
 def _number(value: str) -> int | None:
     return int(value) if value.isdecimal() and len(value) < _MAX_DIGITS else None
+
+
+class StaleUnits(NamedTuple):
+    """Units of one file of the timer log: their positions in it, bytes, and the physical offsets they lead to."""
+
+    file: MappedFile
+    positions: NDArray[np.int64]
+    targets: NDArray[np.int64]
+
+
+def stale_units(state: TimerState, queue: TimerQueue | None, log: Sequence[MappedFile]) -> Iterator[StaleUnits]:
+    """The units that are not due yet and lead past the end of the log, or to a message that is no timer message."""
+    known = np.empty(0, np.int64) if queue is None else np.sort(queue.physical_offsets)
+    for mapped in state.log.files:
+        positions, targets = [], []
+        for start, units, _ in written_units(mapped, state.reading):
+            waits = timer_log.leads_on(units) & (timer_log.dues(units) >= state.read_until)
+            rows = np.flatnonzero(waits)
+            offsets = units["physical_offset"][rows].astype(np.int64)
+            is_stale = offsets >= state.log_end
+            in_log = (offsets >= log_start(log)) & ~is_stale
+            for row in np.flatnonzero(in_log & ~_are_among(known, offsets))[:_MAX_READ].tolist():
+                is_stale[row] = _is_another(log, int(offsets[row]))
+            positions.append(start - mapped.start_offset + timer_log.UNIT_SIZE * rows[is_stale])
+            targets.append(offsets[is_stale])
+        if sum(map(len, positions)):
+            yield StaleUnits(mapped, np.concatenate(positions), np.concatenate(targets))
+
+
+def _are_among(known: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether each of `offsets` is one of those `known`, which are sorted."""
+    at: NDArray[np.bool_] = np.searchsorted(known, offsets, "right") > np.searchsorted(known, offsets, "left")
+    return at
+
+
+def _is_another(log: Sequence[MappedFile], physical_offset: int) -> bool:
+    """Whether a sound message begins there that the timer cannot deliver."""
+    properties = properties_at(log, physical_offset)
+    return properties is not None and REAL_QUEUE_ID not in properties
+
+
+_MAX_BODY = 4 << 20  # maxMessageSize, bytes
+_MOST_BESIDE_BODY = 64 << 10  # bytes of a record
+
+
+def room_beside_body(version: Version) -> int:
+    """How much larger than `maxMessageSize` the buffer is, bytes."""
+    return _MOST_BESIDE_BODY if version >= TIMER_BUFFER_HOLDS_PROPERTIES else 100
+
+
+def timer_buffer(queue: TimerQueue, conf: BrokerConf, version: Version) -> int:
+    """The bytes of the largest record that the timer reads.
+
+    Where no broker.conf gives `maxMessageSize`, a record that the default would not have let in shows that it is more:
+    then the largest is taken for one that fits.
+    """
+    largest = int(queue.message_sizes.max())
+    if conf.decides("maxMessageSize") or largest <= _MAX_BODY + _MOST_BESIDE_BODY:
+        return (conf.size("maxMessageSize") or _MAX_BODY) + room_beside_body(version)
+    return largest
+
+
+def passed_over(queue: TimerQueue, next_read: NextRead, conf: BrokerConf, version: Version) -> NDArray[np.bool_]:
+    """The messages that the timer has passed over: a start does not read them again, nor are they in the timer log."""
+    is_read = queue.queue_offsets < next_read.begin
+    return _are_too_large(queue, conf, version) & is_read & ~next_read.logged
+
+
+def never_delivered(
+    queue: TimerQueue, next_read: NextRead, read_until: int, conf: BrokerConf, version: Version
+) -> NDArray[np.bool_]:
+    """The messages that a start neither reads from the queue nor delivers from the timer log, for the size of one.
+
+    `read_until` is the time up to which the wheel has been read, epoch ms.
+    """
+    is_never_dequeued = _never_dequeued(queue, next_read, read_until, conf, version)
+    return _never_read(queue, next_read, conf, version) | is_never_dequeued
+
+
+def _never_read(queue: TimerQueue, next_read: NextRead, conf: BrokerConf, version: Version) -> NDArray[np.bool_]:
+    """The messages that a start does not read: those that are too large, or all from the first of these on."""
+    found = _are_too_large(queue, conf, version) & (queue.queue_offsets >= next_read.begin)
+    return found if version >= TIMER_PASSES_OVER else np.maximum.accumulate(found)
+
+
+def _never_dequeued(
+    queue: TimerQueue, next_read: NextRead, read_until: int, conf: BrokerConf, version: Version
+) -> NDArray[np.bool_]:
+    """The messages of the timer log that a start does not deliver: too large ones, or all from the slot of one on."""
+    is_waiting = next_read.logged & (next_read.slots >= read_until)
+    found = _are_too_large(queue, conf, version) & is_waiting
+    if version < TIMER_PASSES_OVER and found.any():
+        found = is_waiting & (next_read.slots >= next_read.slots[found].min())
+    return found
+
+
+def _are_too_large(queue: TimerQueue, conf: BrokerConf, version: Version) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = queue.message_sizes > timer_buffer(queue, conf, version)
+    return found

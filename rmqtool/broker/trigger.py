@@ -2,14 +2,142 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import tzinfo
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone, tzinfo
+from pathlib import Path
 
-from rmqtool.broker.delete_when import CleanerFailsError, is_time, local_time
-from rmqtool.broker.disks import Disk
+from rmqtool.base.files import unreadable
 from rmqtool.rules.retention import RetentionSettings
-from rmqtool.rules.versions import DISK_LEVEL_DECIDES_AT_ONCE, Version
+from rmqtool.rules.versions import DISK_LEVEL_DECIDES_AT_ONCE, DISK_RATIO_AS_DF, STORE_CREATES_DIRECTORIES, Version
+
+_NUMBER = re.compile(r"[+-]?\d{1,18}")  # the digits of all scripts, as Integer#parseInt takes them
+_INT = range(-(1 << 31), 1 << 31)
+_QUARTER_MS = 15 * 60_000  # every zone's offset is a multiple of it since 1972
+_LOOK_AHEAD = 4 * 50  # quarters: two days and the hours that a clock is put forward
+MAX_TIME = 253_370_764_800_000  # the year 9999, epoch ms
+
+
+class CleanerFailsError(Exception):
+    """The cleaner's run ends here with a NumberFormatException; the text says which piece it is."""
+
+
+def is_time(delete_when: str, hour: int) -> bool:
+    """Whether `hour` (0 to 23) is one of `delete_when`; raise CleanerFailsError as the broker's run fails.
+
+    The pieces are parsed one by one and the first match ends it, so that a bad piece may go unnoticed for hours.
+    """
+    for piece in _pieces(delete_when):
+        if not _NUMBER.fullmatch(piece) or int(piece) not in _INT:
+            raise CleanerFailsError(piece)
+        if int(piece) == hour:
+            return True
+    return False
+
+
+def matching_hours(delete_when: str) -> list[int]:
+    """The matching hours of the day, 0 to 23."""
+    return [hour for hour in range(24) if _matches(delete_when, hour)]
+
+
+def failing_hours(delete_when: str) -> list[int]:
+    """The hours of the day in which every run of the cleaner fails."""
+    return [hour for hour in range(24) if _matches(delete_when, hour) is None]
+
+
+def local_time(now: int, zone: tzinfo | None) -> datetime:
+    """The wall clock at `now`, epoch ms, in year 9999 at most; `zone` None is this machine's."""
+    return datetime.fromtimestamp(min(now, MAX_TIME) / 1000, timezone.utc).astimezone(zone)
+
+
+def next_start(delete_when: str, now: int, zone: tzinfo | None) -> int | None:
+    """When the next matching hour begins, epoch ms; None when none comes within two days."""
+    quarter = now // _QUARTER_MS * _QUARTER_MS
+    hour = local_time(quarter, zone).hour
+    for _ in range(_LOOK_AHEAD):
+        quarter += _QUARTER_MS
+        before, hour = hour, local_time(quarter, zone).hour
+        if hour != before and _matches(delete_when, hour):
+            return quarter
+    return None
+
+
+def _matches(delete_when: str, hour: int) -> bool | None:
+    try:
+        return is_time(delete_when, hour)
+    except CleanerFailsError:
+        return None
+
+
+def _pieces(delete_when: str) -> list[str]:
+    """As `String#split` gives them: empty pieces at the end are dropped, unless there was nothing to split."""
+    pieces = delete_when.split(";")
+    while len(pieces) > 1 and not pieces[-1]:
+        pieces.pop()
+    return [] if pieces == [""] and delete_when else pieces
+
+
+@dataclass(frozen=True)
+class Disk:
+    """The disk below `path`, bytes: `total`, `free` for root, `usable` for others; `device` as `stat` gives it.
+
+    `missing` is set when `path` does not exist: the broker then computes a ratio of -1. `fixed_ratio` replaces the
+    ratio that would be computed.
+    """
+
+    path: Path
+    device: int = 0
+    total: int = 0
+    free: int = 0
+    usable: int = 0
+    missing: bool = False
+    fixed_ratio: float | None = None
+
+    def ratio(self, version: Version) -> float:
+        """The used part as a fraction; -1 where the broker cannot compute it."""
+        if self.missing:
+            return -1.0
+        if self.fixed_ratio is not None:
+            return self.fixed_ratio
+        if self.total <= 0:
+            return -1.0
+        used = self.total - self.free
+        if version < DISK_RATIO_AS_DF:
+            return used / self.total
+        entire = used + self.usable
+        return -(-used * 100 // entire) / 100.0 if entire else -1.0
+
+    def after(self, freed: int) -> Disk:
+        """The disk once files of `freed` bytes on it are deleted."""
+        fixed = self.fixed_ratio
+        if fixed is not None and self.total > 0:
+            fixed -= freed / self.total
+        return replace(self, free=self.free + freed, usable=self.usable + freed, fixed_ratio=fixed)
+
+
+def disk_of(path: Path, version: Version, fixed_ratio: float | None = None) -> Disk:
+    """The disk below `path`, which later releases create when it is missing; raises UnreadableError."""
+    existing = path.absolute()
+    while version >= STORE_CREATES_DIRECTORIES and not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    try:
+        status, space = os.stat(existing), os.statvfs(existing)
+    except FileNotFoundError:
+        return Disk(path, missing=True, fixed_ratio=fixed_ratio)
+    except OSError as error:
+        raise unreadable(path, None, error) from error
+    unit = space.f_frsize
+    return Disk(
+        path,
+        status.st_dev,
+        space.f_blocks * unit,
+        space.f_bfree * unit,
+        space.f_bavail * unit,
+        fixed_ratio=fixed_ratio,
+    )
+
 
 _NO_PATH = 100.0  # what the minimum over the log's paths begins with
 

@@ -11,11 +11,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqtool.broker.selected_rows import SETTING, selects_rows
-from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.broker_settings import UNUSED, broker_settings, is_known
-from rmqtool.rules.empty_files import leaves_out_wrong_sizes
-from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE, DEFAULT_QUEUE_FILE_SIZE, LOG_FILE_SIZE, QUEUE_FILE_SIZE
+from rmqtool.broker.rocksdb_recovery import SETTING, selects_rows
+from rmqtool.rules.broker_conf import UNUSED, BrokerConf, broker_settings, is_known
+from rmqtool.rules.file_sizes import (
+    DEFAULT_LOG_FILE_SIZE,
+    DEFAULT_QUEUE_FILE_SIZE,
+    LOG_FILE_SIZE,
+    QUEUE_FILE_SIZE,
+    leaves_out_wrong_sizes,
+)
 from rmqtool.rules.recovery import RecoveryRules, chosen_queues
 from rmqtool.rules.versions import (
     COMBINED_QUEUES,
@@ -37,7 +41,7 @@ from rmqtool.rules.versions import (
 )
 from rmqtool.store.config_json import load_config
 from rmqtool.store.consume_queues import list_queues
-from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, counting_file, load_offsets_of
+from rmqtool.store.consumer_groups import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, counting_file, load_offsets_of
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store, holds_rocksdb

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from rmqtool.base.errors import RmqtoolError, UsageError
-from rmqtool.clean.geometry import wrong_sizes
+from rmqtool.clean.findings import wrong_sizes
 from rmqtool.clean.plan import CleanPlan
-from rmqtool.store.which_log import other_root
+from rmqtool.store.store import other_root
 from rmqtool.transaction import Committed, Transaction
+from rmqtool.transaction.plan_file import PlanFile, fingerprint_of, plan_text
 
 
 def files_to_delete(plan: CleanPlan) -> Iterator[Path]:
@@ -61,3 +63,27 @@ def delete(plan: CleanPlan, transaction: Transaction) -> Committed:
 def same_deletion(one: CleanPlan, other: CleanPlan) -> bool:
     """Whether two plans delete the same files."""
     return list(files_to_delete(one)) == list(files_to_delete(other))
+
+
+_SCHEMA, _COMMAND = "rmqtool.clean-plan/1", "clean"
+
+
+def clean_plan_text(plan: CleanPlan, options: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+    """A plan as JSON, with the options that it was made with."""
+    store = plan.snapshot.store
+    return plan_text(_SCHEMA, _COMMAND, store, fingerprint=_fingerprint(plan), options=options, result=result)
+
+
+class SavedCleanPlan(PlanFile):
+    """A plan that is read from a file; raises UsageError for a file that holds none."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, _SCHEMA, _COMMAND)
+
+    def require_same(self, plan: CleanPlan) -> None:
+        """Raise ChangedError when the plan made now deletes other files, or files that were written to since."""
+        self.require_fingerprint(_fingerprint(plan), plan.snapshot.store)
+
+
+def _fingerprint(plan: CleanPlan) -> str:
+    return fingerprint_of(files_to_delete(plan), plan.snapshot.store)

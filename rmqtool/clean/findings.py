@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
-from rmqtool.base.shell import quote
-from rmqtool.broker.delete_when import failing_hours, matching_hours
-from rmqtool.broker.log_deletion import NOT_BY_AGE
-from rmqtool.broker.row_filter import unconfigured_findings
-from rmqtool.clean.geometry import geometry_findings
-from rmqtool.clean.plan import AsIf, CleanPlan, cleaner_of, rules_of
-from rmqtool.clean.wrong_mtimes import WrongTime, wrong_times
+from rmqtool.base.errors import UsageError
+from rmqtool.base.visible import quote
+from rmqtool.broker.cleaner import unconfigured_findings
+from rmqtool.broker.log_deletion import NOT_BY_AGE, LogFile
+from rmqtool.broker.trigger import failing_hours, matching_hours
+from rmqtool.clean.plan import AsIf, CleanPlan, Facts, cleaner_of, rules_of
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
+from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS, file_size
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.file_sizes import (
+    DEFAULT_LOG_FILE_SIZE,
+    DEFAULT_QUEUE_FILE_SIZE,
+    LOG_FILE_SIZE,
+    QUEUE_FILE_SIZE,
+    queue_file_size,
+)
 from rmqtool.rules.versions import (
     DISK_LEVELS_CONFIGURED,
     DISK_RATIO_AS_DF,
@@ -25,7 +35,107 @@ from rmqtool.rules.versions import (
 )
 from rmqtool.store.file_findings import layout_findings, log_findings, offset_findings
 from rmqtool.store.lock import ABORT_FILE
-from rmqtool.transaction.findings import interrupted_findings
+from rmqtool.transaction.home import interrupted_findings
+
+
+@dataclass(frozen=True)
+class WrongSize:
+    """Files at or below `file` whose size is not what broker.conf sets with `setting`, bytes."""
+
+    setting: str
+    configured_size: int
+    size: int
+    file: str
+    consequence: str | None = None
+
+    def __str__(self) -> str:
+        """The difference in a sentence."""
+        configured = f"by broker.conf ({self.setting}) these files have {self.configured_size} bytes"
+        return f"{configured}, but here they have {self.size}"
+
+
+def geometry_findings(facts: Facts) -> Iterator[Finding]:
+    """A finding for each wrong size."""
+    for wrong in wrong_sizes(facts):
+        details = {"setting": wrong.setting, "configured_size": wrong.configured_size, "size": wrong.size}
+        yield finding("clean.file-size", effect=wrong.consequence, file=wrong.file, details=details)
+
+
+def wrong_sizes(facts: Facts) -> Iterator[WrongSize]:
+    """Sizes by broker.conf that differ from the store's; a size that it does not set is the broker's default."""
+    conf = facts.snapshot.store.conf
+    if not conf.settings:
+        return
+    size = _size(conf, DEFAULT_LOG_FILE_SIZE, lambda: conf.size(*LOG_FILE_SIZE))
+    if size and facts.snapshot.log.file_size not in (0, size):
+        yield WrongSize(LOG_FILE_SIZE[0], size, facts.snapshot.log.file_size, "commitlog")
+    for kind, names in QUEUE_FILE_SIZE.items():
+        size = _size(conf, DEFAULT_QUEUE_FILE_SIZE[kind], partial(queue_file_size, conf, kind))
+        queue = next((s.queue for s in facts.states if s.queue.kind == kind and s.queue.files.file_size), None)
+        if size and queue and queue.files.file_size != size:
+            directory = facts.snapshot.store.relative(queue.files.files[0].path.parent)
+            yield WrongSize(names[0], size, queue.files.file_size, directory)
+    yield from _of_index(facts)
+
+
+def _of_index(facts: Facts) -> Iterator[WrongSize]:
+    first = facts.snapshot.index_files[0] if facts.snapshot.index_files else None
+    conf = facts.snapshot.store.conf
+    slots = _size(conf, DEFAULT_SLOTS, lambda: conf.size("maxHashSlotNum"))
+    units = _size(conf, DEFAULT_UNITS, lambda: conf.size("maxIndexNum"))
+    if first and slots and units and first.size != file_size(slots, units):
+        effect = "not detected: keys are looked up and written at wrong places of the index"
+        path = facts.snapshot.store.relative(first.path)
+        yield WrongSize("maxHashSlotNum and maxIndexNum", file_size(slots, units), first.size, path, effect)
+
+
+def _size(conf: BrokerConf, default: int, configured: Callable[[], int | None]) -> int:
+    """A size by broker.conf, bytes or a count; without it the default; 0 without a broker.conf."""
+    try:
+        given = configured()
+    except UsageError:
+        given = None  # a value that the broker cannot parse either: its default counts
+    return given or (default if conf.path is not None else 0)
+
+
+TOLERANCE_MS = 3_600_000  # the kernel writes a map's pages, and the time with them, later than the message came
+
+Deviation = Literal["future", "later", "earlier"]
+
+
+@dataclass(frozen=True)
+class WrongTime:
+    """A file of which the broker takes a wrong age; `written` is when its messages end or begin, epoch ms."""
+
+    log_file: LogFile
+    deviation: Deviation
+    written: int
+
+    @property
+    def shift(self) -> int:
+        """By how much longer the file stays than its messages would, ms; negative when it goes earlier."""
+        return self.log_file.mtime - self.written
+
+
+def wrong_times(facts: Facts, now: int) -> Iterator[WrongTime]:
+    """The files whose modification time is in the future, later than their messages, or earlier than the first.
+
+    A file's last message is taken to be as old as the next file's first one; `now` is epoch ms.
+    """
+    begins = facts.first_timestamps
+    for file_number, log_file in enumerate(facts.log_files):
+        if log_file.start_offset > facts.log_range.max_offset:
+            return
+        first = begins[file_number]
+        following = begins[file_number + 1] if file_number + 1 < len(begins) else None
+        last = following if following is not None else facts.log_range.last_store_timestamp
+        if log_file.mtime > now + TOLERANCE_MS:
+            yield WrongTime(log_file, "future", last if last is not None else now)
+        elif last is not None and log_file.mtime > last + TOLERANCE_MS:
+            yield WrongTime(log_file, "later", last)
+        elif first is not None and log_file.mtime < first - TOLERANCE_MS:
+            yield WrongTime(log_file, "earlier", first)
+
 
 _HOUR_MS = 3_600_000
 # One release for each set of rules.

@@ -6,12 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rmqtool.broker.cleaner import Rules
-from rmqtool.broker.delete_when import local_time, matching_hours, next_start
-from rmqtool.broker.disks import Disk
 from rmqtool.broker.log_deletion import NOT_BY_AGE
-from rmqtool.broker.trigger import trigger_at
-from rmqtool.clean.plan import CleanPlan
-from rmqtool.clean.snapshot import Facts
+from rmqtool.broker.trigger import Disk, local_time, matching_hours, next_start, trigger_at
+from rmqtool.clean.plan import CleanPlan, Facts
 
 HOUR_MS = 3_600_000
 _RECENT_MS = 24 * HOUR_MS  # growth is that of the log's last day where it is that old

@@ -2,18 +2,171 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Literal
 
-from rmqtool.broker.queue_deletion import QueueAfterRun
-from rmqtool.clean.plan import CleanPlan
-from rmqtool.clean.queue_rows import QueueRows, queue_rows
-from rmqtool.clean.undelivered import Undelivered, undelivered_messages
-from rmqtool.scan.topic_choice import TopicChoice
-from rmqtool.store.consumer_offsets import CommittedOffset
+import numpy as np
+
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.mapped_files import MappedFile
+from rmqtool.broker.cleaner import QueueAfterRun
+from rmqtool.broker.half_messages import ended_halves
+from rmqtool.clean.plan import CleanPlan, QueueRows, queue_rows
+from rmqtool.formats.properties import TIMER_DUE
+from rmqtool.rules.system_topics import (
+    HALF_TOPIC,
+    OP_TOPIC,
+    ROCKSDB_HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TRANSACTION_GROUP,
+)
+from rmqtool.scan.filters import TopicChoice
+from rmqtool.scan.single_record import SingleRecord, single_record_at
+from rmqtool.store.consume_queues import Queue
+from rmqtool.store.consumer_groups import CommittedOffset
+from rmqtool.store.delays_seen import load_delay_offsets
 from rmqtool.store.rocksdb import is_readable
-from rmqtool.store.store import rocksdb_configs
+from rmqtool.store.side_rows import HalfRows, half_rows
+from rmqtool.store.store import Store, rocksdb_configs
+from rmqtool.store.unit_files import written_units
+
+Kind = Literal["delay", "timer", "transaction"]
+
+_TIMER_MAX_DELAY_MS = 3 * 86_400_000  # MessageStoreConfig#timerMaxDelaySec, its default
+_MAX_RECORDS = 5_000  # records that are read one by one for each queue
+_DIGITS = re.compile(rb"\d{1,18}")
+
+OffsetsByGroup = dict[tuple[str, str, int], int]
+"""Committed offsets by group, topic and queue."""
+
+
+@dataclass(frozen=True)
+class Undelivered:
+    """Messages of one queue that wait and are deleted with their files.
+
+    Due times are epoch ms, None where the queue does not store them; `exact` is false when not all could be read and
+    `messages_lost` is an upper bound.
+    """
+
+    kind: Kind
+    topic: str
+    queue_id: int
+    messages_lost: int
+    first_due: int | None = None
+    last_due: int | None = None
+    exact: bool = True
+
+
+@dataclass(frozen=True)
+class _Lost:
+    """The messages of a queue from `start` to before `stop` (queue offsets), which a plan deletes."""
+
+    queue: Queue
+    start: int
+    stop: int
+
+
+def undelivered_messages(plan: CleanPlan) -> Iterator[Undelivered]:
+    """The messages that wait now and that the runs of a plan delete, queue by queue."""
+    ops = {old.queue.queue_id: old for old in plan.facts.states if old.queue.topic == OP_TOPIC}
+    committed = {(item.group, item.topic, item.queue_id): item.offset for item in plan.snapshot.committed.offsets}
+    delay_offsets = load_delay_offsets(plan.snapshot.store).by_level
+    log = [log_file.file for log_file in plan.facts.log_files]
+    for old, new in zip(plan.facts.states, plan.states, strict=True):
+        lost = _Lost(old.queue, old.first_alive, new.first_alive)
+        if lost.start >= lost.stop or lost.queue.kind != "simple":
+            continue
+        undelivered: Undelivered | None = None
+        if lost.queue.topic == SCHEDULE_TOPIC:
+            undelivered = _delayed(lost, delay_offsets.get(lost.queue.queue_id + 1, 0))
+        elif lost.queue.topic == TIMER_TOPIC:
+            undelivered = _timed(lost, log, plan.now)
+        elif lost.queue.topic == HALF_TOPIC:
+            undelivered = _pending(lost, ops.get(lost.queue.queue_id), committed, log)
+        elif lost.queue.topic == ROCKSDB_HALF_TOPIC:
+            undelivered = _pending_in_rocksdb(lost, plan.snapshot.store)
+        if undelivered and undelivered.messages_lost:
+            yield undelivered
+
+
+def _delayed(lost: _Lost, delivered: int) -> Undelivered:
+    """Messages that a delay level has not delivered yet; its units have the delivery time in place of the tags code."""
+    count, first, last = 0, None, None
+    for _, units in written_units(lost.queue, max(lost.start, delivered), lost.stop):
+        due = units["tags_code"]
+        count += len(units)
+        first = int(due.min()) if first is None else min(first, int(due.min()))
+        last = int(due.max()) if last is None else max(last, int(due.max()))
+    return Undelivered("delay", lost.queue.topic, lost.queue.queue_id, count, first, last)
+
+
+def _timed(lost: _Lost, log: Sequence[MappedFile], now: int) -> Undelivered | None:
+    """Messages that the timer wheel has not delivered yet: the due time is a property of the record."""
+    newest = next(
+        (_record(log, unit) for _, units in written_units(lost.queue, lost.stop - 1, lost.stop) for unit in units), None
+    )
+    if newest and newest.number("store_timestamp") + _TIMER_MAX_DELAY_MS < now:
+        return None
+    count = lost.stop - lost.start
+    first = max(lost.start, lost.stop - _MAX_RECORDS)
+    records = (_record(log, unit) for _, units in written_units(lost.queue, first, lost.stop) for unit in units)
+    due = [time for record in records if record and (time := _due(record)) is not None and time > now]
+    exact = first == lost.start
+    messages_lost = len(due) if exact else count
+    return Undelivered(
+        "timer",
+        lost.queue.topic,
+        lost.queue.queue_id,
+        messages_lost,
+        min(due, default=None),
+        max(due, default=None),
+        exact,
+    )
+
+
+def _due(record: SingleRecord) -> int | None:
+    text = record.properties.get(TIMER_DUE, "")
+    return int(text) if _DIGITS.fullmatch(text.encode()) else None
+
+
+def _pending(
+    lost: _Lost, op: QueueAfterRun | None, committed: OffsetsByGroup, log: Sequence[MappedFile]
+) -> Undelivered:
+    """Half messages that were neither committed nor rolled back (`TransactionalMessageServiceImpl#check`)."""
+    start = max(lost.start, committed.get((TRANSACTION_GROUP, HALF_TOPIC, lost.queue.queue_id), 0))
+    if not op or start >= lost.stop:
+        return Undelivered("transaction", HALF_TOPIC, lost.queue.queue_id, max(0, lost.stop - start))
+    first = max(op.first_alive, committed.get((TRANSACTION_GROUP, OP_TOPIC, lost.queue.queue_id), 0))
+    ended = ended_halves(op.queue, first, op.range.max_offset, log)
+    done = int(np.count_nonzero((ended.offsets >= start) & (ended.offsets < lost.stop)))
+    exact = ended.unread == 0
+    return Undelivered("transaction", HALF_TOPIC, lost.queue.queue_id, lost.stop - start - done, exact=exact)
+
+
+def _pending_in_rocksdb(lost: _Lost, store: Store) -> Undelivered:
+    """Half messages of a topic of their own: their rows go with the answer (`TransMessageRocksDBStore`)."""
+    pieces = [units["physical_offset"] for _, units in written_units(lost.queue, lost.start, lost.stop)]
+    offsets = np.concatenate([np.zeros(0, dtype=np.int64), *pieces])
+    known: HalfRows | None = None
+    with suppress(RmqtoolError):
+        known = half_rows(store)
+    if known is None:
+        return Undelivered("transaction", lost.queue.topic, lost.queue.queue_id, len(offsets), exact=False)
+    unindexed = offsets > known.indexed_to
+    waits = np.isin(offsets, known.physical_offsets) | unindexed
+    exact = not unindexed.any()
+    return Undelivered(
+        "transaction", lost.queue.topic, lost.queue.queue_id, int(np.count_nonzero(waits)), exact=bool(exact)
+    )
+
+
+def _record(log: Sequence[MappedFile], unit: np.void) -> SingleRecord | None:
+    return single_record_at(log, int(unit["physical_offset"]))
 
 
 @dataclass(frozen=True)

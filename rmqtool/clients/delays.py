@@ -19,17 +19,15 @@ from rmqtool.broker.prediction import StartPrediction
 from rmqtool.clients.losses import Due
 from rmqtool.clients.queue_view import QueueViews
 from rmqtool.clients.queues import QueueEvidence
-from rmqtool.rules.delay_levels import known_levels
+from rmqtool.rules.broker_conf import known_levels
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.rules.versions import DELAY_OFFSET_IN_RANGE, delays_unknown_to_recovery, parse_version
 from rmqtool.scan.single_record import single_record_at
-from rmqtool.store.delay_offsets import load_delay_offsets
-from rmqtool.store.delays_seen import SeenDelays, observed_delays
-from rmqtool.store.deliveries import Deliveries, LoggedLevels
+from rmqtool.store.delays_seen import SeenDelays, load_delay_offsets, observed_delays
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.rocksdb_units import open_any_units
-from rmqtool.store.single_messages import SingleMessages
+from rmqtool.store.single_messages import Deliveries, LoggedLevels, SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.unit_files import written_units
 

@@ -8,8 +8,9 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.clients.losses import MovedGroup
 from rmqtool.rules.versions import BEYOND_MAX_TO_MAX, Version
-from rmqtool.store.consumer_offsets import CommittedOffset
-from rmqtool.store.queue_range import QueueRange
+from rmqtool.store.consumer_groups import CommittedOffset, load_filters
+from rmqtool.store.queue_units import QueueRange
+from rmqtool.store.store import Store
 
 Ranges = Mapping[QueueName, QueueRange]
 GroupQueue = tuple[str, str, int]
@@ -91,3 +92,8 @@ def ranges_after_start(before: Ranges, start: StartPrediction) -> dict[QueueName
 
 def _by_queue(offsets: Iterable[CommittedOffset]) -> dict[GroupQueue, int]:
     return {(each.group, each.topic, each.queue_id): each.offset for each in offsets}
+
+
+def filters_lost(store: Store, version: Version) -> int:
+    """How many filters of groups a start of `version` ignores, by its broker.conf."""
+    return load_filters(store, version).lost

@@ -7,7 +7,7 @@ the log. `verify` compares all of the log with all queues, and comes to the same
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -15,24 +15,198 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.shell import quote
+from rmqtool.base.visible import quote
+from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.queue_recovery import recover_queue
 from rmqtool.broker.recovery import Recovery
-from rmqtool.clients.holes import QueueHole, QueueView
-from rmqtool.clients.log_sample import SAMPLE_BYTES, LoggedMessages, LogReader, LogSample
 from rmqtool.clients.queues import ServedQueue, served_queues
+from rmqtool.findings.finding import counted
 from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.recovery import RecoveryRules
+from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.reader import scan_files
+from rmqtool.scan.single_record import record_at
 from rmqtool.store.consume_queues import Queue
-from rmqtool.store.queue_range import QueueRange
-from rmqtool.store.queue_units import LoadedQueue
+from rmqtool.store.queue_units import LoadedQueue, QueueRange
 from rmqtool.store.rocksdb_units import open_any_units
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.topics import is_deleted
 from rmqtool.store.unit_files import written_units
+
+
+@dataclass(frozen=True)
+class QueueHole:
+    """Queue entries that are missing from `queue_offset` on, while the log has messages of them or past them.
+
+    `entries` are missing; because of that consumers do not get `messages`, up to `last_queue_offset`. Where the queue
+    ends at the hole, `messages_past` of these have written entries past it; else only the missing ones are lost.
+    """
+
+    queue_offset: int
+    entries: int
+    messages: int
+    messages_past: int
+    last_queue_offset: int
+    ends_queue: bool
+
+    def unread_from(self, committed: int) -> int:
+        """How many of the messages a group at a committed offset has still to get."""
+        if committed <= self.queue_offset:
+            return self.messages
+        return max(0, min(self.messages, self.last_queue_offset + 1 - committed))
+
+    @property
+    def told(self) -> str:
+        """The hole in a sentence."""
+        last = self.queue_offset + self.entries - 1
+        which = f"queue entries {self.queue_offset} to {last} are missing"
+        if self.entries <= 1:
+            which = f"queue entry {last} is missing" if self.entries else f"the queue ends before entry {last + 1}"
+        offsets = f" (queue offsets {self.queue_offset} to {self.last_queue_offset})" if self.messages_past else ""
+        are = "is" if self.messages == 1 else "are"
+        return f"{which}: {counted(self.messages, 'message')} of the log{offsets} {are} out of consumers' reach"
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of the machine interface."""
+        return {
+            "queue_offset": self.queue_offset,
+            "entries": self.entries,
+            "messages_past": self.messages_past,
+            "unreachable": self.messages,
+            "last_queue_offset": self.last_queue_offset,
+            "ends_queue": self.ends_queue,
+        }
+
+
+@dataclass(frozen=True)
+class QueueView:
+    """The holes of a queue in order, and how many messages the next start derives again, which are in none of them."""
+
+    holes: tuple[QueueHole, ...] = ()
+    derived: int = 0
+
+    @property
+    def unreachable(self) -> int:
+        """How many messages of the log consumers do not get."""
+        return sum(hole.messages for hole in self.holes)
+
+    @property
+    def end(self) -> QueueHole | None:
+        """The hole at which the queue ends; None where it does not."""
+        return next((hole for hole in self.holes if hole.ends_queue), None)
+
+    def hole_at(self, queue_offset: int) -> QueueHole | None:
+        """The hole because of which consumers do not get a queue offset; None where there is none."""
+        return next((hole for hole in self.holes if hole.queue_offset <= queue_offset <= hole.last_queue_offset), None)
+
+    def from_offset(self, committed: int) -> tuple[QueueHole | None, int]:
+        """The first hole that concerns a group at a committed offset, and how many messages it misses for all."""
+        unread = [(hole, hole.unread_from(committed)) for hole in self.holes]
+        first = next((hole for hole, messages in unread if messages or hole.ends_queue), None)
+        return first, sum(messages for _, messages in unread)
+
+
+SAMPLE_BYTES = 64 << 20
+"""So much of the log is read at most: it takes less than a second."""
+
+_REMOTE_BYTES = 1 << 20  # where each read is a request
+
+
+class LoggedMessages(NamedTuple):
+    """Messages of one queue in log order: queue offsets, how many messages each record has, physical offsets."""
+
+    queue_offsets: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    physical_offsets: NDArray[np.int64]
+
+    def behind(self, physical_offset: int) -> LoggedMessages:
+        """Those that were stored after the record at a physical offset."""
+        rows = self.physical_offsets > physical_offset
+        return LoggedMessages(*(column[rows] for column in self))
+
+    def within(self, first: int, stop: int) -> LoggedMessages:
+        """Those of queue offsets from `first` to before `stop`."""
+        rows = (self.queue_offsets >= first) & (self.queue_offsets < stop)
+        return LoggedMessages(*(column[rows] for column in self))
+
+
+NO_MESSAGES = LoggedMessages(*(np.zeros(0, np.int64) for _ in LoggedMessages._fields))
+
+
+@dataclass(frozen=True)
+class LogSample:
+    """The messages of a part of the log by queue, from physical offset `begin` to before `end`."""
+
+    begin: int
+    end: int
+    queues: Mapping[QueueName, LoggedMessages] = field(default_factory=dict)
+
+    def of(self, name: QueueName) -> LoggedMessages:
+        """Those of one queue."""
+        return self.queues.get(name, NO_MESSAGES)
+
+
+class LogReader:
+    """Reads parts of a log, and single records, as messages of their queues."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._dispatcher = Dispatcher(DispatchRules.of_snapshot(snapshot), snapshot.topics.with_batch_queues)
+
+    @property
+    def most_bytes(self) -> int:
+        """How much of the log is read at most."""
+        files = self._snapshot.log.files
+        return _REMOTE_BYTES if files and files[0].modified_ns is not None else SAMPLE_BYTES
+
+    def newest(self) -> LogSample:
+        """The newest part of the log, all of it where it is small."""
+        snapshot = self._snapshot
+        if not snapshot.log.files:
+            return LogSample(0, 0)
+        end = snapshot.log_range.max_offset
+        return self.read(max(snapshot.log_min_offset, end - self.most_bytes), end)
+
+    def read(self, begin: int, end: int) -> LogSample:
+        """The messages of the records from physical offset `begin` to before `end`; raises UnreadableError."""
+        found: dict[QueueName, list[LoggedMessages]] = {}
+        for event in scan_files(self._snapshot.log.files, begin, end, self._snapshot.reading):
+            if isinstance(event, RecordRun):
+                for name, messages in self._messages(event):
+                    found.setdefault(name, []).append(messages)
+        queues = {
+            name: LoggedMessages(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+            for name, parts in found.items()
+        }
+        return LogSample(begin, end, queues)
+
+    def belongs(self, name: QueueName, queue_offset: int, physical_offset: int) -> bool:
+        """Whether the record at a physical offset is the message at a queue offset of a queue."""
+        frame = record_at(self._snapshot.log.files, physical_offset)
+        found = dict(self._messages(frame)).get(name) if frame is not None else None
+        return found is not None and queue_offset in found.queue_offsets.tolist()
+
+    def count_at(self, name: QueueName, physical_offset: int) -> int:
+        """How many queue offsets the record at a physical offset takes in a queue; 1 where it is none of it."""
+        frame = record_at(self._snapshot.log.files, physical_offset)
+        found = dict(self._messages(frame)).get(name) if frame is not None else None
+        return int(found.counts[0]) if found is not None else 1
+
+    def _messages(self, run: RecordRun) -> Sequence[tuple[QueueName, LoggedMessages]]:
+        units = self._dispatcher.dispatch(run).units
+        return [
+            (
+                QueueName(*self._dispatcher.queues[number]),
+                LoggedMessages(of_queue.queue_offsets, of_queue.message_counts.astype(np.int64),
+                               of_queue.physical_offsets),
+            )
+            for number, of_queue in units.by_queue()
+        ]  # fmt: skip
+
 
 MOST_UNITS = 1 << 22
 """So many units of a queue are looked at, the last ones: 80 MiB."""

@@ -13,7 +13,7 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.clients.losses import UnreachableQueue
 from rmqtool.rules.versions import ROWS_ONE_BY_ONE, Version
-from rmqtool.store.queue_range import QueueRange
+from rmqtool.store.queue_units import QueueRange
 
 
 class QueueEvidence(Protocol):

@@ -8,9 +8,15 @@ from __future__ import annotations
 import numpy as np
 
 from rmqtool.broker.prediction import StartPrediction
-from rmqtool.broker.timer_buffer import never_delivered, passed_over
-from rmqtool.broker.timer_copies import TimerCopies
-from rmqtool.broker.timer_deliveries import delivered_after, due_at, newest_timers, unlogged_waiting
+from rmqtool.broker.timer_deliveries import (
+    TimerCopies,
+    delivered_after,
+    due_at,
+    never_delivered,
+    newest_timers,
+    passed_over,
+    unlogged_waiting,
+)
 from rmqtool.broker.timer_start import (
     NextRead,
     TimerQueue,

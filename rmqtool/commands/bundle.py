@@ -13,19 +13,19 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from rmqtool import __version__
-from rmqtool.base.byte_size import byte_size
 from rmqtool.base.errors import Exit
+from rmqtool.base.numbers import byte_size
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import size_of_at_least
-from rmqtool.commands.reporting import STATUSES, Request, counts_json, look_at, put, report_options, status_of
-from rmqtool.commands.store_path import StorePath
+from rmqtool.commands.report import STATUSES, Request, counts_json, look_at, put, report_options, status_of
+from rmqtool.commands.shared_options import StorePath
 from rmqtool.findings.finding import Finding
 from rmqtool.show.output import Style, document_text, write_document, write_text
 
 if TYPE_CHECKING:
     from rmqtool.report.facts import StoreReport
     from rmqtool.report.support_files import LeftOut, Member
-    from rmqtool.show.report_redaction import ReportRedaction
+    from rmqtool.show.report_page import ReportRedaction
 
 _TOP = "rmqtool-bundle"
 _EPILOG = examples_and_statuses(
@@ -83,10 +83,9 @@ def _members(
 ) -> Iterator[Member]:
     """All files; what is left out is added to `left`."""
     from rmqtool.report.support_files import LeftOut, Member, config_files, damaged_bytes, file_list
-    from rmqtool.show.overview_json import overview_json
-    from rmqtool.show.report_page import report_page
-    from rmqtool.show.report_redaction import ReportRedaction
-    from rmqtool.show.verify_json import outcome_json
+    from rmqtool.show.overview import overview_json
+    from rmqtool.show.report_page import ReportRedaction, report_page
+    from rmqtool.show.verify import outcome_json
 
     hidden, outcome, overview = ReportRedaction(request.redaction), facts.outcome, facts.overview
     root = str(outcome.root)

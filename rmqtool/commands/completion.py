@@ -65,14 +65,14 @@ def time_zones() -> Iterable[str]:
 
 def releases() -> Iterable[str]:
     """The releases whose rules are known."""
-    from rmqtool.rules.releases import RELEASES
+    from rmqtool.rules.versions import RELEASES
 
     return map(str, RELEASES)
 
 
 def columns() -> Iterable[str]:
     """The columns of an export."""
-    from rmqtool.store.message_query import EXPORT_COLUMNS, WISHED_COLUMNS
+    from rmqtool.store.message_reader import EXPORT_COLUMNS, WISHED_COLUMNS
 
     return (*EXPORT_COLUMNS, *WISHED_COLUMNS)
 

@@ -12,11 +12,10 @@ import click
 import rmqtool
 from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.base.files import UNLIMITED, RateLimit
-from rmqtool.base.shell import join
+from rmqtool.base.visible import join
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.new_stores import cut_moved, derive, owner_of
 from rmqtool.commands.options import global_options, jobs_option, store_options
-from rmqtool.commands.writing import dry_run_option
+from rmqtool.commands.writing import cut_moved, derive, dry_run_option, owner_of
 from rmqtool.library.repeated_options import repeated_options
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
@@ -25,10 +24,9 @@ from rmqtool.show.output import Style, note, write_document
 if TYPE_CHECKING:
     from rmqtool.findings.finding import Finding
     from rmqtool.rebuild.plan import RebuildPlan
-    from rmqtool.salvage.carry_over import Carried
     from rmqtool.salvage.conversion import ConversionPlan
-    from rmqtool.salvage.new_store import NewStore
-    from rmqtool.show.convert_json import ConvertState
+    from rmqtool.salvage.new_store import Carried, NewStore
+    from rmqtool.show.salvage import ConvertState
     from rmqtool.store.store import Store
 
 _WRONG_BODY = "commitlog.body-crc"
@@ -98,8 +96,7 @@ def convert(style: Style, /, **given: Any) -> Exit:
     commit log paths the files are put into one directory. Nothing in STORE is changed.
     """
     from rmqtool.base.files import ReadPolicy
-    from rmqtool.salvage.conversion import conversion_of, plan_conversion
-    from rmqtool.salvage.for_conversion import carried_with, require_stopped
+    from rmqtool.salvage.conversion import carried_with, conversion_of, plan_conversion, require_stopped
     from rmqtool.salvage.new_store import NewStore, require_free_name
     from rmqtool.show.progress import byte_progress
 
@@ -124,10 +121,10 @@ def convert(style: Style, /, **given: Any) -> Exit:
 
 def _older_queues(store: Store, start: int) -> int:
     """How many queues prove that the log once began before `start`, and that no retention has deleted what is gone."""
-    from rmqtool.base.open_files import OpenFiles
+    from rmqtool.base.files import OpenFiles
     from rmqtool.store.snapshot import Snapshot
     from rmqtool.store.unit_files import UnitFiles
-    from rmqtool.verify.log_head import LogHead
+    from rmqtool.verify.queue_leftovers import LogHead
 
     head = LogHead(start)
     with closing(OpenFiles(UNLIMITED)) as files:
@@ -144,10 +141,9 @@ def _make(
     """Write all of the new store; what could not be carried over, and what was derived."""
     from rmqtool.base.files import ReadPolicy
     from rmqtool.rebuild.options import RebuildOptions
-    from rmqtool.salvage.carry_over import carried_bytes, carry_over
-    from rmqtool.salvage.for_conversion import as_ordinary, loss_of, require_messages
+    from rmqtool.salvage.conversion import as_ordinary, loss_of, require_messages, write_conversion
     from rmqtool.salvage.for_rebuild import rebuild_sources, write_checkpoint
-    from rmqtool.salvage.write_conversion import write_conversion
+    from rmqtool.salvage.new_store import carried_bytes, carry_over
     from rmqtool.show.progress import byte_progress
     from rmqtool.store.store import COMMIT_LOG, open_store
     from rmqtool.transaction import keep_losses
@@ -178,9 +174,7 @@ def _of_new(finding: Finding, request: _Request) -> Finding:
 
 
 def _show(style: Style, request: _Request, plan: ConversionPlan, beside: _Beside, rebuild: RebuildPlan | None) -> Exit:
-    from rmqtool.show.convert_json import convert_json
-    from rmqtool.show.convert_text import show_conversion
-    from rmqtool.show.salvage_text import worth_showing
+    from rmqtool.show.salvage import convert_json, show_conversion, worth_showing
 
     if rebuild:
         found = [_of_new(each, request) for each in rebuild.findings]

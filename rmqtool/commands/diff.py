@@ -12,11 +12,9 @@ import click
 import rmqtool
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.files import RateLimit
-from rmqtool.commands.filter_options import filter_options, filter_words
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, spark_options, store_options
-from rmqtool.commands.redact_options import redact_options
-from rmqtool.commands.store_path import StorePath
+from rmqtool.commands.shared_options import StorePath, filter_options, filter_words, redact_options
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style
@@ -147,8 +145,7 @@ def diff(style: Style, /, **given: Any) -> Exit:
 
 def _by_offset(style: Style, request: _Request, a: Side, b: Side) -> Exit:
     from rmqtool.diff.comparison import DiffRequest, compare
-    from rmqtool.show.diff_json import write_diff
-    from rmqtool.show.diff_text import show_diff
+    from rmqtool.show.diff import show_diff, write_diff
     from rmqtool.show.progress import byte_progress
 
     is_moved = (a.node is None) != (b.node is None)
@@ -165,7 +162,7 @@ def _by_offset(style: Style, request: _Request, a: Side, b: Side) -> Exit:
 
 
 def _by_message(style: Style, request: _Request, a: Side, b: Side) -> Exit:
-    from rmqtool.show.diff_messages import show_messages, write_messages
+    from rmqtool.show.diff import show_messages, write_messages
 
     compare = _compare_on_spark if request.engine == "spark" else _compare_here
     comparison = compare(style, request, a, b)

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from rmqtool.base.errors import Exit
-from rmqtool.base.remote_calls import has_left_calls
+from rmqtool.base.filesystems import has_left_calls
 
 _OUTPUTS = (1, 2)  # descriptors of standard output and standard error
 _GONE = (errno.EIO, errno.EBADF)

@@ -2,29 +2,135 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqtool.base.errors import Exit, UsageError
+from rmqtool.base.numbers import byte_size
 from rmqtool.commands.completion import columns, complete_from, compressions
-from rmqtool.commands.decoder_options import decoder_option, note_failures
-from rmqtool.commands.export_engines import export_engine, local_processes, patience_for
-from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.memory_option import memory_option, within_memory
 from rmqtool.commands.options import global_options, jobs_option, size_of_at_least, spark_options, store_options
-from rmqtool.commands.redact_options import redact_options
-from rmqtool.commands.store_path import StorePath
+from rmqtool.commands.shared_options import (
+    StorePath,
+    decoder_option,
+    filter_options,
+    memory_option,
+    note_failures,
+    redact_options,
+    within_memory,
+)
 from rmqtool.commands.writing import dry_run_option, told_anyway
 from rmqtool.show.output import Style, note, write_document
 
 if TYPE_CHECKING:
+    from rmqtool.base.decoders import Decoder
+    from rmqtool.base.files import RateLimit
     from rmqtool.export.check import CheckResult
     from rmqtool.export.options import ExportOptions, Mode
-    from rmqtool.store.named_stores import NamedStore
+    from rmqtool.export.plan import ExportPlan
+    from rmqtool.export.results import SplitResult
+    from rmqtool.store.store import NamedStore
+
+_PATIENCE = 5.0  # seconds: a machine under load lets processes wait
+_SMALL = 1 << 30
+"""Bytes of log that processes of this machine export before Spark would have read the first."""
+
+
+@contextmanager
+def export_engine(
+    style: Style, options: dict[str, Any], size: int
+) -> Iterator[Callable[[ExportPlan], list[SplitResult]]]:
+    """The function that writes the splits of a plan, of logs of `size` bytes; Spark starts in the background."""
+    with local_processes(style, options, size) as jobs:
+        if jobs is not None:
+            yield lambda plan: _run_local(style, plan, options, jobs)
+            return
+    from rmqtool.spark.session import starting_spark
+
+    with starting_spark(options["master"], options["conf"]) as start:
+        yield lambda plan: _run_on_spark(style, plan, options, start)
+
+
+@contextmanager
+def local_processes(style: Style, options: dict[str, Any], size: int) -> Iterator[int | None]:
+    """How many processes of this machine export logs of `size` bytes; None where Spark does."""
+    if not _is_local(style, options, size):
+        if options["memory"] is not None:
+            raise UsageError("--memory is for --engine local: Spark has spark.executor.memory and others")
+        yield None
+        return
+    from rmqtool.export.run import EXPORT_NEED, usable_cores
+
+    with within_memory(style, options["memory"], options["jobs"] or usable_cores(), EXPORT_NEED) as jobs:
+        yield jobs
+
+
+def _is_local(style: Style, options: dict[str, Any], size: int) -> bool:
+    """Whether it is done without Spark; where nobody said it, Spark is for what it is worth starting for."""
+    if options["engine"] != "auto":
+        return bool(options["engine"] == "local")
+    from rmqtool.spark.gateway import is_submitted
+
+    if options["master"] or options["conf"] or is_submitted():
+        return False
+    if not (find_spec("pyspark") and ("JAVA_HOME" in os.environ or shutil.which("java"))):
+        return True
+    is_local = bool(options["jobs"] or options["memory"]) or size < _SMALL
+    if not style.quiet:
+        other = "spark" if is_local else "local"
+        note(f"{byte_size(size)} of log: {'without ' if is_local else 'with '}Spark (--engine {other} to change that)")
+    return is_local
+
+
+def _run_local(style: Style, plan: ExportPlan, options: dict[str, Any], jobs: int) -> list[SplitResult]:
+    from rmqtool.export.run import run_local
+    from rmqtool.export.write import write_split
+    from rmqtool.show.progress import byte_progress
+
+    with byte_progress("exporting", plan.size, style=style) as progress:
+        tasks = _limited(plan.tasks, options["limit_rate"], jobs)
+        return run_local(write_split, tasks, jobs, progress.update, patience=patience_for(options["decoder"]))
+
+
+def patience_for(decoder: Decoder | None) -> float:
+    """Seconds that processes get to end their decoders when a run is interrupted."""
+    return 0 if decoder is None else _PATIENCE
+
+
+def _run_on_spark(
+    style: Style, plan: ExportPlan, options: dict[str, Any], start: Callable[[], AbstractContextManager[Any]]
+) -> list[SplitResult]:
+    from rmqtool.export.results import join_results
+    from rmqtool.export.write import write_split
+    from rmqtool.show.progress import byte_progress
+    from rmqtool.spark.engine import run_on_spark
+
+    with byte_progress("exporting", plan.size, style=style) as progress:
+        progress.wait_for("starting Spark")
+        # Spark ends before the output is cleaned up: no worker may write to removed files.
+        with start() as context:
+            tasks = _limited(plan.tasks, options["limit_rate"], context.defaultParallelism)
+            return run_on_spark(context, write_split, join_results, tasks, progress.update)
+
+
+def _limited(tasks: Sequence[Any], limit: RateLimit | None, workers: int) -> Sequence[Any]:
+    """The tasks, each worker reading at its part of the limit."""
+    if limit is None:
+        return tasks
+    rate = max(1, limit.bytes_per_second // max(1, min(workers, len(tasks))))
+    return [
+        replace(task, options=replace(task.options, query=replace(task.options.query, bytes_per_second=rate)))
+        for task in tasks
+    ]
+
 
 _EPILOG = examples_and_statuses(
     (
@@ -196,8 +302,8 @@ def _preview(style: Style, given: Sequence[str], path: Path, options: dict[str, 
     """Show what a run would read, and where it would write; nothing is made."""
     from rmqtool.export.preview import manifest_there, preview_export
     from rmqtool.export.run import check_output
-    from rmqtool.show.export_preview import preview_as_json, show_preview
-    from rmqtool.store.named_stores import open_stores
+    from rmqtool.show.export import preview_as_json, show_preview
+    from rmqtool.store.store import open_stores
 
     check_output(path, [named.store.root for named in open_stores(given, options["broker_conf"])])
     mode, manifest = options["mode"], manifest_there(path)
@@ -214,7 +320,7 @@ def _preview(style: Style, given: Sequence[str], path: Path, options: dict[str, 
 
 
 def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, Any]) -> Exit:
-    from rmqtool.store.named_stores import open_stores
+    from rmqtool.store.store import open_stores
 
     if options["table"]:
         from rmqtool.export.output import check_table
@@ -227,9 +333,9 @@ def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, A
         from rmqtool.export.manifest import summary
         from rmqtool.export.run import check_output, open_output, run_export
         from rmqtool.scan.filters import Filters
-        from rmqtool.show.export_text import show_export
+        from rmqtool.show.export import show_export
+        from rmqtool.store.missing import excludes_nothing, why_nothing
         from rmqtool.store.snapshot import Snapshot
-        from rmqtool.store.why_nothing import excludes_nothing, why_nothing
 
         check_output(path, [named.store.root for named in opened])
         mode: Mode = options["mode"]
@@ -267,7 +373,7 @@ def _selection(
 ) -> tuple[list[NamedStore], ExportOptions]:
     """The stores, by the names that an output with this manifest has for them, and the options of a run into it."""
     from rmqtool.export.plan import has_store_column, names_in
-    from rmqtool.store.named_stores import open_stores
+    from rmqtool.store.store import open_stores
 
     before = manifest if options["mode"] in ("append", "incremental") else None
     stores = open_stores(given, options["broker_conf"], names_in(before))
@@ -306,7 +412,7 @@ def _check_redaction(options: dict[str, Any]) -> None:
 
 def _export_options(options: dict[str, Any], *, with_store: bool) -> ExportOptions:
     from rmqtool.export.options import ExportOptions
-    from rmqtool.store.message_query import make_query
+    from rmqtool.store.message_reader import make_query
 
     columns, filters, include = options["columns"] or None, options["filters"], options["include"]
     is_text = options["format"] != "parquet"
@@ -317,11 +423,11 @@ def _export_options(options: dict[str, Any], *, with_store: bool) -> ExportOptio
 
 def _check(style: Style, given: Sequence[str], path: Path, options: dict[str, Any]) -> Exit:
     from rmqtool.export.check import Given, check_files, check_split, check_sums, manifest_to_check, plan_check
-    from rmqtool.export.local import EXPORT_NEED, run_local, usable_cores
     from rmqtool.export.plan import names_in
-    from rmqtool.show.export_text import show_check
+    from rmqtool.export.run import EXPORT_NEED, run_local, usable_cores
+    from rmqtool.show.export import show_check
     from rmqtool.show.progress import byte_progress
-    from rmqtool.store.named_stores import open_stores
+    from rmqtool.store.store import open_stores
 
     manifest = manifest_to_check(path)
     limit = options["limit_rate"]

@@ -11,15 +11,12 @@ import click
 
 from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.base.paths import is_remote
-from rmqtool.base.shell import quote
 from rmqtool.base.times import parse_duration
-from rmqtool.commands.decoder_options import decoder_option
-from rmqtool.commands.filter_options import filter_options, limit_option
+from rmqtool.base.visible import quote
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.inspect_location import FILTERS, ListingRequest, is_given, list_from, option_name
 from rmqtool.commands.options import global_options, jobs_option, store_options
-from rmqtool.commands.redact_options import redact_options
-from rmqtool.commands.store_path import StorePath
+from rmqtool.commands.shared_options import StorePath, decoder_option, filter_options, limit_option, redact_options
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, write_document, write_text
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
     from rmqtool.inspect.log_statistics import LogStatistics
     from rmqtool.inspect.overview import Overview
-    from rmqtool.show.nagios import Measure
+    from rmqtool.show.monitoring import Measure
     from rmqtool.store.paths import Kind
     from rmqtool.store.snapshot import Snapshot
 
@@ -212,8 +209,7 @@ def _require_fitting_form(form: str | None, other: str | None, *, has_limits: bo
 
 
 def _show_figures(overview: Overview, form: str, warning: dict[Measure, float], critical: dict[Measure, float]) -> int:
-    from rmqtool.show.nagios import Limits, overview_answer
-    from rmqtool.show.open_metrics import overview_metrics
+    from rmqtool.show.monitoring import Limits, overview_answer, overview_metrics
 
     if form == "openmetrics":
         write_text(overview_metrics(overview))
@@ -231,7 +227,7 @@ def _show_store(style: Style, overview: Overview, *, scan: bool, jobs: int) -> E
     lossy = overview.unread or (statistics and statistics.is_lossy)
     status = Exit.LOSSY if lossy else Exit.OK
     if style.json:
-        from rmqtool.show.overview_json import overview_json
+        from rmqtool.show.overview import overview_json
 
         write_document(
             style,
@@ -242,7 +238,7 @@ def _show_store(style: Style, overview: Overview, *, scan: bool, jobs: int) -> E
             status=status,
         )
     else:
-        from rmqtool.show.overview_text import show_overview
+        from rmqtool.show.overview import show_overview
 
         show_overview(overview, statistics, style)
     return status
@@ -250,7 +246,7 @@ def _show_store(style: Style, overview: Overview, *, scan: bool, jobs: int) -> E
 
 def _scan_log(style: Style, snapshot: Snapshot, jobs: int) -> tuple[LogStatistics, list[RmqtoolError]]:
     """Statistics of all records, and the errors of files that could not be read."""
-    from rmqtool.inspect.whole_log import whole_log, workers_for
+    from rmqtool.inspect.log_statistics import whole_log, workers_for
     from rmqtool.show.progress import byte_progress
 
     unread, size = list[RmqtoolError](), snapshot.older_log.size + snapshot.log.size

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 import click
 
-from rmqtool.base.bounds import JOBS
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import RateLimit
+from rmqtool.base.numbers import JOBS
 from rmqtool.base.times import parse_time, parse_zone
-from rmqtool.broker.delete_when import MAX_TIME
+from rmqtool.broker.trigger import MAX_TIME
 from rmqtool.commands.completion import complete_from, releases, time_zones
 from rmqtool.rules.broker_conf import BrokerConf, read_broker_conf
 from rmqtool.rules.versions import Version, parse_version

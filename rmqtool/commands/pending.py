@@ -12,11 +12,9 @@ import click
 import rmqtool
 from rmqtool.base.errors import Exit
 from rmqtool.commands.completion import complete_group
-from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, now_option, store_options, time_from
-from rmqtool.commands.redact_options import redact_options
-from rmqtool.commands.store_path import StorePath
+from rmqtool.commands.shared_options import StorePath, filter_options, redact_options
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, note
@@ -106,10 +104,9 @@ def pending(
     """
     from rmqtool.base.tolerant import ReadErrors
     from rmqtool.pending.work import PendingRequest, pending_work
-    from rmqtool.show.pending_json import write_pending
-    from rmqtool.show.pending_text import show_pending
+    from rmqtool.show.pending import show_pending, write_pending
     from rmqtool.show.progress import byte_progress
-    from rmqtool.store.why_nothing import unknown_topic
+    from rmqtool.store.missing import unknown_topic
 
     style.store = str(path)
     errors = ReadErrors()

@@ -3,32 +3,168 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import click
 
 import rmqtool
 from rmqtool.base.errors import Exit, UsageError
-from rmqtool.base.shell import quote
-from rmqtool.base.visible import visible
+from rmqtool.base.numbers import OFFSETS
+from rmqtool.base.times import rfc3339
+from rmqtool.base.visible import quote, visible
+from rmqtool.commands.completion import complete_group
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.options import global_options, store_options
-from rmqtool.commands.query_options import Question, one_queue, query_options, question_of
-from rmqtool.commands.store_path import StorePath
+from rmqtool.commands.options import global_options, store_options, time_of
+from rmqtool.commands.shared_options import StorePath, decoder_option, filter_options, limit_option, redact_options
 from rmqtool.commands.verifying import progress_bar
+from rmqtool.findings.finding import counted
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.versions import Version
+from rmqtool.rules.versions import BEYOND_MAX_TO_MAX, PULL_BY_UNITS, TIME_BY_RECORDS, Version, release_before
 from rmqtool.show.output import Style, note, terminal_width, write_line, write_text
 from rmqtool.show.pager import begin_paging
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rmqtool.base.files import RateLimit
-    from rmqtool.query.by_place import Message
+    from rmqtool.broker.offset_by_time import QueueTimes
+    from rmqtool.broker.pull import Answer, Subscription
+    from rmqtool.clients.queue_view import QueueHole, QueueViews
+    from rmqtool.query.by_place import Message, Notes
+    from rmqtool.query.by_scan import Condition
     from rmqtool.query.lookup import By, Lookup
-    from rmqtool.query.notes import Notes
+    from rmqtool.rules.versions import Releases
+    from rmqtool.store.queue_units import LoadedQueue
     from rmqtool.store.snapshot import Snapshot
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+Question = Literal[
+    "pull", "at", "group", "time", "scan", "offset", "msg-id", "unique-key", "key", "queue-offset",
+]  # fmt: skip
+"""A question, named as its option."""
+
+_REDACT = {"redact", "redact-as", "redact-salt"}
+_SHOWING = {"body", "body-format", "decoder", "save-body", "trace"} | _REDACT
+_FILTERS = {
+    "topic",
+    "exclude-topic",
+    "queue",
+    "tag",
+    "key",
+    "unique-key",
+    "transaction",
+    "from",
+    "to",
+    "from-offset",
+    "to-offset",
+    "limit",
+}
+_CONTENT = {"where", "body-contains"}
+_FITTING: dict[Question, set[str]] = {
+    "pull": {"topic", "queue", "queue-offset", "max", "tag", "body", "body-format", "decoder"} | _REDACT,
+    "at": {"topic", "queue"},
+    "group": set(),
+    "time": _SHOWING | _CONTENT | (_FILTERS - {"from"}),
+    "scan": _SHOWING | _CONTENT | _FILTERS,
+    "offset": _SHOWING,
+    "msg-id": _SHOWING,
+    "unique-key": _SHOWING | {"topic", "exclude-topic", "from", "to", "limit", "hash-matches"},
+    "key": _SHOWING | {"topic", "exclude-topic", "from", "to", "limit", "hash-matches"},
+    "queue-offset": _SHOWING | {"topic", "queue"},
+}
+"""The options that go with each question; of several questions the first one here is asked."""
+
+_ALL = set().union(*_FITTING.values(), _FITTING)
+_EXAMPLES = {"pull": "--pull --topic T --queue 0 --queue-offset 42", "at": "--at -2h --topic T --queue 0"}
+
+
+def _conditions(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[Condition, ...]:
+    if not values:
+        return ()
+    from rmqtool.query.by_scan import parse_condition
+
+    try:
+        return tuple(map(parse_condition, values))
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+
+
+def query_options(command: F) -> F:
+    """All options of query but those that other commands have too."""
+    offset = click.IntRange(*OFFSETS)
+    options = (
+        click.option("--unique-key", metavar="KEY", help="By the unique key, which clients print as the message id."),
+        click.option("--id", "--msg-id", "msg_id", metavar="ID",
+                     help="By an id that a client or broker printed: offset message id or unique key."),
+        click.option("--offset", type=offset, metavar="BYTES", help="By the physical offset in the commit log."),
+        click.option("--queue-offset", type=offset, metavar="N", help="By the offset in --topic and --queue."),
+        click.option("--time", callback=time_of, metavar="TIME", help="What was stored then and next, 10 messages."),
+        click.option("--scan", is_flag=True, help="Look at every message of the log, without index and queues."),
+        click.option("--where", multiple=True, callback=_conditions, metavar="NAME=TEXT",
+                     help="Scan for a property: NAME=TEXT, NAME!=TEXT, NAME~TEXT (holds it). Repeatable."),
+        click.option("--body-contains", metavar="TEXT", help="Scan for a text in the decompressed body."),
+        click.option("--hash-matches", is_flag=True, help="With a key: one message for each index unit of its hash."),
+        click.option("--trace", is_flag=True, help="Where each message stands, who has read it, what became of it."),
+        click.option("--pull", is_flag=True, help="What a consumer gets that pulls from --queue-offset."),
+        click.option("--max", "most", type=click.IntRange(1, 1 << 20), default=32, show_default=True, metavar="N",
+                     help="Messages that the pull asks for."),
+        click.option("--at", callback=time_of, metavar="TIME", help="The queue offset for a moment, for resetOffset."),
+        click.option("--group", metavar="GROUP", shell_complete=complete_group,
+                     help="What a consumer group has consumed."),
+        filter_options(),
+        limit_option,
+        click.option("--body", type=click.Choice(["decompressed", "stored", "none"]), default="decompressed",
+                     show_default=True, help="Which form of the body."),
+        click.option("--body-format", type=click.Choice(["text", "hex", "json", "base64"]), default="text",
+                     show_default=True, help="How text output shows a body; bytes that are not text are shown as hex."),
+        click.option("--save-body", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+                     help="Write the body of the one message that is found to a new file."),
+        redact_options,
+        decoder_option,
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def question_of(context: click.Context) -> Question:
+    """The question of the command line; raises UsageError without one, or for options that do not go together."""
+    given = {name for name in _ALL if _is_given(context, name)}
+    asked = next((question for question in _FITTING if question in given), None)
+    if given & _CONTENT and asked not in ("time", "scan"):
+        given.add("scan")
+        asked = "scan" if asked not in ("pull", "at", "group") else asked
+    if asked is None:
+        raise UsageError(
+            "say which message: --key, --unique-key, --msg-id, --offset, --queue-offset, --time or --scan",
+            hint="or what else: --pull, --at, --group; rmqtool query --help has examples",
+        )
+    unfit = sorted(given - _FITTING[asked] - {asked})
+    if unfit:
+        raise UsageError(f"--{asked} does not go with {', '.join(f'--{name}' for name in unfit)}")
+    return asked
+
+
+def one_queue(question: Question, topics: tuple[str, ...], queue_ids: tuple[int, ...]) -> tuple[str, int]:
+    """The one topic and queue that a question needs; raises UsageError."""
+    from rmqtool.scan.filters import is_pattern
+
+    if len(topics) != 1 or is_pattern(topics[0]) or len(queue_ids) != 1:
+        example = _EXAMPLES.get(question, "--topic T --queue 0 --queue-offset 42")
+        raise UsageError(f"--{question} needs one --topic and one --queue", hint=f"such as: {example}")
+    return topics[0], queue_ids[0]
+
+
+def _is_given(context: click.Context, option: str) -> bool:
+    name = {"max": "most"}.get(option, option.replace("-", "_"))
+    source = context.get_parameter_source(name)
+    return source is click.core.ParameterSource.COMMANDLINE
+
 
 _EPILOG = examples_and_statuses(
     (
@@ -71,7 +207,7 @@ def query(
     STORE is the directory that broker.conf calls storePathRootDir. Nothing in it is changed, and a broker may run on
     it. Answers are those of the broker on the same files.
     """
-    from rmqtool.query.notes import Notes
+    from rmqtool.query.by_place import Notes
 
     style.store = str(path)
     question = question_of(click.get_current_context())
@@ -91,7 +227,7 @@ def _decoded_answer(style: Style, snapshot: Snapshot, question: Question, asked:
     decoder, body = asked["decoder"], asked["body"]
     if decoder is None:
         return _answer(style, snapshot, question, {**asked, "body_read": body}, notes)
-    from rmqtool.scan.decoding import BodyDecoder
+    from rmqtool.scan.message_rows import BodyDecoder
 
     with BodyDecoder(decoder, asked["redaction"], body) as decoding:
         asked = {**asked, "decoder": decoding, "body_read": "decompressed" if body == "none" else body}
@@ -102,15 +238,14 @@ def _decoded_answer(style: Style, snapshot: Snapshot, question: Question, asked:
 
 
 def _answer(style: Style, snapshot: Snapshot, question: Question, asked: dict[str, Any], notes: Notes) -> Exit:
-    from rmqtool.commands import query_answers
 
     match question:
         case "pull":
-            return query_answers.pull(style, snapshot, asked, notes)
+            return pull(style, snapshot, asked, notes)
         case "at":
-            return query_answers.offsets_at(style, snapshot, asked, notes)
+            return offsets_at(style, snapshot, asked, notes)
         case "group":
-            return query_answers.group(style, snapshot, asked["group"], notes)
+            return group(style, snapshot, asked["group"], notes)
         case _:
             return _show_messages(style, snapshot, question, asked, notes)
 
@@ -183,11 +318,11 @@ def _show_message(style: Style, snapshot: Snapshot, message: Message, asked: dic
     if style.json:
         write_line(style, message)
         return
-    from rmqtool.show.message_text import object_text
+    from rmqtool.show.messages import object_text
 
     write_text(object_text(message, asked["body_format"], color=style.wants_color(), width=terminal_width()))
     if asked["trace"]:
-        from rmqtool.show.trace_text import show_trace
+        from rmqtool.show.query import show_trace
 
         show_trace(style.console(), message)
 
@@ -225,3 +360,220 @@ def _note_next(snapshot: Snapshot, message: Message, count: int, asked: dict[str
         f"what a consumer gets from there: {command} --pull --topic {topic} --queue {queue_id} "
         f"--queue-offset {message['queue_offset']}"
     )
+
+
+_GOES_ON = ("ok", "hole", "never-consumed")  # states of an offset from which a group gets a message next
+
+
+def pull(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: Notes) -> Exit:
+    """Print the broker's answer to a pull, whatever its status."""
+    from rmqtool.broker.pull import Subscription, puller_from
+    from rmqtool.clients.queue_view import QueueView, QueueViews
+    from rmqtool.query.by_place import why_no_queue
+    from rmqtool.show.query import show_pull
+    from rmqtool.store.topics import is_compacted
+
+    filters = asked["filters"]
+    topic, queue_id = one_queue("pull", filters.topics, filters.queue_ids)
+    if asked["queue_offset"] is None:
+        raise UsageError("--pull needs --queue-offset", hint="where the consumer stands: rmqtool query STORE --group G")
+    views = QueueViews.of_snapshot(snapshot)
+    puller = puller_from(snapshot, views.loaded(topic, queue_id))
+    if puller.queue is None:
+        notes.add(why_no_queue(snapshot, topic, queue_id))
+    if is_compacted(snapshot.store, topic):
+        notes.add(f"{topic} is compacted: a broker answers from compaction/, this is what the plain queue gives")
+    subscription = Subscription(filters.tags)
+
+    def answer_of(version: Version) -> Answer:
+        return replace(puller, version=version).pull(asked["queue_offset"], asked["most"], subscription)
+
+    answer = answer_of(puller.version)
+    _note_other_releases(snapshot.releases, answer_of, answer, notes)
+    view = QueueView() if answer.status == "FOUND" else views.of(topic, queue_id)
+    hole = view.hole_at(asked["queue_offset"]) or view.hole_at(answer.next_begin_offset)
+    if hole:
+        notes.add(_hole_text(views, topic, queue_id, hole), lossy=True)
+    if answer.passed_over:
+        lost = counted(answer.passed_over, "message")
+        notes.add(f"{lost} passed over: no log file holds what the units lead to; consumers go on behind", lossy=True)
+    line = {
+        "kind": "pull",
+        "topic": topic,
+        "queue_id": queue_id,
+        "queue_offset": asked["queue_offset"],
+        "max": asked["most"],
+        "tags": list(filters.tags),
+        **{name: getattr(answer, name) for name in ("status", "next_begin_offset", "min_offset", "max_offset")},
+        "hole": hole.as_json() if hole else None,
+        "messages": [_sent(snapshot, unit, subscription, asked, notes) for unit in answer.units],
+    }
+    if asked["redaction"]:
+        line = asked["redaction"].value(line)
+    if style.json:
+        write_line(style, line)
+    else:
+        show_pull(style.console(), line)
+        _show_sent(style, line["messages"], asked["body_format"])
+    return Exit.OK
+
+
+def _note_other_releases(
+    releases: Releases, answer_of: Callable[[Version], Answer], answer: Answer, notes: Notes
+) -> None:
+    """Note the answers of the other releases that fit, where they differ from `answer`."""
+    for since in (BEYOND_MAX_TO_MAX, PULL_BY_UNITS):
+        if not releases.oldest < since <= releases.newest:
+            continue
+        other = answer_of(release_before(since))
+        if (other.status, other.next_begin_offset) != (answer.status, answer.next_begin_offset):
+            notes.add(
+                f"brokers before {since} answer {other.status}, next offset {other.next_begin_offset}: "
+                "--broker-version names the release"
+            )
+
+
+def _sent(snapshot: Snapshot, unit: Any, subscription: Subscription, asked: dict[str, Any], notes: Notes) -> Message:
+    """The message that is sent for a unit, or the damage where no such message is."""
+    from rmqtool.query.by_place import message_at
+
+    message = message_at(snapshot, unit.physical_offset, asked["body_read"])
+    if message is None or message["message_size"] != unit.message_size:
+        notes.add(f"the bytes at {unit.physical_offset} are sent, but are no message of that size", lossy=True)
+        return {
+            "kind": "damage",
+            "physical_offset": unit.physical_offset,
+            "size": unit.message_size,
+            "reason": "physical-offset" if message is None else "lengths",
+        }
+    if asked["decoder"] is not None:
+        asked["decoder"].add_to(message)
+    return {**message, "tag_matches": subscription.takes(message["tags"])}
+
+
+def _show_sent(style: Style, messages: list[Message], body_format: Any) -> None:
+    from rmqtool.show.messages import object_text
+
+    for message in messages:
+        write_text(object_text(message, body_format, color=style.wants_color(), width=terminal_width()))
+        if not message.get("tag_matches", True):
+            write_text("  the client drops it: its tag has the hash of one that is wanted\n")
+
+
+def offsets_at(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: Notes) -> Exit:
+    """Print the queue offset for a time, of one queue or of all queues of a topic."""
+    from rmqtool.broker.offset_by_time import QueueTimes
+    from rmqtool.query.by_place import why_no_queue
+    from rmqtool.scan.filters import is_pattern
+    from rmqtool.show.query import show_offsets
+
+    filters, timestamp = asked["filters"], asked["at"]
+    if len(filters.topics) != 1 or is_pattern(filters.topics[0]):
+        raise UsageError("--at needs one --topic", hint="such as: --at -2h --topic T --queue 0")
+    topic = filters.topics[0]
+    lines, others = [], []
+    for queue_id in filters.queue_ids or snapshot.queue_ids(topic):
+        queue = snapshot.queue(topic, queue_id)
+        if queue is None:
+            notes.add(why_no_queue(snapshot, topic, queue_id))
+            continue
+        times = QueueTimes(queue, snapshot.log_bytes)
+        answer, older = times.broker(timestamp, snapshot.release), times.broker(timestamp, snapshot.releases.oldest)
+        if older != answer:
+            others.append(f"{older} for queue {queue_id}")
+        lines.append(_offset_line(queue, times, timestamp, answer))
+    if not lines:
+        notes.add(why_no_queue(snapshot, topic, filters.queue_ids[0] if filters.queue_ids else 0))
+        return Exit.FINDINGS
+    if snapshot.release < TIME_BY_RECORDS or others:
+        answers = f", and answer {', '.join(others)}" if others else ""
+        notes.add(
+            f"brokers before {TIME_BY_RECORDS} go by the modification times of queue files{answers}: a copy may differ"
+        )
+    _show(style, lines, show_offsets)
+    return Exit.OK
+
+
+def _offset_line(queue: LoadedQueue, times: QueueTimes, timestamp: int, answer: int) -> dict[str, Any]:
+    return {
+        "kind": "offset",
+        "topic": queue.queue.topic,
+        "queue_id": queue.queue.queue_id,
+        "timestamp": timestamp,
+        "time": rfc3339(timestamp),
+        "lower": times.boundary(timestamp, "lower"),
+        "upper": times.boundary(timestamp, "upper"),
+        "broker": answer,
+        "min_offset": queue.range.min_offset,
+        "max_offset": queue.range.max_offset,
+    }
+
+
+def group(style: Style, snapshot: Snapshot, name: str, notes: Notes) -> Exit:
+    """Print the committed offsets of a consumer group."""
+    from rich.text import Text
+
+    from rmqtool.clients.queue_view import QueueViews
+    from rmqtool.query.groups import group_offsets, groups_of
+    from rmqtool.show.query import show_consumers
+    from rmqtool.store.missing import instead_of
+    from rmqtool.store.rocksdb import is_readable
+    from rmqtool.store.store import rocksdb_configs
+
+    found = [*group_offsets(snapshot, name)]
+    lines = [offset.as_json() for offset in found]
+    if rocksdb_configs(snapshot.store) and not is_readable():
+        notes.add("consumer offsets are kept in RocksDB, which needs the package rocksdict", lossy=True)
+    if snapshot.leaves_queues_out:
+        notes.add("consume queues are kept in RocksDB, which needs the package rocksdict", lossy=True)
+    if snapshot.committed.file.problem:
+        notes.add(f"consumer offsets: {snapshot.committed.file.problem}", lossy=True)
+    if not lines and snapshot.committed.file.problem:
+        notes.add(f"whether group {name} has committed an offset is not known")
+        return Exit.FINDINGS
+    if not lines:
+        groups = groups_of(snapshot)
+        instead = instead_of(name, groups) if groups else "; no other group has, either"
+        notes.add(f"group {name} has committed no offset and has no retry queue here{instead}")
+        return Exit.FINDINGS
+    _show(style, lines, show_consumers)
+    if not style.json:
+        console, views = style.console(), QueueViews.of_snapshot(snapshot)
+        for offset in found:
+            if offset.hole:
+                text = _hole_text(views, offset.topic, offset.queue_id, offset.hole)
+                console.print(Text(visible(text)), soft_wrap=True)
+        _note_next_message(style, snapshot, lines)
+    return Exit.OK
+
+
+def _note_next_message(style: Style, snapshot: Snapshot, lines: list[dict[str, Any]]) -> None:
+    """Name the command that shows what the group gets next from the queue with its largest lag."""
+    waiting = (line for line in lines if line["state"] in _GOES_ON and (line["lag"] or 0) > 0)
+    behind = max(waiting, key=itemgetter("lag"), default=None)
+    if behind is None or style.quiet:
+        return
+    conf = _conf_option(snapshot)
+    offset = behind["min_offset"] if behind["committed_offset"] is None else behind["committed_offset"]
+    note(
+        f"the message that it gets next from the queue with the largest lag: rmqtool query "
+        f"{quote(str(snapshot.store.root))}{conf} --topic {quote(behind['topic'])} --queue {behind['queue_id']} "
+        f"--queue-offset {offset} --trace"
+    )
+
+
+def _hole_text(views: QueueViews, topic: str, queue_id: int, hole: QueueHole) -> str:
+    """A hole, what is out of reach because of it, and the command that makes the queue whole."""
+    return f"{topic} queue {queue_id}: {hole.told}; repair: {views.repair_of(topic, queue_id)}"
+
+
+def _conf_option(snapshot: Snapshot) -> str:
+    return f" --broker-conf {quote(snapshot.store.conf.path)}" if snapshot.store.conf.path else ""
+
+
+def _show(style: Style, lines: list[dict[str, Any]], show: Any) -> None:
+    if style.json:
+        for line in lines:
+            write_line(style, line)
+    else:
+        show(style.console(), lines)

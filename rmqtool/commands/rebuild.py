@@ -3,39 +3,186 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqtool.base.errors import Exit
-from rmqtool.base.shell import join, quote
+import rmqtool
+from rmqtool.base.errors import Exit, UsageError
+from rmqtool.base.visible import join, quote
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.memory_option import within_memory
-from rmqtool.commands.rebuild_request import RebuildRequest, append_order_option, command_line, rebuild_options
-from rmqtool.commands.verifying import recorded_options
+from rmqtool.commands.options import F, global_options, jobs_option, store_options
+from rmqtool.commands.shared_options import StorePath, filter_options, memory_option, within_memory
+from rmqtool.commands.verifying import progress_bar, recorded_options
 from rmqtool.commands.writing import (
     confirm,
     confirm_deletion,
+    dry_run_option,
+    older_release_option,
     print_recovered,
     recovered_json,
     reporting_state,
     require_answer,
     require_release,
+    saved_plan_options,
     write_plan,
+    yes_option,
 )
 from rmqtool.library.repeated_options import repeated_options
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, note, write_document
 
 if TYPE_CHECKING:
-    from rmqtool.rebuild.options import Part
+    from rmqtool.base.files import RateLimit
+    from rmqtool.findings.finding import Finding
+    from rmqtool.rebuild.options import Part, RebuildOptions, Target
     from rmqtool.rebuild.plan import RebuildPlan
+    from rmqtool.scan.filters import Filters
     from rmqtool.show.progress import ByteProgress
-    from rmqtool.show.rebuild_json import PlanState
+    from rmqtool.show.rebuild import PlanState
+    from rmqtool.store.store import Store
     from rmqtool.transaction import Committed, Transaction
+
+
+def append_order_option(*, hidden: bool = False) -> Callable[[F], F]:
+    """``--append-order``; hidden where it has no meaning, and is taken because 1.0.0rc1 had it."""
+    return click.option("--append-order", is_flag=True, hidden=hidden,
+                        help="Number units in the order in which a broker appends them to empty queues. "
+                        "Default: stored queue offsets are kept.")  # fmt: skip
+
+
+def rebuild_options(command: F) -> F:
+    """The options of both rebuilds."""
+    path = click.Path(path_type=Path)
+    for option in reversed(
+        (
+            click.argument("path", type=StorePath(), metavar="STORE"),
+            filter_options("topic", "exclude-topic", "queue"),
+            click.option("--only-damaged", is_flag=True,
+                         help="Only what `rmqtool verify` finds wrong: it is run first."),
+            click.option("--neutralise", is_flag=True,
+                         help="Put dummy records in place of damaged bytes of the log, so that no start of the broker "
+                         "ends the log there; the bytes are kept until undo."),
+            click.option("-o", "--output", type=path, metavar="DIR",
+                         help="Write the files below DIR; the store is only read."),
+            dry_run_option,
+            saved_plan_options,
+            yes_option,
+            memory_option,
+            jobs_option(),
+            older_release_option,
+            store_options,
+            global_options,
+        )
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@dataclass
+class RebuildRequest:
+    """A request for a rebuild: arguments and options by the names that click gives them, and what follows from them.
+
+    Raises UsageError for choices that contradict each other.
+    """
+
+    command: str
+    part: Part
+    path: Path
+    filters: Filters
+    only_damaged: bool
+    append_order: bool
+    neutralise: bool
+    output: Path | None
+    dry_run: bool
+    save_plan: Path | None
+    plan: Path | None
+    jobs: int
+    yes: bool
+    allow_older_release: bool
+    broker_version: Version | None
+    broker_conf: BrokerConf
+    limit_rate: RateLimit | None
+    memory: int | None
+    to: Target | None = None
+    store: Store = field(init=False)
+    options: RebuildOptions = field(init=False)
+
+    def __post_init__(self) -> None:
+        from rmqtool.rebuild.options import QueueSelection, RebuildOptions
+        from rmqtool.store.store import require_plain_log
+
+        self._require_consistent()
+        self.store = rmqtool.open(self.path, broker_conf=self.broker_conf).snapshot.store
+        if self.neutralise:
+            require_plain_log(self.store, "--neutralise")
+        self.options = RebuildOptions(
+            parts=frozenset([self.part]),
+            selection=QueueSelection(self.filters.topic_choice, frozenset(self.filters.queue_ids)),
+            version=self.broker_version,
+            order="broker" if self.append_order else "stored",
+            limit=self.limit_rate,
+            neutralise=self.neutralise,
+            jobs=self.jobs,
+            target=self.to,
+        )
+        if self.plan:
+            from rmqtool.rebuild.plan import SavedPlan
+
+            self.options = SavedPlan(self.plan, self.command).options(self.options)
+
+    @property
+    def only_shows(self) -> bool:
+        """Whether nothing is to be written."""
+        return self.dry_run or self.save_plan is not None
+
+    def _require_consistent(self) -> None:
+        chooses = bool(self.filters.topic_choice or self.filters.queue_ids)
+        selects = chooses or self.only_damaged
+        if self.plan and (selects or self.append_order or self.neutralise or self.output or self.only_shows or self.to):
+            raise UsageError("--plan carries out what was saved: it cannot be combined with other choices")
+        if self.neutralise and (self.output or selects):
+            raise UsageError(
+                "--neutralise changes the store's log: it cannot be combined with --output, --topic, --queue or "
+                "--only-damaged"
+            )
+        if self.to and (selects or self.neutralise or self.output):
+            raise UsageError(
+                "--to converts the whole store: it cannot be combined with --output, --topic, --queue, --only-damaged "
+                "or --neutralise"
+            )
+        if self.output and self.only_shows:
+            raise UsageError("--output writes at once and leaves the store alone: it cannot be combined with --dry-run")
+        if self.part == "index" and chooses and not self.output:
+            raise UsageError(
+                "an index file holds the keys of all topics: it cannot be rebuilt for some",
+                hint="drop --topic and --queue, or write elsewhere with --output DIR",
+            )
+
+
+def command_line(request: RebuildRequest, *more: str) -> str:
+    """The command line that carries out the plan that was shown."""
+    selection = request.options.selection
+    words = ["rmqtool", request.command, str(request.store.root), *more]
+    if not more:
+        words += [word for topic in selection.topics.wanted for word in ("--topic", topic)]
+        words += [word for topic in selection.topics.excluded for word in ("--exclude-topic", topic)]
+        words += [word for queue_id in sorted(selection.queue_ids) for word in ("--queue", str(queue_id))]
+        words += ["--only-damaged"] if request.only_damaged else []
+        words += ["--neutralise"] if request.options.neutralise else []
+        words += ["--append-order"] if request.options.order == "broker" else []
+        words += ["--to", request.options.target] if request.options.target else []
+    words += ["--jobs", str(request.options.jobs)] if request.options.jobs > 1 else []
+    words += ["--memory", str(request.memory)] if request.memory is not None else []
+    words += ["--broker-version", str(request.options.version)] if request.options.version else []
+    words += ["--broker-conf", request.store.conf.path] if request.store.conf.path else []
+    return " ".join(map(quote, words))
+
 
 _STATUSES = {
     Exit.OK: "done, planned, or nothing to do",
@@ -125,8 +272,6 @@ def _rebuild_within(style: Style, command: str, part: Part, given: dict[str, Any
     only_reads = bool(request.output or request.only_shows)
     require_release(named, yes=request.yes, is_allowed=request.allow_older_release or only_reads)
     if request.only_damaged:
-        from rmqtool.commands.only_damaged import select_damaged
-
         select_damaged(style, request)
     if request.output:
         return _write_elsewhere(style, request, request.output)
@@ -158,12 +303,12 @@ def _apply(style: Style, request: RebuildRequest, plan: RebuildPlan, transaction
 
 
 def _show_only(style: Style, request: RebuildRequest) -> Exit:
-    from rmqtool.show.rebuild_json import plan_json
+    from rmqtool.show.rebuild import plan_json
 
     plan = _make_plan(style, request)
     state: PlanState = "nothing" if plan.is_empty else "planned"
     if request.save_plan:
-        from rmqtool.rebuild.saved_plan import rebuild_plan_text
+        from rmqtool.rebuild.plan import rebuild_plan_text
 
         text = rebuild_plan_text(plan, request.command, plan_json(plan, state))
         write_plan(request.save_plan, text, request.store.root)
@@ -189,9 +334,9 @@ def _write_elsewhere(style: Style, request: RebuildRequest, directory: Path) -> 
 
 
 def _write(style: Style, request: RebuildRequest) -> Exit:
-    from rmqtool.rebuild.file_sizes import require_known_sizes
-    from rmqtool.rebuild.saved_plan import SavedPlan
-    from rmqtool.show.rebuild_json import plan_json
+    from rmqtool.rebuild.plan import SavedPlan
+    from rmqtool.rebuild.source import require_known_sizes
+    from rmqtool.show.rebuild import plan_json
     from rmqtool.transaction import Transaction, conversion_command
 
     require_answer(yes=request.yes)
@@ -222,7 +367,7 @@ def _write(style: Style, request: RebuildRequest) -> Exit:
 
 
 def _show_for_confirmation(style: Style, plan: RebuildPlan) -> None:
-    from rmqtool.show.rebuild_text import show_plan
+    from rmqtool.show.rebuild import show_plan
 
     if not style.json:
         show_plan(plan, style, verb="planned")
@@ -243,8 +388,7 @@ class _Outcome:
 
 
 def _show(style: Style, request: RebuildRequest, outcome: _Outcome) -> Exit:
-    from rmqtool.show.rebuild_json import plan_json
-    from rmqtool.show.rebuild_text import show_plan
+    from rmqtool.show.rebuild import plan_json, show_plan
 
     plan, root = outcome.plan, str(request.store.root)
     selection = request.options.selection
@@ -259,7 +403,7 @@ def _show(style: Style, request: RebuildRequest, outcome: _Outcome) -> Exit:
     if style.quiet:
         return status
     if is_none:
-        from rmqtool.store.why_nothing import why_nothing
+        from rmqtool.store.missing import why_nothing
 
         note(why_nothing(plan.source.snapshot, request.filters))
     elif outcome.transaction:
@@ -278,3 +422,28 @@ def _show(style: Style, request: RebuildRequest, outcome: _Outcome) -> Exit:
     elif outcome.next_command:
         note(f"nothing is written yet; next: {outcome.next_command}")
     return status
+
+
+_ALL_EXAMPLES = 1 << 31  # each finding names its queue
+
+
+def select_damaged(style: Style, request: RebuildRequest) -> None:
+    """Select the queues, or the index, with a finding above `info`; nothing at all without one."""
+    options = request.options
+    if request.part == "index":
+        wanted = bool(_verify(style, request, "index."))
+    else:
+        queues = ((finding.topic, finding.queue_id) for finding in _verify(style, request, "consumequeue."))
+        only = frozenset((topic, queue_id) for topic, queue_id in queues if topic is not None and queue_id is not None)
+        wanted = bool(only)
+        options = replace(options, selection=replace(options.selection, only=only))
+    request.options = options if wanted else replace(options, parts=frozenset())
+
+
+def _verify(style: Style, request: RebuildRequest, prefix: str) -> list[Finding]:
+    """The findings above `info` whose code begins with `prefix`."""
+    store = rmqtool.open(request.path, broker_conf=request.broker_conf, broker_version=request.broker_version,
+                         limit_rate=request.limit_rate)  # fmt: skip
+    with progress_bar(style, "verifying") as progress:
+        verified = store.verify(only=prefix, max_examples=_ALL_EXAMPLES, jobs=request.jobs, progress=progress)
+    return [finding for finding in verified.findings if finding.severity != "info" and finding.code.startswith(prefix)]

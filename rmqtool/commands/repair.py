@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqtool.base.errors import Exit
-from rmqtool.base.shell import join, quote
-from rmqtool.base.visible import visible
+import rmqtool
+from rmqtool.base.errors import Exit, UsageError
+from rmqtool.base.visible import join, quote, visible
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.memory_option import memory_option, within_memory
 from rmqtool.commands.options import global_options, jobs_option, store_options
-from rmqtool.commands.repair_request import RepairRequest
-from rmqtool.commands.store_path import StorePath
+from rmqtool.commands.shared_options import StorePath, memory_option, within_memory
 from rmqtool.commands.verifying import progress_bar, recorded_options
 from rmqtool.commands.writing import (
     confirm,
@@ -31,21 +30,92 @@ from rmqtool.commands.writing import (
     write_plan,
     yes_option,
 )
+from rmqtool.library.repeated_options import repeated_options
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, note, write_document, write_text
 from rmqtool.show.times import sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rmqtool.base.memory import MemoryNeed
+    from rmqtool.base.files import RateLimit
+    from rmqtool.base.limits import MemoryNeed
     from rmqtool.broker.field_damage import FieldDamage
+    from rmqtool.library.store import Store as OpenedStore
     from rmqtool.rebuild.plan import RebuildPlan
     from rmqtool.repair.diagnosis import Repairs
     from rmqtool.repair.plan import Plan
     from rmqtool.repair.proof import Proof
-    from rmqtool.store.unknown_sizes import Sized
+    from rmqtool.repair.saved_plan import RepairOptions, SavedRepairPlan
+    from rmqtool.store.missing import Sized
+    from rmqtool.store.store import Store
     from rmqtool.transaction import Transaction
     from rmqtool.verify.outcome import Outcome
+
+
+@dataclass
+class RepairRequest:
+    """The arguments and options of a repair, by the names that click gives them; so many `processes` work."""
+
+    path: Path
+    dry_run: bool
+    save_plan: Path | None
+    plan: Path | None
+    keep_offsets: bool
+    acknowledge: bool
+    jobs: int
+    memory: int | None
+    yes: bool
+    allow_older_release: bool
+    broker_version: Version | None
+    broker_conf: BrokerConf
+    limit_rate: RateLimit | None
+    processes: int = field(init=False)
+    store: Store = field(init=False)
+    options: RepairOptions = field(init=False)
+    saved: SavedRepairPlan | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        from rmqtool.repair.saved_plan import RepairOptions, SavedRepairPlan
+        from rmqtool.store.store import require_plain_log
+
+        if self.acknowledge and (self.plan or self.keep_offsets or self.save_plan):
+            raise UsageError("--acknowledge repairs nothing: no other choice may be made beside it")
+        if self.plan and (self.only_shows or self.keep_offsets or self.broker_version):
+            raise UsageError("--plan carries out what was saved: it cannot be combined with other choices")
+        self.processes = self.jobs
+        self.store = rmqtool.open(self.path, broker_conf=self.broker_conf).snapshot.store
+        if not self.acknowledge:
+            require_plain_log(self.store, "repair")
+        self.options = RepairOptions(self.broker_version, self.keep_offsets)
+        if self.plan:
+            self.saved = SavedRepairPlan(self.plan)
+            self.options = self.saved.options
+
+    def reopen(self) -> None:
+        """See the store as the last transaction has left it: queues may be in RocksDB again."""
+        self.store = rmqtool.open(self.path, broker_conf=self.broker_conf).snapshot.store
+
+    @property
+    def opened(self) -> OpenedStore:
+        """The store as it was seen last, by the rules of the release that a saved plan may name."""
+        from rmqtool.library.store import Store as OpenedStore
+        from rmqtool.store.snapshot import Snapshot
+
+        return OpenedStore(Snapshot(self.store, self.options.version, self.limit_rate))
+
+    @property
+    def only_shows(self) -> bool:
+        """Whether nothing is to be written."""
+        return self.dry_run or self.save_plan is not None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The options that other commands on the store need, too."""
+        rate = self.limit_rate.bytes_per_second if self.limit_rate else None
+        return repeated_options(self.broker_conf.path, self.options.version, rate, self.jobs, self.memory)
+
 
 _NOTHING = "nothing to repair"
 _MOST = 6  # transactions of one repair
@@ -104,7 +174,7 @@ def repair(style: Style, /, **given: Any) -> Exit:
 def _need() -> MemoryNeed:
     """A repair verifies, and then rebuilds."""
     from rmqtool.rebuild.workers import REBUILD_NEED
-    from rmqtool.verify.workers import VERIFY_NEED
+    from rmqtool.verify.part_run import VERIFY_NEED
 
     return VERIFY_NEED.with_later(*REBUILD_NEED.values())
 
@@ -162,7 +232,7 @@ class _Found:
     def as_json(self) -> dict[str, Any]:
         """What was found and what is planned."""
         from rmqtool.repair.change import change_json
-        from rmqtool.show.rebuild_json import plan_json
+        from rmqtool.show.rebuild import plan_json
 
         return {
             "verdict": self.outcome.verdict,
@@ -324,7 +394,7 @@ def _require_consent(
 
     The question names the step of the plan, since what is written comes in several transactions, each asked for.
     """
-    from rmqtool.rebuild.file_sizes import require_known_sizes
+    from rmqtool.rebuild.source import require_known_sizes
     from rmqtool.show.repair_text import show_found
 
     require_known_sizes(request.store, found.needed_sizes, found.needed_sizes)

@@ -2,24 +2,336 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rmqtool.base.errors import Exit, UsageError
-from rmqtool.commands.filter_options import filter_options, limit_option
+import rmqtool
+from rmqtool.base.errors import Exit, NotAStoreError, RmqtoolError, UsageError
+from rmqtool.base.numbers import byte_size
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, store_options
-from rmqtool.commands.replay_options import check_options, replay_options, security_of
-from rmqtool.commands.replay_sources import Wanted, selections_of
+from rmqtool.commands.shared_options import filter_options, limit_option
 from rmqtool.commands.writing import confirm, dry_run_option, yes_option
 from rmqtool.show.output import Style, note
 
 if TYPE_CHECKING:
     from rmqtool.replay.planning import ReplayPlan
-    from rmqtool.replay.run import Replay, Sent
+    from rmqtool.replay.rewriting import Rewriting
+    from rmqtool.replay.run import Replay, Selection, Sent
     from rmqtool.scan.filters import Filters
+    from rmqtool.store.snapshot import Snapshot
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/s)?", re.ASCII)
+_SECONDS = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m)?", re.ASCII)
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0}
+_PATH = click.Path(path_type=Path)
+
+
+def _name_servers(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
+    from rmqtool.replay.connection import parse_address
+
+    addresses = tuple(each.strip() for each in re.split("[;,]", value or "") if each.strip())
+    try:
+        for address in addresses:
+            parse_address(address)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+    if not addresses and value is not None:
+        raise click.BadParameter("no address is given", ctx, param)
+    return addresses
+
+
+def _topics(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """New names by old ones; that of all is under the empty name."""
+    names: dict[str, str] = {}
+    for value in values:
+        old, separator, new = value.rpartition("=")
+        if not new or (separator and not old) or old in names or (names and "" in {old, *names}):
+            raise click.BadParameter(f"{value!r} is not one TOPIC, or OLD=NEW, once for each OLD", ctx, param)
+        names[old] = new
+    return names
+
+
+def _rate(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    match = None if value is None else _RATE.fullmatch(value.strip())
+    rate = float(match[1]) if match else 0.0
+    if value is not None and rate <= 0:
+        raise click.BadParameter(f"{value!r} is not a rate; example: 200/s (messages a second)", ctx, param)
+    return rate if value is not None else None
+
+
+def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
+    match = _SECONDS.fullmatch(value.strip())
+    seconds = float(match[1]) * _UNITS[match[2] or "s"] if match else 0.0
+    if not 0 < seconds <= 86_400:
+        raise click.BadParameter(f"{value!r} is not a length of time; examples: 10s, 2m", ctx, param)
+    return seconds
+
+
+_OPTIONS = (
+    click.option("--nameserver", "name_servers", callback=_name_servers, metavar="HOST:PORT",
+                 help="Name server of the target; several with ';' between them. --dry-run counts without it, too."),
+    click.option("--unconsumed-by", metavar="GROUP",
+                 help="Only what this consumer group has not consumed, by its committed offsets."),
+    click.option("--dead-letters-of", metavar="GROUP",
+                 help="The dead letters of this consumer group; --topic is then where they came from."),
+    click.option("--delays", type=click.Choice(["leave-out", "keep", "now"]), default="leave-out", show_default=True,
+                 help="Delayed messages that still wait: not sent, delivered at their time, or now."),
+    click.option("--include-replays", is_flag=True, help="Also messages that a replay has sent to this store."),
+    click.option("--to-topic", "to_topics", multiple=True, callback=_topics, metavar="[OLD=]NEW",
+                 help="Send to this topic, or what was in OLD to NEW. Repeatable."),
+    click.option("--to-retry-topic", is_flag=True,
+                 help="Send retries and dead letters to %RETRY%GROUP, which only their group consumes."),
+    click.option("--keep-dispatch", is_flag=True, help="Keep the properties that put a message into light queues too."),
+    click.option("--empty-bodies", type=click.Choice(["refuse", "blank"]), default="refuse", show_default=True,
+                 help="Messages without a body, which brokers refuse: left out, or sent with one blank."),
+    click.option("--look-up/--no-look-up", default=True, show_default=True,
+                 help="Look for each message on the target by its unique key before it is sent."),
+    click.option("--send-again", is_flag=True,
+                 help="Also send what is there under the same key and not from this replay: to its own cluster."),
+    click.option("--send", is_flag=True, help="Send the messages; without it they are counted only."),
+    click.option("--journal", type=_PATH, metavar="FILE",
+                 help="What was sent, with a receipt for each message. Default: beside the source."),
+    click.option("--rate", callback=_rate, metavar="N/s", help="Send at most this many messages a second."),
+    click.option("--batch", type=click.IntRange(1, 4096), default=64, show_default=True, metavar="N",
+                 help="Send up to N messages of a queue together, where they may be."),
+    click.option("--loose-born-time", is_flag=True,
+                 help="Let batches hold messages of several born times: all get that of the first."),
+    click.option("--keep-going", is_flag=True, help="Go on after a message was refused."),
+    click.option("--timeout", callback=_seconds, default="10s", show_default=True, metavar="TIME",
+                 help="How long to wait for a connection, and for each answer."),
+    click.option("--patience", callback=_seconds, default="1m", show_default=True, metavar="TIME",
+                 help="How long brokers may be away while messages are sent."),
+    click.option("--acl-file", type=_PATH, metavar="FILE",
+                 help="File with accessKey and secretKey, such as tools.yml."),
+    click.option("--tls", is_flag=True, help="Connect with TLS."),
+    click.option("--tls-ca", type=_PATH, metavar="FILE",
+                 help="Certificates that sign those of the target, instead of the system's; implies --tls."),
+    click.option("--tls-cert", type=_PATH, metavar="FILE",
+                 help="Our certificate, with or without its key; implies --tls."),
+    click.option("--tls-key", type=_PATH, metavar="FILE", help="Private key of the client certificate."),
+    click.option("--tls-no-verify", is_flag=True, help="Take any certificate; implies --tls."),
+)  # fmt: skip
+
+
+def replay_options(command: F) -> F:
+    """The options that only `replay` has."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def security_of(given: dict[str, Any]) -> Any:
+    """How to connect (`Security`), from the options, which are taken out of `given`; raises UsageError."""
+    from rmqtool.replay.connection import Security, read_credentials, tls_context
+
+    files = {name: given.pop(f"tls_{name}") for name in ("ca", "cert", "key")}
+    no_verify, wants = given.pop("tls_no_verify"), given.pop("tls")
+    acl_file, timeout = given.pop("acl_file"), given.pop("timeout")
+    if files["key"] is not None and files["cert"] is None:
+        raise UsageError("--tls-key is the key of a certificate: name it with --tls-cert")
+    tls = None
+    if wants or no_verify or files["ca"] or files["cert"]:
+        authority, certificate, key = (None if path is None else str(path) for path in files.values())
+        tls = tls_context(authority, certificate, key, verifies=not no_verify)
+    return Security(timeout, tls, None if acl_file is None else read_credentials(acl_file))
+
+
+def check_options(given: dict[str, Any]) -> None:
+    """Raise UsageError for options that do not fit each other."""
+    if given["send"] and given["dry_run"]:
+        raise UsageError("--send and --dry-run: one of them")
+    if given["unconsumed_by"] and given["dead_letters_of"]:
+        raise UsageError("--unconsumed-by and --dead-letters-of: one of them")
+    if given["yes"] and not given["send"]:
+        raise UsageError("--yes answers the question of --send, which is missing")
+
+
+_EXPECTED = "neither a store (a directory with commitlog/), nor the directory or a Parquet file of an export"
+_NAMES_FOUND = 4  # of a directory, that are shown
+_MOST_DELAYED = 1_000_000  # messages that wait, whose times are kept in memory
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the options ask for."""
+
+    path: Path
+    filters: Filters
+    given: dict[str, Any]
+
+    @property
+    def delays(self) -> bool:
+        """Whether messages that wait are sent."""
+        return bool(self.given["delays"] != "leave-out")
+
+
+def selections_of(wanted: Wanted) -> list[Selection]:
+    """The messages; raises UsageError, NotAStoreError or UnreadableError."""
+    from rmqtool.replay.run import Selection
+    from rmqtool.replay.sources import ParquetSource, is_parquet
+    from rmqtool.store.store import COMMIT_LOG
+
+    rewriting = _rewriting(wanted)
+    if not (wanted.path / COMMIT_LOG).exists() and is_parquet(wanted.path):
+        if wanted.given["unconsumed_by"] or wanted.delays:
+            option = "--unconsumed-by" if wanted.given["unconsumed_by"] else "--delays"
+            raise UsageError(f"{option} needs the store: an export does not say it", file=wanted.path)
+        filters, rewriting = _dead_letters(wanted, rewriting)
+        source = ParquetSource(wanted.path, filters)
+        if not source.files:
+            raise UsageError("it holds no Parquet files", file=wanted.path)
+        return [Selection(source, rewriting)]
+    return [*_of_store(wanted, rewriting)]
+
+
+def _of_store(wanted: Wanted, rewriting: Rewriting) -> Iterator[Selection]:
+    from rmqtool.replay.rewriting import DELAYED_TOPICS
+    from rmqtool.replay.run import Selection
+    from rmqtool.replay.sources import StoreSource, Unconsumed
+    from rmqtool.scan.filters import TopicChoice
+    from rmqtool.store.splits import find_source
+    from rmqtool.store.store import NamedStore
+
+    given = wanted.given
+    try:
+        snapshot = rmqtool.open(
+            wanted.path,
+            broker_conf=given["broker_conf"],
+            broker_version=given["broker_version"],
+            limit_rate=given["limit_rate"],
+        ).snapshot
+    except NotAStoreError as error:
+        raise NotAStoreError(f"{_EXPECTED}; found: {_found(wanted.path)}", file=wanted.path, hint=error.hint) from error
+    store, rate = snapshot.store, snapshot.bytes_per_second
+    filters, unconsumed = wanted.filters, None
+    log = find_source(NamedStore("", store), filters.start, filters.stop)
+    choice = filters.topic_choice
+    if given["unconsumed_by"]:
+        unconsumed = Unconsumed.of_group(snapshot, given["unconsumed_by"])
+        topics = tuple(topic for topic in unconsumed.topics if topic in choice)
+        if not topics:
+            raise _no_group(snapshot, given["unconsumed_by"])
+        _note_without_offset(unconsumed, snapshot)
+        filters = replace(filters, topics=topics, excluded_topics=())
+        rewriting = replace(rewriting, named=TopicChoice(topics))
+    elif given["dead_letters_of"]:
+        _require_group(snapshot, given["dead_letters_of"])
+        filters, rewriting = _dead_letters(wanted, rewriting)
+    if wanted.delays:
+        filters = replace(filters, excluded_topics=(*filters.excluded_topics, *DELAYED_TOPICS))
+    yield Selection(StoreSource(snapshot, log, filters, unconsumed, rate), rewriting)
+    if wanted.delays:
+        due = _due(snapshot)
+        delayed = replace(wanted.filters, topics=DELAYED_TOPICS, excluded_topics=(), queue_ids=())
+        chosen = replace(
+            rewriting,
+            due=due,
+            keeps_due=given["delays"] == "keep",
+            choice=choice,
+            queue_ids=frozenset(wanted.filters.queue_ids),
+        )
+        yield Selection(StoreSource(snapshot, log, delayed, None, rate), chosen)
+
+
+def _rewriting(wanted: Wanted) -> Rewriting:
+    from rmqtool.replay.rewriting import Rewriting
+
+    given, names = wanted.given, dict(wanted.given["to_topics"])
+    return Rewriting(
+        named=wanted.filters.topic_choice,
+        only_topic=names.pop("", None),
+        topics=names,
+        to_group=given["to_retry_topic"],
+        include_replays=given["include_replays"],
+        keep_dispatch=given["keep_dispatch"],
+        blank_for_empty=given["empty_bodies"] == "blank",
+    )
+
+
+def _dead_letters(wanted: Wanted, rewriting: Rewriting) -> tuple[Filters, Rewriting]:
+    """Filters for the dead letters of a group, if they are asked for: topics are then those that they came from."""
+    from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX
+    from rmqtool.scan.filters import TopicChoice
+
+    group = wanted.given["dead_letters_of"]
+    if not group:
+        return wanted.filters, rewriting
+    topics = (f"{DEAD_LETTER_PREFIX}{group}",)
+    filters = replace(wanted.filters, topics=topics, excluded_topics=())
+    return filters, replace(rewriting, named=TopicChoice(topics), choice=wanted.filters.topic_choice)
+
+
+def _due(snapshot: Snapshot) -> dict[int, int]:
+    """When each message that waits for a delay level or the timer is due, epoch ms, by its physical offset."""
+    import time
+
+    from rmqtool.base.tolerant import ReadErrors
+    from rmqtool.pending.work import PendingRequest, pending_work
+
+    now = time.time_ns() // 1_000_000
+    request = PendingRequest(now, kinds=("delay", "lost-delay", "timer", "lost-timer"), limit=_MOST_DELAYED)
+    work = pending_work(snapshot, ReadErrors(), request, lambda _: None)
+    for unread in (*work.unread, *work.notes.unread):
+        note(f"delayed messages may be missing: {unread}")
+    rows = zip(*(work.messages.column(name).to_pylist() for name in ("physical_offset", "due_timestamp")), strict=True)
+    due = {offset: time_due or now for offset, time_due in rows}
+    if len(due) >= _MOST_DELAYED:
+        raise UsageError(f"more than {_MOST_DELAYED} messages wait: send those of fewer topics at once")
+    return due
+
+
+def _found(path: Path) -> str:
+    """What a path is that is neither store nor export."""
+    from rmqtool.base.files import list_directory
+    from rmqtool.inspect.locate import detect_kind, name_of
+
+    if path.is_dir():
+        names = [entry.name for entry in list_directory(path)]
+        more = f" and {len(names) - _NAMES_FOUND} more" if len(names) > _NAMES_FOUND else ""
+        return f"a directory with {', '.join(names[:_NAMES_FOUND])}{more}" if names else "an empty directory"
+    if not path.is_file():
+        return "neither a file nor a directory"
+    kind = detect_kind(path)
+    return name_of(kind) if kind else f"a file of {byte_size(path.stat().st_size)} that is not a Parquet file"
+
+
+def _note_without_offset(unconsumed: Any, snapshot: Snapshot) -> None:
+    queues = unconsumed.queues_without(snapshot)
+    if queues:
+        shown = ", ".join(f"{topic} {queue_id}" for topic, queue_id in queues[:5])
+        note(f"the group has committed no offset of {len(queues)} queues ({shown}): all of them counts as not consumed")
+
+
+def _require_group(snapshot: Snapshot, group: str) -> None:
+    """Raise UsageError for a group of which the store shows nothing, where it shows others."""
+    from rmqtool.query.groups import groups_of
+    from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
+    from rmqtool.store.rocksdb_config import load_table
+
+    table = load_table(snapshot.store, "subscriptionGroup.json").content.get("subscriptionGroupTable")
+    known = {*groups_of(snapshot), *(table if isinstance(table, dict) else ())}
+    for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX):
+        known |= {topic.removeprefix(prefix) for topic in snapshot.topic_names if topic.startswith(prefix)}
+    if known and group not in known:
+        with_letters = sorted(topic.removeprefix(DEAD_LETTER_PREFIX) for topic in snapshot.topic_names
+                              if topic.startswith(DEAD_LETTER_PREFIX))  # fmt: skip
+        shown = f"groups with dead letters: {', '.join(with_letters[:8])}" if with_letters else None
+        raise UsageError(f"the store has no group {group}", hint=shown)
+
+
+def _no_group(snapshot: Snapshot, group: str) -> RmqtoolError:
+    groups = sorted({each.group for each in snapshot.committed.offsets})
+    shown = f"groups that have: {', '.join(groups[:8])}" if groups else None
+    return UsageError(f"the group {group} has committed no offset of such a topic", hint=shown)
+
 
 _EPILOG = examples_and_statuses(
     (
@@ -93,8 +405,7 @@ def _plan(style: Style, job: Replay, journal: Path) -> Exit:
     """Count, and show what was counted."""
     from rmqtool.replay.journal import read_done
     from rmqtool.show.progress import byte_progress
-    from rmqtool.show.replay_json import write_plan
-    from rmqtool.show.replay_text import show_plan
+    from rmqtool.show.replay import show_plan, write_plan
 
     before = read_done(journal, job.header())
     with byte_progress("counting", job.size, style=style) as progress:
@@ -113,8 +424,7 @@ def _send(style: Style, job: Replay, path: Path, *, yes: bool) -> Exit:
     """Count, ask, send, and show what was sent."""
     from rmqtool.replay.journal import Journal, read_done
     from rmqtool.show.progress import byte_progress
-    from rmqtool.show.replay_json import write_sent
-    from rmqtool.show.replay_text import question, show_plan, show_sent
+    from rmqtool.show.replay import question, show_plan, show_sent, write_sent
 
     with byte_progress("counting", job.size, style=style) as progress:
         plan = job.plan(read_done(path, job.header()), progress.update, looks_up=False)

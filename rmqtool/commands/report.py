@@ -2,17 +2,156 @@
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from rmqtool.base.byte_size import byte_size
-from rmqtool.base.errors import Exit
+import rmqtool
+from rmqtool.base.errors import Exit, RmqtoolError
+from rmqtool.base.files import RateLimit
+from rmqtool.base.numbers import byte_size
+from rmqtool.base.own_files import whole_file
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.reporting import STATUSES, Request, counts_json, look_at, put, report_options, status_of
-from rmqtool.commands.store_path import StorePath
+from rmqtool.commands.options import F, global_options, jobs_option, now_option, store_options
+from rmqtool.commands.shared_options import StorePath, redact_options
+from rmqtool.commands.verifying import progress_bar, scanned_events
+from rmqtool.commands.writing import check_place, unwritable
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, note, write_document, write_text
+from rmqtool.show.times import shown_zone
+
+if TYPE_CHECKING:
+    from rmqtool.inspect.overview import Overview
+    from rmqtool.report.facts import Life, StoreReport, Timeline
+    from rmqtool.scan.redaction import Redaction
+    from rmqtool.store.snapshot import Snapshot
+    from rmqtool.store.store import Store
+
+STATUSES = {
+    Exit.OK: "written; nothing is wrong",
+    Exit.FINDINGS: "written; there are findings above info, or no message of --trace",
+    Exit.USAGE: "the options do not fit each other, or the file would be in the store",
+    Exit.LOSSY: "written; not all of the store can be read",
+    Exit.FAILED: "could not finish",
+    Exit.NOT_A_STORE: "not a RocketMQ store",
+}
+
+
+def report_options(command: F) -> F:
+    """The options that `Request` holds, but for ``--output``."""
+    shared = (redact_options, now_option, jobs_option(), store_options, global_options)
+    for option in reversed(shared):
+        command = option(command)
+    text = "Also the life of this message, by its message id or unique key. Repeatable."
+    return click.option("--trace", "traces", multiple=True, metavar="ID", help=text)(command)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for."""
+
+    path: Path
+    output: Path
+    traces: tuple[str, ...]
+    now: int | None
+    jobs: int
+    redaction: Redaction | None
+    broker_version: Version | None
+    broker_conf: BrokerConf
+    limit_rate: RateLimit | None
+
+
+def look_at(style: Style, request: Request) -> StoreReport:
+    """All that is to be shown of a store, after it is clear that the output can be written."""
+    from rmqtool.report.facts import gather
+
+    style.store = str(request.path)
+    opened = rmqtool.open(
+        request.path,
+        broker_conf=request.broker_conf,
+        broker_version=request.broker_version,
+        limit_rate=request.limit_rate,
+    )
+    store = opened.snapshot.store
+    check_place(request.output, store)
+    now = time.time_ns() // 1_000_000 if request.now is None else request.now
+    with progress_bar(style, "verifying") as progress:
+        verified = opened.verify(jobs=request.jobs, progress=progress)
+    overview, timeline = _scanned(style, request, store)
+    facts = gather(now, shown_zone(), overview, verified.outcome, verified.plan, timeline)
+    return replace(facts, lives=[_life(overview.snapshot, each.strip()) for each in request.traces])
+
+
+def status_of(facts: StoreReport) -> Exit:
+    """That of the verification; a trace without a message counts as a finding."""
+    status = facts.outcome.status
+    if status is not Exit.OK:
+        return status
+    if not all(life.messages for life in facts.lives):
+        return Exit.FINDINGS
+    return Exit.LOSSY if facts.overview.unread else Exit.OK
+
+
+def _scanned(style: Style, request: Request, store: Store) -> tuple[Overview, Timeline]:
+    """The overview, and the bytes of the log by topic along time and place."""
+    from rmqtool.inspect.overview import overview_of
+    from rmqtool.report.facts import Timeline
+    from rmqtool.scan.frames import RecordRun
+
+    overview = overview_of(store, request.broker_version, request.limit_rate)
+    snapshot, log, unread = overview.snapshot, overview.log_range, list[RmqtoolError]()
+    files = snapshot.log.files
+    start, end = (files[0].start_offset, files[-1].end_offset) if files else (0, 0)
+    first, last = (log.first_store_timestamp, log.last_store_timestamp) if log else (None, None)
+    timeline = Timeline.of_range(first, last, start, log.max_offset if log and files else end)
+    for event in scanned_events(style, snapshot, unread):
+        if isinstance(event, RecordRun):
+            timeline.add(event)
+    return overview.with_scan((), unread), timeline
+
+
+def _life(snapshot: Snapshot, name: str) -> Life:
+    """The messages of an id, each with its trace."""
+    from rmqtool.query.by_key import by_any_id
+    from rmqtool.query.by_place import Notes
+    from rmqtool.query.trace import trace_of
+    from rmqtool.report.facts import Life
+
+    notes = Notes()
+    found = {message["unique_key"] or message["physical_offset"]: message
+             for message in by_any_id(snapshot, name, "none", notes)}  # fmt: skip
+    for message in found.values():
+        message["places"] = trace_of(snapshot, message).as_json(snapshot)
+    return Life(name, [*found.values()], notes.lines)
+
+
+def put(path: Path, write: Callable[[IO[bytes]], object]) -> int:
+    """Write a file, and put it in place as a whole; its size, bytes."""
+    try:
+        with whole_file(path.resolve()) as file:
+            write(file)
+            return file.seek(0, os.SEEK_END)
+    except OSError as error:
+        raise unwritable(path, OSError(error.errno, error.strerror)) from error
+
+
+def counts_json(facts: StoreReport, request: Request, size: int) -> dict[str, Any]:
+    """What was written, and what verify says, in short."""
+    severities = [each.severity for each in facts.outcome.findings]
+    return {
+        "output": str(request.output),
+        "bytes": size,
+        "verdict": facts.outcome.verdict,
+        "errors": severities.count("error"),
+        "warnings": severities.count("warning"),
+    }
+
 
 _EPILOG = examples_and_statuses(
     (

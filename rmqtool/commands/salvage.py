@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import rmqtool
-from rmqtool.base.errors import EndingError, Exit, RmqtoolError, UsageError
+from rmqtool.base.errors import ChangedError, EndingError, Exit, RmqtoolError, UnsupportedError, UsageError
 from rmqtool.base.files import RateLimit
-from rmqtool.base.shell import join
-from rmqtool.commands.filter_options import filter_options, filter_words
+from rmqtool.base.visible import join
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.new_stores import owner_of
 from rmqtool.commands.options import global_options, jobs_option, store_options
-from rmqtool.commands.store_path import StorePath
-from rmqtool.commands.writing import dry_run_option, told_anyway
+from rmqtool.commands.shared_options import StorePath, filter_options, filter_words
+from rmqtool.commands.writing import cut_moved, derive, dry_run_option, owner_of, told_anyway
 from rmqtool.library.repeated_options import repeated_options
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, note, write_document
 
 if TYPE_CHECKING:
+    from rmqtool.base.mapped_files import MappedFile
+    from rmqtool.broker.dispatched_units import QueueName
+    from rmqtool.rebuild.options import RebuildOptions
+    from rmqtool.rebuild.plan import RebuildPlan
+    from rmqtool.rules.broker_conf import BrokerConf
+    from rmqtool.salvage.new_store import Carried, NewStore
     from rmqtool.salvage.plan import SalvagePlan
-    from rmqtool.salvage.selection import QueueOffsets, Selection
+    from rmqtool.salvage.selection import QueueOffsets, SelectedLog, Selection
     from rmqtool.scan.filters import Filters
-    from rmqtool.show.salvage_result import Choice, Salvaged
+    from rmqtool.show.salvage import Choice, Salvaged
     from rmqtool.store.store import Store
+    from rmqtool.transaction import Loss
 
 _MOST_DOUBTFUL = 10_000  # records of one source
 _EPILOG = examples_and_statuses(
@@ -112,13 +118,11 @@ def salvage(style: Style, /, **given: Any) -> Exit:
     sources is changed. With filters it makes a small store of a large one: a new log of the messages that pass, with
     their queues, index, topics, groups and committed offsets.
     """
-    from rmqtool.commands.salvaging import Making, Stores
     from rmqtool.rebuild.options import RebuildOptions
-    from rmqtool.salvage.carry_over import find_carried
-    from rmqtool.salvage.for_conversion import as_ordinary
+    from rmqtool.salvage.conversion import as_ordinary
     from rmqtool.salvage.for_rebuild import main_store
-    from rmqtool.salvage.new_store import NewStore
-    from rmqtool.show.salvage_result import Salvaged
+    from rmqtool.salvage.new_store import NewStore, find_carried
+    from rmqtool.show.salvage import Salvaged
 
     request = _Request(**given)
     if not (request.sources or request.raw):
@@ -148,7 +152,6 @@ def salvage(style: Style, /, **given: Any) -> Exit:
 
 def _stores(request: _Request) -> list[Store]:
     """The stores at the sources; raises RmqtoolError where no new one can be made of them at the output."""
-    from rmqtool.commands.salvaging import require_movable
     from rmqtool.salvage.inputs import require_one_kind
     from rmqtool.salvage.new_store import require_free_name
     from rmqtool.store.store import conf_for
@@ -183,7 +186,7 @@ def _plan(style: Style, request: _Request, stores: Sequence[Store]) -> SalvagePl
 
 def _doubtful(request: _Request, store: Store) -> frozenset[int]:
     """The records of a source that its own queues and index contradict: another copy of these is to be preferred."""
-    from rmqtool.verify.request import VerifyRequest
+    from rmqtool.verify.task import VerifyRequest
     from rmqtool.verify.verification import Verification
 
     rate = request.limit_rate.bytes_per_second if request.limit_rate else None
@@ -201,10 +204,10 @@ def _choose(
     style: Style, plan: SalvagePlan, stores: Sequence[Store], selection: Selection, limit: RateLimit | None
 ) -> Choice:
     from rmqtool.base.files import ReadPolicy
-    from rmqtool.salvage.carry_over import not_carried
-    from rmqtool.salvage.selected_log import find_chosen
+    from rmqtool.salvage.new_store import not_carried
+    from rmqtool.salvage.selection import find_chosen
     from rmqtool.show.progress import byte_progress
-    from rmqtool.show.salvage_result import Choice
+    from rmqtool.show.salvage import Choice
 
     with byte_progress("choosing messages", plan.size, style=style) as progress:
         chosen = find_chosen(plan, selection, ReadPolicy(limit), progress.update)
@@ -212,8 +215,7 @@ def _choose(
 
 
 def _show(style: Style, request: _Request, found: Salvaged, stores: Sequence[Store]) -> Exit:
-    from rmqtool.show.salvage_json import salvage_json
-    from rmqtool.show.salvage_text import show_salvage, worth_showing
+    from rmqtool.show.salvage import salvage_json, show_salvage, worth_showing
 
     if style.json:
         result = salvage_json(found, request.output)
@@ -231,9 +233,8 @@ def _show(style: Style, request: _Request, found: Salvaged, stores: Sequence[Sto
 
 
 def _why_nothing(request: _Request, found: Salvaged, stores: Sequence[Store]) -> str:
-    from rmqtool.store.missing_log import WHERE_IT_MAY_BE
+    from rmqtool.store.missing import NOTHING_FITS, WHERE_IT_MAY_BE, why_nothing
     from rmqtool.store.snapshot import Snapshot
-    from rmqtool.store.why_nothing import NOTHING_FITS, why_nothing
 
     if found.state == "nothing" and not found.plan.inputs.files:
         return f"the sources have no file of a log ({WHERE_IT_MAY_BE})"
@@ -243,3 +244,214 @@ def _why_nothing(request: _Request, found: Salvaged, stores: Sequence[Store]) ->
         if stores:
             return why_nothing(Snapshot(stores[0]), request.filters)
     return NOTHING_FITS
+
+
+@dataclass(frozen=True)
+class Stores:
+    """The stores, the one whose queues count, and what is taken from them beside the log."""
+
+    all: Sequence[Store]
+    main: Store | None
+    carried: Sequence[Carried]
+
+
+def require_movable(stores: Sequence[Store], *, is_numbered_anew: bool) -> None:
+    """Raise UnsupportedError for committed offsets in RocksDB that would have to change."""
+    from rmqtool.store.store import rocksdb_configs
+
+    for store in stores if is_numbered_anew else ():
+        for name in rocksdb_configs(store):
+            raise UnsupportedError(
+                "committed offsets are in RocksDB, and cannot be moved to queue offsets that are counted again",
+                file=store.root / name,
+                hint="--queue-offsets keep leaves them as they are",
+            )
+
+
+@dataclass(frozen=True)
+class Making:
+    """A new store that is being made of a plan."""
+
+    style: Style
+    plan: SalvagePlan
+    stores: Stores
+    new: NewStore
+    conf: BrokerConf
+    options: RebuildOptions
+
+    def make(self) -> Salvaged:
+        """Write all saved messages in their places, and what belongs to them."""
+        from rmqtool.rebuild.losses import loss_of
+        from rmqtool.salvage.loss_record import COMMAND
+        from rmqtool.salvage.new_store import carried_bytes, carry_over
+        from rmqtool.salvage.write_log import write_log
+        from rmqtool.show.progress import byte_progress
+        from rmqtool.show.salvage import Salvaged
+        from rmqtool.store.store import COMMIT_LOG
+
+        if self.plan.layout.is_moved:
+            return self._make_moved()
+        plan, new, stores = self.plan, self.new, self.stores
+        new.require_space(plan.needed + carried_bytes(stores.all, stores.carried))
+        with byte_progress("writing the commit log", plan.size, style=self.style) as progress:
+            write_log(plan, new.directory / COMMIT_LOG, self.options.limit, progress.update)
+        problems = carry_over(stores.all, stores.carried, new.directory)
+        rebuild, left_out = self._derive(stores.main, self.options)
+        problems += left_out
+        self._keep_losses(loss_of(rebuild, COMMAND), rebuild)
+        return Salvaged(plan, self._carried(problems), rebuild)
+
+    def _make_moved(self) -> Salvaged:
+        """Write all saved messages of a DLedger log, which move, and what belongs to them."""
+        from rmqtool.base.files import ReadPolicy
+        from rmqtool.salvage.conversion import without_offsets, write_saved
+        from rmqtool.salvage.new_store import carried_bytes, carry_over
+        from rmqtool.show.progress import byte_progress
+        from rmqtool.show.salvage import Salvaged
+        from rmqtool.store.store import COMMIT_LOG
+
+        plan, new, stores = self.plan, self.new, self.stores
+        carried, not_carried = without_offsets(stores.carried)
+        main = self._ordinary
+        new.require_space(plan.needed + carried_bytes(stores.all, carried))
+        with byte_progress("writing the commit log", plan.size, style=self.style) as progress:
+            moved = write_saved(plan, new.directory / COMMIT_LOG, ReadPolicy(self.options.limit), progress.update)
+        problems = carry_over(stores.all, carried, new.directory)
+        rebuild, left_out = self._derive(main, replace(self.options, moved_from=self._old_log), moved_from=moved.start)
+        problems += left_out
+        self._keep_losses(None, rebuild, moved.filled)  # old units and keys lead to places of another log
+        whole = [*(each for each in carried if not each.problem), *problems]
+        return Salvaged(plan, whole, rebuild, not_carried=not_carried, moved=moved)
+
+    @property
+    def _ordinary(self) -> Store | None:
+        """The main store as one with the new log."""
+        from rmqtool.salvage.conversion import as_ordinary
+
+        main = self.stores.main
+        return as_ordinary(main) if main and main.dledger_directory else main
+
+    @property
+    def _old_log(self) -> Sequence[MappedFile]:
+        """The files of the main store's log; none where they cannot be listed."""
+        from rmqtool.store.snapshot import Snapshot
+
+        with suppress(RmqtoolError):
+            return Snapshot(self.stores.main).log.files if self.stores.main else ()
+        return ()
+
+    def make_chosen(self, choice: Choice) -> Salvaged:
+        """Write a new log of chosen messages, and what belongs to them."""
+        from rmqtool.rebuild.options import QueueSelection
+        from rmqtool.salvage.for_rebuild import with_delays
+        from rmqtool.salvage.new_store import carried_bytes, carry_over
+        from rmqtool.salvage.selection import needed_bytes
+        from rmqtool.show.salvage import Salvaged
+
+        chosen, selection, stores = choice.chosen, choice.selection, self.stores
+        self.new.require_space(needed_bytes(chosen, selection) + carried_bytes(stores.all, stores.carried))
+        problems = carry_over(stores.all, stores.carried, self.new.directory)
+        log = self._write_chosen(choice)
+        filters = selection.effective_filters
+        untouched = QueueSelection(filters.topic_choice, frozenset(filters.queue_ids))
+        left_out = self.plan.records - chosen.messages
+        is_new = selection.queue_offsets == "new"
+        main = self._ordinary and with_delays(self._ordinary)
+        options = replace(self.options, left_out=left_out, untouched=untouched, anew=is_new, moved_from=self._old_log)
+        rebuild, unread = self._derive(main, options)
+        problems += unread
+        self._fit_config(choice, log, rebuild)
+        self._keep_losses(None, None)
+        self._keep_choice(choice)
+        return Salvaged(self.plan, self._carried(problems), rebuild, replace(choice, log=log))
+
+    def _carried(self, problems: Sequence[Carried]) -> list[Carried]:
+        return [*(each for each in self.stores.carried if not each.problem), *problems]
+
+    def _write_chosen(self, choice: Choice) -> SelectedLog:
+        from rmqtool.base.files import ReadPolicy
+        from rmqtool.salvage.moved_config import committed_offsets, timer_read_until
+        from rmqtool.salvage.selection import write_selected
+        from rmqtool.show.progress import byte_progress
+        from rmqtool.store.store import COMMIT_LOG, CONFIG
+        from rmqtool.transaction.selections import OFFSET_MAP
+
+        directory, chosen = self.new.directory, choice.chosen
+        config = directory / CONFIG
+        with byte_progress("writing the commit log", chosen.size, style=self.style) as progress:
+            return write_selected(
+                self.plan,
+                chosen,
+                choice.selection,
+                directory / COMMIT_LOG,
+                directory / OFFSET_MAP,
+                committed_offsets(config),
+                timer_read_until(config),
+                ReadPolicy(self.options.limit),
+                progress.update,
+            )
+
+    def _derive(
+        self, main: Store | None, options: RebuildOptions, moved_from: int | None = None
+    ) -> tuple[RebuildPlan, list[Carried]]:
+        """Write queues, index and checkpoint of the new log; raises ChangedError where it is not what was planned.
+
+        After the plan come the queues that are left out. With `moved_from` messages from that offset on were elsewhere
+        before: no unit may lead there.
+        """
+        from rmqtool.salvage.for_rebuild import rebuild_sources, write_checkpoint
+        from rmqtool.store.store import open_store
+
+        new = self.new
+        sources = rebuild_sources(main, new.directory, self.conf)
+        plan, left_out = derive(self.style, self.stores.main, sources, new, options)
+        if plan.lost.is_lossy:
+            raise ChangedError("the sources have changed while they were read: nothing is written")
+        if moved_from is not None:
+            cut_moved(plan, new.derived, moved_from)
+        new.adopt_derived()
+        write_checkpoint(open_store(new.directory), main, plan.last_record, options.version)
+        return plan, left_out
+
+    def _fit_config(self, choice: Choice, log: SelectedLog, rebuild: RebuildPlan) -> None:
+        """Topics of the choice only, and committed offsets that do not lie past the end of their queues."""
+        from rmqtool.salvage.moved_config import fit_config
+        from rmqtool.store.store import CONFIG
+
+        topics = choice.selection.effective_filters.topic_choice
+        ends = {queue.name: queue.max_offset for queue in rebuild.queues}
+
+        def moved(name: QueueName, offset: int) -> int | None:
+            if name not in ends:
+                return 0 if name.topic in topics else None
+            return min(log.moved(name, offset), ends[name])
+
+        is_new = choice.selection.queue_offsets == "new"
+        fit_config(self.new.directory / CONFIG, topics, moved, log.first_timer, is_numbered_anew=is_new)
+
+    def _keep_losses(
+        self, derived: Loss | None, rebuild: RebuildPlan | None, filled: Sequence[tuple[int, int]] | None = None
+    ) -> None:
+        from rmqtool.salvage.loss_record import losses_of
+        from rmqtool.transaction import keep_losses
+
+        findings = rebuild.findings if rebuild else ()
+        losses = losses_of(self.plan, derived, findings, self.stores.all, filled)
+        if losses:
+            keep_losses(self.new.directory, losses)
+
+    def _keep_choice(self, choice: Choice) -> None:
+        from rmqtool.transaction.selections import ChoiceRecord, keep_choice
+
+        selection = choice.selection
+        record = ChoiceRecord(
+            "salvage",
+            int(time.time() * 1000),
+            self.plan.inputs.names,
+            tuple(filter_words(selection.filters)),
+            selection.queue_offsets,
+            choice.chosen.messages,
+            self.plan.records,
+            choice.chosen.end,
+        )
+        keep_choice(self.new.directory, record)

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import rmqtool
-from rmqtool.base.byte_size import byte_size
 from rmqtool.base.errors import Exit
-from rmqtool.base.shell import join, quote
-from rmqtool.base.visible import visible
+from rmqtool.base.numbers import byte_size
+from rmqtool.base.visible import join, quote, visible
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options, store_options
-from rmqtool.commands.store_path import StorePath
+from rmqtool.commands.shared_options import StorePath
 from rmqtool.commands.writing import (
     confirm,
     dry_run_option,

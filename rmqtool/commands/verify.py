@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import click
 
 import rmqtool
-from rmqtool.base.bounds import EXAMPLES
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.files import RateLimit
+from rmqtool.base.numbers import EXAMPLES
 from rmqtool.base.times import parse_duration
 from rmqtool.base.visible import visible
 from rmqtool.commands.completion import codes, complete_from
-from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.memory_option import memory_option, within_memory
 from rmqtool.commands.options import global_options, jobs_option, spark_options, store_options
-from rmqtool.commands.store_path import StorePath
+from rmqtool.commands.shared_options import StorePath, filter_options, memory_option, within_memory
 from rmqtool.commands.verifying import run_verification
 from rmqtool.commands.writing import check_place
 from rmqtool.findings.catalogue import why_no_code
@@ -36,8 +34,8 @@ if TYPE_CHECKING:
     from rmqtool.scan.filters import Filters
     from rmqtool.store.store import Store
     from rmqtool.verify.part_result import PartResult
-    from rmqtool.verify.request import VerifyRequest
     from rmqtool.verify.saved_progress import SavedProgress
+    from rmqtool.verify.task import VerifyRequest
     from rmqtool.verify.verification import Verification
 
 _EPILOG = examples_and_statuses(
@@ -194,8 +192,8 @@ def verify(
     from rmqtool.findings.report import Selection
     from rmqtool.library.verified import Verified
     from rmqtool.verify.outcome import outcome_of
-    from rmqtool.verify.request import VerifyRequest
-    from rmqtool.verify.workers import VERIFY_NEED
+    from rmqtool.verify.part_run import VERIFY_NEED
+    from rmqtool.verify.task import VerifyRequest
 
     style.store = str(path)
     spark = {"master": master, "conf": conf}
@@ -234,7 +232,7 @@ def verify(
 
 def _missing_topics(verification: Verification, filters: Filters) -> set[str]:
     """The topics of ``--topic`` that have no queue and are not configured; a note says so before the log is read."""
-    from rmqtool.store.why_nothing import unknown_topic
+    from rmqtool.store.missing import unknown_topic
 
     missing = {topic: told for topic in filters.topics if (told := unknown_topic(verification.snapshot, topic))}
     for told in missing.values():
@@ -249,12 +247,12 @@ def _pool(
     if engine == "local":
         if spark["master"] or spark["conf"]:
             raise UsageError("--master and --conf are for --engine spark")
-        from rmqtool.verify.workers import workers_for
+        from rmqtool.verify.part_run import workers_for
 
         return stack.enter_context(workers_for(path, jobs))
     if limit_rate is not None or jobs > 1:
         raise UsageError("--limit-rate and --jobs are for --engine local: Spark has as many workers as it is given")
-    from rmqtool.spark.pool import SparkPool
+    from rmqtool.spark.engine import SparkPool
     from rmqtool.spark.session import starting_spark
 
     start = stack.enter_context(starting_spark(spark["master"], spark["conf"]))
@@ -284,12 +282,12 @@ def _show(style: Style, verified: Verified, form: Form, seconds: float) -> int:
     """Write the outcome; the exit status. What another form needs is not loaded: it would take longer than a check."""
     outcome = verified.outcome
     if style.json:
-        from rmqtool.show.verify_json import outcome_json
+        from rmqtool.show.verify import outcome_json
 
         result = {**outcome_json(outcome), "plan": verified.plan.as_json()}
         write_document(style, "verify", str(outcome.root), result, findings=outcome.findings, status=outcome.status)
     elif form == "junit":
-        from rmqtool.show.verify_junit import junit_report
+        from rmqtool.show.verify import junit_report
 
         write_text(junit_report(outcome, seconds))
     elif form == "sarif":
@@ -297,17 +295,17 @@ def _show(style: Style, verified: Verified, form: Form, seconds: float) -> int:
 
         write_text(sarif_report(outcome))
     elif form == "openmetrics":
-        from rmqtool.show.open_metrics import verify_metrics
+        from rmqtool.show.monitoring import verify_metrics
 
         write_text(verify_metrics(outcome, seconds))
     elif form == "nagios":
-        from rmqtool.show.nagios import verify_answer
+        from rmqtool.show.monitoring import verify_answer
 
         answer = verify_answer(outcome, seconds)
         write_text(answer.text)
         return answer.status
     else:
-        from rmqtool.show.verify_text import show_outcome
+        from rmqtool.show.verify import show_outcome
 
         show_outcome(outcome, verified.plan, style, seconds)
     return outcome.status

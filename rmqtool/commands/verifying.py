@@ -57,7 +57,7 @@ def run_verification(
 
 def scanned_events(style: Style, snapshot: Snapshot, unread: list[RmqtoolError]) -> Iterator[Event]:
     """All events of the log under a progress bar; files that cannot be read are added to `unread`."""
-    from rmqtool.inspect.log_events import events_of
+    from rmqtool.inspect.log_statistics import events_of
     from rmqtool.show.progress import byte_progress
     from rmqtool.store.commit_log import log_start
 

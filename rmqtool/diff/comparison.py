@@ -2,22 +2,205 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
+
 from rmqtool.base.errors import Exit, RmqtoolError
-from rmqtool.diff.configs import ConfigDifference, compare_configs
-from rmqtool.diff.epochs import EpochComparison, compare_epochs
+from rmqtool.base.files import read_all
+from rmqtool.base.visible import quote
 from rmqtool.diff.in_order import Alignment, align
-from rmqtool.diff.log_bytes import Progress
-from rmqtool.diff.log_pass import Counting, compare_logs, count_from
+from rmqtool.diff.log_pass import Counting, Progress, compare_logs, count_from
 from rmqtool.diff.queues import DifferingQueue, compare_queues
-from rmqtool.diff.records import Parting
+from rmqtool.diff.records import Parting, Tail
 from rmqtool.diff.side import SIDES, Name, Side
-from rmqtool.diff.tails import Tail
+from rmqtool.formats.timer_check import CHECK_DTYPE, USED_SIZE
 from rmqtool.scan.redaction import Redaction
-from rmqtool.store.store import rocksdb_configs
+from rmqtool.store.config_json import ConfigFile, load_config
+from rmqtool.store.consumer_groups import CONSUMER_OFFSET
+from rmqtool.store.dledger_node import Epoch, Epochs, load_epochs
+from rmqtool.store.store import CONFIG, rocksdb_configs
+from rmqtool.store.topics import TOPICS
+
+GROUPS = "subscriptionGroup.json"
+DELAYS = "delayOffset.json"
+TIMER_CHECK = "timercheck"
+
+_TABLES = {TOPICS: "topicConfigTable", GROUPS: "subscriptionGroupTable", DELAYS: "offsetTable"}
+_WHOLE_FILE = "the file"
+
+Entries = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ConfigDifference:
+    """An entry of a config file that differs; None where a side does not have it."""
+
+    file: str
+    entry: str
+    a: int | str | None
+    b: int | str | None
+
+
+def compare_configs(a: Side, b: Side, *, is_moved: bool = False) -> Iterator[ConfigDifference]:
+    """The entries that differ; a file that a side cannot decode is one difference.
+
+    Where the log of B `is_moved` a conversion has left the timers of A out, which begin again there.
+    """
+    for name, table in _TABLES.items():
+        yield from _of_files(name, table, _load(a, name), _load(b, name))
+    offsets = [_committed(side) for side in (a, b)]
+    yield from _of_entries(CONSUMER_OFFSET, *offsets)
+    if not is_moved:
+        timers = [_timer_offset(side) for side in (a, b)]
+        yield from _of_entries(TIMER_CHECK, *timers)
+
+
+def _load(side: Side, name: str) -> ConfigFile:
+    return load_config(side.snapshot.store.root / CONFIG / name)
+
+
+def _of_files(name: str, table: str, a: ConfigFile, b: ConfigFile) -> Iterator[ConfigDifference]:
+    if a.problem != b.problem:
+        yield ConfigDifference(name, _WHOLE_FILE, a.problem, b.problem)
+    first, second = (_flat(file.content.get(table)) for file in (a, b))
+    yield from _of_entries(name, first, second)
+
+
+def _flat(table: object) -> dict[str, Any]:
+    """The settings of each entry by ``entry.setting``, a number or other value by the entry's name."""
+    flat: dict[str, Any] = {}
+    for name, value in table.items() if isinstance(table, dict) else ():
+        if isinstance(value, dict):
+            flat[name] = "present"
+            flat |= {f"{name}.{setting}": found for setting, found in value.items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def _of_entries(file: str, a: Entries, b: Entries) -> Iterator[ConfigDifference]:
+    for entry in sorted(a.keys() | b.keys()):
+        owner = entry.partition(".")[0]
+        is_setting_of_one = owner != entry and (owner in a) != (owner in b)
+        if a.get(entry) != b.get(entry) and not is_setting_of_one:
+            yield ConfigDifference(file, entry, _shown(a.get(entry)), _shown(b.get(entry)))
+
+
+def _shown(value: object) -> int | str | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def _committed(side: Side) -> Entries:
+    offsets = side.snapshot.committed.offsets
+    return {f"{offset.topic}@{offset.group}/{offset.queue_id}": offset.offset for offset in offsets}
+
+
+def _timer_offset(side: Side) -> Entries:
+    """The next queue offset that the timers take, from the file `timercheck`; nothing without the file."""
+    try:
+        data = read_all(side.snapshot.store.root / CONFIG / TIMER_CHECK, USED_SIZE)
+    except RmqtoolError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            side.unread.append(error)
+        return {}
+    if len(data) < USED_SIZE:
+        return {"last_timer_queue_offset": "the file is cut"}
+    return {"last_timer_queue_offset": int(np.frombuffer(data, CHECK_DTYPE)[0]["last_timer_queue_offset"])}
+
+
+@dataclass(frozen=True)
+class Following:
+    """One store as the slave of the other: up to where they agree by their epochs, and what is cut after it.
+
+    `point` is None where no epoch agrees, so that the slave never syncs, and where it `has_no_epochs` at all: then
+    nothing is compared, and it goes on at its own end.
+    """
+
+    point: int | None
+    cut: Tail | None = None
+    has_no_epochs: bool = False
+
+
+@dataclass(frozen=True)
+class SideEpochs:
+    """The epochs of one store; `stale` begin after the log's end, `missing` is in `topics.json` but has no entry."""
+
+    epochs: Epochs
+    stale: tuple[Epoch, ...]
+    missing: int | None
+
+
+@dataclass(frozen=True)
+class EpochComparison:
+    """The epochs of both, and each as the slave of the other."""
+
+    a: SideEpochs
+    b: SideEpochs
+    a_follows: Following
+    b_follows: Following
+
+    @property
+    def differ(self) -> bool:
+        """Whether the lists differ, or one cannot be read."""
+        return self.a.epochs != self.b.epochs
+
+    def cuts(self, a: Side, b: Side) -> dict[Name, int]:
+        """Physical offsets after which each would cut something as the slave of the other."""
+        sides: tuple[tuple[Side, Following], ...] = ((a, self.a_follows), (b, self.b_follows))
+        return {side.name: each.point for side, each in sides if each.point is not None and each.point < side.end}
+
+    def with_cuts(self, counted: Mapping[Name, Tail]) -> EpochComparison:
+        """The same with what would be cut, as it was counted."""
+        a, b = replace(self.a_follows, cut=counted.get("a")), replace(self.b_follows, cut=counted.get("b"))
+        return replace(self, a_follows=a, b_follows=b)
+
+
+def compare_epochs(a: Side, b: Side) -> EpochComparison | None:
+    """Compare the epochs; None where neither store has any. What would be cut is not counted yet."""
+    first, second = _epochs_of(a), _epochs_of(b)
+    if not any(side.epochs.entries or side.epochs.problem for side in (first, second)):
+        return None
+    return EpochComparison(
+        first, second, _following(a, first.epochs, b, second.epochs), _following(b, second.epochs, a, first.epochs)
+    )
+
+
+def consistent_point(slave: Epochs, slave_end: int, master: Epochs, master_end: int) -> int | None:
+    """Up to where both logs agree: by the slave's newest epoch that the master has with the same beginning."""
+    slave_ends, master_ends = slave.ends(slave_end), master.ends(master_end)
+    for epoch in reversed(slave.entries):
+        if epoch in master_ends:
+            return min(slave_ends[epoch], master_ends[epoch])
+    return None
+
+
+def _following(slave: Side, slave_epochs: Epochs, master: Side, master_epochs: Epochs) -> Following:
+    if not slave_epochs.entries:
+        return Following(None, has_no_epochs=True)
+    return Following(consistent_point(slave_epochs, slave.end, master_epochs, master.end))
+
+
+def _epochs_of(side: Side) -> SideEpochs:
+    epochs = load_epochs(side.snapshot.store)
+    stale = tuple(epoch for epoch in epochs.entries if epoch.start_offset > side.end)
+    return SideEpochs(epochs, stale, _missing(side, epochs))
+
+
+def _missing(side: Side, epochs: Epochs) -> int | None:
+    """The epoch in the data version of `topics.json`, where the file of epochs ends before it."""
+    version = side.snapshot.topics.file.content.get("dataVersion")
+    state = version.get("stateVersion") if isinstance(version, dict) else None
+    if not epochs.entries or type(state) is not int or state <= epochs.entries[-1].number:
+        return None
+    return state
+
 
 Verdict = Literal["same", "unproven", "differs", "a-ahead", "b-ahead", "damaged", "diverged", "no-overlap"]
 
@@ -201,3 +384,114 @@ def _completed(begun: StoreComparison) -> StoreComparison:
         ends = begun.common_end_of("a"), begun.common_end_of("b")
         queues = tuple(compare_queues(a, b, ends, is_moved=is_moved))
     return replace(begun, queues=queues, configs=tuple(compare_configs(a, b, is_moved=is_moved)))
+
+
+def next_steps(comparison: StoreComparison) -> list[str]:
+    """Sentences and commands, in the order in which to follow them."""
+    return list(_steps(comparison))
+
+
+def _steps(comparison: StoreComparison) -> Iterator[str]:
+    match comparison.verdict:
+        case "no-overlap":
+            what = "message" if comparison.alignment else "offset"
+            yield f"the logs have no {what} in common: set one up again from the other, or compare their messages:"
+            yield f"{_diff(comparison)} --by-message"
+        case "diverged":
+            yield from _parted(comparison)
+        case "damaged":
+            for name in comparison.parting.damaged or SIDES:
+                yield f"see what is damaged: rmqtool verify {_path(_side(comparison, name))}"
+            yield from _set_up(comparison) if not comparison.alignment else _save_all(comparison)
+        case "a-ahead" | "b-ahead" if comparison.alignment:
+            yield from _save_all(comparison)
+        case "a-ahead" | "b-ahead":
+            yield from _set_up(comparison)
+        case "differs":
+            yield from _derived(comparison)
+        case "unproven":
+            yield "make readable what could not be read, and compare again"
+
+
+def _parted(comparison: StoreComparison) -> Iterator[str]:
+    """Two logs that were written apart: one of them is given up, after what only it has was saved."""
+    if comparison.request.fast:
+        yield f"without --fast it is found where they part: {_diff(comparison)}"
+    elif not comparison.shares_beginning:
+        yield "they are not copies of one log; their messages are compared, wherever they stand, by:"
+        yield f"{_diff(comparison)} --by-message"
+    else:
+        yield from _save_all(comparison)
+        if comparison.alignment:
+            return
+        if comparison.a.node and comparison.b.node:
+            yield "then start the nodes: the log of a follower is cut where it parts from that of its leader"
+        else:
+            yield "then set one of them up again from the other: the one whose messages count is the master"
+
+
+def _save_all(comparison: StoreComparison) -> Iterator[str]:
+    for name in SIDES:
+        yield from _save(comparison, name)
+
+
+def _save(comparison: StoreComparison, name: Name) -> Iterator[str]:
+    """How to save what only one side has, before it is cut."""
+    tail = comparison.tails.get(name)
+    if tail and tail.messages:
+        side = _side(comparison, name)
+        yield f"list what only {name.upper()} has: {_diff(comparison)} --only {name}"
+        yield f"save it: rmqtool export {_path(side)} --from-offset {tail.start} --output DIR"
+
+
+def _set_up(comparison: StoreComparison) -> Iterator[str]:
+    """Which store follows the other."""
+    damaged = comparison.parting.damaged
+    if damaged == ("a", "b"):
+        yield "both are damaged: neither can be set up from the other as it is"
+    elif damaged:
+        good, bad = ("B", "A") if damaged == ("a",) else ("A", "B")
+        if comparison.parting.both_lost:
+            yield f"{good} has dummy records where {bad} is damaged, as a repair or a salvage makes them"
+            yield "what was there is in neither of them: a third copy may have it"
+        else:
+            yield f"{bad} can be set up again from {good}, whose messages are whole where {bad} is damaged"
+        yield from _save(comparison, "a" if bad == "A" else "b")
+    elif comparison.a.end != comparison.b.end:
+        ahead, behind = ("A", "B") if comparison.a.end > comparison.b.end else ("B", "A")
+        if _side(comparison, "b" if behind == "B" else "a").cut_files:
+            yield f"set {behind} up again from {ahead}: no broker starts with a log file of a wrong size"
+        elif _is_older(comparison, ahead):
+            yield f"do not make {ahead} a master: a start takes what is older for new messages; it may follow {behind}"
+        else:
+            role = "node of the same group as" if comparison.a.node else "slave of"
+            yield f"{behind} catches up as a {role} {ahead}, or can be set up again from {ahead}"
+        if not comparison.request.fast:
+            yield f"before {ahead} is ever cut to follow {behind}:"
+            yield from _save(comparison, "a" if ahead == "A" else "b")
+    yield from _derived(comparison)
+
+
+def _is_older(comparison: StoreComparison, ahead: str) -> bool:
+    """Whether what only one side has was stored before what both have: it had been cut there."""
+    tail = comparison.tails.get("a" if ahead == "A" else "b")
+    return tail is not None and tail.is_older
+
+
+def _derived(comparison: StoreComparison) -> Iterator[str]:
+    if comparison.own_queue_differences:
+        more = "too" if comparison.parting.damaged else "though the logs do not"
+        yield f"queues differ, {more}; which of them is right is found by:"
+        yield from (f"rmqtool verify {_path(side)}" for side in (comparison.a, comparison.b))
+
+
+def _side(comparison: StoreComparison, name: Name) -> Side:
+    return comparison.a if name == "a" else comparison.b
+
+
+def _diff(comparison: StoreComparison) -> str:
+    return f"rmqtool diff {_path(comparison.a)} {_path(comparison.b)}"
+
+
+def _path(side: Side) -> str:
+    return quote(str(side.snapshot.store.root))

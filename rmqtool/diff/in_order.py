@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from zlib_ng import zlib_ng
 
-from rmqtool.diff.message_identity import mixed
+from rmqtool.diff.by_message import mixed
 from rmqtool.diff.records import MAX_EXTENTS, Difference, Parting, first_place
 from rmqtool.diff.side import SIDES, Name, Side
 from rmqtool.formats.layout import position_of
 from rmqtool.formats.message import PREFIX_DTYPE
-from rmqtool.scan.events import Damage
+from rmqtool.scan.block import Damage
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 

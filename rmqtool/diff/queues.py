@@ -10,7 +10,7 @@ import numpy as np
 from rmqtool.base.errors import UnreadableError
 from rmqtool.diff.side import Side
 from rmqtool.store.consume_queues import Queue
-from rmqtool.store.queue_range import QueueRange, queue_range
+from rmqtool.store.queue_units import QueueRange, queue_range
 from rmqtool.store.rocksdb_units import open_any_units
 from rmqtool.store.unit_files import UnitFiles, open_units
 

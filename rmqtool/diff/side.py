@@ -9,7 +9,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.store.commit_log import data_end, log_range, written_end
 from rmqtool.store.dledger_node import Entry, committed_index, entry_of
-from rmqtool.store.missing_log import missing_log
+from rmqtool.store.missing import missing_log
 from rmqtool.store.snapshot import Snapshot
 
 Name = Literal["a", "b"]

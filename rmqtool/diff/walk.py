@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import UnreadableError
-from rmqtool.base.recent_reads import RecentFile, RecentReads
-from rmqtool.diff.records import Place, place_in
+from rmqtool.base.files import RecentFile, RecentReads
+from rmqtool.diff.records import Place, Tally, place_in
 from rmqtool.diff.side import Side
-from rmqtool.diff.tails import Tally
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import LONGEST_BLANK, Event, scan_files
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,24 +15,194 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from zlib_ng import zlib_ng
 
-from rmqtool.base.decoding import Decoder
+from rmqtool.base.decoders import Decoder
 from rmqtool.base.errors import UnreadableError, UsageError
+from rmqtool.base.filesystems import file_system, patiently
+from rmqtool.base.remote_path import RemotePath
 from rmqtool.base.worker import keep_arrow_to_one_thread
-from rmqtool.export.manifest_options import options_of
-from rmqtool.export.options import ExportOptions
+from rmqtool.export.data_file import TextRows
+from rmqtool.export.options import TEXT_SUFFIXES, ExportOptions, options_of
 from rmqtool.export.output import MANIFEST, read_manifest
 from rmqtool.export.preview import interrupted_manifest
 from rmqtool.export.results import SUMMED_COLUMNS, QueueSums, Summing, Sums, merge_sums
-from rmqtool.export.stored_files import size_and_crc32, stored_names
-from rmqtool.export.stored_rows import OFFSET, count_rows, expected_rows, rows_schema, stored_rows
+from rmqtool.export.sink import file_crc32
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
-from rmqtool.scan.events import Damage
+from rmqtool.scan.block import Damage
 from rmqtool.scan.redaction import Redaction
-from rmqtool.store.message_reader import SplitReader
-from rmqtool.store.named_stores import NamedStore
+from rmqtool.store.message_reader import STORE_COLUMN, SplitReader
 from rmqtool.store.splits import Split, find_source, split_source
+from rmqtool.store.store import NamedStore
+
+_READ_AT_ONCE = 4 << 20
+
+
+def open_stored(path: Path) -> pa.NativeFile:
+    """A file, open to be read at any position; raises OSError."""
+    if not isinstance(path, RemotePath):
+        return pa.OSFile(str(path))
+    system, prefix = file_system(path.scheme, path.authority)
+    return patiently(lambda: system.open_input_file(f"{prefix}{path.key}"))
+
+
+def size_and_crc32(path: Path) -> tuple[int, int]:
+    """Size of a file, bytes, and its CRC-32; raises OSError."""
+    if not isinstance(path, RemotePath):
+        return path.stat().st_size, file_crc32(path)
+    size = crc = 0
+    with open_stored(path) as file:
+        while piece := file.read(_READ_AT_ONCE):
+            size, crc = size + len(piece), zlib_ng.crc32(piece, crc)
+    return size, crc
+
+
+def stored_names(output: Path) -> list[str]:
+    """The paths of all files below an output; raises OSError."""
+    if isinstance(output, RemotePath):
+        from rmqtool.export.sink import files_in
+
+        return sorted(name for name, _ in files_in(output))
+    return sorted(str(path.relative_to(output)) for path in output.rglob("*") if path.is_file())
+
+
+OFFSET, LINE = "physical_offset", "line"
+
+_LINES = pa.schema([(OFFSET, pa.int64()), (LINE, pa.binary())])
+"""Rows of a text file are compared as the text that they are."""
+
+
+def rows_schema(options: ExportOptions) -> pa.Schema:
+    """The columns in which rows of the log and of files are compared."""
+    return options.schema if options.format == "parquet" else _LINES
+
+
+def expected_rows(reader: SplitReader, batch: pa.RecordBatch, options: ExportOptions, store: str) -> pa.RecordBatch:
+    """The messages of a batch of a store as rows of `rows_schema`."""
+    messages = reader.to_messages(batch)
+    if options.format == "parquet":
+        return _with_nulls(messages, batch.column(OFFSET), options, store)
+    lines = TextRows(options).rows(messages).cast(pa.binary())
+    return pa.RecordBatch.from_arrays([batch.column(OFFSET), lines], schema=_LINES)
+
+
+def _with_nulls(messages: pa.RecordBatch, offsets: pa.Int64Array, options: ExportOptions, store: str) -> pa.RecordBatch:
+    """The messages with null where a column came later."""
+    if not options.null_before:
+        return messages
+    columns = {name: messages.column(name) for name in messages.schema.names}
+    for name, before in options.null_before.items():
+        is_there = pc.greater_equal(offsets, before.get(store, 0))
+        columns[name] = pc.if_else(is_there, columns[name], pa.scalar(None, columns[name].type))
+    return pa.RecordBatch.from_arrays([*columns.values()], schema=options.schema)
+
+
+def stored_rows(path: Path, split: Split, options: ExportOptions) -> pa.Table:
+    """The rows of a split in a file, as `rows_schema`; raises OSError, ValueError or ArrowException when it cannot."""
+    if options.format == "parquet":
+        return _parquet_rows(path, split, options)
+    tables = [_within(table, split) for table in _text_rows(path, options)]
+    return pa.concat_tables([_LINES.empty_table(), *tables])
+
+
+def count_rows(path: Path, options: ExportOptions) -> int:
+    """Rows in a file; raises as `stored_rows`."""
+    if options.format == "parquet":
+        with open_stored(path) as file:
+            return int(pq.read_metadata(file).num_rows)
+    return sum(len(ends) for _, ends in _records(path, options))
+
+
+def _parquet_rows(path: Path, split: Split, options: ExportOptions) -> pa.Table:
+    schema = options.schema
+    wanted = (ds.field(OFFSET) >= split.start) & (ds.field(OFFSET) < split.stop)
+    if STORE_COLUMN in schema.names:
+        wanted &= ds.field(STORE_COLUMN) == split.store
+    system, name = None, str(path)
+    if isinstance(path, RemotePath):
+        system, prefix = file_system(path.scheme, path.authority)
+        name = f"{prefix}{path.key}"
+    source = ds.dataset([name], schema=schema, format="parquet", partitioning=None, filesystem=system)
+    return source.to_table(columns=list(schema.names), filter=wanted, use_threads=False)
+
+
+def _within(table: pa.Table, split: Split) -> pa.Table:
+    offsets = table.column(OFFSET)
+    return table.filter(pc.and_(pc.greater_equal(offsets, split.start), pc.less(offsets, split.stop)))
+
+
+def _text_rows(path: Path, options: ExportOptions) -> Iterator[pa.Table]:
+    for data, ends in _records(path, options):
+        starts = pa.py_buffer(np.concatenate(([0], ends)).astype(np.int32))
+        lines = pa.Array.from_buffers(pa.binary(), len(ends), [None, starts, pa.py_buffer(data)])
+        offsets = _csv_offsets(data, options) if options.format == "csv" else _json_offsets(lines)
+        if len(offsets) != len(ends):
+            raise ValueError(f"{len(ends)} lines hold {len(offsets)} rows")
+        yield pa.Table.from_arrays([offsets, lines], schema=_LINES)
+
+
+def _records(path: Path, options: ExportOptions) -> Iterator[tuple[bytes, NDArray[np.intp]]]:
+    """Whole rows of a text file after its header, a piece at a time, with the end of each."""
+    quotes = options.format == "csv"
+    rest = b""
+    header = len(TextRows(options).header)
+    with _opened(path) as file:
+        if file.read(header) != TextRows(options).header:
+            raise ValueError("the header line is not that of the columns")
+        while piece := file.read(_READ_AT_ONCE):
+            data = rest + piece
+            ends = _line_ends(data, quotes=quotes)
+            whole = int(ends[-1]) if len(ends) else 0
+            rest = data[whole:]
+            if whole:
+                yield data[:whole], ends
+    if rest:
+        raise ValueError("the last line has no end")
+
+
+def _opened(path: Path) -> pa.NativeFile:
+    """The text of a file; runs into one output may compress in several ways."""
+    file = open_stored(path)
+    codec = next(codec for codec, suffix in TEXT_SUFFIXES.items() if path.name.endswith(suffix))
+    return file if codec == "none" else pa.CompressedInputStream(file, codec)
+
+
+def _line_ends(data: bytes, *, quotes: bool) -> NDArray[np.intp]:
+    """Positions after the line ends; with `quotes` those inside of quotes are part of a value."""
+    view = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(view == ord("\n"))
+    if quotes and b'"' in data:
+        before = np.searchsorted(np.flatnonzero(view == ord('"')), ends)
+        ends = ends[before % 2 == 0]
+    return ends + 1
+
+
+def _csv_offsets(data: bytes, options: ExportOptions) -> pa.ChunkedArray:
+    table = pyarrow.csv.read_csv(
+        io.BytesIO(data),
+        pyarrow.csv.ReadOptions(
+            use_threads=False, block_size=len(data) + 1, column_names=list(TextRows(options).names)
+        ),
+        pyarrow.csv.ParseOptions(newlines_in_values=True),
+        pyarrow.csv.ConvertOptions(include_columns=[OFFSET], column_types={OFFSET: pa.int64()}),
+    )
+    return table.column(OFFSET)
+
+
+def _json_offsets(lines: pa.BinaryArray) -> pa.ChunkedArray:
+    # Line by line: Arrow's reader of JSON refuses numbers that it cannot hold, in bodies too.
+    try:
+        offsets = [int(json.loads(line.as_py(), parse_int=str, parse_float=str)[OFFSET]) for line in lines]
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"a line has no {OFFSET}") from error
+    return pa.chunked_array([offsets], pa.int64())
+
 
 CHECK_SPLIT = 32 << 20
 """Bytes of log whose rows are compared at once; both sides are held in memory."""

@@ -9,12 +9,12 @@ from datetime import datetime, timezone
 from typing import Any
 
 from rmqtool import __version__
-from rmqtool.export.damaged import TAIL_MARK
 from rmqtool.export.output import MANIFEST_SCHEMA
 from rmqtool.export.plan import ExportPlan
 from rmqtool.export.results import MAX_SKIPPED, ExportTotals, QueueSums, SplitResult, Sums, merge_sums
 from rmqtool.export.sink import DataFile
-from rmqtool.scan.events import Damage
+from rmqtool.export.write import TAIL_MARK
+from rmqtool.scan.block import Damage
 from rmqtool.store.message_reader import MAX_OFFSETS, BodyProblems
 from rmqtool.store.splits import Source
 from rmqtool.store.store import relative_to

@@ -19,8 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rmqtool.base.errors import RmqtoolError, UnreadableError, UsageError
-from rmqtool.base.notices import notice
+from rmqtool.base.errors import RmqtoolError, UnreadableError, UsageError, notice
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.export.options import DELTA, ICEBERG, Mode, Target
 from rmqtool.export.sink import DataFile, sync, unwritable
@@ -40,7 +39,7 @@ def read_manifest(output: Path) -> dict[str, Any] | None:
     path = output / MANIFEST
     try:
         if isinstance(path, RemotePath):
-            from rmqtool.export.remote_files import read_remote
+            from rmqtool.export.sink import read_remote
 
             return parse_manifest(read_remote(path), path)
         return parse_manifest(path.read_bytes(), path)
@@ -56,7 +55,7 @@ def follow_table(path: Path, manifest: dict[str, Any]) -> None:
     if table is None:
         return
     from rmqtool.export import delta_table, iceberg_table
-    from rmqtool.export.manifest_options import options_of
+    from rmqtool.export.options import options_of
 
     schema = options_of(manifest).schema
     if table == DELTA:

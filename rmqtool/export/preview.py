@@ -17,9 +17,8 @@ from rmqtool.export import output, remote_output
 from rmqtool.export.options import ExportOptions, Mode, Target
 from rmqtool.export.output import check_mode, check_table, parse_manifest, read_manifest
 from rmqtool.export.plan import ExportPlan, plan_export
-from rmqtool.export.remote_files import files_in, read_remote
-from rmqtool.export.sink import unwritable
-from rmqtool.store.named_stores import NamedStore
+from rmqtool.export.sink import files_in, read_remote, unwritable
+from rmqtool.store.store import NamedStore
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,11 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.notices import notice
+from rmqtool.base.errors import RmqtoolError, notice
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.export.options import Mode, Target
 from rmqtool.export.output import FINISHED, MANIFEST, SUCCESS, Commit, check_mode, follow_table, parse_manifest
-from rmqtool.export.remote_files import files_in, read_remote, remove_remote, write_remote
-from rmqtool.export.sink import unwritable
+from rmqtool.export.sink import files_in, read_remote, remove_remote, unwritable, write_remote
 
 JOURNAL = "_commit.json"
 OURS = re.compile(r"(.*/)?part-(empty|\d{5}-\d{20}(-tail)?(-\d{5})?)-[0-9a-f]{12}(-[0-9a-f]{8})?\.[a-z0-9.]+", re.ASCII)

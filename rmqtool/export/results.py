@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from rmqtool.export.sink import DataFile
-from rmqtool.scan.decoding import DecodeFailures
-from rmqtool.scan.events import Damage
-from rmqtool.store.message_query import INCLUDABLE
-from rmqtool.store.message_reader import BodyProblems, LastRecord
+from rmqtool.scan.block import Damage
+from rmqtool.scan.message_rows import DecodeFailures
+from rmqtool.store.message_reader import INCLUDABLE, BodyProblems, LastRecord
 
 MAX_SKIPPED = 10_000
 """Damaged extents of a run that are kept one by one; all are counted, and all are in the side table."""

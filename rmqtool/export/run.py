@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from rmqtool.base.errors import UsageError
+from rmqtool.base.limits import MemoryNeed
+from rmqtool.base.parallel import MAX_PARTS, WorkerPool
 from rmqtool.base.paths import is_remote
 from rmqtool.base.remote_path import RemotePath
+from rmqtool.base.worker import Job
 from rmqtool.export.data_file import open_data_file
 from rmqtool.export.manifest import build_manifest, remaining_damaged
 from rmqtool.export.options import ExportOptions, Mode
@@ -18,7 +23,8 @@ from rmqtool.export.plan import ExportPlan, plan_export
 from rmqtool.export.remote_output import RemoteOutput
 from rmqtool.export.results import ExportTotals, SplitResult
 from rmqtool.export.sink import DataFile
-from rmqtool.store.named_stores import NamedStore
+from rmqtool.store.splits import HasSplit
+from rmqtool.store.store import NamedStore
 
 AnyOutput = Output | RemoteOutput
 """An output, here or on another machine."""
@@ -89,3 +95,52 @@ def _empty_file(options: ExportOptions, output: AnyOutput) -> list[DataFile]:
         file.abandon()
         raise
     return [DataFile(name, final, 0, size, crc, None)]
+
+
+EXPORT_NEED = MemoryNeed(least=220, usual=290, further_least=105, further_usual=170)
+_WORTH_A_PROCESS = 32 << 20  # less is written before a process has started, bytes
+
+T = TypeVar("T", bound=HasSplit)
+R = TypeVar("R")
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_local(
+    work: Callable[[T], R], tasks: Sequence[T], jobs: int, done: Callable[[int], None], *, patience: float = 0
+) -> list[R]:
+    """Do `work`, a module's function, for each task with up to `jobs` processes; results in any order.
+
+    `done` is called with the bytes of log that are finished. Raises errors of `work`; then, and when it is interrupted,
+    the processes are ended in the midst of their splits, which may take minutes, and are gone when this returns; with
+    `patience`, seconds, they may end processes of their own first.
+    """
+    jobs = min(jobs, len(tasks), 1 + sum(task.split.size for task in tasks) // _WORTH_A_PROCESS)
+    results, size = [], 0
+    done(0)
+    # Not copied: a copy would have this process's threads' locks and its memory.
+    with WorkerPool[R](jobs if jobs > 1 else 0, may_copy=False, patience=patience) as pool:
+        here = None if pool.workers else _Splits(work, tasks)
+        pool.begin(partial(_Splits, work, tasks), range(min(len(tasks), MAX_PARTS)), here)
+        for step in pool.steps():
+            if step.result is not None:
+                results.append(step.result)
+                size += step.size
+                done(size)
+    return results
+
+
+class _Splits(Job[R], Generic[T, R]):
+    """Works on splits: part n is every MAX_PARTSth task, beginning with the nth."""
+
+    def __init__(self, work: Callable[[T], R], tasks: Sequence[T]) -> None:
+        self._work = work
+        self._tasks = tasks
+
+    def do(self, part: int) -> Iterator[tuple[int, R]]:
+        for task in self._tasks[part::MAX_PARTS]:
+            result = self._work(task)
+            yield task.split.size, result

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from zlib_ng import zlib_ng
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.memory import sized
+from rmqtool.base.filesystems import file_system, patiently
+from rmqtool.base.limits import sized
+from rmqtool.base.remote_path import RemotePath
 
 _READ_AT_ONCE = 1 << 20
 _PARTITIONED_BYTES = 128 << 20  # of all partitions together: what a split of usual size has, so each is one file
@@ -130,3 +134,94 @@ def file_crc32(path: Path) -> int:
         while size := file.readinto(piece):
             crc = zlib_ng.crc32(piece[:size], crc)
     return crc
+
+
+_WITH_DIRECTORIES = ("hdfs", "viewfs")  # elsewhere a directory is the beginning of a name
+
+
+class RemoteWriter(io.RawIOBase):
+    """A new file; it is there when it is closed. `size`, bytes, and `crc32` are those of what is written so far."""
+
+    def __init__(self, path: RemotePath) -> None:
+        super().__init__()
+        self.size = 0
+        self.crc32 = 0
+        self._is_abandoned = False
+        system, prefix = file_system(path.scheme, path.authority)
+        name = f"{prefix}{path.key}"
+        if path.scheme in _WITH_DIRECTORIES:
+            patiently(lambda: system.create_dir(name.rpartition("/")[0], recursive=True))
+        self._file: Any = patiently(lambda: system.open_output_stream(name, compression=None))
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Append bytes; raises OSError."""
+        view = memoryview(data)
+        self._file.write(view)
+        self.size += view.nbytes
+        self.crc32 = zlib_ng.crc32(view, self.crc32)
+        return view.nbytes
+
+    def close(self) -> None:
+        """Finish it; raises OSError. Nothing after `abandon`."""
+        if not self.closed:
+            super().close()
+            if not self._is_abandoned:
+                self._file.close()
+
+    def abandon(self) -> None:
+        """Leave it unfinished, as far as the file system allows."""
+        self._is_abandoned = True
+
+
+def write_remote(path: RemotePath, data: bytes) -> None:
+    """Write a small file, over the one that is there; raises OSError."""
+
+    def write() -> None:
+        with RemoteWriter(path) as file:
+            file.write(data)
+
+    patiently(write)
+
+
+def read_remote(path: RemotePath) -> bytes:
+    """The content of a small file as it is now; raises FileNotFoundError and other OSError."""
+    system, prefix = file_system(path.scheme, path.authority)
+
+    def read() -> bytes:
+        with system.open_input_stream(f"{prefix}{path.key}", compression=None) as file:
+            data: bytes = file.read()
+            return data
+
+    try:
+        return patiently(read, ())
+    except OSError:
+        path.stat_now()  # FileNotFoundError, however the file system says it
+    return patiently(read)
+
+
+def remove_remote(path: RemotePath) -> None:
+    """Remove a file that may be gone already; raises OSError."""
+    system, prefix = file_system(path.scheme, path.authority)
+    try:
+        patiently(lambda: system.delete_file(f"{prefix}{path.key}"), ())
+    except OSError:
+        try:
+            path.stat_now()
+        except FileNotFoundError:
+            return
+        patiently(lambda: system.delete_file(f"{prefix}{path.key}"))
+
+
+def files_in(path: RemotePath) -> Iterator[tuple[str, int]]:
+    """Names below `path`, and sizes in bytes, of all files there now; none where nothing is. Raises OSError."""
+    from pyarrow.fs import FileSelector
+
+    system, prefix = file_system(path.scheme, path.authority)
+    root = f"{prefix}{path.key}"
+    for info in patiently(lambda: system.get_file_info(FileSelector(root, recursive=True, allow_not_found=True))):
+        if info.type.name == "File":
+            yield info.path[len(root) :].lstrip("/"), info.size

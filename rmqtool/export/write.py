@@ -2,28 +2,221 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
+import re
 import uuid
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import file_at
+from rmqtool.base.times import rfc3339
 from rmqtool.base.worker import keep_arrow_to_one_thread
-from rmqtool.export.damaged import DamagedTable
-from rmqtool.export.data_file import open_data_file
-from rmqtool.export.options import ExportOptions, Target
-from rmqtool.export.parquet_file import ParquetFile
-from rmqtool.export.partitions import PARTITION_COLUMNS, partitions
+from rmqtool.export.data_file import LocalSink, ParquetFile, RemoteSink, TextFile, new_sink, open_data_file
+from rmqtool.export.options import ExportOptions, PartitionKey, Target
 from rmqtool.export.results import SUMMED_COLUMNS, SplitResult, Summing
-from rmqtool.export.sink import DataFile, PartitionedRows
-from rmqtool.export.text_file import TextFile
-from rmqtool.scan.events import Damage
+from rmqtool.export.sink import DataFile, PartitionedRows, abandon, output_errors
+from rmqtool.scan.block import Damage
 from rmqtool.store.message_reader import SplitReader
 from rmqtool.store.splits import Split
+
+DAMAGED_FOLDER = "_damaged"
+TAIL_MARK = "tail"
+"""In the name of a file that holds a torn end of a log: the next run, which reads it again, replaces it."""
+
+PIECE_BYTES = 8 << 20
+"""A longer extent becomes several rows, bytes; as many zeros or more, one row without data."""
+
+_BUFFERED_BYTES = 32 << 20
+_ROW_BYTES = 512  # that a row costs beside its data
+_SCHEMA = pa.schema(
+    [
+        pa.field("store", pa.string(), nullable=False),
+        pa.field("physical_offset", pa.int64(), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("extent_offset", pa.int64(), nullable=False),
+        pa.field("extent_size", pa.int64(), nullable=False),
+        pa.field("data", pa.binary()),
+    ]
+)
+
+
+class DamagedTable:
+    """One file of the side table, made when the first extent comes."""
+
+    def __init__(self, split: Split, target: Target, names: tuple[str, str, str], *, tail: bool, raw: bool) -> None:
+        """`names` are how hidden and final names begin, and how final names end."""
+        hidden, final, run = names
+        self._split = split
+        self._raw = raw
+        suffix = f"-{TAIL_MARK}" if tail else ""
+        self._temporary = f"{hidden}-damaged{suffix}.parquet"
+        self._path = f"{DAMAGED_FOLDER}/{final}{suffix}-{run}.parquet"
+        self._file = target.file(self._temporary, self._path)
+        self._sink: LocalSink | RemoteSink | None = None
+        self._writer: pq.ParquetWriter | None = None
+        self._rows: list[dict[str, object]] = []
+        self._bytes = 0
+        self._count = 0
+
+    def add(self, damage: Damage) -> None:
+        """Add an extent with its bytes, if they are wanted; of one that no file holds they are null.
+
+        Of a long stretch of zeros, as in a file that a broker allocated and did not fill, they are empty.
+        """
+        start, end = damage.physical_offset, damage.physical_offset + damage.size
+        if damage.reason == "missing" or not self._raw:
+            self._add_piece(damage, start, damage.size, None)
+            return
+        while start < end:
+            size = self._zeros(start, end)
+            is_zero = size >= PIECE_BYTES
+            if not is_zero:
+                size = min(PIECE_BYTES, end - start)
+            self._add_piece(damage, start, size, b"" if is_zero else self._read(start, size))
+            start += size
+
+    def _add_piece(self, damage: Damage, start: int, size: int, data: bytes | None) -> None:
+        piece = {"store": self._split.store, "physical_offset": start, "size": size, "reason": damage.reason}
+        extent = {"extent_offset": damage.physical_offset, "extent_size": damage.size}
+        self._rows.append({**piece, **extent, "data": data})
+        self._bytes += _ROW_BYTES + len(data or b"")
+        if self._bytes >= _BUFFERED_BYTES:
+            self._flush()
+
+    def close(self) -> list[DataFile]:
+        """Write the remaining rows; returns the file, or nothing when there was no damage."""
+        self._flush()
+        if self._writer is None or self._sink is None:
+            return []
+        with output_errors(self._file):
+            self._writer.close()
+            size, crc = self._sink.finish()
+        return [DataFile(self._temporary, self._path, self._count, size, crc, self._split.store)]
+
+    def abandon(self) -> None:
+        """Let go of the file after an error."""
+        if self._writer is not None and self._sink is not None:
+            self._sink.abandon()
+            abandon(self._writer)
+
+    def _zeros(self, start: int, end: int) -> int:
+        """How many bytes from physical offset `start` on are zeros, where a row of zeros is possible; else 0."""
+        file = file_at(reversed(self._split.files), start) if end - start >= PIECE_BYTES else None
+        if file is None:
+            return 0
+        position = start - file.start_offset
+        with InputFile(file.path) as opened:
+            return opened.next_data(position, position + end - start) - position
+
+    def _read(self, start: int, size: int) -> bytes:
+        file = file_at(reversed(self._split.files), start)
+        if file is None:
+            return b""
+        with InputFile(file.path) as opened:
+            return opened.read(start - file.start_offset, size)
+
+    def _flush(self) -> None:
+        if not self._rows:
+            return
+        with output_errors(self._file):
+            if self._writer is None:
+                self._sink = new_sink(self._file)
+                dictionary = ["store", "reason"]
+                self._writer = pq.ParquetWriter(
+                    self._sink.target, _SCHEMA, compression="zstd", use_dictionary=dictionary
+                )
+            self._writer.write_table(pa.Table.from_pylist(self._rows, _SCHEMA))
+        self._count += len(self._rows)
+        self._rows, self._bytes = [], 0
+
+
+PARTITION_COLUMNS: dict[PartitionKey, str] = {
+    "topic": "topic",
+    "date": "store_timestamp",
+    "hour": "store_timestamp",
+    "queue": "queue_id",
+}
+"""The column that gives a partition; date and hour are those of the store timestamp in UTC."""
+
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+
+_HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
+_UNSAFE = re.compile(r'[\x00-\x1f"#%\'*/:=?\\\x7f{\[\]^]')  # as Spark, whose readers and others decode %25
+_MAX_BYTES = 180  # of a name in UTF-8; file systems take 255
+
+
+def directory_value(value: str) -> str:
+    """A value as part of a directory's name; a long one is cut and gets its digest, which keeps it distinct."""
+    if not value:
+        return NO_VALUE
+    escaped = _UNSAFE.sub(lambda match: f"%{ord(match[0]):02X}", value)
+    encoded = escaped.encode()
+    if len(encoded) <= _MAX_BYTES:
+        return escaped
+    digest = hashlib.blake2b(value.encode(), digest_size=8).hexdigest()
+    start = encoded[: _MAX_BYTES - 2 * 8 - 1].decode(errors="ignore")
+    return f"{re.sub('%[0-9A-F]?$', '', start)}~{digest}"
+
+
+def partitions(batch: pa.RecordBatch, keys: Sequence[PartitionKey]) -> Iterator[tuple[str, NDArray[np.intp]]]:
+    """Directory and rows, ascending, of each partition in a batch; no key: all rows in ``""``."""
+    if not keys:
+        yield "", np.arange(batch.num_rows)
+        return
+    codes = np.zeros(batch.num_rows, dtype=np.int64)
+    names = [""]
+    for key in keys:
+        values, inverse = _coded(batch, key)
+        combined = codes * len(values) + inverse
+        present, codes = np.unique(combined, return_inverse=True)
+        texts = [_directory(key, value) for value in values]
+        names = [f"{names[code // len(values)]}{texts[code % len(values)]}/" for code in present.tolist()]
+    order = np.argsort(codes, kind="stable")
+    bounds = np.searchsorted(codes[order], np.arange(len(names) + 1))
+    for partition, name in enumerate(names):
+        yield name, order[bounds[partition] : bounds[partition + 1]]
+
+
+def _coded(batch: pa.RecordBatch, key: PartitionKey) -> tuple[list[Any], NDArray[np.int64]]:
+    """The distinct values of a key, and which of them each row has."""
+    column = batch.column(PARTITION_COLUMNS[key])
+    if key == "topic":
+        dictionary_encoded = column.dictionary_encode()
+        return dictionary_encoded.dictionary.to_pylist(), np.asarray(dictionary_encoded.indices).astype(np.int64)
+    values = np.asarray(column).astype(np.int64)
+    if key == "date":
+        values = values // _DAY_MS
+    elif key == "hour":
+        values = values // _HOUR_MS % 24
+    distinct, inverse = np.unique(values, return_inverse=True)
+    return distinct.tolist(), inverse.astype(np.int64)
+
+
+def _directory(key: PartitionKey, value: str | int) -> str:
+    match key:
+        case "topic":
+            text = directory_value(str(value))
+        case "date":
+            time = rfc3339(int(value) * _DAY_MS)
+            text = time[:10] if time else NO_VALUE
+        case "hour":
+            text = f"{value:02d}"
+        case "queue":
+            text = str(value)
+    return f"by_{key}={text}"
+
 
 _ATTEMPT = 8  # characters that tell an attempt from others
 

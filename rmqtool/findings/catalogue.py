@@ -11,20 +11,13 @@ from types import MappingProxyType
 from typing import Any
 
 from rmqtool.findings.clean import CLEANING, OWN_RUNS
-from rmqtool.findings.commitlog_damage import RECORDS
-from rmqtool.findings.commitlog_files import LOG_FILES
-from rmqtool.findings.commitlog_losses import LOG_LOSSES
-from rmqtool.findings.commitlog_messages import MESSAGES
+from rmqtool.findings.commitlog_files import LOG_FILES, OTHER_LOGS
+from rmqtool.findings.commitlog_records import LOG_LOSSES, MESSAGES, RECORDS
 from rmqtool.findings.config_losses import CONFIG_LOSSES
-from rmqtool.findings.consumequeue_files import CONSUME_QUEUE_FILES
-from rmqtool.findings.consumequeue_units import CONSUME_QUEUES
-from rmqtool.findings.entry import Entry
-from rmqtool.findings.export import EXPORTS
-from rmqtool.findings.finding import Finding, Severity
+from rmqtool.findings.consumequeue import CONSUME_QUEUE_FILES, CONSUME_QUEUES
+from rmqtool.findings.finding import Entry, Finding, Remedy, Severity
 from rmqtool.findings.index_and_checkpoint import DERIVED
-from rmqtool.findings.other_logs import OTHER_LOGS
-from rmqtool.findings.rebuild import REBUILDS
-from rmqtool.findings.remedy import Remedy
+from rmqtool.findings.rebuild import EXPORTS, REBUILDS
 from rmqtool.findings.rocksdb import ROCKSDB
 from rmqtool.findings.start import STARTS
 from rmqtool.findings.store_and_config import CONFIG, STORE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqtool.findings.entry import Entry
+from rmqtool.findings.finding import Entry
 
 _DRY_RUN = "rmqtool clean {store} --dry-run"
 

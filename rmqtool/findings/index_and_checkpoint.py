@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqtool.findings.entry import Entry
+from rmqtool.findings.finding import Entry
 
 _REBUILD = "rmqtool rebuild-index {store} --dry-run"
 _INDEX_TRUSTED = (("all", "does not check index files at all."),)

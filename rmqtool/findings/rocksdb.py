@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqtool.findings.entry import Entry
+from rmqtool.findings.finding import Entry
 
 _DAMAGED = {
     "log": "{name} is damaged at byte {damaged_from}: what was written to the database after it is lost",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqtool.findings.entry import Entry
+from rmqtool.findings.finding import Entry
 
 _INERT = (
     "Otherwise rmqtool repair puts dummy records in place of the damage, and a start reads on after it: only what "

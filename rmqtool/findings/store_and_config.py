@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqtool.findings.entry import Entry
+from rmqtool.findings.finding import Entry
 
 STORE = (
     Entry(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqtool.findings.entry import Entry
+from rmqtool.findings.finding import Entry
 
 _RESET = "(cd {store} && mkdir timer && mv timerwheel timerlog config/timercheck timer)"
 _RESET_TEXT = (

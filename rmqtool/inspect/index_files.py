@@ -14,8 +14,7 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.times import rfc3339
 from rmqtool.formats import index_file
 from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_DTYPE, unit_position
-from rmqtool.inspect.file_kind import as_hint, detect_kind, name_of, require_kind
-from rmqtool.inspect.locate import Location
+from rmqtool.inspect.locate import Location, as_hint, detect_kind, name_of, require_kind
 from rmqtool.inspect.options import ListingOptions
 from rmqtool.inspect.unit_blocks import BLOCK_UNITS, UnitBlock, all_of, hex_of, read_units
 from rmqtool.scan.filters import Filters

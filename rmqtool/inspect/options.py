@@ -2,17 +2,125 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.files import ReadPolicy
-from rmqtool.inspect.locate import FileGroup
-from rmqtool.inspect.record_filter import RecordFilter
+from rmqtool.base.errors import NotAStoreError, UnreadableError
+from rmqtool.base.files import UNLIMITED, ReadPolicy
+from rmqtool.base.mapped_files import MappedFile, list_mapped_files
+from rmqtool.base.paths import absolute
+from rmqtool.inspect.locate import FileGroup, Location
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.filters import Filters, Mask
 from rmqtool.scan.message_rows import MessageShape
+from rmqtool.scan.pointed_records import Heads, Offsets, passing_records, read_heads
+from rmqtool.store.paths import COMPACTION_LOG, COMPACTION_QUEUE
+from rmqtool.store.store import DLEDGER_DATA, open_store
+
+_OF_HEADS = ("store_timestamp",)  # filters that need no more of a record than its head
+
+
+@dataclass
+class RecordFilter:
+    """Filters that records must pass, and how many units could not be judged so far: those do not pass.
+
+    `deleted` counts units that point before the first file of their log, as the broker's cleaner leaves them, `unread`
+    others without a sound record of the size that they store.
+    """
+
+    location: Location
+    filters: Filters
+    conf: BrokerConf = field(default_factory=BrokerConf)
+    reading: ReadPolicy = UNLIMITED
+    deleted: int = 0
+    unread: int = 0
+    _logs: dict[tuple[Path, ...], tuple[MappedFile, ...]] = field(default_factory=dict)
+
+    @property
+    def has_log(self) -> bool:
+        """Whether there is a log with the units' records."""
+        return any(self._log(group) for group in self.location.groups)
+
+    def select(self, group: FileGroup, asked: Mask, offsets: NDArray[Any], sizes: NDArray[Any] | None = None) -> Mask:
+        """Which of the units that are `asked` about have a record that passes.
+
+        `offsets` are physical, `sizes` those of the whole records where units store them; each as long as `asked`.
+        """
+        selected = np.zeros(len(asked), dtype=np.bool_)
+        rows = np.flatnonzero(asked)
+        if not len(rows):
+            return selected
+        distinct, of_row = np.unique(offsets[rows].astype(np.int64), return_inverse=True)
+        wanted = None if sizes is None else sizes[rows]
+        try:
+            selected[rows] = self._select(group, distinct, of_row, wanted)
+        except UnreadableError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            self._logs.clear()  # the broker's cleaner has deleted a file since the log was listed
+            selected[rows] = self._select(group, distinct, of_row, wanted)
+        return selected
+
+    def _select(
+        self, group: FileGroup, distinct: Offsets, of_row: NDArray[np.intp], sizes: NDArray[Any] | None
+    ) -> Mask:
+        """Which units, that point to ``distinct[of_row]``, have a record that passes; counts those without one."""
+        files = self._log(group, int(distinct[-1]))
+        heads = read_heads(files, distinct, self.reading)
+        fits = np.ones(len(of_row), dtype=np.bool_) if sizes is None else heads.message_sizes[of_row] == sizes
+        meant = np.zeros(len(distinct), dtype=np.bool_)
+        meant[of_row[fits]] = True
+        # A record of another size is not read: its size may be damaged, and lead far.
+        passed, sound = self._judge(files, replace(heads, is_record=heads.is_record & meant))
+        is_sound = sound[of_row] & fits
+        first = files[0].start_offset if files else 0
+        is_deleted = ~is_sound & (distinct[of_row] < first) & (distinct[of_row] >= 0)
+        self.deleted += int(is_deleted.sum())
+        self.unread += int((~is_sound).sum() - is_deleted.sum())
+        return is_sound & passed[of_row]
+
+    def _judge(self, files: tuple[MappedFile, ...], heads: Heads) -> tuple[Mask, Mask]:
+        """Which records pass, and which are sound."""
+        if self.filters.columns != _OF_HEADS:
+            return passing_records(files, heads, self.filters, self.reading)
+        return self.filters.in_time(heads.store_timestamps), heads.is_record
+
+    def _log(self, group: FileGroup, offset: int = -1) -> tuple[MappedFile, ...]:
+        """The files of the log that a group's units point to, listed again when `offset` is past the last one."""
+        directories = self._directories(group)
+        files = self._logs.get(directories)
+        if files is None or (files and offset >= files[-1].end_offset):
+            files = self._logs[directories] = list_mapped_files(*directories).files
+        return files
+
+    def _directories(self, group: FileGroup) -> tuple[Path, ...]:
+        folders = sorted({absolute(file.path.parent) for file in group.files})
+        if self.location.kind == "compaction-queue":
+            return tuple(log for folder in folders for log in _log_beside(folder, self.location.root))
+        if self.location.kind == "dledger-index":
+            return tuple(folder.parent / DLEDGER_DATA for folder in folders)
+        return self._log_of_store
+
+    @cached_property
+    def _log_of_store(self) -> tuple[Path, ...]:
+        try:
+            store = open_store(self.location.root, self.conf)
+        except NotAStoreError:
+            return ()
+        return store.log_directories
+
+
+def _log_beside(queue: Path, root: Path) -> Iterator[Path]:
+    """The folder of the compaction's log that belongs to one of its queues."""
+    for base in queue.parents:
+        if base.name == COMPACTION_QUEUE and base.parent.parent == absolute(root):
+            yield base.parent / COMPACTION_LOG / queue.relative_to(base)
 
 
 @dataclass(frozen=True)

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Literal
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import UNLIMITED, RateLimit
-from rmqtool.base.open_files import OpenFiles
+from rmqtool.base.files import UNLIMITED, OpenFiles, RateLimit
 from rmqtool.base.paths import is_remote
-from rmqtool.base.shell import quote
 from rmqtool.base.tolerant import ReadErrors, ReadScope
+from rmqtool.base.visible import quote
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.clients.holes import QueueView
-from rmqtool.clients.queue_view import QueueViews
+from rmqtool.clients.queue_view import QueueView, QueueViews
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
-from rmqtool.rules.releases import ANY_RELEASE, Releases
-from rmqtool.rules.versions import EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, Sign, Version, sorted_signs
+from rmqtool.rules.system_topics import (
+    DEAD_LETTER_PREFIX,
+    HALF_TOPIC,
+    OP_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+)
+from rmqtool.rules.versions import ANY_RELEASE, EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, Releases, Sign, Version, sorted_signs
 from rmqtool.store.commit_log import LogRange, log_range
 from rmqtool.store.consume_queues import Queue
-from rmqtool.store.consumer_offsets import CommittedOffset
+from rmqtool.store.consumer_groups import CommittedOffset
+from rmqtool.store.delays_seen import load_delay_offsets
 from rmqtool.store.file_findings import (
     index_finding,
     layout_findings,
@@ -34,11 +42,11 @@ from rmqtool.store.file_findings import (
     with_next_command,
 )
 from rmqtool.store.lock import ABORT_FILE, LOCK_FILE, Holder, unclean_stop
-from rmqtool.store.queue_range import QueueRange, queue_range
+from rmqtool.store.queue_units import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, Store
 from rmqtool.store.unit_files import UnitFiles
-from rmqtool.transaction.findings import interrupted_findings
+from rmqtool.transaction.home import interrupted_findings
 
 _WHOLE = QueueView()
 _MOST_HOLES = 20  # queues whose holes are findings
@@ -219,3 +227,104 @@ def _version_findings(overview: Overview) -> Iterator[Finding]:
     if overview.snapshot.version is None and expired and not (oldest and oldest >= EXPIRED_QUEUE_MIN_IS_MAX):
         remedy = f"rmqtool inspect {quote(str(overview.snapshot.store.root))} --broker-version 4.9"
         yield finding("store.version-ambiguous", remedy=remedy, count=expired, details={"problem": "minimum"})
+
+
+_HOUR_MS = 3_600_000
+_LEAST_SPAN_MS = 60_000  # a shorter time shows no growth per hour
+_LEVEL = re.compile(r"[1-9]\d{0,3}", re.ASCII)
+
+OutOfRange = Literal["below", "beyond"]
+
+
+@dataclass(frozen=True)
+class GroupFailures:
+    """Messages that a group failed on, as far as their queues still hold them: to retry are those not yet consumed."""
+
+    group: str
+    retry_messages: int
+    dead_letter_messages: int
+
+
+@dataclass(frozen=True)
+class DelayLevel:
+    """A delay level: messages that were not delivered yet by `delayOffset.json`; all of them without that file."""
+
+    level: int
+    messages: int
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Messages that a broker has accepted and consumers do not see yet, counted in units of its queues."""
+
+    delayed: tuple[DelayLevel, ...]
+    timer_messages: int
+    half_messages: int
+    op_messages: int
+
+
+def messages_in(offsets: QueueRange) -> int:
+    """Units between minimum and maximum."""
+    return max(0, offsets.max_offset - max(offsets.min_offset, 0))
+
+
+def out_of_range(overview: Overview, committed: CommittedOffset) -> OutOfRange | None:
+    """Whether a committed offset lies below its queue's minimum, or beyond its maximum; None within, or no queue."""
+    offsets = overview.range_of(committed.topic, committed.queue_id)
+    if offsets is None:
+        return None
+    if committed.offset > offsets.max_offset:
+        return "beyond"
+    return "below" if committed.offset < offsets.min_offset else None
+
+
+def group_failures(overview: Overview) -> list[GroupFailures]:
+    """The groups that have retry or dead letter topics, in name order."""
+    counts: dict[str, list[int]] = {}
+    committed = overview.snapshot.committed.offsets
+    consumed = {
+        (each.topic, each.queue_id): each.offset for each in committed if each.topic == RETRY_PREFIX + each.group
+    }
+    for queue, offsets in overview.queues:
+        for column, prefix in enumerate((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
+            if queue.topic.startswith(prefix):
+                done = consumed.get((queue.topic, queue.queue_id), 0)
+                left = min(messages_in(offsets), max(0, offsets.max_offset - done))
+                counts.setdefault(queue.topic.removeprefix(prefix), [0, 0])[column] += left
+    return [GroupFailures(group, *offsets) for group, offsets in sorted(counts.items())]
+
+
+def waiting(overview: Overview) -> Waiting:
+    """Messages that wait in the schedule topic, in the timer's topic and between the two phases of transactions."""
+    totals = {topic: _messages_of(overview, topic) for topic in (TIMER_TOPIC, HALF_TOPIC, OP_TOPIC)}
+    return Waiting(tuple(_delayed(overview)), totals[TIMER_TOPIC], totals[HALF_TOPIC], totals[OP_TOPIC])
+
+
+def bytes_per_hour(overview: Overview) -> int | None:
+    """How much the commit log grew on average, bytes; None where the times of its messages do not show it."""
+    log = overview.log_range
+    if log is None or log.first_store_timestamp is None or log.last_store_timestamp is None:
+        return None
+    span = log.last_store_timestamp - log.first_store_timestamp
+    return (log.max_offset - log.min_offset) * _HOUR_MS // span if span >= _LEAST_SPAN_MS else None
+
+
+def index_coverage(overview: Overview) -> tuple[int, int] | None:
+    """Store timestamps of the first and last message in an index file, epoch ms; None without a key."""
+    files = [file for file, _ in overview.snapshot.index_geometries if file.keys]
+    if not files:
+        return None
+    return min(file.begin_timestamp for file in files), max(file.end_timestamp for file in files)
+
+
+def _messages_of(overview: Overview, topic: str) -> int:
+    return sum(messages_in(offsets) for queue, offsets in overview.queues if queue.topic == topic)
+
+
+def _delayed(overview: Overview) -> Iterator[DelayLevel]:
+    done = load_delay_offsets(overview.snapshot.store).by_level
+    for queue, offsets in overview.queues:
+        if queue.topic == SCHEDULE_TOPIC:
+            level = queue.queue_id + 1  # ScheduleMessageService#delayLevel2QueueId
+            first = max(offsets.min_offset, done.get(level, 0), 0)
+            yield DelayLevel(level, max(0, offsets.max_offset - first))

@@ -5,43 +5,238 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from construct import Struct
 
+from rmqtool.base.errors import EndingError, RmqtoolError, UnreadableError
+from rmqtool.base.files import read_all
+from rmqtool.base.paths import is_remote
+from rmqtool.base.times import rfc3339
+from rmqtool.formats import rocksdb_rows as rows
+from rmqtool.formats import timer_check
 from rmqtool.formats.batch_consume_queue import BatchConsumeQueueUnit
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE, Checkpoint
 from rmqtool.formats.consume_queue import ConsumeQueueUnit
 from rmqtool.formats.consume_queue_ext import ConsumeQueueExtUnit
 from rmqtool.formats.dledger import DLedgerIndexUnit
 from rmqtool.formats.index_file import IndexUnit
+from rmqtool.formats.java import decode_text
 from rmqtool.formats.message import MessageUnit
+from rmqtool.formats.rocksdb_config_rows import config_entry
 from rmqtool.formats.timer_check import CHECK_DTYPE, TimerCheck
 from rmqtool.formats.timer_log import TimerLogUnit
 from rmqtool.formats.timer_wheel import TimerSlot
-from rmqtool.inspect.commit_log import list_compaction, list_log
-from rmqtool.inspect.consume_queues import list_batch_queues, list_queues
-from rmqtool.inspect.dledger import RAFT_COLUMNS, list_dledger_index, list_entries
-from rmqtool.inspect.ext_units import list_ext
+from rmqtool.inspect.commit_log import RAFT_COLUMNS, list_compaction, list_dledger_index, list_entries, list_log
+from rmqtool.inspect.consume_queues import list_batch_queues, list_ext, list_queues
 from rmqtool.inspect.index_files import HASHED, HEADER_COLUMNS, count_units, is_hashed, list_index, list_slots
-from rmqtool.inspect.locate import Location
+from rmqtool.inspect.locate import Location, require_kind
 from rmqtool.inspect.options import ListingOptions
-from rmqtool.inspect.rocksdb_rows import list_rocksdb
-from rmqtool.inspect.small_files import (
-    integer_columns,
-    list_checkpoint,
-    list_config,
-    list_marker,
-    list_text,
-    list_timer_check,
-)
 from rmqtool.inspect.timer import list_timer_log, list_wheel
 from rmqtool.scan.filters import FILTER_NAMES, Filters
 from rmqtool.scan.message_rows import BODY_COLUMNS, MESSAGE_FIELDS, MessageShape
-from rmqtool.scan.rows import Rows
+from rmqtool.scan.rows import Rows, one_row
+from rmqtool.store.config_json import parse_fastjson, read_config_file
+from rmqtool.store.lock import lock_holder
 from rmqtool.store.paths import Kind
+from rmqtool.store.rocksdb import RocksDb
+
+_QUEUES = {"default": rows.queue_unit, "offset": rows.queue_bound}
+_DATABASES: Mapping[str, Mapping[str, rows.Decoder]] = {
+    "consumequeue": _QUEUES,
+    "consumequeue_rocksdb": _QUEUES,
+    "rocksdbstore": {"default": rows.index_entry, "timer": rows.timer_entry, "trans": rows.transaction_entry},
+    "kvStore": {"popState": rows.pop_entry},
+    "rdb": {"default": config_entry},
+}
+"""The families of each directory; those of the other ones, in `config/`, hold names with JSON."""
+_SECRET = ("users", "acls")
+"""Databases of passwords, and of who may do what."""
+_OF_USERS = {"userType": ("Super", "Normal"), "userStatus": ("enable", "disable")}
+"""What is shown of a user, by the names of codes from 1 on (`UserType`, `UserStatus`)."""
+_PASSWORD = b'"password"'
+_HIDDEN = "(not shown)"
+
+
+def list_rocksdb(location: Location, options: ListingOptions) -> Iterator[dict[str, Any]]:
+    """The rows of all families, in the order of their keys; of topics only units of their queues are read."""
+    file, filters = location.relative(location.path), options.filters
+    with RocksDb(location.path) as database:
+        families = _families(location.path.name, database.families)
+        for family in database.families:
+            for prefix in _prefixes(families.get(family), filters):
+                try:
+                    for key, value in database.rows(family, prefix):
+                        row = _row(families.get(family, rows.json_entry), key, value)
+                        if _passes(row, filters):
+                            yield {"kind": row.pop("kind"), "file": file, "family": family, **row}
+                except UnreadableError as error:  # noqa: PERF203
+                    yield {"kind": "rocksdb_problem", "file": file, "family": family, "message": error.message}
+
+
+def _families(name: str, found: tuple[str, ...]) -> Mapping[str, rows.Decoder]:
+    """The families of a database by its directory's name; a copy elsewhere shows by them what it is."""
+    if name in _SECRET:
+        return dict.fromkeys(found, _secret)
+    like = next((each for each in _DATABASES.values() if len(each) > 1 and each.keys() <= set(found)), {})
+    return _DATABASES.get(name, like)
+
+
+def _prefixes(decode: rows.Decoder | None, filters: Filters) -> Iterator[bytes]:
+    names = filters.topic_choice.names
+    if decode is not rows.queue_unit or names is None:
+        yield b""
+        return
+    for topic in names:
+        for queue_id in filters.queue_ids or (None,):
+            yield rows.queue_prefix(topic.encode(), queue_id)
+
+
+def _row(decode: rows.Decoder, key: bytes, value: bytes) -> dict[str, Any]:
+    """A row as its JSON object; one that cannot be decoded in hex, with the reason.
+
+    A user's row is hidden in a copy under another name, too: a password shows what it is.
+    """
+    if _PASSWORD in value.lower():
+        decode = _secret
+    try:
+        row = decode(key, value)
+        content = row.fields if row.json is None else parse_fastjson(row.json)
+    except ValueError as error:
+        return {"kind": "bad_row", "key": key.hex(), "value": value.hex(), "message": str(error)}
+    return {"kind": "rocksdb_row", "row": row.kind, "key": row.key, "value": content}
+
+
+def _secret(key: bytes, value: bytes) -> rows.Row:
+    """A row of a user or of a user's rights: of a user the type and the status, and never anything else."""
+    row = rows.json_entry(key, value)
+    try:
+        content = parse_fastjson(row.json or "")
+    except ValueError:
+        content = {}
+    shown = {
+        field: name
+        for field, names in _OF_USERS.items()
+        for code, name in enumerate(names, 1)
+        if content.get(field) in (code, name, name.upper())
+    }
+    return rows.Row("secret", row.key, {**shown, "password" if shown else "value": _HIDDEN})
+
+
+def _passes(row: dict[str, Any], filters: Filters) -> bool:
+    """Whether a row is of the topics and queues; one that is of none passes only without a filter."""
+    if not filters.topic_choice and not filters.queue_ids:
+        return True
+    key = row["key"]
+    if isinstance(key, str):
+        return False
+    topic = key.get("topic", key.get("name", "").partition("@")[0])
+    return topic in filters.topic_choice and (not filters.queue_ids or key.get("queue_id") in filters.queue_ids)
+
+
+_MAX_TEXT = 1 << 20  # bytes of a text file that are shown
+_BACKUP = ".bak"
+_GROUP_SEPARATOR = "@"  # ConsumerOffsetManager.TOPIC_GROUP_SEPARATOR
+
+
+def list_checkpoint(location: Location, options: ListingOptions) -> Iterator[Rows]:
+    """The fields of `checkpoint`, one row."""
+    yield from _integer_rows("checkpoint", location, CHECKPOINT_DTYPE, options)
+
+
+def list_timer_check(location: Location, options: ListingOptions) -> Iterator[Rows]:
+    """The fields of `timercheck`, one row."""
+    yield from _integer_rows("timercheck", location, timer_check.CHECK_DTYPE, options)
+
+
+def integer_columns(dtype: np.dtype[np.void]) -> tuple[str, ...]:
+    """The columns of a row of `_integer_rows`."""
+    names = ["file"]
+    for name in dtype.names or ():
+        names += [name, f"{name.removesuffix('_timestamp')}_time"] if name.endswith("_timestamp") else [name]
+    return tuple(names)
+
+
+def list_marker(location: Location, options: ListingOptions) -> Iterator[Rows]:
+    """`abort` or `lock`: its content, and the broker that runs on the store."""
+    for mapped in location.files:
+        content = read_all(mapped.path, _MAX_TEXT)
+        holder = lock_holder(location.root)
+        text = decode_text(content)
+        values: dict[str, Any] = {"file": location.relative(mapped.path), "content": text}
+        if location.kind == "abort":
+            values["process_id"] = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+        if options.with_hex:
+            values["hex"] = content.hex()
+        runs = None if is_remote(location.root) else holder is not None and holder.program is None
+        values |= {"broker_running": runs, "broker_process_id": holder.pid if holder and runs else None}
+        yield one_row(location.kind, values)
+
+
+def list_text(location: Location, options: ListingOptions) -> Iterator[Rows]:
+    """The lines of a text file."""
+    for mapped in location.files:
+        lines = decode_text(read_all(mapped.path, _MAX_TEXT)).splitlines()
+        numbered = list(enumerate(lines, 1))
+        for line_number, line in reversed(numbered) if options.reverse else numbered:
+            yield one_row("text", {"file": location.relative(mapped.path), "line": line_number, "text": line})
+
+
+def list_config(location: Location, options: ListingOptions) -> Iterator[dict[str, Any]]:
+    """The entries of JSON files, table by table; of a file that cannot be read the ``.bak`` is shown too.
+
+    An entry is of a topic when it stands under the topic's name, or under ``TOPIC@GROUP``.
+    """
+    alone, topics = len(location.files) == 1, options.filters.topic_choice
+    for mapped in location.files:
+        if alone or not mapped.path.name.endswith(_BACKUP):
+            for entry in _config_objects(mapped.path, location):
+                if not topics or entry["kind"] != "config_entry" or (_topic_of(entry) or "") in topics:
+                    yield entry
+
+
+def _topic_of(entry: dict[str, Any]) -> str | None:
+    return entry["name"].partition(_GROUP_SEPARATOR)[0] if entry["table"] else None
+
+
+def _config_objects(path: Path, location: Location) -> Iterator[dict[str, Any]]:
+    require_kind(path, "config")
+    name = location.relative(path)
+    try:
+        content = read_config_file(path)
+    except EndingError:
+        raise
+    except RmqtoolError as error:
+        yield {"kind": "config_problem", "file": name, "message": error.message}
+        backup = path.with_name(path.name + _BACKUP)
+        if backup.exists() and not path.name.endswith(_BACKUP):
+            yield from _config_objects(backup, location)
+        return
+    for table, value in content.items():
+        if isinstance(value, dict) and table != "dataVersion":
+            for entry, setting in value.items():
+                yield {"kind": "config_entry", "file": name, "table": table, "name": entry, "value": setting}
+        else:
+            yield {"kind": "config_entry", "file": name, "table": None, "name": table, "value": value}
+
+
+def _integer_rows(kind: str, location: Location, dtype: np.dtype[np.void], options: ListingOptions) -> Iterator[Rows]:
+    """The integers at the start of a file, as one row; fields beyond the end of a short file read as 0, as in Java."""
+    for mapped in location.files:
+        require_kind(mapped.path, location.kind)
+        data = read_all(mapped.path, dtype.itemsize).ljust(dtype.itemsize, b"\0")
+        fields = np.frombuffer(data, dtype)[0]
+        values: dict[str, Any] = {"file": location.relative(mapped.path)}
+        for name in dtype.names or ():
+            values[name] = int(fields[name])
+            if name.endswith("_timestamp"):
+                values[f"{name.removesuffix('_timestamp')}_time"] = rfc3339(values[name] or None)
+        yield one_row(kind, {**values, "hex": data.hex()} if options.with_hex else values)
+
 
 Item = TypeVar("Item")
 _END: Any = object()

@@ -13,8 +13,7 @@ from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.base.tolerant import skip_unreadable
 from rmqtool.formats import timer_log, timer_wheel
 from rmqtool.formats.java import string_hash
-from rmqtool.inspect.file_kind import require_kind
-from rmqtool.inspect.locate import Location
+from rmqtool.inspect.locate import Location, require_kind
 from rmqtool.inspect.options import ListingOptions
 from rmqtool.inspect.unit_blocks import all_of, hex_of, read_units
 from rmqtool.scan.filters import Mask

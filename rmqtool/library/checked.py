@@ -11,8 +11,8 @@ from functools import cache, wraps
 from numbers import Integral, Real
 from typing import Any, NamedTuple, ParamSpec, TypeVar, get_args
 
-from rmqtool.base.bounds import Bounds
 from rmqtool.base.errors import UsageError
+from rmqtool.base.numbers import Bounds
 
 P = ParamSpec("P")
 R = TypeVar("R")

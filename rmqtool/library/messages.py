@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 
+from rmqtool.base.errors import UsageError
 from rmqtool.library.checked import checked
-from rmqtool.store.message_query import EXPORT_COLUMNS, Query, make_query
-from rmqtool.store.message_reader import read_messages
-from rmqtool.store.named_stores import NamedStore
+from rmqtool.query.by_place import Notes
+from rmqtool.query.lookup import By, Lookup
+from rmqtool.scan.filters import Filters
+from rmqtool.store.message_reader import EXPORT_COLUMNS, Query, make_query, read_messages
+from rmqtool.store.missing import unknown_topic
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.splits import find_source, split_source
-from rmqtool.store.why_nothing import unknown_topic
+from rmqtool.store.store import NamedStore
 
 _AT_ONCE = 1000  # messages that are Python objects at the same time
 _WAY_OUT = "on_damage='skip'"
@@ -116,3 +119,50 @@ def _message(row: dict[str, Any]) -> Message:
 
 
 _FIELDS = tuple(field.name for field in fields(Message))
+
+
+_BY: dict[str, By] = {
+    "key": "key",
+    "unique_key": "unique-key",
+    "message_id": "msg-id",
+    "offset": "offset",
+    "queue_offset": "queue-offset",
+    "body_contains": "scan",
+}
+_CHOOSING = ("key", "unique_key", "body_contains")
+
+
+class Found(list[Message]):
+    """Messages in the order of the log. `notes` say why there are none, or what there is beside them.
+
+    `may_be_more`: whether damage was met that may hide more of them.
+    """
+
+    def __init__(self, messages: Iterable[Message], notes: Notes) -> None:
+        super().__init__(messages)
+        self.notes = tuple(notes.lines)
+        self.may_be_more = notes.lossy
+
+
+def lookup_of(wanted: Mapping[str, Any], filters: Filters, limit: int | None) -> Lookup:
+    """The question for the one of `wanted` that is not None; raises UsageError for several, and for a wrong choice."""
+    given = [name for name, value in wanted.items() if value is not None]
+    if len(given) != 1:
+        *others, last = _BY
+        raise UsageError(f"find one of {', '.join(others)} and {last}")
+    [name] = given
+    value = wanted[name]
+    if name not in _CHOOSING and (filters != Filters() or limit is not None):
+        raise UsageError(f"{name} names one message: no topic, time or limit goes with it")
+    lookup = Lookup(_BY[name], filters=filters, limit=limit)
+    match name:
+        case "key":
+            return replace(lookup, filters=replace(filters, keys=(value,)))
+        case "offset":
+            return replace(lookup, number=value)
+        case "queue_offset":
+            return replace(lookup, queue=(value[0], value[1]), number=value[2])
+        case "body_contains":
+            return replace(lookup, body_contains=value)
+        case _:
+            return replace(lookup, text=value.strip())

@@ -11,9 +11,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from rmqtool.base.bounds import EXAMPLES, JOBS, OFFSETS, PERCENT, QUEUE_IDS, RATE, SECONDS
 from rmqtool.base.errors import UsageError, failed_reads
 from rmqtool.base.files import RateLimit
+from rmqtool.base.numbers import EXAMPLES, JOBS, OFFSETS, PERCENT, QUEUE_IDS, RATE, SECONDS
 from rmqtool.base.paths import path_of
 from rmqtool.base.times import parse_time
 from rmqtool.library.checked import checked
@@ -24,15 +24,13 @@ from rmqtool.store.store import open_store
 
 if TYPE_CHECKING:  # each command opens its store here, and loads only what it needs
     from rmqtool.clean.plan import CleanPlan
-    from rmqtool.library.found import Found
-    from rmqtool.library.messages import Messages
+    from rmqtool.library.messages import Found, Messages
     from rmqtool.library.verified import Verified
     from rmqtool.scan.filters import Filters
     from rmqtool.scan.message_rows import BodyChoice
-    from rmqtool.store.queue_range import QueueRange
-    from rmqtool.store.queue_units import LoadedQueue, Unit
-    from rmqtool.verify.request import VerifyRequest
+    from rmqtool.store.queue_units import LoadedQueue, QueueRange, Unit
     from rmqtool.verify.saved_progress import SavedProgress
+    from rmqtool.verify.task import VerifyRequest
     from rmqtool.verify.verification import Verification
 
 Time = datetime | int | str
@@ -127,7 +125,7 @@ class Store:
         loaded = self.snapshot.queue(topic, queue_id)
         if loaded is None:
             from rmqtool.scan.filters import Filters
-            from rmqtool.store.why_nothing import why_nothing
+            from rmqtool.store.missing import why_nothing
 
             raise UsageError(why_nothing(self.snapshot, Filters(topics=(topic,), queue_ids=(queue_id,))))
         return Queue(loaded)
@@ -175,8 +173,8 @@ class Store:
         UsageError for a time that cannot be understood.
         """
         from rmqtool.library.messages import Messages
-        from rmqtool.store.message_query import make_query
-        from rmqtool.store.named_stores import NamedStore
+        from rmqtool.store.message_reader import make_query
+        from rmqtool.store.store import NamedStore
 
         filters = replace(
             self._filters(topic=topic, exclude_topic=exclude_topic, since=since, until=until),
@@ -215,9 +213,9 @@ class Store:
         index, in whole seconds, both ends included. Nothing found is an empty list, whose `notes` say why. Raises
         UsageError unless one of the six is given, and for a choice that does not go with it.
         """
-        from rmqtool.library.found import Found, lookup_of
+        from rmqtool.library.messages import Found, lookup_of
+        from rmqtool.query.by_place import Notes
         from rmqtool.query.lookup import look_up
-        from rmqtool.query.notes import Notes
 
         filters = self._filters(topic=topic, exclude_topic=exclude_topic, since=since, until=until)
         contains = body_contains.encode() if isinstance(body_contains, str) else body_contains
@@ -252,10 +250,10 @@ class Store:
         from rmqtool.findings.report import Selection
         from rmqtool.library.repeated_options import repeated_options
         from rmqtool.library.verified import Verified
-        from rmqtool.scan.topic_choice import TopicChoice
+        from rmqtool.scan.filters import TopicChoice
         from rmqtool.verify.outcome import outcome_of
-        from rmqtool.verify.request import VerifyRequest
-        from rmqtool.verify.workers import workers_for
+        from rmqtool.verify.part_run import workers_for
+        from rmqtool.verify.task import VerifyRequest
 
         for code in (*_several(only), *_several(skip)):
             if why := why_no_code(code):
@@ -335,7 +333,7 @@ class Store:
         )
 
     def _at(self, physical_offset: int) -> Messages:
-        from rmqtool.store.message_query import INCLUDABLE
+        from rmqtool.store.message_reader import INCLUDABLE
 
         return self.messages(
             from_offset=physical_offset, to_offset=physical_offset + 1, include=tuple(INCLUDABLE), on_damage="skip"

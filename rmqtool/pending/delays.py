@@ -10,12 +10,11 @@ import pyarrow as pa
 from rmqtool.findings.finding import counted
 from rmqtool.formats.properties import REAL_QUEUE_ID, REAL_TOPIC
 from rmqtool.pending.messages import View, messages_of, note_beyond, part_from
-from rmqtool.pending.receivers import RETRY_TOPIC, receivers
-from rmqtool.pending.waiting import integers, waiting
-from rmqtool.rules.delay_levels import DelayLevels, known_levels
+from rmqtool.pending.waiting import RETRY_TOPIC, integers, receivers, waiting
+from rmqtool.rules.broker_conf import DelayLevels, known_levels
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.config_json import ConfigFile
-from rmqtool.store.delay_offsets import DELAY_OFFSET, load_delay_offsets
+from rmqtool.store.delays_seen import DELAY_OFFSET, load_delay_offsets
 
 _PROPERTIES = (REAL_TOPIC, REAL_QUEUE_ID, RETRY_TOPIC)
 

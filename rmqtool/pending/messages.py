@@ -14,12 +14,13 @@ from rmqtool.base.tolerant import ReadErrors
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.clients.queue_view import QueueViews
 from rmqtool.findings.finding import counted
-from rmqtool.pending.waiting import Notes
+from rmqtool.pending.waiting import DEAD_LETTER_ORIGIN, RETRY_TOPIC, Kind, Notes, owner_of, receivers, waiting
+from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rmqtool.scan.columns import COLUMNS, ColumnRun
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.pointed_records import read_heads, sound_records
 from rmqtool.store.consume_queues import Queue
-from rmqtool.store.consumer_offsets import CONSUMER_OFFSET
+from rmqtool.store.consumer_groups import CONSUMER_OFFSET
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.unit_files import open_units, written_units
@@ -224,3 +225,26 @@ def _columns(frames: RecordRun, part: Part) -> pa.RecordBatch:
     columns = [COLUMNS[name].read(run) for name in part.stored]
     columns += [run.properties.column(name.encode()) for name in part.properties]
     return pa.RecordBatch.from_arrays(columns, schema=part.schema)
+
+
+_PROPERTIES = (RETRY_TOPIC, DEAD_LETTER_ORIGIN)
+
+
+def retries(view: View) -> Iterator[pa.RecordBatch]:
+    """The retries from the offset on that the group has committed; all of them where it has none."""
+    for queue in view.queues(RETRY_PREFIX):
+        group, _ = owner_of(queue.queue.topic, view.groups)
+        yield from _of_queue(view, "retry", queue, view.committed(group or "", queue) or 0)
+
+
+def dead_letters(view: View) -> Iterator[pa.RecordBatch]:
+    """All dead letters that are in the log."""
+    for queue in view.queues(DEAD_LETTER_PREFIX):
+        yield from _of_queue(view, "dead-letter", queue, 0)
+
+
+def _of_queue(view: View, kind: Kind, queue: LoadedQueue, start: int) -> Iterator[pa.RecordBatch]:
+    topic, queue_id = queue.queue.topic, queue.queue.queue_id
+    for messages in messages_of(view, part_from(queue, start, _PROPERTIES)):
+        topics = pa.chunked_array([pa.array([topic] * messages.num_rows, pa.string())])
+        yield waiting(kind, messages, **receivers(messages, topics, view.groups), topic=topic, queue_id=queue_id)

@@ -17,14 +17,13 @@ import pyarrow.compute as pc
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError, UnsupportedError
 from rmqtool.base.files import list_directory
-from rmqtool.clients.pop import lacks_pop_store
+from rmqtool.clients.never_delivered import lacks_pop_store
 from rmqtool.findings.finding import counted
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.properties import REAL_TOPIC, TAGS
 from rmqtool.pending.messages import Part, View, messages_at, messages_of, part_from
-from rmqtool.pending.receivers import RETRY_TOPIC, receivers
 from rmqtool.pending.timers import Timers
-from rmqtool.pending.waiting import waiting
+from rmqtool.pending.waiting import RETRY_TOPIC, receivers, waiting
 from rmqtool.rules.system_topics import REVIVE_GROUP, REVIVE_PREFIX
 from rmqtool.store.config_json import parse_fastjson
 from rmqtool.store.rocksdb import holds_rows

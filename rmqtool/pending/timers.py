@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError, UnsupportedError
-from rmqtool.broker.timer_buffer import never_delivered
-from rmqtool.broker.timer_copies import TimerCopies
+from rmqtool.broker.timer_deliveries import TimerCopies, never_delivered
 from rmqtool.broker.timer_start import (
     TIMER_LAG,
     NextRead,
@@ -26,8 +25,7 @@ from rmqtool.broker.timer_start import (
 from rmqtool.findings.finding import counted
 from rmqtool.formats.properties import REAL_QUEUE_ID, REAL_TOPIC, TIMER_DELETES, TIMER_DUE, TIMER_ROLL_TIMES
 from rmqtool.pending.messages import Part, View, messages_at
-from rmqtool.pending.receivers import RETRY_TOPIC, receivers
-from rmqtool.pending.waiting import Kind, integers, is_true, waiting
+from rmqtool.pending.waiting import RETRY_TOPIC, Kind, integers, is_true, receivers, waiting
 from rmqtool.rules.system_topics import REVIVE_PREFIX, TIMER_TOPIC
 from rmqtool.rules.versions import TIMER_DELETE_KEY_CONFIGURED, TIMER_DELETE_KEY_HAS_TOPIC
 from rmqtool.store.side_rows import TimerRows, timer_rows

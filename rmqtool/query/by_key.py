@@ -14,16 +14,15 @@ from rmqtool.base.times import rfc3339
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.message_id import parse_message_id
 from rmqtool.formats.properties import KEY_SEPARATOR
-from rmqtool.query.by_place import Message, by_message_id, message_at
-from rmqtool.query.notes import Notes
+from rmqtool.query.by_place import Message, Notes, by_message_id, message_at
+from rmqtool.scan.filters import TopicChoice
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.scan.reader import scan_files
-from rmqtool.scan.topic_choice import TopicChoice
-from rmqtool.store.index_query import FOREVER, MAX_MATCHES
-from rmqtool.store.rocksdb_index import KeyType, RocksDbIndex
+from rmqtool.store.index_files import FOREVER, MAX_MATCHES
+from rmqtool.store.missing import unknown_topic
+from rmqtool.store.side_rows import KeyType, RocksDbIndex
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.why_nothing import unknown_topic
 
 
 @dataclass(frozen=True)

@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from rmqtool.base.errors import UnsupportedError
 from rmqtool.base.mapped_files import file_at
-from rmqtool.base.shell import quote
+from rmqtool.base.visible import quote
 from rmqtool.clients.queue_view import QueueViews
 from rmqtool.formats.host import format_host
 from rmqtool.formats.message_id import parse_message_id
-from rmqtool.query.notes import Notes
-from rmqtool.scan.events import REASON_MEANINGS, Blank
+from rmqtool.scan.block import REASON_MEANINGS, Blank
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import BodyChoice, message_dicts
 from rmqtool.scan.reader import LONGEST_BLANK, scan_files
-from rmqtool.scan.record_at import record_at
+from rmqtool.scan.single_record import record_at
+from rmqtool.store.missing import shown_ids, unknown_topic
 from rmqtool.store.queue_units import LoadedQueue, Unit
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.why_nothing import shown_ids, unknown_topic
+
+
+@dataclass
+class Notes:
+    """Sentences for people; `lossy` when damage was met, so that messages may be missing."""
+
+    lines: list[str] = field(default_factory=list)
+    lossy: bool = False
+
+    def add(self, line: str, *, lossy: bool = False) -> None:
+        """Add a sentence, once."""
+        self.lossy |= lossy
+        if line not in self.lines:
+            self.lines.append(line)
+
 
 Message = dict[str, Any]
 """The message object of the machine interface."""

@@ -10,10 +10,9 @@ from typing import Any
 from rmqtool.base.errors import note_failure
 from rmqtool.base.paths import modified_ms
 from rmqtool.base.times import rfc3339
-from rmqtool.clients.holes import QueueHole, QueueView
-from rmqtool.clients.queue_view import QueueViews
+from rmqtool.clients.queue_view import QueueHole, QueueView, QueueViews
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_filled_by_brokers
-from rmqtool.store.consumer_offsets import CommittedOffset, load_offsets_of
+from rmqtool.store.consumer_groups import CommittedOffset, load_offsets_of
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.snapshot import Snapshot
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from rmqtool.query.by_key import KeyQuery, by_any_id, by_key, why_not_found
-from rmqtool.query.by_place import Message, by_offset, by_queue_offset
-from rmqtool.query.notes import Notes
+from rmqtool.query.by_place import Message, Notes, by_offset, by_queue_offset
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.message_rows import BodyChoice
-from rmqtool.store.index_query import FOREVER
+from rmqtool.store.index_files import FOREVER
+from rmqtool.store.missing import why_nothing
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.why_nothing import why_nothing
 
 if TYPE_CHECKING:
     from rmqtool.query.by_scan import Condition
@@ -97,8 +96,7 @@ def _by_keys(snapshot: Snapshot, lookup: Lookup, body: BodyChoice, notes: Notes)
 def _by_content(
     snapshot: Snapshot, lookup: Lookup, body: BodyChoice, notes: Notes, progress: Progress | None
 ) -> Iterator[Message]:
-    from rmqtool.query.by_scan import ScanQuery, by_scan  # only a scan computes with columns
-    from rmqtool.query.by_time import by_time
+    from rmqtool.query.by_scan import ScanQuery, by_scan, by_time  # only a scan computes with columns
 
     scan = ScanQuery(lookup.filters, lookup.conditions, lookup.body_contains, lookup.limit)
     if lookup.by == "time":

@@ -4,27 +4,327 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.mapped_files import file_at
 from rmqtool.base.paths import modified_ms
 from rmqtool.base.times import rfc3339
+from rmqtool.broker.dispatch_rules import DispatchRules
+from rmqtool.broker.dispatched_units import QueueUnits
+from rmqtool.broker.dispatcher import KEY, TAGS, UNIQUE_KEY, Dispatched, Dispatcher
+from rmqtool.clients.queue_view import QueueHole, QueueView, QueueViews
+from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.formats.crc import record_crc, stored_record_crc
+from rmqtool.formats.rocksdb_rows import INDEX_HOUR
+from rmqtool.query.by_key import needs_rocksdb
 from rmqtool.query.by_place import Message
 from rmqtool.query.client_reports import client_reports
-from rmqtool.query.deliveries import Delay, Retry, delay_of, retry_of
 from rmqtool.query.groups import passed_by
-from rmqtool.query.relatives import Relative, relatives_of
-from rmqtool.query.story import Event, story_of
-from rmqtool.query.time_line import with_reports
-from rmqtool.query.trace_index import IndexTrace, index_traces
-from rmqtool.query.trace_queues import QueueTrace, dispatched, queue_traces
-from rmqtool.query.trace_rows import RowsTrace, rows_trace
-from rmqtool.query.transactions import TransactionPart, transaction_of
+from rmqtool.query.story import Delay, Event, Retry, delay_of, retry_of, story_of, with_reports
+from rmqtool.query.transactions import Relative, TransactionPart, relatives_of, transaction_of
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.record_at import record_at
+from rmqtool.scan.single_record import record_at
+from rmqtool.store.index_files import IndexUnit
+from rmqtool.store.queue_units import LoadedQueue, Unit
+from rmqtool.store.rocksdb import DamagedDatabaseError
+from rmqtool.store.side_rows import HeldRows, RocksDbIndex, index_rows
 from rmqtool.store.snapshot import Snapshot
+
+IndexState = Literal["ok", "missing", "not-indexed", "no-index", "unknown"]
+"""ok: the unit is there. missing: the chain has no such unit. not-indexed: no index file covers the message. no-index:
+no index file has a unit. unknown: an index file is damaged."""
+
+_KINDS_OF_PROPERTIES = {UNIQUE_KEY: "unique-key", KEY: "key", TAGS: "tags"}
+_MAX_CHAIN_LENGTH = 100_000  # units that are read; a chain has four in a full file of default size
+
+
+@dataclass(frozen=True)
+class IndexTrace:
+    """One key of a message and its unit; `position_in_chain` counts from 1, the newest of the `length` units."""
+
+    key: str
+    kind: str
+    key_hash: int
+    state: IndexState
+    unit: IndexUnit | None = None
+    position_in_chain: int | None = None
+    length: int | None = None
+
+    def as_json(self, relative: Any) -> dict[str, Any]:
+        """The object of the machine interface; `relative` shortens a path."""
+        unit = self.unit
+        return {
+            "key": self.key,
+            "kind": self.kind,
+            "key_hash": self.key_hash,
+            "state": self.state,
+            "file": None if unit is None else relative(unit.file),
+            "number": unit.unit_index if unit else None,
+            "slot": unit.slot if unit else None,
+            "seconds_since_begin": unit.seconds_since_begin if unit else None,
+            "previous": unit.previous if unit else None,
+            "place_in_chain": self.position_in_chain,
+            "chain_length": self.length,
+        }
+
+
+def index_traces(snapshot: Snapshot, message: Message, dispatched: Dispatched) -> list[IndexTrace]:
+    """The traces of all keys that the broker puts for one record, in the order of the puts."""
+    texts = [*([message["unique_key"]] if message["unique_key"] else []), *message["keys"]]
+    texts += [message["tags"]] if len(dispatched.keys) > len(texts) and message["tags"] else []
+    used: set[tuple[str, int]] = set()
+    rows = zip(texts, dispatched.keys.key_hashes.tolist(), dispatched.keys.kinds.tolist(), strict=False)
+    offset = message["physical_offset"]
+    traces = [
+        IndexTrace(text, _KINDS_OF_PROPERTIES[kind], stored_hash, *_find_unit(snapshot, offset, stored_hash, used))
+        for text, stored_hash, kind in rows
+    ]
+    # Only some releases index tags; without --broker-version their unit need not be there.
+    return [trace for trace in traces if trace.kind != "tags" or snapshot.version or trace.state == "ok"]
+
+
+def _find_unit(
+    snapshot: Snapshot, offset: int, stored_hash: int, used: set[tuple[str, int]]
+) -> tuple[IndexState, IndexUnit | None, int | None, int | None]:
+    """State, unit, position and length of the chain; a unit is only found once, equal keys have a unit each."""
+    files = [file for file in snapshot.index.files if file.keys]
+    if not files:
+        return "no-index", None, None, None
+    holding = [file for file in files if file.begin_physical_offset <= offset <= file.end_physical_offset]
+    for file in holding:
+        length, position, unit = 0, None, None
+        for length, candidate in enumerate(snapshot.index.chain(file, stored_hash), 1):
+            is_it = (candidate.key_hash, candidate.physical_offset) == (stored_hash, offset)
+            if is_it and unit is None and (str(candidate.file), candidate.unit_index) not in used:
+                unit, position = candidate, length
+            if length >= _MAX_CHAIN_LENGTH:
+                break
+        if unit is not None:
+            used.add((str(unit.file), unit.unit_index))
+            return "ok", unit, position, length
+    state: IndexState = "unknown" if snapshot.index.problems else "missing" if holding else "not-indexed"
+    return state, None, None, None
+
+
+RowState = Literal["ok", "missing", "not-indexed"]
+"""ok: the row is there. missing: it is not, though the index has come past the message. not-indexed: the index has not
+come so far, or begins later."""
+
+_KINDS_OF_ROWS = {"U": "unique-key", "K": "key", "T": "tags"}
+
+
+@dataclass(frozen=True)
+class RowsTrace:
+    """The keys of a message with kind and state, none of them where the database cannot be read: `problem`."""
+
+    keys: tuple[tuple[str, str, RowState], ...]
+    indexed_to: int | None = None
+    problem: str | None = None
+
+    @property
+    def missing(self) -> list[str]:
+        """Keys without their row, of a message that has others."""
+        found = [key for key, _, state in self.keys if state == "missing"]
+        return found if any(state == "ok" for *_, state in self.keys) else []
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of the machine interface."""
+        return {
+            "keys": [{"key": key, "kind": kind, "state": state} for key, kind, state in self.keys],
+            "indexed_to": self.indexed_to,
+            "problem": self.problem,
+        }
+
+
+def rows_trace(snapshot: Snapshot, message: Message) -> RowsTrace | None:
+    """The rows of a message; None where the store has no index in RocksDB, or the message no key."""
+    rows = tuple(index_rows(message))
+    if not rows:
+        return None
+    index = RocksDbIndex(snapshot.store)
+    found = index.held(rows)
+    if found is None:
+        is_unknown = index.problem and needs_rocksdb(snapshot)
+        return RowsTrace((), problem=index.problem) if is_unknown else None
+    states = (_row_state(found, held, message) for held in found.held)
+    keys = ((row.text, _KINDS_OF_ROWS[row.kind], state) for row, state in zip(rows, states, strict=True))
+    return RowsTrace(tuple(keys), found.indexed_to)
+
+
+def _row_state(found: HeldRows, held: bool, message: Message) -> RowState:  # noqa: FBT001 - of one row
+    if held:
+        return "ok"
+    offset, stored = message["physical_offset"], message["store_timestamp"]
+    has_passed = found.indexed_to is not None and offset <= found.indexed_to
+    begins_before = found.first_hour is not None and found.first_hour < stored - stored % INDEX_HOUR
+    return "missing" if has_passed and (begins_before or any(found.held)) else "not-indexed"
+
+
+QueueState = Literal["ok", "expired", "deleted", "behind", "differs", "missing", "no-queue", "unread"]
+"""ok: the unit is there. expired: it is below the minimum. deleted: with its file. behind: the queue ends before
+it. differs: another unit is there. missing: not written. no-queue: no such queue. unread: in RocksDB, which is
+damaged, or whose library is not installed."""
+
+_MISSING: tuple[QueueState, ...] = ("deleted", "behind", "differs", "missing", "no-queue")
+_SECOND = 1000  # ms: levels are whole seconds
+_LONGEST_DELAY = 366 * 86_400_000  # ms
+
+
+@dataclass(frozen=True)
+class QueueTrace:
+    """One queue of a message, and the unit at its queue offset; `elsewhere` is another offset that leads to it.
+
+    `hole` is why consumers do not get it, `repair` the command that makes the queue whole; `is_derived` says that the
+    next start derives the unit again.
+    """
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    message_size: int
+    tags_code: int
+    state: QueueState
+    queue: LoadedQueue | None
+    unit: Unit | None
+    elsewhere: int | None = None
+    hole: QueueHole | None = None
+    is_derived: bool = False
+    repair: str | None = None
+
+    @property
+    def contradiction(self) -> str | None:
+        """How the queue contradicts the log, in a sentence; None when it does not."""
+        where = f"queue {self.queue_id} of {self.topic}"
+        instead = "" if self.elsewhere is None else f"; queue offset {self.elsewhere} leads to it instead"
+        if self.is_derived:
+            return None
+        if self.hole:
+            return f"{where}: {self.hole.told}; no consumer gets this message; repair: {self.repair}"
+        match self.state:
+            case "no-queue":
+                return f"{where} does not exist: no consumer gets the message"
+            case "behind" if self.queue:
+                end = self.queue.range.max_offset
+                return f"{where} ends at {end}, before the message's offset {self.queue_offset}{instead}"
+            case "differs" if self.unit and self.unit.physical_offset == self.physical_offset:
+                stored = f"{self.unit.message_size} bytes and tags code {self.unit.tags_code}"
+                return f"{where}: its unit has {stored} instead of {self.message_size} and {self.tags_code}"
+            case "differs":
+                return f"{where} has the unit of another message at offset {self.queue_offset}{instead}"
+            case "missing":
+                return f"{where} has no unit at offset {self.queue_offset}{instead}"
+            case _:
+                return None
+
+    def as_json(self, relative: Any) -> dict[str, Any]:
+        """The object of the machine interface; `relative` shortens a path."""
+        offsets = self.queue.range if self.queue else None
+        unit = self.unit
+        return {
+            "topic": self.topic,
+            "queue_id": self.queue_id,
+            "queue_offset": self.queue_offset,
+            "state": self.state,
+            "kind": self.queue.queue.shown_kind if self.queue else None,
+            "min_offset": offsets.min_offset if offsets else None,
+            "max_offset": offsets.max_offset if offsets else None,
+            "expected_tags_code": self.tags_code,
+            "found_at_queue_offset": self.elsewhere,
+            "hole": self.hole.as_json() if self.hole else None,
+            "after_next_start": self.is_derived,
+            "unit": None
+            if unit is None
+            else {
+                "file": relative(unit.file),
+                "position": unit.position,
+                "queue_offset": unit.queue_offset,
+                "physical_offset": unit.physical_offset,
+                "message_size": unit.message_size,
+                "tags_code": unit.tags_code,
+                "batch_size": unit.batch_size,
+            },
+        }
+
+
+def dispatched(snapshot: Snapshot, frame: RecordRun) -> tuple[Dispatcher, Dispatched]:
+    """The units and keys that the broker derives from one record, by the store's version and configuration."""
+    dispatcher = Dispatcher(DispatchRules.of_snapshot(snapshot), snapshot.topics.with_batch_queues)
+    return dispatcher, dispatcher.dispatch(frame)
+
+
+def queue_traces(snapshot: Snapshot, dispatcher: Dispatcher, dispatched: Dispatched) -> list[QueueTrace]:
+    """The queues that one record belongs to: its own first, then those that its properties name.
+
+    Of queues to which only an older release dispatches it, those that hold its unit.
+    """
+    traces = _traces(snapshot, dispatcher, dispatched.units)
+    if dispatched.optional_units is not None:
+        optional = _traces(snapshot, dispatcher, dispatched.optional_units)
+        traces += [trace for trace in optional if trace.state in ("ok", "expired")]
+    return traces
+
+
+def _traces(snapshot: Snapshot, dispatcher: Dispatcher, units: QueueUnits) -> list[QueueTrace]:
+    rows = zip(
+        units.queues.tolist(), units.queue_offsets.tolist(), units.physical_offsets.tolist(),
+        units.message_sizes.tolist(), units.tags_codes.tolist(), units.tags_hashes.tolist(),
+        units.store_timestamps.tolist(), strict=True,
+    )  # fmt: skip
+    traces, views = [], QueueViews.of_snapshot(snapshot)
+    state: QueueState
+    for queue_index, queue_offset, physical_offset, size, tags_code, tags_hash, timestamp in rows:
+        topic, queue_id = dispatcher.queues[queue_index]
+        queue, is_read = _queue(snapshot, views, topic, queue_id)
+        unit = queue.unit_at(queue_offset) if queue and queue_offset < queue.range.max_offset else None
+        same = unit is not None and (unit.physical_offset, unit.message_size) == (physical_offset, size)
+        if same and unit is not None and unit.tags_code not in (tags_code, tags_hash):
+            is_delay = topic == SCHEDULE_TOPIC and _is_delay(unit.tags_code - timestamp)
+            same = is_delay or is_ext_address(unit.tags_code)
+        state = "unread" if not is_read else _unit_state(queue, queue_offset, unit, same=same)
+        other = queue.find(physical_offset) if queue and not same else None
+        elsewhere = None if other is None or other.queue_offset == queue_offset else other.queue_offset
+        is_other = unit is not None and record_at(snapshot.log.files, unit.physical_offset) is not None
+        is_missing = state in _MISSING and elsewhere is None and not is_other
+        view = views.of(topic, queue_id) if is_missing else QueueView()
+        hole = view.hole_at(queue_offset)
+        is_derived = not hole and view.derived > 0 and state in ("behind", "no-queue")
+        traces.append(
+            QueueTrace(
+                topic, queue_id, queue_offset, physical_offset, size, tags_code, state, queue, unit, elsewhere,
+                hole, is_derived, views.repair_of(topic, queue_id) if hole else None,
+            )
+        )  # fmt: skip
+    return traces
+
+
+def _queue(snapshot: Snapshot, views: QueueViews, topic: str, queue_id: int) -> tuple[LoadedQueue | None, bool]:
+    """A queue, None without it, and whether all that may hold it can be read."""
+    try:
+        queue = views.loaded(topic, queue_id)
+    except DamagedDatabaseError:
+        return None, False
+    return queue, queue is not None or not snapshot.leaves_queues_out
+
+
+def _is_delay(ms: int) -> bool:
+    """Whether a level may delay so long: the broker's configuration may have been another one at the time."""
+    return 0 < ms <= _LONGEST_DELAY and ms % _SECOND == 0
+
+
+def _unit_state(queue: LoadedQueue | None, queue_offset: int, unit: Unit | None, *, same: bool) -> QueueState:
+    if queue is None:
+        return "no-queue"
+    if unit is None:
+        if queue_offset >= queue.range.max_offset:
+            return "behind"
+        return "deleted" if queue_offset < queue.range.min_offset else "missing"
+    if not same:
+        return "differs"
+    return "expired" if queue_offset < queue.range.min_offset else "ok"
+
 
 _DEFAULT_RESERVED_HOURS = 72  # MessageStoreConfig.fileReservedTime
 _HOUR_MS = 3_600_000

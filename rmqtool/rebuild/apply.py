@@ -15,14 +15,11 @@ from rmqtool.formats.index_file import UNIT_SIZE as INDEX_UNIT_SIZE
 from rmqtool.rebuild.derive import Derivation, Outputs
 from rmqtool.rebuild.losses import loss_of
 from rmqtool.rebuild.neutralise import patched_bytes, stage_patches
-from rmqtool.rebuild.new_database import stage_database
-from rmqtool.rebuild.options import Progress, no_progress
+from rmqtool.rebuild.options import Progress, no_progress, queue_file_name
 from rmqtool.rebuild.plan import RebuildPlan
-from rmqtool.rebuild.selection import queue_file_name
 from rmqtool.rebuild.source import derive
-from rmqtool.rebuild.staged import StagedIndex, StagedQueues
+from rmqtool.rebuild.staged import DatabaseWriter, RowSink, StagedIndex, StagedQueues, complete, stage_database
 from rmqtool.rebuild.staged_conversion import end_size, put_config, put_queues, stage_config, stage_ends
-from rmqtool.rebuild.staged_rows import DatabaseWriter, RowSink, complete
 from rmqtool.rules.versions import CHECKPOINT_HAS_LOGICS_OFFSET
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, checkpoint_file, read_checkpoint
 from rmqtool.store.consume_queues import UNIT_FORMATS, Kind

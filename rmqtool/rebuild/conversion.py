@@ -7,20 +7,23 @@ queues. Batch queues stay in files: brokers with RocksDB do not find the message
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
 
-from rmqtool.base.errors import UsageError
+from rmqtool.base.errors import UnreadableError, UsageError
 from rmqtool.base.files import list_directory
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
-from rmqtool.rebuild.config_forms import Families, databases, json_files
-from rmqtool.rebuild.config_tables import JSON_FILES, LABELS, ConfigTable, Form, live_form, read_tables, wanted_form
+from rmqtool.formats.rocksdb_config_rows import config_json_row, config_offset_row, config_version_row
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.options import Target
 from rmqtool.rebuild.source import RebuildSource
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import (
     ROCKSDB_CONFIG_VERSIONS,
@@ -30,10 +33,11 @@ from rmqtool.rules.versions import (
     SINGLE_ROCKSDB_CONFIG,
     Version,
 )
+from rmqtool.store.config_json import ConfigFile, load_config
 from rmqtool.store.consume_queues import Kind, Queue
-from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
-from rmqtool.store.queue_range import queue_range
-from rmqtool.store.rocksdb_config import SECOND, SINGLE, TABLES
+from rmqtool.store.consumer_groups import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, counting_file
+from rmqtool.store.queue_units import queue_range
+from rmqtool.store.rocksdb_config import FORBIDDEN, FORBIDDEN_TABLE, SECOND, SINGLE, TABLES, VERSION_FAMILY, load_table
 from rmqtool.store.rocksdb_queues import NO_UNIT, LastUnit, queue_database
 from rmqtool.store.store import (
     BATCH_CONSUME_QUEUE,
@@ -41,7 +45,220 @@ from rmqtool.store.store import (
     CONSUME_QUEUE,
     CONSUME_QUEUE_EXT,
     SEPARATE_ROCKSDB_QUEUES,
+    Store,
+    is_rocksdb_directory,
 )
+
+Form = Literal["json", "separate", "single", "second"]
+"""JSON files, a database for each table, one for all of version 1, that of version 2."""
+
+JSON_FILES = (*TABLES, LMQ_CONSUMER_OFFSET)
+LIGHT_OFFSETS = "lmqOffsetTable"
+_QUEUE_OF_LIGHT = "0"  # MixAll.LMQ_QUEUE_ID
+
+
+@dataclass(frozen=True)
+class ConfigTable:
+    """One of the tables: its `entries` by name, its version, and the place in the store that it comes from."""
+
+    file: str  # the JSON file that has such a table
+    entries: Mapping[str, Any]
+    version: Mapping[str, int]
+    source: str
+    forbidden: Mapping[str, Any] = field(default_factory=dict)  # of groups
+
+    @property
+    def label(self) -> str:
+        """The name of the table for people."""
+        return LABELS[self.file]
+
+
+LABELS = {"topics.json": "topics", "subscriptionGroup.json": "groups", CONSUMER_OFFSET: "offsets"}
+"""The names of the tables for people."""
+
+
+def live_form(store: Store, target: Target) -> Form:
+    """Where the tables are that the store's broker uses.
+
+    Version 2 counts where broker.conf asks for it, or where nothing else is there. Of version 1 and JSON files the
+    broker's own rule decides for each table (`load_table`), unless the queues show that files count.
+    """
+    given = store.conf.text("configManagerVersion")
+    others = bool(_first_databases(store)) or _has_json(store)
+    if is_rocksdb_directory(store.root / CONFIG / SECOND):
+        asked = (given or "").lower() == "v2"
+        if asked or not others or (given is None and store.conf.path is None):
+            return "second"
+    found = _first_databases(store)
+    left_over = target == "rocksdb" and _has_json(store) and (not queue_database(store) or store.writes_queues_twice)
+    return found[0] if found and not left_over else "json"
+
+
+def wanted_form(store: Store, target: Target, live: Form) -> Form:
+    """Where the tables are to be: as broker.conf says, or in the version in which they are."""
+    conf = replace(store.conf, release=None)  # what a release does not know is refused, not left out
+    given = conf.text("configManagerVersion")
+    if (given or "").lower() == "v2" or (live == "second" and given is None and conf.path is None):
+        return "second"
+    if target == "files":
+        return "json"
+    is_single = conf.is_on("useSingleRocksDBForAllConfigs")
+    return "single" if is_single or live == "single" else "separate"
+
+
+def read_tables(store: Store, form: Form) -> list[ConfigTable]:
+    """The tables that are there, from where they are; raises UnreadableError, and UsageError for doubtful offsets."""
+    return [table for name in TABLES if (table := _table(store, name, form)) is not None]
+
+
+def _table(store: Store, name: str, form: Form) -> ConfigTable | None:
+    file = _offsets_file(store) if form == "json" and name == CONSUMER_OFFSET else load_table(_as(store, form), name)
+    if file.path is None:
+        if file.problem:
+            raise UnreadableError(f"{name}, or what is in its place, cannot be read: {file.problem}", file=store.root)
+        return None
+    entries = file.content.get(TABLES[name].json_name)
+    table = dict(entries) if isinstance(entries, dict) else {}
+    if name == CONSUMER_OFFSET:
+        table |= _light_offsets(file.content)
+    bad = next((entry for entry, value in table.items() if not isinstance(value, dict)), None)
+    if bad is not None:
+        raise UnreadableError(f"the entry {bad!r} is not an object", file=file.path, hint="repair it first")
+    forbidden = file.content.get(FORBIDDEN_TABLE)
+    return ConfigTable(
+        name,
+        table,
+        _version_of(file.content.get("dataVersion")),
+        store.relative(file.path),
+        forbidden if isinstance(forbidden, dict) else {},
+    )
+
+
+def _as(store: Store, form: Form) -> Store:
+    """The store of a broker that keeps its tables in a form."""
+    settings = {"storeType": "default" if form == "json" else "defaultRocksDB"}
+    settings["configManagerVersion"] = "v2" if form == "second" else "v1"
+    return replace(store, conf=BrokerConf({**store.conf.settings, **settings}, path="broker.conf"))
+
+
+def _offsets_file(store: Store) -> ConfigFile:
+    """The file of offsets that counts: with `enableLmq` one of its own (`LmqConsumerOffsetManager`)."""
+    light, plain = (load_config(store.root / CONFIG / name) for name in (LMQ_CONSUMER_OFFSET, CONSUMER_OFFSET))
+    counting = counting_file(store)
+    if counting is not None:
+        return light if counting == LMQ_CONSUMER_OFFSET else plain
+    if light.path and plain.path and _time_of(plain.path) > _time_of(light.path):
+        message = f"{CONSUMER_OFFSET} is newer than {LMQ_CONSUMER_OFFSET}, which a broker with enableLmq=true reads"
+        raise UsageError(message, hint="say with --broker-conf FILE which of them counts")
+    return light if light.path else plain
+
+
+def _light_offsets(content: Mapping[str, Any]) -> dict[str, Any]:
+    table = content.get(LIGHT_OFFSETS)
+    return {name: {_QUEUE_OF_LIGHT: offset} for name, offset in table.items()} if isinstance(table, dict) else {}
+
+
+def _version_of(value: object) -> dict[str, int]:
+    found = value if isinstance(value, dict) else {}
+    state = found.get("stateVersion", found.get("state_version", 0))
+    return {"counter": found.get("counter", 0), "stateVersion": state, "timestamp": found.get("timestamp", 0)}
+
+
+def _first_databases(store: Store) -> list[Form]:
+    found: list[Form] = ["single"] if is_rocksdb_directory(store.root / CONFIG / SINGLE) else []
+    return found + [
+        "separate" for table in TABLES.values() if is_rocksdb_directory(store.root / CONFIG / table.database)
+    ]
+
+
+def _has_json(store: Store) -> bool:
+    return any((store.root / CONFIG / name).exists() for name in JSON_FILES)
+
+
+def _time_of(path: Path) -> int:
+    return path.stat().st_mtime_ns
+
+
+Families = Mapping[str, Mapping[bytes, bytes]]
+"""The rows of a database by column family."""
+
+_VERSION_KEY = b"kvDataVersionKey"  # ConfigRocksDBStorage.KV_DATA_VERSION_KEY
+_DEFAULT = "default"
+
+
+def json_files(tables: Sequence[ConfigTable], *, light: bool) -> dict[str, bytes]:
+    """The files of `config/` by name; with `light` offsets are in the file that `enableLmq` needs."""
+    return dict(_json_file(table, light=light) for table in tables)
+
+
+def _json_file(table: ConfigTable, *, light: bool) -> tuple[str, bytes]:
+    content: dict[str, Any] = {"dataVersion": dict(table.version), TABLES[table.file].json_name: dict(table.entries)}
+    name = table.file
+    if name == CONSUMER_OFFSET and light:
+        name = LMQ_CONSUMER_OFFSET
+        is_light = {entry: entry.partition("@")[2].startswith(LMQ_PREFIX) for entry in table.entries}
+        content["offsetTable"] = {entry: queues for entry, queues in table.entries.items() if not is_light[entry]}
+        content[LIGHT_OFFSETS] = {
+            entry: next(iter(queues.values())) for entry, queues in table.entries.items() if is_light[entry] and queues
+        }
+    if table.file == "subscriptionGroup.json":
+        content[FORBIDDEN_TABLE] = dict(table.forbidden)
+    text = json.dumps(content, ensure_ascii=False, indent="\t", separators=(",", ":"), sort_keys=True)
+    return name, text.encode("utf-8", "replace")
+
+
+def databases(tables: Sequence[ConfigTable], form: Form, release: Version) -> dict[str, Families]:
+    """The databases below `config/` by name; a release before 5.3.1 opens none with a second column family."""
+    if form == "second":
+        return {SECOND: {_DEFAULT: dict(row for table in tables for row in _second_rows(table))}}
+    if form == "single":
+        families: dict[str, Mapping[bytes, bytes]] = {_DEFAULT: {}}
+        for table in tables:
+            place = TABLES[table.file]
+            families |= {place.family: _entries(table), place.version_family: _version_row(table)}
+            families |= {FORBIDDEN: _forbidden(table)} if table.forbidden or FORBIDDEN not in families else {}
+        return {SINGLE: families}
+    return {TABLES[table.file].database: _own_database(table, release) for table in tables}
+
+
+def _own_database(table: ConfigTable, release: Version) -> Families:
+    families = {_DEFAULT: _entries(table)}
+    if release >= ROCKSDB_CONFIG_VERSIONS:
+        families |= {VERSION_FAMILY: _version_row(table), FORBIDDEN: _forbidden(table)}
+    return families
+
+
+def _entries(table: ConfigTable) -> dict[bytes, bytes]:
+    is_offset = table.file == CONSUMER_OFFSET
+    return {name.encode(): _text({"offsetTable": entry} if is_offset else entry).encode()
+            for name, entry in table.entries.items()}  # fmt: skip
+
+
+def _version_row(table: ConfigTable) -> dict[bytes, bytes]:
+    return {_VERSION_KEY: _text(table.version).encode()}
+
+
+def _forbidden(table: ConfigTable) -> dict[bytes, bytes]:
+    return {name.encode(): _text(entry).encode() for name, entry in table.forbidden.items()}
+
+
+def _second_rows(table: ConfigTable) -> Iterator[tuple[bytes, bytes]]:
+    name = TABLES[table.file].second
+    version = table.version
+    yield config_version_row(name, version["stateVersion"], version["timestamp"], version["counter"])
+    for entry, value in table.entries.items():
+        if table.file != CONSUMER_OFFSET:
+            yield config_json_row(name, entry, _text(value))
+            continue
+        topic, _, group = entry.partition("@")
+        for queue_id, offset in value.items():
+            yield config_offset_row(group, topic, int(queue_id), int(offset))
+
+
+def _text(value: object) -> str:
+    """A value as `SerializerFeature.BrowserCompatible` writes it."""
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)
+
 
 _BACKUP = ".bak"
 _MAX_NAMES = 3

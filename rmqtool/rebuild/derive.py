@@ -10,24 +10,18 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.memory import sized
+from rmqtool.base.limits import sized
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits
-from rmqtool.rebuild.batch_placement import BatchQueues
-from rmqtool.rebuild.existing import ExistingQueues
-from rmqtool.rebuild.index_builder import IndexBuilder
-from rmqtool.rebuild.index_diff import IndexComparison
+from rmqtool.rebuild.existing import ExistingQueues, OptionalUnits, StoredUnits, UnitBuffer
+from rmqtool.rebuild.index_builder import IndexBuilder, IndexComparison
 from rmqtool.rebuild.kept_times import KeptTimes
-from rmqtool.rebuild.lost_extents import LostExtents
-from rmqtool.rebuild.optional_units import OptionalUnits
-from rmqtool.rebuild.options import Progress
-from rmqtool.rebuild.queue_placement import SimpleQueues
+from rmqtool.rebuild.options import Progress, refusal
+from rmqtool.rebuild.queue_placement import BatchQueues, LostExtents, SimpleQueues
 from rmqtool.rebuild.run_result import Item, RunResult, RunTask
-from rmqtool.rebuild.selection import refusal
 from rmqtool.rebuild.sinks import IndexWriter, UnitSink
-from rmqtool.rebuild.stored_units import StoredUnits, UnitBuffer
 from rmqtool.rebuild.workers import PassNumbers, items_of
 from rmqtool.rules.versions import INDEX_COUNTS_SLOTS
-from rmqtool.scan.events import Blank, Damage
+from rmqtool.scan.block import Blank, Damage
 from rmqtool.store.consume_queues import Kind
 from rmqtool.store.index_files import Geometry
 

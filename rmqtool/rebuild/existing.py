@@ -3,19 +3,114 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.dispatched_units import QueueName, QueueUnits
 from rmqtool.formats import consume_queue
-from rmqtool.rebuild.sinks import FileGrid, Piece
-from rmqtool.rebuild.stored_units import Prefix, pre_blank_units
+from rmqtool.formats.consume_queue import PRE_BLANK_MESSAGE_SIZE, UNIT_DTYPE, UNIT_SIZE, is_pre_blank
+from rmqtool.formats.rocksdb_rows import QUEUE_UNIT_DTYPE, queue_prefix
+from rmqtool.rebuild.sinks import FileGrid, Piece, Timestamps, Units
 from rmqtool.store.consume_queues import UNIT_FORMATS, Kind, UnitFormat
+from rmqtool.store.rocksdb import DamagedDatabaseError
+from rmqtool.store.rocksdb_queues import LastUnit, QueueDatabase, Rows
 from rmqtool.store.unit_files import UnitFiles, count_leading
+
+RAW_UNIT = np.dtype(f"V{UNIT_SIZE}")
+_GROWTH = 1 << 16  # units
+
+
+class StoredUnits(NamedTuple):
+    """Units in log order, one array for each field, all of the same length; `units` are `RAW_UNIT`."""
+
+    queues: NDArray[Any]
+    queue_offsets: NDArray[Any]
+    units: Units
+    timestamps: Timestamps
+
+    @classmethod
+    def of(cls, units: QueueUnits) -> StoredUnits:
+        """The units that a dispatcher derives, encoded while they are in the processor's cache."""
+        stored = units.as_consume_queue().view(RAW_UNIT)
+        return cls(units.queues, units.queue_offsets, stored, units.store_timestamps)
+
+    def rows(self, rows: slice | NDArray[Any]) -> StoredUnits:
+        """Some of the units."""
+        return StoredUnits(*(column[rows] for column in self))
+
+
+class Prefix(NamedTuple):
+    """The units of a queue before the first one of the log; `first` is the number of the first one."""
+
+    first: int
+    units: Units
+    timestamps: Timestamps
+
+
+class UnitBuffer:
+    """Collects units in arrays that are used again: fresh memory costs page faults."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._columns = _columns(0)
+
+    def add(self, units: StoredUnits) -> None:
+        """Copy units after those that are held."""
+        end = self.count + len(units.queues)
+        if end > len(self._columns.queues):
+            larger = _columns(max(end, 2 * self.count) + _GROWTH)
+            for old, new in zip(self._columns, larger, strict=True):
+                new[: self.count] = old[: self.count]
+            self._columns = larger
+        for held, column in zip(self._columns, units, strict=True):
+            held[self.count : end] = column
+        self.count = end
+
+    def drain(self) -> StoredUnits:
+        """All collected units, valid until the next `add`; the buffer is empty then."""
+        units = self._columns.rows(slice(0, self.count))
+        self.count = 0
+        return units
+
+
+def physical_offsets(units: Units) -> NDArray[np.int64]:
+    """The physical offsets in stored units, bytes."""
+    offsets: NDArray[np.int64] = units.view(UNIT_DTYPE)["physical_offset"].astype(np.int64)
+    return offsets
+
+
+def placeholder_units(following: Units, count: int, missing: int | None) -> Units:
+    """Units in place of lost messages, harmless to consumers.
+
+    A pull skips a unit that points to a missing file. Where no file is missing it must point to a message, or garbage
+    is delivered: the `following` message then comes more than once, always with its own queue offset.
+    """
+    units = np.repeat(following, count)
+    if missing is not None:
+        units.view(UNIT_DTYPE)["physical_offset"] = missing
+    return units
+
+
+def pre_blank_units(count: int) -> Units:
+    """`count` units of filler (`ConsumeQueue#fillPreBlank`)."""
+    units = np.zeros(count, dtype=UNIT_DTYPE)
+    units["message_size"] = PRE_BLANK_MESSAGE_SIZE
+    return units.view(RAW_UNIT)
+
+
+def _columns(count: int) -> StoredUnits:
+    queues_and_offsets = np.empty(count, np.int32), np.empty(count, np.int64)
+    return StoredUnits(*queues_and_offsets, np.empty(count, RAW_UNIT), np.empty(count, np.int64))
+
 
 _MS = 1_000_000  # ns
 
@@ -112,3 +207,167 @@ class ExistingQueues:
 
 def _time_of(file: MappedFile) -> int:
     return file.path.stat().st_mtime_ns // _MS
+
+
+class OptionalUnits:
+    """Decides about the optional units of one pass; `undecided` counts by queue those not in the store."""
+
+    def __init__(self, existing: ExistingQueues, names: Sequence[QueueName]) -> None:
+        """`names` are the queues by number, and grow with the pass."""
+        self.undecided: Counter[QueueName] = Counter()
+        self._existing = existing
+        self._names = names
+
+    def merged(self, units: StoredUnits, optional: StoredUnits) -> StoredUnits:
+        """`units` of a run of records with the `optional` ones that are stored, in log order."""
+        kept = np.array([self._is_stored(*unit) for unit in _locations(optional)], dtype=np.bool_)
+        if not kept.any():
+            return units
+        both = StoredUnits(*(np.concatenate(pair) for pair in zip(units, optional.rows(kept), strict=True)))
+        return both.rows(np.argsort(physical_offsets(both.units), kind="stable"))
+
+    def _is_stored(self, queue: int, unit_number: int, physical_offset: int) -> bool:
+        name = self._names[queue]
+        unit = self._existing.unit_at(name, unit_number) if unit_number >= 0 else None
+        if unit is None:
+            self.undecided[name] += 1
+            return False
+        return int(unit["physical_offset"]) == physical_offset
+
+
+def _locations(units: StoredUnits) -> zip[tuple[int, int, int]]:
+    """Queue, number and physical offset of each unit."""
+    offsets = physical_offsets(units.units).tolist()
+    return zip(units.queues.tolist(), units.queue_offsets.tolist(), offsets, strict=True)
+
+
+UNITS, ENDS = "default", "offset"  # the column families
+MAX_OFFSET = (1 << 63) - 1
+_NO_ROWS = Rows(np.empty(0, np.int64), np.empty(0, QUEUE_UNIT_DTYPE))
+
+
+def rows_of(kind: Kind, unit_number: int, units: Units, timestamps: Timestamps, log_min_offset: int) -> Rows:
+    """The rows of consecutive stored units, of which unit `unit_number` is the first."""
+    stored = units.view(UNIT_FORMATS[kind].dtype)
+    values = np.empty(len(stored), QUEUE_UNIT_DTYPE)
+    for field in ("physical_offset", "message_size", "tags_code"):
+        values[field] = stored[field]
+    values["store_timestamp"] = timestamps
+    kept = stored["physical_offset"] >= log_min_offset
+    if kind == "batch":
+        offsets = stored["base_queue_offset"].astype(np.int64)
+    else:
+        offsets = np.arange(unit_number, unit_number + len(stored), dtype=np.int64)
+        kept &= ~is_pre_blank(stored)
+    return Rows(offsets, values) if kept.all() else Rows(offsets[kept], values[kept])
+
+
+def name_prefix(name: QueueName) -> bytes:
+    """What the keys of a queue's units begin with."""
+    return queue_prefix(encoded(name), name.queue_id)
+
+
+def encoded(name: QueueName) -> bytes:
+    """A queue's topic as Java writes it."""
+    return name.topic.encode("utf-8", "replace")
+
+
+class StoredRows:
+    """The rows of the database that is at `path`, or may be; `problem` says why not all of them can be read.
+
+    What cannot be read counts as missing.
+    """
+
+    def __init__(self, path: Path, database: QueueDatabase | None) -> None:
+        """`database` is None where there is none that can be opened."""
+        self.path = path
+        self.problem: str | None = None
+        self._database = database
+
+    @cached_property
+    def lasts(self) -> Mapping[QueueName, LastUnit]:
+        """The last unit of each queue."""
+        try:
+            return {QueueName(*queue): last for queue, last in self._database.lasts.items()} if self._database else {}
+        except DamagedDatabaseError as error:
+            self._note(error)
+            return {}
+
+    def begins_behind(self, name: QueueName, queue_offset: int, log_min_offset: int) -> bool:
+        """Whether the min row, as long as a broker trusts it, has a queue begin after a queue offset."""
+        try:
+            first = self._database.first_of(name) if self._database else None
+        except DamagedDatabaseError as error:
+            self._note(error)
+            return False
+        return first is not None and first.begins_behind(queue_offset, log_min_offset)
+
+    @property
+    def dispatched_end(self) -> int:
+        """The physical offset after the last record that was dispatched; 0 where it is not known."""
+        try:
+            return (self._database.dispatched_end or 0) if self._database else 0
+        except DamagedDatabaseError as error:
+            self._note(error)
+            return 0
+
+    def rows(self, name: QueueName, first: int, end: int = MAX_OFFSET) -> Rows:
+        """The rows of a queue from queue offset `first` to before `end`."""
+        try:
+            return self._database.units(name, first, end) if self._database else _NO_ROWS
+        except DamagedDatabaseError as error:
+            self._note(error)
+            return _NO_ROWS
+
+    def foreign(self, derived: Collection[QueueName]) -> int:
+        """How many rows are neither a unit nor an end of a queue; each queue counts as one that only has rows.
+
+        It has no end, and is none of those that are `derived` from the log. Bad rows between units are known once
+        these were read.
+        """
+        if self._database is None:
+            return 0
+        try:
+            bad = {row.key for row in self._database.bad_rows()} | self._database.bad_units
+            endless = {QueueName(*queue) for queue in self._database.with_rows()} - self.lasts.keys()
+        except DamagedDatabaseError as error:
+            self._note(error)
+            return 0
+        return len(bad) + len(endless.difference(derived))
+
+    def require_whole(self) -> None:
+        """Raise UnreadableError unless every row can be read."""
+        if self._database:
+            for family in (UNITS, ENDS):
+                deque(self._database.rows.rows(family), 0)
+
+    def files(self) -> list[tuple[str, int]]:
+        """Its files, each with its size, bytes; directories of file queues beside them are none."""
+        entries = list_directory(self.path)
+        return [(entry.name, entry.stat().st_size) for entry in entries if entry.is_file(follow_symlinks=False)]
+
+    def close(self) -> None:
+        """Close it; it is opened again when it is asked."""
+        if self._database:
+            self._database.close()
+
+    def _note(self, error: DamagedDatabaseError) -> None:
+        self.problem = self.problem or error.message
+
+
+@dataclass(frozen=True)
+class ExistingRows(ExistingQueues):
+    """The queues of a store that has them in RocksDB and no files of them: none has a unit below the log."""
+
+    rows: StoredRows
+
+    def unit_at(self, name: QueueName, unit_number: int) -> Any:
+        """The value of the row at a queue offset, None without one."""
+        found = self.rows.rows(name, unit_number, unit_number + 1).values
+        return found[0] if len(found) else None
+
+
+def grid_of(kind: Kind) -> FileGrid:
+    """A grid on which no filler stands before the first unit, for each has a place of its own."""
+    size = UNIT_FORMATS[kind].dtype.itemsize
+    return FileGrid(size, size)

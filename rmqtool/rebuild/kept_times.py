@@ -8,12 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
+from rmqtool.base.files import OpenFiles
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.base.open_files import OpenFiles
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.consume_queue import UNIT_DTYPE
 from rmqtool.rebuild.sinks import Timestamps, Units
-from rmqtool.rules.delay_levels import DelayLevels
+from rmqtool.rules.broker_conf import DelayLevels
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.consume_queues import Queue

@@ -13,12 +13,11 @@ from typing import NamedTuple
 
 from rmqtool.base.times import rfc3339
 from rmqtool.broker.other_log import index_of_another_log
-from rmqtool.rebuild.changes import QueuePlan
-from rmqtool.rebuild.lost_extents import Extent
-from rmqtool.rebuild.plan import RebuildPlan
+from rmqtool.rebuild.plan import QueuePlan, RebuildPlan
+from rmqtool.rebuild.queue_placement import Extent
 from rmqtool.store.checkpoint import credible
 from rmqtool.store.index_files import stored_offset
-from rmqtool.store.missing_files import missing_files
+from rmqtool.store.missing import missing_files
 from rmqtool.store.store import CHECKPOINT
 from rmqtool.store.unit_files import open_units
 from rmqtool.transaction import Loss, recorded_losses, was_killed

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rmqtool.base.errors import UnsupportedError
 from rmqtool.base.mapped_files import MappedFile, file_at
 from rmqtool.formats.message import BLANK_SIZE
-from rmqtool.rebuild.lost_extents import MAX_KEPT, NEUTRALISED, LostExtents
+from rmqtool.rebuild.queue_placement import MAX_KEPT, NEUTRALISED, LostExtents
 from rmqtool.scan.inert_records import SMALLEST_INERT, filling
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,15 +12,102 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.broker.dispatched_units import QueueName, group
+from rmqtool.broker.dispatched_units import QueueName, QueueUnits, group
+from rmqtool.formats.batch_consume_queue import UNIT_SIZE
 from rmqtool.formats.consume_queue import UNIT_DTYPE, is_pre_blank
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
-from rmqtool.rebuild.existing import ExistingQueues
+from rmqtool.rebuild.existing import ExistingQueues, StoredUnits, physical_offsets, placeholder_units
 from rmqtool.rebuild.kept_times import KeptTimes
-from rmqtool.rebuild.lost_extents import LostExtents
 from rmqtool.rebuild.sinks import Timestamps, Units, UnitSink
-from rmqtool.rebuild.stored_units import StoredUnits, physical_offsets, placeholder_units
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
+from rmqtool.scan.block import Damage
+
+MAX_EXTENTS = 1000
+"""Extents that are listed one by one; all are counted."""
+
+MAX_KEPT = 100_000
+"""Extents that are remembered with their reason, and can be neutralised."""
+
+NEUTRALISED = "neutralised"
+"""The reason of an extent that holds a dummy record of ours, which is not counted as a new loss."""
+
+_MAX_STARTS = 1 << 20  # extents that `between` knows one by one; beyond that the last one grows
+
+
+class Extent(NamedTuple):
+    """Bytes of the log that hold no record; `timestamp` is the store time of the record before them, -1 without one."""
+
+    physical_offset: int
+    size: int
+    reason: str
+    timestamp: int
+    tail: bool = False
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether it lies past the last record, or in a dummy record of ours."""
+        torn = self.tail and self.reason != "physical-offset"  # records of a file with another name are whole
+        return torn or self.reason == NEUTRALISED
+
+
+class Lost(NamedTuple):
+    """The loss in a range of the log, bytes; `missing` is the physical offset of a byte that no file holds, or None."""
+
+    size: int
+    missing: int | None
+
+
+class LostExtents:
+    """Damaged and missing extents of a log, and records that a broker takes for damage."""
+
+    def __init__(self) -> None:
+        self.extents: list[Extent] = []  # the first MAX_KEPT
+        self.count = 0
+        self.size = 0  # bytes
+        self._harmless = 0  # of these bytes, those after the last record, and those in dummy records
+        self._starts: list[int] = []
+        self._totals = [0]  # bytes of all extents before each one
+        self._missing: list[int] = []  # starts of those that no file holds
+
+    def add(self, damage: Damage, timestamp: int) -> None:
+        """Count an extent that the scan met after a record stored at `timestamp`."""
+        self.add_extent(Extent(damage.physical_offset, damage.size, damage.reason, timestamp, damage.tail))
+
+    def add_extent(self, extent: Extent) -> None:
+        """Count an extent, which lies after all before it."""
+        physical_offset, size, reason, *_ = extent
+        self.count += 1
+        self.size += size
+        self._harmless += size if extent.is_harmless else 0
+        if len(self.extents) < MAX_KEPT:
+            self.extents.append(extent)
+        if len(self._starts) < _MAX_STARTS:
+            self._starts.append(physical_offset)
+            self._totals.append(self._totals[-1] + size)
+            if reason == "missing":
+                self._missing.append(physical_offset)
+        else:
+            self._totals[-1] += size
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether more than the torn end of the log is lost."""
+        return self.size > self._harmless
+
+    @property
+    def listed(self) -> list[tuple[int, int, str]]:
+        """The first MAX_EXTENTS: physical offset, size, reason."""
+        return [(extent.physical_offset, extent.size, extent.reason) for extent in self.extents[:MAX_EXTENTS]]
+
+    def between(self, start: int, stop: int) -> Lost:
+        """The loss from physical offset `start` to before `stop`."""
+        low, high = bisect_left(self._starts, start), bisect_left(self._starts, stop)
+        if low == high:
+            return Lost(0, None)
+        missing = bisect_left(self._missing, start)
+        in_range = missing < len(self._missing) and self._missing[missing] < stop
+        return Lost(self._totals[high] - self._totals[low], self._missing[missing] if in_range else None)
+
 
 Order = Literal["stored", "broker"]
 """The rule for a unit's number: the queue offset stored with the message, or the order in which a broker appends."""
@@ -295,3 +383,67 @@ class SimpleQueues:
 
 def _rises(offsets: NDArray[np.int64]) -> bool:
     return bool((offsets[1:] > offsets[:-1]).all())
+
+
+_RAW = np.dtype(f"V{UNIT_SIZE}")
+
+
+class BatchQueues:
+    """All batch queues: units one after the other, whatever their queue offsets, and no filler."""
+
+    def __init__(self, names: Sequence[QueueName], sinks: Sequence[UnitSink], existing: ExistingQueues) -> None:
+        """`names` are the queues by number, and grow with the pass; `existing` ones keep their units below the log.
+
+        Other queues begin at byte 0.
+        """
+        self.ranges: dict[int, tuple[int, int]] = {}  # lowest and highest queue offset of each queue, the end exclusive
+        self._names = names
+        self._sinks = sinks
+        self._existing = existing
+        self._firsts: dict[int, int] = {}
+        self._ends: dict[int, int] = {}  # number of the next unit
+        self._last: dict[int, int] = {}  # physical offset of the last unit
+
+    def end(self, queue: int) -> int:
+        """Number of the next unit; -1 when the queue has none."""
+        return self._ends.get(queue, -1)
+
+    def first(self, queue: int) -> int:
+        """Number of the first unit in the queue's first file."""
+        return self._firsts[queue]
+
+    def add(self, units: QueueUnits) -> None:
+        """Place a batch of units, which follow those of the batch before in the log."""
+        if not len(units):
+            return
+        order, bounds = group(units.queues)
+        grouped = units[order]
+        for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            self._add(int(grouped.queues[low]), grouped[low:high])
+
+    def _add(self, queue: int, units: QueueUnits) -> None:
+        """Place units of one queue; a broker accepts no negative offset, no empty batch, and no unit twice."""
+        kept = (units.queue_offsets >= 0) & (units.batch_sizes > 0)
+        kept &= units.physical_offsets > self._last.get(queue, -1)
+        kept[1:] &= np.diff(units.physical_offsets) > 0
+        units = units[kept]
+        if not len(units):
+            return
+        if queue not in self._ends:
+            self._begin(queue)
+        stored = units.as_batch_consume_queue().view(_RAW)
+        self._write(queue, stored, units.store_timestamps)
+        self._last[queue] = int(units.physical_offsets[-1])
+        begin, end = int(units.queue_offsets[0]), int(units.queue_offsets[-1]) + int(units.batch_sizes[-1])
+        self.ranges[queue] = (self.ranges.get(queue, (begin, 0))[0], end)
+
+    def _begin(self, queue: int) -> None:
+        prefix = self._existing.batch_units_before_log(self._names[queue])
+        self._firsts[queue] = self._ends[queue] = prefix.first if prefix else 0
+        if prefix and len(prefix.units):
+            self._write(queue, prefix.units, prefix.timestamps)
+
+    def _write(self, queue: int, units: Units, timestamps: Timestamps) -> None:
+        for sink in self._sinks:
+            sink.put(self._names[queue], self._ends[queue], units, timestamps)
+        self._ends[queue] += len(units)

@@ -13,18 +13,15 @@ from rmqtool.base.files import UNLIMITED, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits
-from rmqtool.broker.dispatcher import Dispatched, Dispatcher
-from rmqtool.broker.index_keys import IndexKeys
+from rmqtool.broker.dispatcher import Dispatched, Dispatcher, IndexKeys
 from rmqtool.broker.proven_records import ProvenRecords
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.sys_flag import INNER_BATCH
-from rmqtool.rebuild.lost_extents import NEUTRALISED, Extent
-from rmqtool.rebuild.queue_placement import Order
-from rmqtool.rebuild.selection import QueueSelection
-from rmqtool.rebuild.stored_units import StoredUnits
-from rmqtool.scan.crcs import wrong_bodies
-from rmqtool.scan.events import Blank, Damage
-from rmqtool.scan.frames import RecordRun
+from rmqtool.rebuild.existing import StoredUnits
+from rmqtool.rebuild.options import QueueSelection
+from rmqtool.rebuild.queue_placement import NEUTRALISED, Extent, Order
+from rmqtool.scan.block import Blank, Damage
+from rmqtool.scan.frames import RecordRun, wrong_bodies
 from rmqtool.scan.inert_records import inert_rows
 from rmqtool.scan.reader import scan_block, scan_files
 

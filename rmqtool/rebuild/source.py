@@ -2,42 +2,197 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from pathlib import Path
 
-from rmqtool.base.files import UNLIMITED
-from rmqtool.base.open_files import OpenFiles
+from rmqtool.base.errors import UsageError
+from rmqtool.base.files import UNLIMITED, OpenFiles
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.field_damage import FieldDamage
 from rmqtool.broker.proven_records import ProvenRecords
-from rmqtool.broker.selected_rows import has_rows, selects_rows
+from rmqtool.broker.rocksdb_recovery import has_rows, selects_rows
+from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
-from rmqtool.rebuild.conf_limits import apply_conf
+from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS
 from rmqtool.rebuild.derive import BatchTopicFoundError, Derivation, Outputs
-from rmqtool.rebuild.existing import ExistingQueues
-from rmqtool.rebuild.file_sizes import FileSizes, file_sizes
+from rmqtool.rebuild.existing import ExistingQueues, ExistingRows, StoredRows, grid_of
 from rmqtool.rebuild.kept_times import KeptTimes
-from rmqtool.rebuild.options import Progress, RebuildOptions
-from rmqtool.rebuild.queue_places import QueuePlaces, queue_places
-from rmqtool.rebuild.row_diff import RowRules
-from rmqtool.rebuild.rows import ExistingRows, StoredRows, grid_of
+from rmqtool.rebuild.options import Part, Progress, RebuildOptions
+from rmqtool.rebuild.queue_diff import RowRules, version_findings
 from rmqtool.rebuild.run_result import RunTask
 from rmqtool.rebuild.sinks import FileGrid
-from rmqtool.rebuild.version_choice import version_findings
 from rmqtool.rebuild.workers import PartsDoNotMeetError
-from rmqtool.rules.releases import Releases
+from rmqtool.rules.file_sizes import DEFAULT_QUEUE_FILE_SIZE, QUEUE_FILE_SIZE, queue_file_size
 from rmqtool.rules.system_topics import LMQ_PREFIX
-from rmqtool.rules.versions import BATCH_QUEUES, ROCKSDB_LIGHT_QUEUES, Version
+from rmqtool.rules.versions import BATCH_QUEUES, INDEX_OF_TAGS, ROCKSDB_LIGHT_QUEUES, ROCKSDB_QUEUES, Releases, Version
 from rmqtool.store.consume_queues import UNIT_FORMATS, Kind, Queue
+from rmqtool.store.index_files import Geometry
+from rmqtool.store.missing import Sized, common_file_sizes, unknown_sizes
 from rmqtool.store.rocksdb import DamagedDatabaseError, without_library
+from rmqtool.store.rocksdb_queues import queue_database
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.splits import log_parts
-from rmqtool.store.store import Store
+from rmqtool.store.store import (
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    SEPARATE_ROCKSDB_QUEUES,
+    Store,
+    holds_rocksdb,
+    is_rocksdb_directory,
+)
 from rmqtool.store.unit_files import UnitFiles
+
+
+def apply_conf(store: Store, options: RebuildOptions) -> tuple[RebuildOptions, list[Finding]]:
+    """The options without the parts that this broker does not write, and findings for the differences."""
+    findings = []
+    switched_off = _index_switched_off(store, options) if "index" in options.parts else None
+    if switched_off:
+        options = replace(options, parts=options.parts - {"index"})
+        findings.append(finding("rebuild.index-disabled", file=store.conf.path, details={"setting": switched_off}))
+    if "queues" in options.parts and _uses_ext_units(store):
+        findings.append(finding("rebuild.ext-units"))
+    return options, findings
+
+
+def _index_switched_off(store: Store, options: RebuildOptions) -> str | None:
+    """The setting that switches the index off, or None (`CommitLogDispatcherBuildIndex#dispatch`)."""
+    names = ["messageIndexEnable"]
+    if options.version is None or options.version >= INDEX_OF_TAGS:  # 5.4.0 brought both
+        names.append("indexFileWriteEnable")
+    return next((name for name in names if (store.conf.text(name) or "true").lower() == "false"), None)
+
+
+def _uses_ext_units(store: Store) -> bool:
+    directory = store.root / CONSUME_QUEUE_EXT
+    is_on = store.conf.is_on("enableConsumeQueueExt")
+    return is_on or (directory.is_dir() and any(directory.iterdir()))
+
+
+_SETTINGS: dict[Sized, str] = {
+    "simple": QUEUE_FILE_SIZE["simple"][0],
+    "batch": QUEUE_FILE_SIZE["batch"][0],
+    "index": "maxHashSlotNum and maxIndexNum",
+}
+_NAMES: dict[Sized, str] = {
+    "simple": "a consume queue file",
+    "batch": "a batch consume queue file",
+    "index": "an index file",
+}
+
+
+@dataclass(frozen=True)
+class FileSizes:
+    """Bytes of a queue file of each kind, and the geometry of an index file; `findings` report contradictions."""
+
+    queues: dict[Kind, int]
+    index: Geometry
+    findings: list[Finding] = field(default_factory=list)
+    assumed: frozenset[Sized] = frozenset()  # kinds whose size neither a file nor broker.conf shows
+
+
+def file_sizes(snapshot: Snapshot, parts: Collection[Part]) -> FileSizes:
+    """Find the sizes; what broker.conf does not set is the default, as for the broker that reads it.
+
+    Sizes of wanted parts that contradict each other are among the findings.
+    """
+    common = common_file_sizes(snapshot.queues)
+    contradictions: list[Finding] = []
+    kinds = DEFAULT_QUEUE_FILE_SIZE
+    sizes = {kind: _queue_file_size(snapshot.store, kind, common.get(kind), contradictions) for kind in kinds}
+    index = _index_geometry(snapshot)
+    return FileSizes(
+        sizes,
+        index or Geometry(DEFAULT_SLOTS, DEFAULT_UNITS),
+        contradictions if "queues" in parts else [],
+        unknown_sizes(snapshot),
+    )
+
+
+def assumed_findings(sizes: FileSizes, kinds: Collection[Sized]) -> Iterator[Finding]:
+    """A finding for each kind of written files whose size is not known, so that the default is taken."""
+    for kind in sorted(sizes.assumed.intersection(kinds)):
+        details: dict[str, str | int] = {"kind": _NAMES[kind], "setting": _SETTINGS[kind]}
+        if kind == "index":
+            details |= {"problem": "index", "slots": sizes.index.slots, "units": sizes.index.units}
+        else:
+            details |= {"problem": "queues", "bytes": sizes.queues[kind]}
+        yield finding("rebuild.file-size-assumed", severity="warning", details=details)
+
+
+def require_known_sizes(store: Store, assumed: Collection[Sized], kinds: Collection[Sized]) -> None:
+    """Raise UsageError when files of one of the `kinds` are written into the store and their size is only assumed."""
+    unknown = [kind for kind in _SETTINGS if kind in kinds and kind in assumed]
+    if unknown:
+        names = " and ".join(f"{_NAMES[kind]} ({_SETTINGS[kind]})" for kind in unknown)
+        raise UsageError(
+            f"the size of {names} is unknown: no file of the store shows it. On queue files of another size than "
+            "its own a broker refuses to start, and in index files it finds nothing",
+            file=store.root,
+            hint="give the broker's configuration with --broker-conf FILE; what it does not set is the default, and "
+            "an empty file stands for a broker that sets nothing. --dry-run goes on without it",
+        )
+
+
+def _queue_file_size(store: Store, kind: Kind, common: int | None, findings: list[Finding]) -> int:
+    configured = queue_file_size(store.conf, kind)
+    if configured is not None and common is not None and configured != common:
+        findings.append(_contradiction(store, kind, configured, common))
+    return configured or common or DEFAULT_QUEUE_FILE_SIZE[kind]
+
+
+def _index_geometry(snapshot: Snapshot) -> Geometry | None:
+    """The configured geometry, else that of the newest file whose geometry is known."""
+    if snapshot.store.conf.index_geometry:
+        return Geometry(*snapshot.store.conf.index_geometry)
+    geometries = map(snapshot.index_geometry, reversed(snapshot.index_files))
+    return next((geometry for geometry in geometries if geometry), None)
+
+
+def _contradiction(store: Store, kind: Kind, configured: int, common: int) -> Finding:
+    details = {"setting": _SETTINGS[kind], "configured": configured, "found": common}
+    return finding("rebuild.file-size-differs", file=store.conf.path, details=details)
+
+
+@dataclass(frozen=True)
+class QueuePlaces:
+    """Whether queues are written to files, to RocksDB, or both; `database` is where the one is, or would be."""
+
+    files: bool
+    rocksdb: bool
+    database: Path
+
+    @property
+    def has_database(self) -> bool:
+        """Whether there is a database that can be opened."""
+        return holds_rocksdb(self.database)
+
+
+def queue_places(snapshot: Snapshot, release: Version) -> QueuePlaces:
+    """The places of a store's queues.
+
+    The broker.conf counts where the files leave it open: files stay behind where a broker began to use RocksDB.
+    """
+    store = snapshot.store
+    has_files = any(queue.database is None for queue in snapshot.queues)
+    path = _database_path(store)
+    both = store.writes_queues_twice
+    lost = store.is_of_rocksdb_type and not has_files and release >= ROCKSDB_QUEUES
+    if not (is_rocksdb_directory(path) or both or lost):
+        return QueuePlaces(files=True, rocksdb=False, database=path)
+    return QueuePlaces(both or (has_files and not store.is_of_rocksdb_type), rocksdb=True, database=path)
+
+
+def _database_path(store: Store) -> Path:
+    separate = store.conf.is_on("useSeparateStorePathForRocksdbCQ")
+    names = (SEPARATE_ROCKSDB_QUEUES, CONSUME_QUEUE) if separate else (CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES)
+    return queue_database(store) or store.root / names[0]
 
 
 @dataclass

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
-from rmqtool.base.errors import UnwritableError
+from rmqtool.base.errors import UnreadableError, UnwritableError
 from rmqtool.base.files import InputFile
 from rmqtool.base.times import file_time
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.index_file import file_size
-from rmqtool.rebuild.selection import queue_file_name
+from rmqtool.formats.rocksdb_rows import bound_key, bound_value, dispatched_row
+from rmqtool.rebuild.existing import (
+    ENDS,
+    MAX_OFFSET,
+    StoredRows,
+    encoded,
+    name_prefix,
+    rows_of,
+)
+from rmqtool.rebuild.options import queue_file_name
+from rmqtool.rebuild.queue_diff import RowRules
 from rmqtool.rebuild.sinks import FileGrid, Timestamps, Units
 from rmqtool.store.consume_queues import Kind
 from rmqtool.store.index_files import Geometry
+from rmqtool.store.rocksdb import RocksDb, without_library
+from rmqtool.store.rocksdb_queues import LastUnit, Rows
 from rmqtool.store.store import INDEX
 from rmqtool.transaction import StagedFile, Transaction
 
@@ -126,3 +141,218 @@ class StagedIndex:
         """Complete a file."""
         if self._file:
             self._file.mtime_ns = file_time(timestamp)
+
+
+DEFAULT = "default"
+"""The column family that every database has."""
+
+_TABLE_FORMAT = 5  # of the RocksDB 8.4 in brokers; the library's own default is unreadable for them
+_BUFFER = 32 << 20  # bytes of rows that are held before they are written
+_MARK = "CURRENT"
+_OF_THE_LIBRARY = ("rocksdict-config.json", "LOG")
+
+
+def library_for(directory: Path) -> Any:
+    """The library that writes a database; raises UnsupportedError where it is not installed."""
+    try:
+        import rocksdict
+    except ImportError as error:
+        raise without_library(directory) from error
+    return rocksdict
+
+
+def options_of(library: Any, *, universal: bool = False) -> Any:
+    """The options of a column family; `universal` compaction is that of consume queues."""
+    tables, options = library.BlockBasedOptions(), library.Options(raw_mode=True)
+    tables.set_format_version(_TABLE_FORMAT)
+    options.set_block_based_table_factory(tables)
+    if universal:
+        options.set_compaction_style(library.DBCompactionStyle.universal())
+        options.set_compression_type(library.DBCompressionType.lz4())
+    options.set_write_buffer_size(_BUFFER)
+    return options
+
+
+@contextmanager
+def reported(directory: Path) -> Iterator[None]:
+    """Errors of the library as UnwritableError."""
+    try:
+        yield
+    except Exception as error:
+        raise UnwritableError(f"cannot write the database: {error}", file=directory) from error
+
+
+def drop_traces(directory: Path) -> None:
+    """Remove what the library, and no broker, leaves in a database."""
+    for file in os.listdir(directory):
+        if file.startswith(_OF_THE_LIBRARY):
+            os.unlink(directory / file)
+
+
+def write_database(directory: Path, families: Mapping[str, Mapping[bytes, bytes]]) -> None:
+    """Write a whole database into the empty `directory`: rows by column family; raises UnwritableError."""
+    library = library_for(directory)
+    with reported(directory):
+        database = library.Rdict(str(directory), options_of(library))
+        opened = {DEFAULT: database}
+        for name in families:
+            if name != DEFAULT:
+                opened[name] = database.create_column_family(name, options_of(library))
+        for name, rows in families.items():
+            for key, value in rows.items():
+                opened[name].put(key, value)
+            opened[name].flush(True)
+        for family in reversed(opened.values()):
+            family.close()
+    drop_traces(directory)
+
+
+def stage_database(transaction: Transaction, source: Path, directory: str) -> list[str]:
+    """Stage the files of the finished database at `source` for `directory`; their names in the store."""
+    names = sorted(os.listdir(source))
+    for name in names:
+        check = _check if name == _MARK else None
+        transaction.file(f"{directory}/{name}", check=check).copy(source / name)
+        os.unlink(source / name)
+    return [f"{directory}/{name}" for name in names]
+
+
+def _check(path: Path) -> None:
+    """Read a staged database back; raise UnwritableError."""
+    try:
+        with RocksDb(path.parent) as database:
+            for family in database.families:
+                for _ in database.rows(family):
+                    pass
+    except UnreadableError as error:
+        raise UnwritableError("what was written is not what is read back", file=path.parent) from error
+
+
+_ROWS_AT_ONCE = 1 << 16  # rows that are carried over at once
+
+
+class DatabaseWriter:
+    """Writes a new queue database into the empty `directory`; raises UnwritableError."""
+
+    def __init__(self, directory: Path) -> None:
+        """Raise UnsupportedError without the library."""
+        self.directory = directory
+        self._lasts: dict[QueueName, LastUnit] = {}
+        self._dispatched_end = 0
+        self._library = library_for(directory)
+        with reported(directory):
+            self._units = self._library.Rdict(str(directory), options_of(self._library, universal=True))
+            self._family = self._units.create_column_family(ENDS, options_of(self._library, universal=True))
+        self._unlogged = self._library.WriteOptions()
+        self._unlogged.disable_wal = True
+
+    def put(self, name: QueueName, rows: Rows) -> None:
+        """Write rows of a queue; the last of them is the queue's last one."""
+        for first in range(0, len(rows.offsets), _ROWS_AT_ONCE):
+            piece = slice(first, first + _ROWS_AT_ONCE)
+            self._put(name, Rows(rows.offsets[piece], rows.values[piece]))
+
+    def _put(self, name: QueueName, rows: Rows) -> None:
+        prefix, keys, values = name_prefix(name), rows.offsets.astype(">i8").tobytes(), rows.values.tobytes()
+        size = rows.values.dtype.itemsize
+        batch = self._library.WriteBatch(raw_mode=True)
+        for row in range(len(rows.offsets)):
+            batch.put(prefix + keys[8 * row : 8 * row + 8], values[size * row : size * row + size])
+        with reported(self.directory):
+            self._units.write(batch, self._unlogged)
+        self._lasts[name] = LastUnit(int(rows.offsets[-1]), int(rows.values["physical_offset"][-1]))
+        ends = rows.values["physical_offset"] + rows.values["message_size"]
+        self._dispatched_end = max(self._dispatched_end, int(ends.max()))
+
+    @property
+    def names(self) -> Collection[QueueName]:
+        """The queues that have rows."""
+        return self._lasts.keys()
+
+    def cut(self, name: QueueName, queue_offset: int) -> None:
+        """Take rows of a queue from `queue_offset` on out again."""
+        prefix = name_prefix(name)
+        begin, end = (prefix + offset.to_bytes(8, "big") for offset in (queue_offset, MAX_OFFSET))
+        with reported(self.directory):
+            self._units.delete_range(begin, end, self._unlogged)
+
+    def leave_out(self, name: QueueName) -> None:
+        """Take a queue out again."""
+        self.cut(name, 0)
+        self._lasts.pop(name, None)
+
+    def carry_over(self, name: QueueName, stored: StoredRows) -> None:
+        """Copy the rows of a queue that the log does not give."""
+        first, last, end = 0, stored.lasts[name], self._dispatched_end
+        while first <= last.queue_offset:
+            self.put(name, stored.rows(name, first, min(first + _ROWS_AT_ONCE, last.queue_offset + 1)))
+            first += _ROWS_AT_ONCE
+        self._lasts[name], self._dispatched_end = last, end
+
+    def end(self, name: QueueName, last: LastUnit) -> None:
+        """Have a queue end after a unit that has no row."""
+        self._lasts[name] = last
+
+    def finish(self, dispatched_end: int | None) -> None:
+        """Complete the database; `dispatched_end` is the end of all units where it is None."""
+        with reported(self.directory):
+            for name, last in self._lasts.items():
+                self._family.put(
+                    bound_key(encoded(name), name.queue_id), bound_value(last.physical_offset, last.queue_offset)
+                )
+            self._family.put(*dispatched_row(self._dispatched_end if dispatched_end is None else dispatched_end))
+            self._units.flush(True)
+            self._family.flush(True)
+            self._family.close()
+            self._units.close()
+        drop_traces(self.directory)
+
+
+def complete(
+    writer: DatabaseWriter,
+    stored: StoredRows,
+    keeps: Callable[[QueueName], bool],
+    *,
+    is_all: bool,
+    is_whole: bool,
+    ends: Iterable[tuple[QueueName, LastUnit]] = (),
+) -> None:
+    """Add the queues that were not written and that stay as they are, the `ends` of queues without rows, and finish.
+
+    Unless `is_all`, they were not asked for: raises UnreadableError where not all of them can be read. With `is_whole`
+    all that the log gives was dispatched.
+    """
+    if not is_all:
+        stored.require_whole()
+    for name in stored.lasts:
+        if name not in writer.names and keeps(name):
+            writer.carry_over(name, stored)
+    for name, last in ends:
+        writer.end(name, last)
+    writer.finish(None if is_whole else stored.dispatched_end)
+
+
+class RowSink:
+    """Hands the units of one kind to a writer."""
+
+    def __init__(
+        self, writer: DatabaseWriter, kind: Kind, rules: RowRules, wanted: Collection[QueueName] | None
+    ) -> None:
+        """`wanted` are the queues to write, None for all."""
+        self._writer = writer
+        self._kind = kind
+        self._rules = rules
+        self._wanted = wanted
+
+    def put(self, queue: QueueName, unit_number: int, units: Units, timestamps: Timestamps) -> None:
+        """Write units."""
+        if self._takes(queue):
+            self._writer.put(queue, rows_of(self._kind, unit_number, units, timestamps, self._rules.log_min_offset))
+
+    def cut(self, queue: QueueName, unit_number: int) -> None:
+        """Take units from `unit_number` on out again."""
+        if self._takes(queue):
+            self._writer.cut(queue, unit_number)
+
+    def _takes(self, queue: QueueName) -> bool:
+        return self._rules.takes(queue) and (self._wanted is None or queue in self._wanted)

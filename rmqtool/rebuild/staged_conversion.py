@@ -10,11 +10,11 @@ import numpy as np
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
 from rmqtool.rebuild.conversion import CarriedQueue, Conversion
-from rmqtool.rebuild.new_database import stage_database, write_database
-from rmqtool.rebuild.selection import directory_of, queue_file_name
+from rmqtool.rebuild.existing import pre_blank_units
+from rmqtool.rebuild.options import directory_of, queue_file_name
 from rmqtool.rebuild.sinks import FileGrid
 from rmqtool.rebuild.source import RebuildSource
-from rmqtool.rebuild.stored_units import pre_blank_units
+from rmqtool.rebuild.staged import stage_database, write_database
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONFIG, CONSUME_QUEUE
 from rmqtool.transaction import Transaction
 from rmqtool.transaction.paths import parents_of

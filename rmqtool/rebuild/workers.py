@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from rmqtool.base.files import RateLimit
-from rmqtool.base.memory import MemoryNeed, sized
+from rmqtool.base.limits import MemoryNeed, sized
 from rmqtool.base.parallel import WorkerPool
 from rmqtool.base.worker import Job
 from rmqtool.broker.dispatched_units import QueueName

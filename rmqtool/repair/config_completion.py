@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.repair.config_source import (
     DELAYS,
@@ -14,31 +15,224 @@ from rmqtool.repair.config_source import (
     LMQ_TABLE,
     OFFSETS,
     Draft,
+    Member,
     data_version,
-    sound_text,
-    whole_entries,
-)
-from rmqtool.repair.config_text import (
     edited,
     file_text,
     member_of,
     member_text,
     members,
+    sound_text,
     table_in,
     value_of,
+    whole_entries,
     with_members,
 )
-from rmqtool.repair.delay_offsets import DelayOffsets
-from rmqtool.repair.offset_ranges import offsets_in, with_newer_offsets
-from rmqtool.repair.proven_entries import group_entry, group_topics, proven_topics
-from rmqtool.repair.queue_types import with_queue_types
-from rmqtool.repair.seen_queues import SeenQueues, seen_queues
+from rmqtool.repair.proven_entries import SeenQueue, SeenQueues, group_entry, group_topics, proven_topics, seen_queues
 from rmqtool.rules.config_shapes import MAIN_TABLES
-from rmqtool.rules.system_topics import BUILT_IN_GROUPS
+from rmqtool.rules.system_topics import BUILT_IN_GROUPS, SCHEDULE_TOPIC
 from rmqtool.rules.versions import MESSAGE_TYPES
+from rmqtool.store.queue_units import QueueRange
+from rmqtool.store.single_messages import LEVELS, Deliveries, SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG
 from rmqtool.store.topics import TOPICS
+from rmqtool.transaction.selections import chosen_until
+
+_NAMES = ("queue.type", "+queue.type")  # a change that was stored as one keeps its sign
+_TYPES = {True: "BatchCQ", False: "SimpleCQ"}
+
+
+def with_queue_types(text: str, is_batch: Mapping[str, bool]) -> tuple[str, list[str]]:
+    """The text of topics.json with the type of these topics' queues, and a line for each that changes."""
+    lines = []
+    for topic, batch in sorted(is_batch.items()):
+        table = table_in(text, "topicConfigTable")
+        entry = member_of(text, table.value, topic) if table else None
+        changed = text if entry is None else _with_type(text, entry, f'"{_TYPES[batch]}"')
+        if changed != text:
+            text = changed
+            lines.append(f"topic {topic}: queue.type {_TYPES[batch]}, as its queues are")
+    return text, lines
+
+
+def _with_type(text: str, entry: Member, value: str) -> str:
+    attributes = member_of(text, entry.value, "attributes")
+    if attributes is None or text[attributes.value] != "{":
+        return _with_first(text, entry.value, f'"attributes":{{"queue.type":{value}}}')
+    types = [each for each in members(text, attributes.value) if each.name in _NAMES]
+    if not types:
+        return _with_first(text, attributes.value, f'"queue.type":{value}')
+    return edited(text, [(each.value, each.stop, value) for each in types])
+
+
+def _with_first(text: str, opening: int, member: str) -> str:
+    """The text with a member at the beginning of an object."""
+    more = "," if next(members(text, opening), None) else ""
+    return edited(text, [(opening + 1, opening + 1, f"{member}{more}")])
+
+
+_FAR = 10_000  # from 0: of a queue without any message; a smaller offset may be that of messages that have expired
+_LMQ_QUEUE_ID = "0"  # MixAll.LMQ_QUEUE_ID
+
+
+NO_PROOF = "offsets past the ends of queues may be all that proves that the log has lost its end"
+"""What no one can know any more when they are brought to those ends."""
+
+
+class Moved(NamedTuple):
+    """An offset that is brought to another one, and why to that one; `backup` is one that its queue has, too."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    to: int
+    why: str
+    backup: int | None = None
+
+    @property
+    def line(self) -> str:
+        """The line that shows it."""
+        why = self.why if self.backup is None else f"{self.why}; its .bak has {self.backup}"
+        return f"group {self.group}, {self.topic} queue {self.queue_id}: {self.offset} -> {self.to} ({why})"
+
+
+def with_real_offsets(text: str, queues: SeenQueues, backup: str | None = None) -> tuple[str, list[Moved]]:
+    """The text of a file of committed offsets with each in the range of its queue, and those that are moved.
+
+    Where the text of its ``.bak`` has another one in that range, somebody may prefer it: the group was there.
+    """
+    edits, moved = [], []
+    older = {(group, topic, number.name): value_of(backup, number)
+             for group, topic, number in offsets_in(backup)} if backup else {}  # fmt: skip
+    for group, topic, number in offsets_in(text):
+        offset = value_of(text, number)
+        if type(offset) is not int or not number.name.isdecimal():
+            continue
+        queue_id = int(number.name)
+        queue = queues.get(QueueName(topic, queue_id))
+        nearest, why = _nearest(queue, offset)
+        if nearest != offset:
+            edits.append((number.value, number.stop, str(nearest)))
+            backup_offset = _plausible(queue, older.get((group, topic, number.name)), nearest)
+            moved.append(Moved(group, topic, queue_id, offset, nearest, why, backup_offset))
+    return edited(text, edits), moved
+
+
+def with_newer_offsets(text: str, entries: Mapping[str, str], queues: SeenQueues) -> tuple[str, list[str]]:
+    """The text of a ``.bak`` with the offsets that the damaged file has whole in `entries`, and a line for each.
+
+    Offsets grow: one that is less, or that its queue does not have, is not taken over.
+    """
+    newer = {(group, topic, number.name): value_of(entry, number)
+             for entry in (f'{{"offsetTable":{{{each}}}}}' for each in entries.values())
+             for group, topic, number in offsets_in(entry)}  # fmt: skip
+    edits, lines = [], []
+    for group, topic, number in offsets_in(text):
+        before, after = value_of(text, number), newer.get((group, topic, number.name))
+        queue = queues.get(QueueName(topic, int(number.name))) if number.name.isdecimal() else None
+        if queue is not None and type(before) is type(after) is int and before < after <= queue.max_offset:
+            edits.append((number.value, number.stop, str(after)))
+            lines.append(f"group {group}, {topic} queue {number.name}: {after} (its .bak has {before})")
+    return edited(text, edits), lines
+
+
+def offsets_in(text: str) -> Iterator[tuple[str, str, Member]]:
+    """Group, topic, and the number of each queue, which is named by its queue id."""
+    for name in ("offsetTable", LMQ_TABLE):
+        table = table_in(text, name)
+        for entry in members(text, table.value) if table else ():
+            topic, _, group = entry.name.partition("@")
+            if text[entry.value] == "{":
+                yield from ((group, topic, number) for number in members(text, entry.value))
+            else:
+                yield group, topic, entry._replace(name=_LMQ_QUEUE_ID)
+
+
+def _plausible(queue: SeenQueue | None, offset: Any, nearest: int) -> int | None:
+    """The offset of a ``.bak`` if its queue has it, and it is not the nearest one anyhow."""
+    if queue is None or type(offset) is not int or offset == nearest:
+        return None
+    return offset if queue.min_offset <= offset <= queue.max_offset else None
+
+
+def _nearest(queue: SeenQueue | None, offset: int) -> tuple[int, str]:
+    if queue is None:
+        return (0 if offset < 0 or offset >= _FAR else offset), "its queue has no message"
+    nearest = min(max(offset, queue.min_offset), queue.max_offset)
+    return nearest, "the end" if nearest == queue.max_offset else "the beginning"
+
+
+class DelayOffsets:
+    """The offsets of the levels that have messages."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    @cached_property
+    def proven(self) -> dict[int, int]:
+        """By level, the offset after its last delivery, where the log proves it."""
+        snapshot, newest = self._snapshot, self._snapshot.log_range.last_store_timestamp
+        if newest is None:
+            return {}
+        messages = SingleMessages(snapshot)
+        deliveries = Deliveries(messages, newest, newest + 1, chosen_until(snapshot.store.root))
+        ends = {level: deliveries.end_of(level) for level in range(1, LEVELS + 1)}
+        return {level: end for level, end in ends.items() if end is not None}
+
+    @cached_property
+    def unproven(self) -> list[int]:
+        """Levels that have messages, of which the log does not show which were delivered."""
+        with_messages = {level for level, each in self._ranges.items() if each.max_offset > each.min_offset}
+        return sorted(with_messages - self.proven.keys())
+
+    @cached_property
+    def _ranges(self) -> dict[int, QueueRange]:
+        """The ranges of the levels' queues."""
+        queues = {queue_id + 1: self._snapshot.queue(SCHEDULE_TOPIC, queue_id)
+                  for queue_id in self._snapshot.queue_ids(SCHEDULE_TOPIC)}  # fmt: skip
+        return {level: queue.range for level, queue in queues.items() if queue is not None}
+
+    def completed(self, text: str) -> tuple[str, list[str]]:
+        """A file's text with the levels that it lacks, as far as they are proven, and a line for each."""
+        table = table_in(text, "offsetTable")
+        there = {member.name for member in members(text, table.value)} if table else set()
+        new = {level: offset for level, offset in self.proven.items() if str(level) not in there}
+        if table is None or not new:
+            return text, []
+        lines = [f"delay level {level}: {offset} (where its deliveries end)" for level, offset in new.items()]
+        return with_members(text, table, {str(level): f"{level}:{offset}" for level, offset in new.items()}), lines
+
+    def lost(self, text: str) -> list[str]:
+        """What goes with the levels of a file's text that are past the ends of their queues."""
+        table = table_in(text, "offsetTable")
+        is_behind = any(
+            type(offset := value_of(text, member)) is int and offset > self._ranges[int(member.name)].max_offset
+            for member in (members(text, table.value) if table else ())
+            if member.name.isdecimal() and int(member.name) in self._ranges
+        )
+        return [f"where these levels were; {NO_PROOF}"] if is_behind else []
+
+    def corrected(self, text: str, levels: Collection[int] | None = None) -> tuple[str, list[str]]:
+        """A text with `levels` (or all) where they are proven, else in the range of their queue; and the lines."""
+        table = table_in(text, "offsetTable")
+        edits, lines = [], []
+        for member in members(text, table.value) if table else ():
+            offset = value_of(text, member)
+            if type(offset) is not int or not member.name.isdecimal():
+                continue
+            level = int(member.name)
+            if levels is not None and level not in levels:
+                continue
+            end = self._ranges[level].max_offset if level in self._ranges else offset
+            right = self.proven.get(level, min(max(offset, 0), end))
+            if right != offset:
+                edits.append((member.value, member.stop, str(right)))
+                place = "where its deliveries end" if level in self.proven else "the end of its queue"
+                lines.append(f"delay level {level}: {offset} -> {right} ({place})")
+        return edited(text, edits), lines
+
 
 REFUSES, TOPIC_MISSING, OLDER, KIND = (
     "start.refuses", "config.topic-missing", "config.older-copy", "consumequeue.kind",

@@ -2,40 +2,63 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Any, get_args
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.shell import join
+from rmqtool.base.visible import join
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.clients.losses import ClientLosses, Due
 from rmqtool.findings.catalogue import CATALOGUE
-from rmqtool.findings.entry import Treatment
-from rmqtool.findings.finding import Finding
+from rmqtool.findings.finding import Finding, Treatment
 from rmqtool.findings.report import UNREADABLE
 from rmqtool.formats.timer_wheel import is_wheel_name
-from rmqtool.repair.change import Change, FileChange
-from rmqtool.repair.checkpoint import NewCheckpoint
-from rmqtool.repair.config_files import config_changes
-from rmqtool.repair.config_left import unhealed_config
+from rmqtool.repair.change import Change, FileChange, TakenOut, name_in_store
+from rmqtool.repair.config_files import config_changes, unhealed_config
 from rmqtool.repair.fields import RightFields
-from rmqtool.repair.kept_queues import ends_behind_log, reasons_for, resized_files, split_kept
-from rmqtool.repair.log_files import BEFORE_REBUILDS, log_file_changes
-from rmqtool.repair.log_names import Renamed
-from rmqtool.repair.not_healed import NotHealed, moved_by_hand, not_healed
-from rmqtool.repair.places import TakenOut
-from rmqtool.repair.reach import Replaced, out_of_reach
+from rmqtool.repair.log_files import BEFORE_REBUILDS, NewCheckpoint, Renamed, log_file_changes
+from rmqtool.repair.not_healed import (
+    NotHealed,
+    ends_behind_log,
+    moved_by_hand,
+    not_healed,
+    reasons_for,
+    resized_files,
+    split_kept,
+)
 from rmqtool.repair.timer_files import timer_changes
 from rmqtool.store.config_json import parse_fastjson
-from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, counting_file, offsets_in
-from rmqtool.store.delay_offsets import DELAY_OFFSET, offsets_by_level
+from rmqtool.store.consumer_groups import CONSUMER_OFFSET, counting_file, offsets_in
+from rmqtool.store.delays_seen import DELAY_OFFSET, offsets_by_level
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, Store
 from rmqtool.store.topics import TOPICS
+
+Replaced = Literal["neutralise", "queues", "index", "config"]
+"""The treatments for which a repair replaces files of one part of the store."""
+
+
+def out_of_reach(store: Store, treatment: Replaced) -> tuple[Path, ...]:
+    """The directories that a treatment is about and in which no transaction replaces files; missing ones are none.
+
+    A link is one of them also where nothing is behind it, as that to a disk that is not mounted.
+    """
+    found = (each for each in _directories(store, treatment) if each.is_dir() or os.path.islink(str(each)))
+    return tuple(each for each in found if not name_in_store(store, each / "0"))
+
+
+def _directories(store: Store, treatment: Replaced) -> tuple[Path, ...]:
+    if treatment == "neutralise":
+        return store.log_directories
+    names = {"queues": (CONSUME_QUEUE, BATCH_CONSUME_QUEUE), "index": (INDEX,), "config": (CONFIG,)}[treatment]
+    return tuple(store.root / name for name in names)
+
 
 _TOPICS = f"{CONFIG}/{TOPICS}"
 _WITHOUT_MEMORY = ("salvage",)  # commands without the option

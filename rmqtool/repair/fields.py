@@ -16,8 +16,7 @@ from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, file_at
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.broker.dispatcher import Dispatcher
-from rmqtool.broker.index_keys import TAGS
+from rmqtool.broker.dispatcher import TAGS, Dispatcher
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.formats.crc import record_crc, stored_record_crc
 from rmqtool.formats.message import (
@@ -31,11 +30,9 @@ from rmqtool.formats.message import (
     PROPERTIES_SIZE_WIDTH,
     topic_size_width,
 )
-from rmqtool.repair.places import name_in_store
-from rmqtool.scan.block import Block
-from rmqtool.scan.crcs import wrong_bodies
-from rmqtool.scan.events import MAX_MESSAGE_SIZE
-from rmqtool.scan.frames import RecordRun, sound_prefix
+from rmqtool.repair.change import name_in_store
+from rmqtool.scan.block import MAX_MESSAGE_SIZE, Block
+from rmqtool.scan.frames import RecordRun, sound_prefix, wrong_bodies
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.transaction import Transaction
 

@@ -6,24 +6,324 @@ from elsewhere, says `missing_files.not_healed`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
-from rmqtool.base.mapped_files import MappedFile, MappedFiles
+from rmqtool.base.files import InputFile, ReadPolicy
+from rmqtool.base.mapped_files import MappedFile, MappedFiles, file_at
+from rmqtool.base.times import file_time, rfc3339
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import UNREADABLE
-from rmqtool.repair.blanks import blank_changes
-from rmqtool.repair.change import Change
-from rmqtool.repair.checkpoint import checkpoint_changes
+from rmqtool.formats.checkpoint import FILE_SIZE
+from rmqtool.formats.file_name import file_name
+from rmqtool.formats.message import BLANK_SIZE, HEAD, build_blank
+from rmqtool.repair.change import KEPT, Change, TakenOut, codes_of, name_in_store, names_in_store, zero_from
 from rmqtool.repair.fields import FIELD_CODES, right_fields
-from rmqtool.repair.log_names import name_changes
-from rmqtool.repair.places import KEPT, TakenOut, codes_of, name_in_store, names_in_store, zero_from
 from rmqtool.repair.timer_files import timer_changes
 from rmqtool.rules.file_sizes import LOG_FILE_SIZE
-from rmqtool.store.missing_files import missing_files
+from rmqtool.rules.versions import CHECKPOINT_HAS_LOGICS_OFFSET
+from rmqtool.scan.block import Damage
+from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.probe import Probe, find_next
+from rmqtool.scan.reader import scan_files
+from rmqtool.store.checkpoint import CHECKPOINT_TIMES, checkpoint_file, credible
+from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.missing import missing_files
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.transaction import Transaction
+from rmqtool.store.store import CHECKPOINT, Store
+from rmqtool.transaction import Loss, Transaction
+from rmqtool.transaction.digest import same_entry
+from rmqtool.transaction.system import SYSTEM
+
+_CODE = "commitlog.blank"
+
+
+@dataclass(frozen=True)
+class RightBlank:
+    """The blank at `position` of a commit log file gets the size that leads to the end of the file."""
+
+    name: str
+    file: MappedFile
+    position: int
+    codes: frozenset[str] = frozenset({_CODE})
+    lost: str | None = None
+    details: tuple[str, ...] = ()
+
+    @property
+    def what(self) -> str:
+        """One line."""
+        return f"{self.name}: the blank at its end gets the size of what is left there"
+
+    @property
+    def size(self) -> int:
+        """Bytes that it writes."""
+        return self.file.size
+
+    def stage(self, transaction: Transaction) -> None:
+        """Prepare a copy of the file."""
+        file = transaction.file(self.name)
+        file.copy(self.file.path)
+        file.write(build_blank(self.file.size - self.position), self.position)
+        transaction.put(self.name)
+
+
+def blank_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> Iterator[RightBlank]:
+    """The right blanks; what is missing or zeroed where a blank should be is damage, which a rebuild neutralises."""
+    for finding in findings:
+        if finding.code != _CODE or finding.offset is None:
+            continue
+        file = file_at(snapshot.log.files, finding.offset)
+        name = file and name_in_store(snapshot.store, file.path)
+        if file and name and _has_wrong_size(file, finding.offset - file.start_offset):
+            yield RightBlank(name, file, finding.offset - file.start_offset)
+
+
+def _has_wrong_size(file: MappedFile, position: int) -> bool:
+    """Whether a blank stands there that claims more than the rest of the file or less than none; no record follows."""
+    with InputFile(file.path) as opened:
+        blank = Probe(opened, file.start_offset, position)
+        is_wrong = blank.kind == "blank" and not 0 <= blank.size <= file.size - position
+        return is_wrong and find_next(opened, file.start_offset, position + BLANK_SIZE) == file.size
+
+
+Starts = Mapping[MappedFile, int]
+"""The start offset of each file as its records give it."""
+
+NAME_CODES = frozenset(
+    {
+        *("commitlog.physical-offset", "commitlog.misaligned-file", "commitlog.overlap", "commitlog.gap"),
+        "commitlog.duplicate-file",
+    }
+)
+"""Codes of findings that a wrong name, or a second copy, may cause."""
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """Commit log files that get the names that their records give: pairs of the name now and the name to be."""
+
+    names: tuple[tuple[str, str], ...]
+    codes: frozenset[str]
+    lost: str | None = None
+    size: int = 0
+
+    @property
+    def what(self) -> str:
+        """One line."""
+        if len(self.names) == 1:
+            old, new = self.names[0]
+            return f"{old} is renamed to {new}: that is where its records say they are"
+        return f"{counted(len(self.names), 'log file')} get the names that their records give"
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """The names."""
+        return tuple(f"{old} becomes {new}" for old, new in self.names)
+
+    def stage(self, transaction: Transaction) -> None:
+        """Prepare the new names as links: at no moment of the commit a file is without a name."""
+        for old, new in self.names:
+            transaction.link(new, old)
+            transaction.put(new)
+        for old in {old for old, _ in self.names} - {new for _, new in self.names}:
+            transaction.remove(old)
+
+
+def name_changes(snapshot: Snapshot, codes: frozenset[str]) -> list[Change]:
+    """Copies that are taken out, and files that are renamed."""
+    if not codes & NAME_CODES or "store.mixed" in codes:
+        return []
+    starts = {file: told_start(file, snapshot.reading) for file in snapshot.log.files if file.size}
+    copies = dict(_copies(snapshot.store, starts))
+    return [*_duplicates_taken_out(snapshot.store, copies, codes), *_renamed(snapshot.store, starts, copies, codes)]
+
+
+def told_start(file: MappedFile, reading: ReadPolicy) -> int:
+    """The start offset that the first record of a file gives, if most of the file agrees; else that of its name."""
+    with InputFile(file.path, reading) as opened:
+        if Probe(opened, file.start_offset, 0).kind != "physical-offset":
+            return file.start_offset
+        stored = int(HEAD.unpack(opened.read(0, HEAD.size))[2])
+    if stored < 0:
+        return file.start_offset
+    sizes = {RecordRun: 0, Damage: 0}
+    for event in scan_files([MappedFile(file.path, stored, file.size)], reading=reading):
+        if isinstance(event, (RecordRun, Damage)):
+            sizes[type(event)] += event.size
+    return stored if sizes[RecordRun] > sizes[Damage] else file.start_offset
+
+
+def _copies(store: Store, starts: Starts) -> Iterator[tuple[MappedFile, MappedFile]]:
+    """Files that are byte for byte another one, which stands where it belongs, each with that one."""
+    by_start: dict[int, list[MappedFile]] = defaultdict(list)
+    for file, start in starts.items():
+        by_start[start].append(file)
+    for start, files in by_start.items():
+        where = {file: (file.start_offset != start, name_in_store(store, file.path) is not None) for file in files}
+        original, *others = sorted(files, key=lambda file: where[file])
+        for other in others:
+            if same_entry(SYSTEM, str(original.path), str(other.path)):
+                yield other, original
+
+
+def _duplicates_taken_out(
+    store: Store, copies: Mapping[MappedFile, MappedFile], codes: frozenset[str]
+) -> Iterator[TakenOut]:
+    for copy, original in copies.items():
+        name = name_in_store(store, copy.path)
+        if name:
+            what = f"{name} is taken out: byte for byte the same as {store.relative(original.path)}; {KEPT}"
+            yield TakenOut((name,), codes & NAME_CODES, what)
+
+
+def _renamed(
+    store: Store, starts: Starts, copies: Mapping[MappedFile, MappedFile], codes: frozenset[str]
+) -> Iterator[Renamed]:
+    left = {file: start for file, start in starts.items() if file not in copies}
+    moved = {file: start for file, start in left.items() if start != file.start_offset}
+    wanted = set(moved.values())
+    # Files of zeros, allocated ahead, give way: the transaction replaces and keeps them.
+    after = {
+        file: start for file, start in left.items()
+        if file in moved or start not in wanted or not zero_from(file, 0)
+    }  # fmt: skip
+    if not moved or not _follows_better(after, list(left)):
+        return
+    pairs = [(file.path, file.path.with_name(file_name(start))) for file, start in moved.items()]
+    names = [(name_in_store(store, old), name_in_store(store, new)) for old, new in pairs]
+    if all(old and new for old, new in names):
+        yield Renamed(tuple((old, new) for old, new in names if old and new), codes & NAME_CODES)
+
+
+def _follows_better(after: Mapping[MappedFile, int], before: Sequence[MappedFile]) -> bool:
+    """Whether no two files have one start, and fewer do not follow on; or as many, with the same names or all new."""
+    starts = sorted(after.values())
+    if len(set(starts)) < len(starts):
+        return False
+    breaks_after = _breaks((start, start + file.size) for file, start in after.items())
+    breaks_before = _breaks((file.start_offset, file.end_offset) for file in before)
+    if breaks_after < breaks_before:
+        return True
+    is_rearranged = set(starts) <= {file.start_offset for file in before}
+    return breaks_after == breaks_before and (
+        is_rearranged or all(file.start_offset != start for file, start in after.items())
+    )
+
+
+def _breaks(extents: Iterable[tuple[int, int]]) -> int:
+    """How many files do not begin where the one before them ends."""
+    return sum(before[1] != after[0] for before, after in pairwise(sorted(extents)))
+
+
+_MISSING, _FUTURE, _OFFSET = "checkpoint.missing", "checkpoint.future", "checkpoint.logics-offset"
+_END = "commitlog.end-missing"
+_KEYS = "start.keys-lost"
+_INDEX_TIME = f"{CHECKPOINT} gets the time of the newest index file, which the start then keeps"
+_ELSEWHERE = frozenset({"consumequeue.stray", "consumequeue.empty-file", "consumequeue.shifted"})  # lack no units
+
+
+@dataclass(frozen=True)
+class NewCheckpoint:
+    """A checkpoint in place of one with the fields `before`, which is empty where there is none."""
+
+    before: Mapping[str, int]
+    fields: Mapping[str, int]
+    codes: frozenset[str]
+    proof: str | None = None  # of newer messages than the log holds, which goes with it
+    what: str = f"{CHECKPOINT} is written with the times of the log's last record"
+    size: int = FILE_SIZE
+
+    @property
+    def lost(self) -> str | None:
+        """The proof, which is recorded."""
+        return self.proof and f"the proof of a loss: {self.proof}. rmqtool verify reports it until it is acknowledged"
+
+    @property
+    def raises_index_time(self) -> bool:
+        """Whether it calls more of the index flushed than the one before."""
+        return self.fields["index_message_timestamp"] > self.before.get("index_message_timestamp", 0)
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """The fields that change."""
+        pairs = ((name, self.before.get(name, 0), value) for name, value in self.fields.items())
+        return tuple(f"{name}: {before} becomes {value}" for name, before, value in pairs if before != value)
+
+    def stage(self, transaction: Transaction) -> None:
+        """Prepare the change."""
+        mtime_ns = None if self.before else file_time(self.fields["physic_message_timestamp"])
+        transaction.file(CHECKPOINT, mtime_ns=mtime_ns).write(checkpoint_file(self.fields), 0)
+        transaction.put(CHECKPOINT)
+        if self.proof:
+            transaction.record(Loss(transaction.command, int(time.time() * 1000), proofs=(self.proof,)))
+
+
+def checkpoint_changes(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[NewCheckpoint]:
+    """The new checkpoint, when one of its `codes` is told and the queues are complete."""
+    before = snapshot.checkpoint or {}
+    proving = credible(before)
+    told = codes & {_MISSING, _FUTURE, _OFFSET, *([_END] if _offsets_beyond(snapshot, proving) else [])}
+    lacks_units = any(code.startswith("consumequeue.") for code in codes - _ELSEWHERE)
+    if lacks_units or snapshot.log_range.last_store_timestamp is None:
+        return
+    if told:
+        fields = _sane(snapshot, before)
+        if _KEYS in codes:
+            fields["index_message_timestamp"] = _index_end(snapshot)
+        yield NewCheckpoint(before, fields, told | (codes & {_KEYS}), _proof(snapshot, proving))
+    elif _KEYS in codes:
+        fields = {**before, "index_message_timestamp": _index_end(snapshot)}
+        yield NewCheckpoint(before, fields, frozenset({_KEYS}), what=_INDEX_TIME)
+
+
+def _proof(snapshot: Snapshot, before: Mapping[str, int]) -> str | None:
+    """After a clean stop a checkpoint that is newer than the log proves that the log has lost its end.
+
+    A time that is still to come is that of no message.
+    """
+    if (snapshot.store.root / ABORT_FILE).exists():
+        return None
+    newest = max((before.get(name, 0) for name in CHECKPOINT_TIMES), default=0)
+    if newest > time.time() * 1000:
+        return None
+    if newest > (snapshot.log_range.last_store_timestamp or 0):
+        return f"{CHECKPOINT} knew a message of {rfc3339(newest) or newest}"
+    beyond = [f"{name} {before[name]}" for name in _offsets_beyond(snapshot, before)]
+    return f"{CHECKPOINT} had {' and '.join(beyond)}" if beyond else None
+
+
+def _offsets_beyond(snapshot: Snapshot, before: Mapping[str, int]) -> list[str]:
+    """The offsets that lead past the end of the log: where it ended once, and where its last record began."""
+    ends = {"confirm_physical_offset": snapshot.log_range.max_offset}
+    ends["logics_physical_offset"] = ends["confirm_physical_offset"] - 1
+    return [name for name, end in ends.items() if before.get(name, 0) > max(end, 0)]
+
+
+def _index_end(snapshot: Snapshot) -> int:
+    """The store timestamp of the last message in the index, epoch ms."""
+    return max((file.end_timestamp for file in snapshot.index_files if file.keys), default=0)
+
+
+def _sane(snapshot: Snapshot, before: Mapping[str, int]) -> dict[str, int]:
+    """The fields: those before where they fit the log, else its own."""
+    log, fields = snapshot.log_range, dict(before)
+    last = log.last_store_timestamp or 0
+    index_end = _index_end(snapshot)
+    for name in CHECKPOINT_TIMES:
+        is_index = name == "index_message_timestamp"
+        if not (0 if is_index else 1) <= fields.get(name, -1) <= last:
+            fields[name] = min(index_end, last) if is_index else last
+    for name in ("master_flushed_offset", "confirm_physical_offset"):
+        fields[name] = min(max(fields.get(name, 0), 0), log.max_offset)
+    version = snapshot.version
+    if fields.get("logics_physical_offset", 0) or (version and version >= CHECKPOINT_HAS_LOGICS_OFFSET):
+        fields["logics_physical_offset"] = log.last_record_offset or 0
+    return fields
+
 
 _LOG_STRAYS = frozenset({"commitlog.stray", "commitlog.stray-directory"})
 _QUEUE_STRAY, _WRONG_KIND = "consumequeue.stray", "store.wrong-kind"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rmqtool.repair.diagnosis import Diagnosis, Repairs
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
-from rmqtool.store.unknown_sizes import Sized, unknown_sizes
+from rmqtool.store.missing import Sized, unknown_sizes
 
 CONF = ("--broker-conf", "BROKER_CONF")
 _NAMES = {"simple": "a queue file", "batch": "a batch queue file", "index": "an index file"}

@@ -3,44 +3,189 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from rmqtool.base.paths import is_remote
+from rmqtool.base.visible import join, quote
 from rmqtool.broker.start_findings import WHOLE_LOG
 from rmqtool.clients.losses import ClientLosses, in_words
 from rmqtool.findings.catalogue import CATALOGUE
-from rmqtool.findings.entry import Treatment
-from rmqtool.findings.finding import Finding, counted
+from rmqtool.findings.finding import Finding, Treatment, counted
 from rmqtool.findings.report import UNREADABLE
-from rmqtool.repair.by_hand import log_by_hand, moving_step, steps_by_hand, steps_of_node
-from rmqtool.repair.config_left import unhealed_config
+from rmqtool.repair.config_files import unhealed_config
+from rmqtool.repair.config_source import OFFSETS
 from rmqtool.repair.diagnosis import (
     NEWER_RECORDS,
     Diagnosis,
     Repairs,
+    Replaced,
     clients_after,
     judged_now,
     notes_on_the_rest,
+    out_of_reach,
 )
 from rmqtool.repair.fields import RightFields
-from rmqtool.repair.first_start import start_text
-from rmqtool.repair.interrupted_run import ending_step
 from rmqtool.repair.needed_conf import CONF, why_conf
 from rmqtool.repair.not_healed import NotHealed
-from rmqtool.repair.permissions import permission_command
-from rmqtool.repair.plan_step import PlanStep
 from rmqtool.repair.proof import Difference
-from rmqtool.repair.reach import Replaced, out_of_reach
 from rmqtool.repair.timer_files import lost_by_rebuilt_queue
-from rmqtool.transaction.home import STAGING
+from rmqtool.store.consumer_groups import CONSUMER_OFFSET
+from rmqtool.store.rocksdb_config import MISSING, lost_table
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import COMMIT_LOG, CONFIG, Store, owners_of
+from rmqtool.store.topics import TOPICS
+from rmqtool.transaction.home import STAGING, unfinished_deletion
+from rmqtool.transaction.journal import JOURNAL, STATE
 from rmqtool.transaction.paths import HOME
+
+
+@dataclass(frozen=True)
+class PlanStep:
+    """One step: what to do in a sentence, the command that does it, what that changes, and what stays lost.
+
+    `is_repair` says that `rmqtool repair` does it. `clients` is what it does to what clients lose by the next start,
+    None where that is not known, or nobody but people do it.
+    """
+
+    text: str
+    command: str | None = None
+    changes: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    is_repair: bool = False
+    clients: Difference | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON object of the contract."""
+        return {
+            "text": self.text,
+            "command": self.command,
+            "changes": list(self.changes),
+            "lost": list(self.lost),
+            "clients": self.clients and self.clients.as_json(),
+        }
+
+
+_MAX_MOVED, _MAX_NAMED = 20, 3  # entries of one command, and in its sentence; the next verification has the rest
+_STRAYS = ("commitlog.stray", "commitlog.stray-directory", "commitlog.empty-file", "commitlog.duplicate-file")
+_MADE_ANEW_BY_A_NODE = {
+    "store.dledger-index": "Move the index of the entries away: the node makes all of it again when it starts:",
+    "store.dledger-checkpoint": "Move the node's checkpoint away, without which it starts:",
+}
+_WHERE = "outside of the store, after a link or on another disk, where a repair replaces nothing"
+
+
+def log_by_hand(store: Store, found: Mapping[Treatment, Sequence[Finding]]) -> tuple[Path, ...]:
+    """The directories of a log that is damaged and out of reach; strays are named one by one elsewhere."""
+    treated = (*found.get("neutralise", ()), *found.get("files", ()))
+    is_damaged = any(each.code.startswith(("commitlog.", "start.")) and each.code not in _STRAYS for each in treated)
+    return out_of_reach(store, "neutralise") if is_damaged else ()
+
+
+def steps_by_hand(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]]) -> Iterator[PlanStep]:
+    """A step for each part that should be repaired and is out of reach: people move it, or have it made elsewhere."""
+    store = diagnosis.snapshot.store
+    log = log_by_hand(store, found)
+    if log:
+        text = f"{_named(log)}. Move the log to {quote(str(store.root / COMMIT_LOG))} and verify again, or make a new "
+        yield PlanStep(f"{text}store of what is sound and start the broker on that:",
+                       f"{diagnosis.command('salvage')} --output NEW")  # fmt: skip
+    commands: dict[Replaced, str] = {"queues": "rebuild-cq", "index": "rebuild-index"}
+    for treatment, command in commands.items():
+        directories = out_of_reach(store, treatment)
+        if treatment in found and directories:
+            text = f"{_named(directories)}. Move it into the store and verify again, or have it made elsewhere:"
+            yield PlanStep(text, f"{diagnosis.command(command)} --output DIR")
+    config = out_of_reach(store, "config")
+    if "config" in found and config:
+        yield PlanStep(f"{_named(config)}. Move it into the store, and verify again.")
+
+
+def moving_step(notes: Iterable[NotHealed]) -> Iterator[PlanStep]:
+    """The step that takes entries out of the way that no repair reaches: it comes first, for a start refuses them."""
+    paths = [path for note in notes for path in note.moved]
+    if paths:
+        names = ", ".join(quote(str(path)) for path in paths[:_MAX_NAMED])
+        more = f" and {len(paths) - _MAX_NAMED} more" if len(paths) > _MAX_NAMED else ""
+        text = f"Move {names}{more} out of the way, to a directory outside the store, and verify again; no repair "
+        command = join(["mv", *map(str, paths[:_MAX_MOVED]), "DIRECTORY"])
+        yield PlanStep(f"{text}reaches {'it' if len(paths) == 1 else 'them'}:", command)
+
+
+def steps_of_node(findings: Iterable[Finding]) -> dict[str, PlanStep]:
+    """A step for each code of what a DLedger node makes again when it is moved away."""
+    found = {each.code: each.next_command for each in findings if each.code in _MADE_ANEW_BY_A_NODE}
+    return {code: PlanStep(_MADE_ANEW_BY_A_NODE[code], str(command)) for code, command in found.items() if command}
+
+
+def _named(directories: Sequence[Path]) -> str:
+    names = ", ".join(quote(str(each)) for each in directories)
+    return f"{names}: {_WHERE}"
+
+
+_END = "End the run of rmqtool that was interrupted, and verify again"
+
+
+def ending_step(diagnosis: Diagnosis, found: Sequence[Finding]) -> PlanStep:
+    """End the run that `found` reports; a deletion cannot be taken back, and one without a journal cannot be ended."""
+    root = diagnosis.snapshot.store.root
+    broken = next((each.file for each in found if each.file and Path(each.file).name in (JOURNAL, STATE)), None)
+    if broken is not None:
+        run = root / Path(broken).parent
+        command = None if is_remote(root) else join(["mv", str(run), f"{root.absolute()}-{run.name}"])
+        text = f"Nothing shows how far {run.name} was, whose old/ has what it had replaced. Move it out of the store, "
+        text = f"{text}and verify again:"
+        return PlanStep(text, command)
+    deletion = unfinished_deletion(root) if found else None
+    about = f". {deletion.text}; {deletion.to_keep_them}" if deletion else " (rmqtool undo takes it back)"
+    return PlanStep(f"{_END}{about}:", diagnosis.command("repair"))
+
+
+def start_text(findings: Sequence[Finding]) -> str:
+    """The step that starts the broker; `findings` are those about `config/` that a repair has not healed before."""
+    tasks = []
+    if any(lost_table(finding) == TOPICS for finding in findings):
+        tasks.append("make the lost topics again")
+    if any(map(_is_without_offsets, findings)):
+        tasks.append("set each group to where it was")
+    if not tasks:
+        return "Start the broker."
+    return f"Stop the clients, then start the broker, and {' and '.join(tasks)} (below) before they start."
+
+
+def _is_without_offsets(finding: Finding) -> bool:
+    """Whether groups begin again: committed offsets that cannot be read, or are no longer there."""
+    is_missing = finding.code == MISSING and finding.file in {f"{CONFIG}/{name}" for name in OFFSETS}
+    return is_missing or finding.code == "config.consumer-offset" or lost_table(finding) == CONSUMER_OFFSET
+
+
+_CODE = "store.permission"
+
+
+def permission_command(snapshot: Snapshot, finding: Finding) -> str | None:
+    """The command that gives the whole store to the user of most of its files, or lets that user write it.
+
+    None for another finding, and once the file is as the others are.
+    """
+    if finding.code != _CODE or finding.file is None:
+        return None
+    store, path = snapshot.store, snapshot.store.root / finding.file
+    owners = owners_of(store, snapshot.log)
+    outside = [each for each in store.commit_log_directories if store.root not in each.parents]
+    places = " ".join(quote(str(place)) for place in (store.root, *outside))
+    if path in dict(owners.of_others()):
+        uid, gid = owners.usual
+        return f"chown -R {uid}:{gid} {places}"
+    return f"chmod -R u+w {places}" if path in dict(owners.not_writable()) else None
+
 
 _STAGED = f"{HOME}/{STAGING}"  # of a run that had changed nothing yet
 _NO_OBSTACLE: frozenset[Treatment] = frozenset(("settings", "ignored", "running", "acknowledge", "config", "none"))
 _OF_DATABASES = ("config.rocksdb-damaged", "config.row", "store.rocksdb-damaged")
 _CURRENT_ANEW = "CURRENT names the MANIFEST, of which there is one: write it again, and verify again:"
-_MAX_NAMED = 3  # files, findings or topics that a step names one by one
+_MAX_TEXTS = 3  # files, findings or topics that a step names one by one
 
 
 @dataclass(frozen=True)
@@ -172,7 +317,7 @@ def _steps_before(
             ),
         )
     yield from steps_by_hand(diagnosis, found)
-    yield from _decisions(found.get("decide", ()))[:_MAX_NAMED]
+    yield from _decisions(found.get("decide", ()))[:_MAX_TEXTS]
     if "release" in found and not _has_newer_records(found):
         text = "Find out the release of the broker (its lib/ names it), and name it: starts of the releases that fit "
         yield PlanStep(f"{text}differ.", f"{diagnosis.command('verify')} --broker-version VERSION")
@@ -400,5 +545,5 @@ def _files(findings: Sequence[Finding]) -> str:
 
 
 def _some(texts: tuple[str, ...]) -> tuple[str, ...]:
-    more = len(texts) - _MAX_NAMED
-    return (*texts[:_MAX_NAMED], f"and {more} more") if more > 0 else texts
+    more = len(texts) - _MAX_TEXTS
+    return (*texts[:_MAX_TEXTS], f"and {more} more") if more > 0 else texts

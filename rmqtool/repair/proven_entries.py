@@ -6,21 +6,89 @@ Only fields that every release has are written: a newer one gives the others its
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
-from rmqtool.repair.seen_queues import SeenQueues
-from rmqtool.rules.releases import Releases
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.broker.dispatch_rules import DispatchRules
+from rmqtool.broker.dispatched_units import QueueName, QueueUnits
+from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.rules.system_topics import (
     DEAD_LETTER_PREFIX,
     HALF_TOPIC,
     RETRY_PREFIX,
     is_system_topic,
 )
-from rmqtool.rules.versions import OFFSETS_HAVE_DATA_VERSION
+from rmqtool.rules.versions import OFFSETS_HAVE_DATA_VERSION, Releases
+from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.reader import scan_files
 from rmqtool.store.paths import COMPACTION, COMPACTION_LOG
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store
 from rmqtool.store.topics import READABLE, WRITABLE
+
+
+@dataclass(frozen=True)
+class SeenQueue:
+    """A queue: the offsets that can be consumed, the maximum exclusive, and whether it is a batch consume queue."""
+
+    min_offset: int
+    max_offset: int
+    is_batch: bool = False
+
+
+SeenQueues = Mapping[QueueName, SeenQueue]
+
+
+def seen_queues(snapshot: Snapshot, *, in_log: bool) -> SeenQueues:
+    """The queues on disk, and with `in_log`, which reads all of it, those of its records."""
+    queues = dict(_on_disk(snapshot))
+    for name, queue in _in_log(snapshot) if in_log else ():
+        there = queues.get(name, queue)
+        queues[name] = replace(there, max_offset=max(there.max_offset, queue.max_offset))
+    return queues
+
+
+def _on_disk(snapshot: Snapshot) -> Iterator[tuple[QueueName, SeenQueue]]:
+    for queue in snapshot.queues:
+        loaded = None
+        with suppress(RmqtoolError):  # then the log shows it
+            loaded = snapshot.queue(queue.topic, queue.queue_id) if queue.files.files else None
+        if loaded is not None:
+            low, high = max(0, loaded.range.min_offset), loaded.range.max_offset
+            yield QueueName(queue.topic, queue.queue_id), SeenQueue(low, max(low, high), queue.kind == "batch")
+
+
+def _in_log(snapshot: Snapshot) -> Iterator[tuple[QueueName, SeenQueue]]:
+    """The queues of the log's records; each begins with its first record in the log."""
+    rules = DispatchRules.of(
+        snapshot.release, snapshot.store.conf, snapshot.delay_levels, has_light_queues=snapshot.has_light_queues
+    )
+    plain = snapshot.topics_with_plain_queues
+    dispatcher = Dispatcher(rules, snapshot.topics.with_batch_queues or None, plain_topics=plain)
+    lows, highs = np.empty(0, np.int64), np.empty(0, np.int64)
+    for event in scan_files(snapshot.log.files, reading=snapshot.reading):
+        if isinstance(event, RecordRun):
+            units = dispatcher.dispatch(event).units
+            new = len(dispatcher.queues) - len(lows)
+            lows = np.append(lows, np.full(new, np.iinfo(np.int64).max))
+            highs = np.append(highs, np.zeros(new, np.int64))
+            np.minimum.at(lows, units.queues, units.queue_offsets)
+            np.maximum.at(highs, units.queues, _ends(units))
+    for name, low, high in zip(dispatcher.queues, lows.tolist(), highs.tolist(), strict=True):
+        if low < high:
+            yield QueueName(*name), SeenQueue(low, high, dispatcher.is_batch_topic(name[0]))
+
+
+def _ends(units: QueueUnits) -> NDArray[np.int64]:
+    ends: NDArray[np.int64] = units.queue_offsets + units.batch_sizes
+    return ends
+
 
 _OF_GROUPS = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
 _MAX_QUEUES = 1024  # more than a topic has; an offset of a higher queue is damaged

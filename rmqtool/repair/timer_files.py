@@ -6,22 +6,232 @@ without the check alone everything twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
-from rmqtool.base.files import list_directory
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.base.files import list_directory, read_all
 from rmqtool.base.mapped_files import list_mapped_files
+from rmqtool.base.times import rfc3339
 from rmqtool.base.tolerant import skip_wrong_type
-from rmqtool.broker.timer_start import timer_state_of
-from rmqtool.findings.finding import Finding
+from rmqtool.broker.timer_deliveries import delivered_after, due_at, stale_units, unlogged_waiting
+from rmqtool.broker.timer_start import (
+    TimerState,
+    WaitingUnits,
+    next_timer_read,
+    reached_units,
+    read_timer_queue,
+    timer_queue_end,
+    timer_state_of,
+    waiting_units,
+)
+from rmqtool.findings.finding import Finding, counted
+from rmqtool.formats import timer_check, timer_log, timer_wheel
+from rmqtool.formats.layout import build
 from rmqtool.formats.timer_wheel import is_wheel_name
-from rmqtool.repair.change import Change
-from rmqtool.repair.mended_timer import IN_PLACE, mended_timer_files, reads_on
-from rmqtool.repair.places import KEPT, TakenOut, codes_of, names_in_store
+from rmqtool.repair.change import KEPT, Change, FileChange, TakenOut, codes_of, name_in_store, names_in_store
 from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
+from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG
+from rmqtool.store.timer_wheel import newest_wheel
+from rmqtool.transaction import Transaction
+
+_UNIT, _AHEAD, _CHAIN, _READ_TIME = "timer.unit", "timer.ahead", "timer.chain", "timer.read-time"
+_CODE_AGAIN = "timer.again"
+IN_PLACE = frozenset({_UNIT, _AHEAD, _CHAIN, _READ_TIME})
+"""The codes of findings that are healed without taking the timer's files out."""
+
+_READ = "last_read_timestamp"
+_OFFSETS = ("last_timer_queue_offset", "master_timer_queue_offset")
+
+
+@dataclass(frozen=True)
+class PassedOver:
+    """Units at `positions` of a timer log file get a message size of 0: a broker passes them over."""
+
+    name: str
+    path: Path
+    positions: NDArray[np.int64]
+    size: int
+    codes: frozenset[str] = frozenset({_UNIT})
+    lost: str | None = None
+    details: tuple[str, ...] = ()
+
+    @property
+    def what(self) -> str:
+        """One line."""
+        units = counted(len(self.positions), "unit")
+        return f"{self.name}: the timer passes over {units} that lead to no timer message"
+
+    def stage(self, transaction: Transaction) -> None:
+        """Prepare a copy of the file."""
+        file = transaction.file(self.name)
+        file.copy(self.path)
+        for position in self.positions.tolist():
+            file.write(timer_log.NO_MESSAGE, position + timer_log.MESSAGE_SIZE_POSITION)
+        transaction.put(self.name)
+
+
+@dataclass(frozen=True)
+class Relinked:
+    """Bytes at `positions` of a file of the timer are replaced, so that the chains of slots hold all their units."""
+
+    name: str
+    path: Path
+    writes: Sequence[tuple[int, bytes]]
+    size: int
+    codes: frozenset[str] = frozenset({_CHAIN})
+    lost: str | None = None
+    details: tuple[str, ...] = ()
+
+    @property
+    def what(self) -> str:
+        """One line."""
+        links = counted(len(self.writes), "link")
+        return f"{self.name}: {links} set, so that the timer finds all units of its slots"
+
+    def stage(self, transaction: Transaction) -> None:
+        """Prepare a copy of the file."""
+        file = transaction.file(self.name)
+        file.copy(self.path)
+        for position, data in self.writes:
+            file.write(data, position)
+        transaction.put(self.name)
+
+
+def mended_timer_files(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[Change]:
+    """The changes for findings about units that lead nowhere, and about an offset past the end of the queue."""
+    if not codes & {*IN_PLACE, _CODE_AGAIN}:
+        return
+    state = timer_state_of(snapshot)
+    if _UNIT in codes:
+        yield from _passed_over(snapshot, state)
+    if _CHAIN in codes:
+        yield from _linked_again(snapshot, state)
+    if codes & {_AHEAD, _READ_TIME, _CODE_AGAIN}:
+        yield from _right_check(snapshot, state, codes)
+
+
+def _passed_over(snapshot: Snapshot, state: TimerState) -> Iterator[Change]:
+    queue = read_timer_queue(state, snapshot.log.files, snapshot.database)
+    for file, positions, _ in stale_units(state, queue, snapshot.log.files):
+        name = name_in_store(snapshot.store, file.path)
+        if name:
+            yield PassedOver(name, file.path, positions, file.size)
+
+
+def _linked_again(snapshot: Snapshot, state: TimerState) -> Iterator[Change]:
+    """The units of each broken slot in the order of the timer log, and the slot that leads to the newest."""
+    units = waiting_units(state)
+    broken = reached_units(state, units).broken
+    delays = _right_delays(snapshot, units, np.isin(units.slots, broken))
+    slots_of, precision = units.slots.copy(), state.precision
+    for row, (due, _) in delays.items():
+        slots_of[row] = due // precision * precision
+    links = {int(units.positions[row]) + timer_log.DELAY_POSITION: delay.to_bytes(4, "big", signed=True)
+             for row, (_, delay) in delays.items()}  # fmt: skip
+    slots = list[tuple[int, bytes]]()
+    for slot in np.union1d(broken, slots_of[list(delays)]).tolist():
+        positions = units.positions[slots_of == slot].tolist()
+        for before, position in pairwise([-1, *positions]):
+            links[position + timer_log.PREVIOUS_POSITION] = before.to_bytes(8, "big", signed=True)
+        if positions:
+            slots.append(_slot(slot // precision, positions))
+    for file in state.log.files:
+        own = [
+            (at - file.start_offset, data) for at, data in links.items() if file.start_offset <= at < file.end_offset
+        ]
+        if own and (name := name_in_store(snapshot.store, file.path)):
+            yield Relinked(name, file.path, own, file.size)
+    wheel = newest_wheel(snapshot.store)
+    if slots and (name := name_in_store(snapshot.store, wheel)):
+        yield Relinked(name, wheel, slots, timer_wheel.FILE_SIZE)
+
+
+def _slot(time: int, positions: Sequence[int]) -> tuple[int, bytes]:
+    """Position and content of the slot of a wheel with units at these timer log positions."""
+    content = {"time": time, "first_position": positions[0], "last_position": positions[-1],
+               "count": len(positions), "magic": 0}  # fmt: skip
+    place = time % timer_wheel.WHEEL_SLOTS * timer_wheel.SLOT_SIZE
+    return place, build(timer_wheel.TimerSlot, content)
+
+
+def _right_delays(snapshot: Snapshot, units: WaitingUnits, rows: NDArray[np.bool_]) -> dict[int, tuple[int, int]]:
+    """Of units whose time is not that of their message: when it is due, epoch ms, and the delay to that, ms.
+
+    A unit that puts its message off has a time of its own.
+    """
+    found = {}
+    is_final = rows & timer_log.leads_on(units.values) & ((units.values["magic"] & timer_log.MAGIC_ROLL) == 0)
+    times = timer_log.dues(units.values)
+    for row in np.flatnonzero(is_final).tolist():
+        due = due_at(snapshot.log.files, int(units.values["physical_offset"][row]))
+        if due is not None and due != times[row]:
+            delay = due - int(units.values["write_timestamp"][row])
+            if 0 <= delay < 1 << 31:
+                found[row] = due, delay
+    return found
+
+
+def _right_check(snapshot: Snapshot, state: TimerState, codes: frozenset[str]) -> Iterator[Change]:
+    """Write into `timercheck` the end of the queue, and the time up to which a broker has read the wheel."""
+    path = snapshot.store.root / CONFIG / TIMER_CHECK
+    name = name_in_store(snapshot.store, path)
+    if name is None or state.check is None:
+        return
+    content = bytearray(read_all(path, timer_check.FILE_SIZE))
+    check = np.frombuffer(content, timer_check.CHECK_DTYPE, 1)  # a view, by which the content changes
+    what, details = [], []
+    if _AHEAD in codes:
+        end = timer_queue_end(state, snapshot.database)
+        what.append(f"the timer goes on at the end of its queue, {end}")
+        for field in _OFFSETS:
+            before = int(check[field][0])
+            check[field] = min(before, end)
+            details += [f"{field}: {before} becomes {end}"] * (before > end)
+    if _CODE_AGAIN in codes and (end_of_log := reads_on(snapshot, state)) is not None:
+        what.append(f"the timer goes on in its queue at {end_of_log}, after what is in the timer log")
+        for field in _OFFSETS:
+            details += [f"{field}: {int(check[field][0])} becomes {end_of_log}"]
+            check[field] = end_of_log
+    if _READ_TIME in codes and (time := _right_read_time(snapshot, state)) is not None:
+        what.append(f"the timer reads the wheel from {rfc3339(time)} on")
+        details.append(f"{_READ}: {int(check[_READ][0])} becomes {time}")
+        check[_READ] = time
+    if what:
+        codes = codes & {_AHEAD, _READ_TIME, _CODE_AGAIN}
+        yield FileChange(name, bytes(content), codes, f"{name}: {'; '.join(what)}", details=tuple(details))
+
+
+def reads_on(snapshot: Snapshot, state: TimerState) -> int | None:
+    """The queue offset after the newest message of the timer log, where all before it were delivered or are in it."""
+    queue = read_timer_queue(state, snapshot.log.files, snapshot.database) if state.check else None
+    if queue is None:
+        return None
+    found = next_timer_read(state, queue)
+    if found.logged_end is None or found.begin >= found.logged_end:
+        return None
+    rows = (queue.queue_offsets < found.logged_end) & ~found.logged
+    is_whole = not unlogged_waiting(state, queue, rows, snapshot.log.files) and not len(found.reached.broken)
+    return found.logged_end if is_whole else None
+
+
+def _right_read_time(snapshot: Snapshot, state: TimerState) -> int | None:
+    """The slot from which the wheel has to be read: that in which `timercheck` was changed, or behind deliveries."""
+    if state.is_ahead and state.ran_until is not None:
+        return state.ran_until - 2 * state.precision  # it is up to two slots later than what was read
+    queue = read_timer_queue(state, snapshot.log.files, snapshot.database)
+    if queue is None:
+        return None
+    again = delivered_after(state, queue, next_timer_read(state, queue), SingleMessages(snapshot))
+    return int(again[-1]) + state.precision if len(again) else None
+
 
 _LOST, _AGAIN, _LOG, _WHEEL = "timer.lost", "timer.again", "timer.log", "timer.wheel-size"
 _READ_AGAIN = "the next start reads its queue from the beginning and delivers what waits"

@@ -3,24 +3,90 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rmqtool.base.errors import UsageError
+from rmqtool.formats.java import string_hash
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.message import parse_message
 from rmqtool.formats.message_id import format_message_id
 from rmqtool.formats.properties import UNIQUE_KEY, decode_properties
 from rmqtool.replay import codes
 from rmqtool.replay.codes import look_up_refusal, refusal
-from rmqtool.replay.connection import Connection, Security
-from rmqtool.replay.errors import PeerError
-from rmqtool.replay.frames import Request, Response
-from rmqtool.replay.lenient_json import load_json
-from rmqtool.replay.routes import Route, parse_route
-from rmqtool.replay.signing import UNIQUE_KEY_QUERY
-from rmqtool.rules.delay_levels import DEFAULT_LEVELS, DelayLevels, parse_delay_levels
+from rmqtool.replay.connection import UNIQUE_KEY_QUERY, Connection, PeerError, Request, Response, Security, load_json
+from rmqtool.replay.outgoing import Outgoing
+from rmqtool.rules.broker_conf import DEFAULT_LEVELS, DelayLevels, parse_delay_levels
+
+_WRITABLE = 2  # PermName
+_MASTER = "0"  # MixAll.MASTER_ID
+_MAX_QUEUES = 1 << 16
+
+
+@dataclass(frozen=True, order=True)
+class TargetQueue:
+    """A queue of a broker."""
+
+    queue_id: int
+    broker: str
+
+
+@dataclass(frozen=True)
+class Route:
+    """The queues of a topic that may be written, by number and broker, and the addresses of the masters by broker.
+
+    `unwritable` are brokers that have the topic but may not be written, each with the reason.
+    """
+
+    topic: str
+    queues: tuple[TargetQueue, ...]
+    masters: Mapping[str, str]
+    unwritable: Mapping[str, str]
+
+    @property
+    def why_unwritable(self) -> str:
+        """Why there is no queue to write to."""
+        reasons = "; ".join(f"{broker}: {reason}" for broker, reason in self.unwritable.items())
+        return reasons or "no broker has a queue of it"
+
+
+def parse_route(topic: str, body: bytes) -> Route:
+    """The route in the body of an answer; raises ValueError when it is none."""
+    data = load_json(body)
+    if not isinstance(data, dict):
+        raise ValueError("a route that is not an object")
+    masters = dict(_masters(data.get("brokerDatas")))
+    queues: list[TargetQueue] = []
+    unwritable: dict[str, str] = {}
+    for entry in _objects(data.get("queueDatas")):
+        broker, count, permission = entry.get("brokerName"), entry.get("writeQueueNums"), entry.get("perm")
+        if not (isinstance(broker, str) and type(count) is int and type(permission) is int):
+            raise ValueError("a route with queues of no broker, number or permission")
+        if not permission & _WRITABLE:
+            unwritable[broker] = "the topic is read only there, or the broker is"
+        elif broker not in masters:
+            unwritable[broker] = "its master is not there"
+        elif not 0 < count <= _MAX_QUEUES:
+            unwritable[broker] = f"the topic has {count} queues to write there"
+        else:
+            queues += [TargetQueue(queue_id, broker) for queue_id in range(count)]
+    return Route(topic, tuple(sorted(set(queues))), masters, unwritable)
+
+
+def _masters(brokers: Any) -> Iterator[tuple[str, str]]:
+    for entry in _objects(brokers):
+        name, addresses = entry.get("brokerName"), entry.get("brokerAddrs")
+        address = addresses.get(_MASTER) if isinstance(addresses, dict) else None
+        if isinstance(name, str) and isinstance(address, str):
+            yield name, address
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    if value is not None and not isinstance(value, list):
+        raise ValueError("a route without a list of brokers or queues")
+    yield from (each for each in value or () if isinstance(each, dict))
+
 
 REPLAY_OF = "REPLAY_OF"
 """The property of a message that was sent by a replay: the host of the broker that had it, its offset, its time."""
@@ -301,3 +367,34 @@ def _copies(broker: str, address: str, sought: Sought, response: Response) -> It
         properties = decode_properties(bytes(record.properties))
         if properties.get(UNIQUE_KEY) == sought.unique_key and bytes(record.topic) == sought.stored_in.encode():
             yield Copy(broker, record.queue_id, record.queue_offset, message_id, properties.get(REPLAY_OF))
+
+
+_SHARDING_KEY = "__SHARDINGKEY"  # MessageConst.PROPERTY_SHARDING_KEY
+
+
+@dataclass
+class Targets:
+    """Chooses queues, so that messages of one source queue, or of one sharding key, keep their order.
+
+    The same queue, where the topic has one broker and as many queues as in the source (`queue_count`); else one by the
+    sharding key, as producers do (`SelectMessageQueueByHash`); else each source queue goes to one queue, in turn.
+    """
+
+    queue_count: Callable[[str], int | None]
+    _counts: dict[str, int | None] = field(default_factory=dict)
+
+    def queue_of(self, message: Outgoing, route: Route) -> TargetQueue:
+        """The queue of a message; `route` has at least one."""
+        if self._keeps_queues(message, route) and message.queue_id < len(route.queues):
+            return route.queues[message.queue_id]
+        key = message.properties.get(_SHARDING_KEY)
+        number = message.queue_id if key is None else abs(string_hash(key))
+        return route.queues[number % len(route.queues)]
+
+    def _keeps_queues(self, message: Outgoing, route: Route) -> bool:
+        topic = message.source_topic
+        if topic not in self._counts:
+            self._counts[topic] = self.queue_count(topic)
+        count = self._counts[topic]
+        has_one_broker = len({queue.broker for queue in route.queues}) == 1
+        return has_one_broker and (count is None or count == len(route.queues))

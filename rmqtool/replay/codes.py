@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from rmqtool.replay.errors import RefusedError
-from rmqtool.replay.frames import Response
+from rmqtool.replay.connection import RefusedError, Response
 
 QUERY_MESSAGE = 12
 GET_BROKER_CONFIG = 26

@@ -2,25 +2,214 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
+import json
+import re
 import socket
 import ssl
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
+from typing import Any
 
-from rmqtool.base.errors import UsageError
-from rmqtool.replay.errors import PeerError
-from rmqtool.replay.frames import (
-    LENGTH_SIZE,
-    FrameError,
-    Request,
-    Response,
-    decode_response,
-    encode_request,
-    frame_size,
+from construct import Bytes, Int8ub, Int24ub, Int32ub, Struct
+
+from rmqtool.base.errors import RmqtoolError, UnreadableError, UsageError
+
+_NUMBER_AS_KEY = re.compile(r"([{,]\s*)(-?\d+)(\s*:)")
+_REST_OF_STRING = re.compile(r'(?:[^"\\]+|\\.)*"', re.DOTALL)
+
+
+def load_json(data: bytes) -> Any:
+    """The value of a text; raises ValueError for what is no JSON, or is nested too deeply."""
+    try:
+        text = data.decode("utf-8", "replace")
+        try:
+            return json.loads(text)
+        except ValueError:
+            return json.loads("".join(_with_quotes(text)))
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _with_quotes(text: str) -> Iterator[str]:
+    """The pieces of a text, strings and what is between them; each character is read once, whatever the text is."""
+    start = 0
+    while (quote := text.find('"', start)) >= 0:
+        yield _NUMBER_AS_KEY.sub(r'\1"\2"\3', text[start:quote])
+        string = _REST_OF_STRING.match(text, quote + 1)
+        if string is None:
+            yield text[quote:]
+            return
+        yield text[quote : string.end()]
+        start = string.end()
+    yield _NUMBER_AS_KEY.sub(r'\1"\2"\3', text[start:])
+
+
+MAX_FRAME_SIZE = 16 << 20
+"""Largest frame that a broker takes or gives, bytes (`NettyDecoder`, com.rocketmq.remoting.frameMaxLength)."""
+
+LENGTH = Int32ub * "bytes of the frame after this field"
+LENGTH_SIZE = 4
+_JSON = 0  # SerializeType
+_RESPONSE = 1  # bit of `flag`
+_HEADER_WIDTH = 4
+_MAX_JAVA_INT = (1 << 31) - 1
+
+Head = Struct(
+    "serialize_type" / Int8ub * "form of the header: 0 is JSON",
+    "header_size" / Int24ub * "size of the header, bytes",
+    "header" / Bytes(lambda context: context.header_size) * "the header",
 )
-from rmqtool.replay.signing import Credentials, signed
+
+
+class FrameError(ValueError):
+    """Bytes that are no frame; the message says why."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a peer is asked: a code of `replay.codes`, fields, a body."""
+
+    code: int
+    fields: Mapping[str, str]
+    body: bytes = b""
+
+
+@dataclass(frozen=True)
+class Response:
+    """What a peer answers; `opaque` is the number of the request."""
+
+    opaque: int
+    code: int
+    remark: str = ""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+def encode_request(request: Request, opaque: int) -> bytes:
+    """The frame of a request, its length included; raises FrameError when no peer takes one of that size."""
+    header = {
+        "code": request.code,
+        "extFields": dict(request.fields),
+        "flag": 0,
+        "language": "OTHER",
+        "opaque": opaque,
+        "serializeTypeCurrentRPC": "JSON",
+        "version": 0,
+    }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    head: bytes = Head.build({"serialize_type": _JSON, "header_size": len(text), "header": text})
+    size = len(head) + len(request.body)
+    if size > MAX_FRAME_SIZE:
+        raise FrameError(f"a request of {size} bytes is larger than a frame may be, {MAX_FRAME_SIZE} bytes")
+    return bytes(LENGTH.build(size)) + head + request.body
+
+
+def frame_size(data: bytes) -> int:
+    """The size that the four bytes before a frame give; raises FrameError when it cannot be one."""
+    size: int = LENGTH.parse(data)
+    if not _HEADER_WIDTH <= size <= MAX_FRAME_SIZE:
+        raise FrameError(f"it begins a frame of {size} bytes")
+    return size
+
+
+def decode_response(frame: bytes) -> Response | None:
+    """Decode a frame without its length; None for one that is a request of the peer. Raises FrameError."""
+    size = int.from_bytes(frame[1:_HEADER_WIDTH], "big")
+    if frame[0] != _JSON:
+        raise FrameError(f"a header of type {frame[0]}, where JSON was asked for")
+    if size > len(frame) - _HEADER_WIDTH:
+        raise FrameError(f"a header of {size} bytes in a frame of {len(frame)}")
+    try:
+        header = load_json(Head.parse(frame).header)
+    except ValueError as error:
+        raise FrameError("a header that is not JSON") from error
+    if not isinstance(header, dict):
+        raise FrameError("a header that is not an object")
+    if not _number(header, "flag") & _RESPONSE:
+        return None
+    fields = header.get("extFields")
+    remark = header.get("remark")
+    return Response(
+        _number(header, "opaque"),
+        _number(header, "code"),
+        remark if isinstance(remark, str) else "",
+        {str(name): str(value) for name, value in fields.items()} if isinstance(fields, dict) else {},
+        frame[_HEADER_WIDTH + size :],
+    )
+
+
+def _number(header: dict[str, Any], name: str) -> int:
+    value = header.get(name, 0)
+    if type(value) is not int or abs(value) > _MAX_JAVA_INT:
+        raise FrameError(f"a header whose {name} is not a number")
+    return value
+
+
+_ACCESS_KEY, _SIGNATURE, _TOKEN = "AccessKey", "Signature", "SecurityToken"  # SessionCredentials
+UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"  # MixAll.UNIQUE_MSG_QUERY_FLAG: brokers leave it out of what is signed
+_LINE = re.compile(r"\s*([A-Za-z]+)\s*[:=]\s*(.*?)\s*")
+_MAX_SIZE = 64 << 10  # of a file with keys, bytes
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """An access key and its secret."""
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    token: str | None = field(default=None, repr=False)
+
+
+def signed(fields: Mapping[str, str], body: bytes, credentials: Credentials) -> dict[str, str]:
+    """The fields with the access key and the signature over all values, in the order of their names, and the body."""
+    complete = {**fields, _ACCESS_KEY: credentials.access_key}
+    if credentials.token:
+        complete[_TOKEN] = credentials.token
+    content = "".join(complete[name] for name in sorted(complete) if name != UNIQUE_KEY_QUERY).encode() + body
+    digest = hmac.new(credentials.secret_key.encode(), content, hashlib.sha1).digest()
+    return {**complete, _SIGNATURE: base64.b64encode(digest).decode()}
+
+
+def read_credentials(path: Path) -> Credentials:
+    """Read accessKey and secretKey, as in the tools.yml of mqadmin; raises UnreadableError or UsageError."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MAX_SIZE).decode("utf-8", "replace")
+    except OSError as error:
+        raise UnreadableError(f"cannot be read: {(error.strerror or str(error)).lower()}", file=path) from error
+    lines = (_LINE.fullmatch(line.partition(" #")[0]) for line in text.splitlines())
+    values = {line[1]: line[2].strip("'\"") for line in lines if line}
+    access_key, secret_key = values.get("accessKey"), values.get("secretKey")
+    if not (access_key and secret_key):
+        raise UsageError("no accessKey and secretKey are in it", file=path, hint="as in conf/tools.yml of mqadmin")
+    return Credentials(access_key, secret_key, values.get("securityToken"))
+
+
+class PeerError(RmqtoolError):
+    """A name server or a broker that cannot be reached, does not answer in time, or answers what is no answer.
+
+    Whether it has done what it was asked for is not known then.
+    """
+
+    kind = "peer"
+
+
+class RefusedError(PeerError):
+    """A request that a name server or a broker refuses; `code` and `remark` are those of its answer."""
+
+    kind = "refused"
+
+    def __init__(self, message: str, code: int, remark: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+        self.remark = remark
+
 
 _AT_ONCE = 1 << 16  # bytes
 _MAX_PORT = 65535

@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rmqtool.formats.properties import UNIQUE_KEY
-from rmqtool.replay.cluster import REPLAY_OF, BrokerFacts, Cluster, Copy, Sought
+from rmqtool.replay.cluster import REPLAY_OF, BrokerFacts, Cluster, Copy, Route, Sought, TargetQueue, Targets
 from rmqtool.replay.journal import Done
 from rmqtool.replay.outgoing import EXPECTED, LeftOut, Outgoing, Ready, Reason
 from rmqtool.replay.requests import fit
 from rmqtool.replay.rewriting import DELAYED_TOPICS, Rewriting
-from rmqtool.replay.routes import Route, TargetQueue
 from rmqtool.replay.sources import MessageSource, Reading, Row
-from rmqtool.replay.targets import Targets
 
 _EXAMPLES = 5
 _NOWHERE = ("", 0)  # broker and queue of messages that are counted without a target

@@ -2,19 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from construct import Bytes, Int16ub, Int32sb, Int32ub, Struct, this
+
+from rmqtool.formats.layout import FormatError, build, parse
 from rmqtool.formats.message import MAX_PROPERTIES_SIZE, MIN_MESSAGE_SIZE
-from rmqtool.formats.properties import DELAY, encode_properties
+from rmqtool.formats.properties import DELAY, decode_properties, encode_properties
 from rmqtool.formats.sys_flag import COMPRESSED, COMPRESSION_TYPE_MASK, compression
-from rmqtool.replay.batches import UNIT_OVERHEAD, Part, pack
 from rmqtool.replay.cluster import BrokerFacts
 from rmqtool.replay.codes import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2
-from rmqtool.replay.frames import MAX_FRAME_SIZE, Request
+from rmqtool.replay.connection import MAX_FRAME_SIZE, Request
 from rmqtool.replay.outgoing import Outgoing, Reason
 from rmqtool.rules.system_topics import RETRY_PREFIX
 from rmqtool.scan.bodies import BodyError, decompress
+
+BatchUnit = Struct(
+    "size" / Int32ub * "size of the unit, this field included, bytes",
+    "magic_code" / Int32sb * "not used: 0",
+    "body_crc" / Int32sb * "not used: 0",
+    "flag" / Int32sb * "flag of the application",
+    "body_size" / Int32ub * "size of the body, bytes",
+    "body" / Bytes(this.body_size) * "the body",
+    "properties_size" / Int16ub * "size of the properties, bytes",
+    "properties" / Bytes(this.properties_size) * "properties as a record has them",
+)
+
+UNIT_OVERHEAD = 22
+"""Bytes of a unit beside its body and properties."""
+
+_SIZE_WIDTH = 4
+
+
+class BatchError(ValueError):
+    """A body that is no batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One message of a batch."""
+
+    flag: int
+    body: bytes
+    properties: Mapping[str, str]
+
+
+def pack(parts: Iterable[Part]) -> bytes:
+    """The body of a batch."""
+    return b"".join(map(_unit, parts))
+
+
+def unpack(body: bytes) -> list[Part]:
+    """The messages of a batch; raises BatchError."""
+    return list(_units(body))
+
+
+def _unit(part: Part) -> bytes:
+    properties = encode_properties(part.properties)
+    fields = {
+        "size": UNIT_OVERHEAD + len(part.body) + len(properties),
+        "magic_code": 0,
+        "body_crc": 0,
+        "flag": part.flag,
+        "body_size": len(part.body),
+        "body": part.body,
+        "properties_size": len(properties),
+        "properties": properties,
+    }
+    return build(BatchUnit, fields)
+
+
+def _units(body: bytes) -> Iterator[Part]:
+    position = 0
+    while position < len(body):
+        size = int.from_bytes(body[position : position + _SIZE_WIDTH], "big")
+        if not UNIT_OVERHEAD <= size <= len(body) - position:
+            raise BatchError(f"a message of {size} bytes at {position} of {len(body)}")
+        try:
+            unit = parse(BatchUnit, body[position : position + size])
+        except FormatError as error:
+            raise BatchError(str(error)) from error
+        yield Part(unit.flag, bytes(unit.body), decode_properties(bytes(unit.properties)))
+        position += size
+
 
 GROUP = "rmqtool-replay"
 """The producer group that brokers see."""

@@ -29,9 +29,9 @@ from rmqtool.formats.sys_flag import (
     TRANSACTION_ROLLBACK,
     transaction,
 )
-from rmqtool.replay.batches import BatchError, unpack
 from rmqtool.replay.cluster import REPLAY_OF
 from rmqtool.replay.outgoing import Identity, LeftOut, Origin, Outgoing, Reason
+from rmqtool.replay.requests import BatchError, unpack
 from rmqtool.rules.system_topics import (
     DEAD_LETTER_PREFIX,
     HALF_TOPIC,
@@ -44,7 +44,7 @@ from rmqtool.rules.system_topics import (
     is_system_topic,
 )
 from rmqtool.scan.bodies import BodyError, decompress
-from rmqtool.scan.topic_choice import ANY, TopicChoice, is_pattern
+from rmqtool.scan.filters import ANY, TopicChoice, is_pattern
 
 RETRY_TOPIC, DLQ_ORIGIN_TOPIC = "RETRY_TOPIC", "DLQ_ORIGIN_TOPIC"
 DELAYED_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC)

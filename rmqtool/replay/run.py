@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from rmqtool.replay.cluster import Cluster
-from rmqtool.replay.errors import PeerError
+from rmqtool.replay.cluster import Cluster, Targets
+from rmqtool.replay.connection import PeerError
 from rmqtool.replay.journal import Done, Journal
 from rmqtool.replay.planning import Preparation, ReplayPlan, make_plan
 from rmqtool.replay.rewriting import Rewriting
 from rmqtool.replay.sending import Sender, SendOptions, SendResult, Stopped
 from rmqtool.replay.sources import MessageSource
-from rmqtool.replay.targets import Targets
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,104 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
 
 from rmqtool.base.errors import UsageError
 from rmqtool.base.files import read_all
-from rmqtool.rules.broker_settings import is_known
-from rmqtool.rules.versions import TEXT_SETTINGS_TRIMMED, Version
+from rmqtool.rules.versions import TEXT_SETTINGS_TRIMMED, Version, parse_version
+
+TABLE = Path(__file__).with_name("broker_settings.tsv")
+BY_MACHINE = "~"
+"""In place of a default that depends on the machine's processors, name or directories."""
+
+UNUSED = "?"
+"""In place of the default of a setting that nothing reads."""
+
+Kind = Literal["whole", "decimal", "flag", "text"]
+"""The type of a setting: int or long, float or double, boolean, String."""
+
+_TEXT_IN_DIGITS = frozenset({"deleteWhen", "timerCheckMetricsWhen"})
+_WHOLE, _DECIMAL = re.compile(r"-?[0-9]+"), re.compile(r"-?[0-9]+\.[0-9]+(E-?[0-9]+)?")
+_PROPERTIES = frozenset({"rmqAddressServerDomain", "rmqAddressServerSubGroup"})  # BrokerStartup#properties2SystemEnv
+
+
+@dataclass(frozen=True)
+class BrokerSetting:
+    """One setting; `changes` are its defaults, each from a release on, and None from where it is no longer known."""
+
+    name: str
+    changes: tuple[tuple[Version, str | None], ...]
+
+    def default(self, version: Version) -> str | None:
+        """The default of a release, None where it does not know the setting."""
+        return next((value for since, value in reversed(self.changes) if since <= version), None)
+
+    @property
+    def kind(self) -> Kind:
+        """Its type, by its defaults."""
+        defaults = [value for _, value in self.changes if value not in (None, UNUSED, BY_MACHINE)]
+        if any(value in ("true", "false") for value in defaults):
+            return "flag"
+        if self.name not in _TEXT_IN_DIGITS and any(_WHOLE.fullmatch(value or "") for value in defaults):
+            return "whole"
+        return "decimal" if any(_DECIMAL.fullmatch(value or "") for value in defaults) else "text"
+
+    @property
+    def since(self) -> Version:
+        """The first release that knows it."""
+        return self.changes[0][0]
+
+    def shown_default(self, version: Version) -> str:
+        """The default of a release that knows the setting, as people read it."""
+        return {BY_MACHINE: "by the machine", "": "empty"}.get(value := self.default(version) or "", value)
+
+    def changed(self, version: Version) -> Version:
+        """The release that brought what is so in `version`, which is not older than the setting."""
+        return next(since for since, _ in reversed(self.changes) if since <= version)
+
+
+@cache
+def broker_settings() -> Mapping[str, BrokerSetting]:
+    """All settings by name."""
+    rows = (line.split("\t") for line in TABLE.read_text("utf-8").splitlines())
+    return MappingProxyType({name: BrokerSetting(name, tuple(map(_change, changes))) for name, *changes in rows})
+
+
+def is_known(name: str, version: Version) -> bool:
+    """Whether a release reads a setting."""
+    setting = broker_settings().get(name)
+    return name in _PROPERTIES or (setting is not None and setting.default(version) is not None)
+
+
+def nearest(name: str, version: Version) -> str | None:
+    """The setting of a release that is spelled like this one but for one letter; None without exactly one.
+
+    A name that merely sounds alike is another setting.
+    """
+    known = [known for known in broker_settings() if is_known(known, version)]
+    spelled = [each for each in known if each.lower() == name.lower()] or [
+        each for each in known if _is_one_slip(each.lower(), name.lower())
+    ]
+    return spelled[0] if len(spelled) == 1 else None
+
+
+def _is_one_slip(name: str, other: str) -> bool:
+    """Whether two names differ in one letter, which one of them may lack, or in two neighbours in turned order."""
+    same = next((at for at, pair in enumerate(zip(name, other, strict=False)) if pair[0] != pair[1]), None)
+    if same is None:  # one is the beginning of the other
+        return abs(len(name) - len(other)) == 1
+    rest, there = name[same:], other[same:]
+    is_turned = rest[:2] == there[:2][::-1] and rest[2:] == there[2:]
+    return is_turned or rest[1:] in (there, there[1:]) or rest == there[1:]
+
+
+def _change(text: str) -> tuple[Version, str | None]:
+    release, given, value = text.partition("=")
+    return parse_version(release), value if given else None
+
 
 _LOG_PATHS = ("storePathCommitLog", "storePathDLedgerCommitLog", "readOnlyCommitLogStorePaths")
 _MULTI_PATH_SPLITTER = ","  # MixAll.MULTI_PATH_SPLITTER
@@ -184,3 +276,43 @@ def _unescape(text: str) -> str:
 
     units = _ESCAPE.sub(plain, text).encode("utf-16-be", "surrogatepass")
     return units.decode("utf-16-be", "replace")  # two \u escapes may be one character
+
+
+DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"  # MessageStoreConfig.messageDelayLevel
+_UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True)
+class DelayLevels:
+    """Delays in ms; that of level n, from 1 on, is ``delays[n - 1]``."""
+
+    delays: tuple[int, ...]
+
+    @cached_property
+    def highest(self) -> int:
+        """The highest level; levels above it count as this one."""
+        return len(self.delays)
+
+    def delivery_time(self, level: int, store_timestamp: int) -> int | None:
+        """When a message is due, epoch ms; None for a level that means no delay."""
+        level = min(level, self.highest)
+        return store_timestamp + self.delays[level - 1] if level > 0 else None
+
+
+def parse_delay_levels(text: str) -> DelayLevels:
+    """Parse the setting `messageDelayLevel`; raise UsageError where a broker would not start."""
+    try:
+        return DelayLevels(tuple(int(item[:-1]) * _UNITS[item[-1]] for item in text.strip().split(" ")))
+    except (ValueError, KeyError, IndexError) as error:
+        message = f"broker.conf: messageDelayLevel must look like '1s 5s 10m 2h', found {text!r}"
+        raise UsageError(message) from error
+
+
+def delay_levels_of(conf: BrokerConf) -> DelayLevels:
+    """The levels that broker.conf sets, or the default ones."""
+    return parse_delay_levels(conf.text("messageDelayLevel") or DEFAULT_LEVELS)
+
+
+def known_levels(conf: BrokerConf) -> DelayLevels | None:
+    """The levels that a broker with this broker.conf delivers; None where there is none that would show it."""
+    return delay_levels_of(conf) if conf.decides("messageDelayLevel") else None

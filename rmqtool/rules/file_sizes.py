@@ -1,4 +1,4 @@
-"""Sizes of the files of a store as broker.conf sets them, and without it (`MessageStoreConfig`), bytes."""
+"""Sizes of the files of a store as broker.conf sets them, and how releases treat a last file of 0 bytes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Literal
 
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import RELEASES, Releases, Version
 
 _DEFAULT_QUEUE_UNITS = 300_000  # of either kind
 LOG_FILE_SIZE = ("mappedFileSizeCommitLog", "mapedFileSizeCommitLog")
@@ -44,3 +45,50 @@ def unread_size(conf: BrokerConf, names: Sequence[str]) -> str | None:
 def log_file_size(conf: BrokerConf) -> int | None:
     """Size of the commit log files, None where it is not set: the default where the broker does not read what is."""
     return conf.size_or_default(LOG_FILE_SIZE, DEFAULT_LOG_FILE_SIZE)
+
+
+_REFUSED_SINCE = Version(4, 5, 1)
+_LEFT_OUT_AGAIN = Version(4, 9, 2)
+_DELETED_SINCE = Version(5, 1, 3)
+
+
+def deletes_empty_last_file(version: Version) -> bool:
+    """Whether a start deletes an empty file when it is the last one."""
+    return version >= _DELETED_SINCE
+
+
+def leaves_out_wrong_sizes(version: Version) -> bool:
+    """Whether a start leaves out a file of another size, and all after it, instead of refusing."""
+    return version < _REFUSED_SINCE or version == _LEFT_OUT_AGAIN
+
+
+def refuses_empty_last_file(version: Version) -> bool:
+    """Whether a broker does not start because the last file is empty."""
+    return not (deletes_empty_last_file(version) or leaves_out_wrong_sizes(version))
+
+
+def effect_of_empty_last_file(releases: Releases) -> str:
+    """The effect of an empty last file at a start, in words, by the releases that may run and that do start."""
+    does = (
+        ("deletes it", releases.where(deletes_empty_last_file)),
+        ("leaves it out, and writes its next file in this place", releases.where(leaves_out_wrong_sizes)),
+    )
+    effects = [(text, releases_with) for text, releases_with in does if releases_with]
+    if not effects:
+        return "the broker refuses to start until the file is removed"
+    if len(effects) == 1:
+        return f"a start {effects[0][0]}"
+    return "a start " + "; ".join(f"{text} ({spans_of(releases_with)})" for text, releases_with in effects)
+
+
+def spans_of(versions: Sequence[Version]) -> str:
+    """``4.5.1 to 4.9.1 and 4.9.3 to 5.1.2``: releases as stretches of those that follow each other."""
+    spans: list[list[Version]] = []
+    for version in versions:
+        before = spans[-1][-1] if spans else None
+        if before in RELEASES and version in RELEASES and RELEASES.index(version) == RELEASES.index(before) + 1:
+            spans[-1].append(version)
+        else:
+            spans.append([version])
+    texts = [str(span[0]) if len(span) == 1 else f"{span[0]} to {span[-1]}" for span in spans]
+    return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.empty_files import deletes_empty_last_file, leaves_out_wrong_sizes
-from rmqtool.rules.file_sizes import log_file_size, queue_file_size
+from rmqtool.rules.file_sizes import deletes_empty_last_file, leaves_out_wrong_sizes, log_file_size, queue_file_size
 from rmqtool.rules.versions import (
     COMBINED_QUEUES,
     IPV6_HOSTS,

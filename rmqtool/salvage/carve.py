@@ -7,12 +7,16 @@ physical offset says where it belongs, wherever it stands.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import unpack_from
+from types import TracebackType
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from rmqtool.base.files import InputFile
+from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
 from rmqtool.formats.dledger import ENTRY_DTYPE, ENTRY_HEADER_SIZE, MAGIC_ENTRY
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.message import (
@@ -23,18 +27,63 @@ from rmqtool.formats.message import (
     MAGIC_CODE_V2,
     MAGIC_POSITION,
     MIN_MESSAGE_SIZE,
+    PREFIX_DTYPE,
     SIZE_AND_MAGIC,
 )
-from rmqtool.salvage.extents import NO_ENTRY, Entry, ExtentBuilder, Extents
-from rmqtool.salvage.inputs import Input
-from rmqtool.salvage.odd_records import odd_rows
-from rmqtool.scan.block import BLOCK_SIZE, Block, Positions
-from rmqtool.scan.chain import chain
-from rmqtool.scan.crcs import wrong_bodies, wrong_property_crcs
-from rmqtool.scan.events import MAX_MESSAGE_SIZE
-from rmqtool.scan.frames import RecordRun, in_whole_entries, sound_prefix
+from rmqtool.rules.system_topics import is_system_topic
+from rmqtool.salvage.extents import NO_ENTRY, NO_EXTENTS, Entry, ExtentBuilder, Extents, of_records, shifts
+from rmqtool.salvage.inputs import Input, SalvagedFiles
+from rmqtool.scan.block import BLOCK_SIZE, MAX_MESSAGE_SIZE, Block, Positions, chain
+from rmqtool.scan.frames import RecordRun, in_whole_entries, sound_prefix, wrong_bodies, wrong_property_crcs
 from rmqtool.scan.inert_records import inert_rows
 from rmqtool.scan.probe import Probe, blank_of_entries, skip_zeros
+
+_LEGAL = r"^[%|a-zA-Z0-9_\-]+$"  # what `TopicValidator` takes
+
+
+def odd_rows(frames: RecordRun, topics: frozenset[str], doubtful: frozenset[int] = frozenset()) -> NDArray[np.bool_]:
+    """Which records of a run have a topic that is no name or none of `topics`, or properties that are not text.
+
+    A record with a CRC of its own is never odd. Without `topics` every name will do. Those at `doubtful` physical
+    offsets are odd, too: queue or index of their own store show another topic, queue, flag or key.
+    """
+    odd = ~_are_named(_texts(frames.block.slices(frames.topic_positions, frames.topic_sizes)), topics)
+    properties = _texts(frames.block.slices(frames.properties_positions, frames.properties_sizes))
+    odd |= _mask(pc.or_kleene(pc.is_null(properties), pc.match_substring(properties, "\0")))
+    odd[frames.property_crcs.rows] = False
+    if doubtful:
+        odd |= np.isin(frames.physical_offsets, np.fromiter(doubtful, np.int64, len(doubtful)))
+    return odd
+
+
+def _are_named(topics: pa.StringArray, known: frozenset[str]) -> NDArray[np.bool_]:
+    encoded = topics.dictionary_encode()
+    names = encoded.dictionary
+    legal = _mask(pc.match_substring_regex(names, _LEGAL))
+    if known:
+        legal &= np.array([name in known or is_system_topic(name) for name in names.to_pylist()], dtype=np.bool_)
+    named: NDArray[np.bool_] = np.append(legal, False)[np.asarray(pc.fill_null(encoded.indices, -1))]
+    return named
+
+
+def _texts(values: pa.BinaryArray) -> pa.StringArray:
+    """The values as text, null where one is not UTF-8."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([_text(value) for value in values.to_pylist()], pa.string())
+
+
+def _text(value: bytes) -> str | None:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _mask(values: pa.BooleanArray) -> NDArray[np.bool_]:
+    return np.array(pc.fill_null(values, True), dtype=np.bool_)
+
 
 _MAGIC_CODES = re.compile(
     b"|".join(
@@ -248,3 +297,72 @@ def _entry(frames: RecordRun, count: int, header_size: int) -> tuple[Entry, int]
     first = Entry(header_size, int(headers["term"][0]), int(headers["index"][0]))
     follow = (headers["term"] == first.term) & (headers["index"] - np.arange(count) == first.raft_index)
     return first, count if follow.all() else int(np.argmin(follow))
+
+
+class Sources:
+    """All files, opened when they are needed; `file_size` is that of a file of the log, bytes."""
+
+    def __init__(self, files: Sequence[Input], file_size: int, reading: ReadPolicy = UNLIMITED) -> None:
+        self.files = files
+        self.file_size = file_size
+        self._open = SalvagedFiles(reading)
+        self.block = Block()  # for whoever reads next
+
+    def __enter__(self) -> Sources:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    def file(self, number: int) -> InputFile:
+        """An open file."""
+        return self._open.get(self.files[number].path)
+
+    def unread(self, number: int) -> set[int]:
+        """Positions of the pages of a file that could not be read, bytes."""
+        return self._open.unread[self.files[number].path]
+
+    def add_unread(self, number: int, positions: set[int]) -> None:
+        """Note pages of a file that another process could not read."""
+        self._open.unread[self.files[number].path] |= positions
+
+    def carve(self, number: int, progress: Progress = no_progress, topics: frozenset[str] | None = None) -> Extents:
+        """All that proves itself in a file, by position; with `topics` odd records are told apart."""
+        return self._carver(number, topics).carve(progress=progress)
+
+    def carve_between(self, extent: np.void, start: int, end: int) -> Extents:
+        """The whole records of an extent between two physical offsets."""
+        if start >= end:
+            return NO_EXTENTS
+        shift = int(extent["physical_offset"] - extent["position"])
+        found = of_records(self._carver(int(extent["input"])).carve(start - shift, end - shift))
+        within: Extents = found[shifts(found) == shift]
+        return within
+
+    def first_of(self, extent: np.void) -> Extents:
+        """The first record of an extent."""
+        start = int(extent["physical_offset"])
+        return self.carve_between(extent, start, start + self.record_size(extent, start))
+
+    def record_size(self, extent: np.void, physical_offset: int) -> int:
+        """The size of the record of an extent that begins at an offset, with its header, bytes."""
+        header_size = int(extent["header_size"])
+        size, _ = SIZE_AND_MAGIC.unpack(self._read(extent, physical_offset + header_size, SIZE_AND_MAGIC.size))
+        return int(size) + header_size
+
+    def have_same_record(self, one: np.void, other: np.void, physical_offset: int) -> bool:
+        """Whether two extents hold the same message at an offset, as its fixed fields show."""
+        return self.equal(one, other, physical_offset + int(one["header_size"]), PREFIX_DTYPE.itemsize)
+
+    def equal(self, one: np.void, other: np.void, physical_offset: int, size: int) -> bool:
+        """Whether two extents hold the same bytes from an offset on."""
+        return self._read(one, physical_offset, size) == self._read(other, physical_offset, size)
+
+    def _carver(self, number: int, topics: frozenset[str] | None = None) -> Carver:
+        return Carver(self.files[number], self.file(number), self.block, self.file_size, topics)
+
+    def _read(self, extent: np.void, physical_offset: int, size: int) -> bytes:
+        position = physical_offset - int(extent["physical_offset"]) + int(extent["position"])
+        return self.file(int(extent["input"])).read(position, size)

@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 
-from rmqtool.base.errors import UnsupportedError, WrongKindError
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.base.errors import ChangedError, UnsupportedError, WrongKindError
 from rmqtool.base.files import UNLIMITED, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
-from rmqtool.salvage.carve import Progress, no_progress
-from rmqtool.salvage.entry_walk import EntryWalk, Filling, LeftOut, LeftReason
-from rmqtool.scan.crcs import wrong_bodies
+from rmqtool.base.new_files import copy_file, create_file, set_time, write_all
+from rmqtool.findings.finding import Finding, counted
+from rmqtool.formats.file_name import file_name
+from rmqtool.formats.layout import position_of
+from rmqtool.formats.message import BLANK_SIZE, PREFIX_DTYPE, build_blank
+from rmqtool.salvage.carve import Progress, Sources, no_progress
+from rmqtool.salvage.entry_walk import LEFT_MEANINGS, EntryWalk, Filling, LeftOut, LeftReason, Offsets, Placement, Taken
+from rmqtool.salvage.layout import Layout
+from rmqtool.salvage.loss_record import lost_messages
+from rmqtool.salvage.new_store import Carried, find_carried
+from rmqtool.salvage.plan import SalvagePlan
+from rmqtool.salvage.selection import Piece, runs_of
+from rmqtool.salvage.write_log import write_sparse
+from rmqtool.scan.block import Blank, Damage
+from rmqtool.scan.frames import RecordRun, wrong_bodies
+from rmqtool.scan.inert_records import filling, inert_record
+from rmqtool.scan.reader import scan_files
+from rmqtool.store.commit_log import log_range
 from rmqtool.store.dledger_node import committed_index
-from rmqtool.store.store import Store
+from rmqtool.store.lock import lock_holder
+from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
+from rmqtool.store.store import CONFIG, SIDE_STORE, Store, layout_of_queues
+from rmqtool.transaction import Loss
+from rmqtool.transaction.losses import LostExtent
 
 MAX_LISTED = 1000
 """Extents that are listed one by one; all are counted."""
@@ -163,3 +188,266 @@ def plan_conversion(
         progress(piece.run.physical_offset + piece.run.size - start)
     plan.missing = walk.missing
     return plan
+
+
+COMMAND = "convert"
+_BY_PHYSICAL_OFFSET = ("timerwheel", TIMER_LOG, f"{CONFIG}/{TIMER_CHECK}", SIDE_STORE)
+"""What leads to messages by physical offset: a broker makes it again where it finds none of them."""
+
+
+def require_stopped(store: Store) -> None:
+    """Raise StoreInUseError where a broker runs on the store."""
+    holder = lock_holder(store.root)
+    if holder is not None:
+        raise holder.refusal(store.root)
+
+
+def require_messages(plan: ConversionPlan) -> None:
+    """Raise UnsupportedError where no message is taken."""
+    if not (plan.messages or plan.conversion.plain):
+        hint = "--uncommitted takes those after the committed index" if "uncommitted" in plan.totals else None
+        raise UnsupportedError("there is no message to take", file=plan.conversion.store.root, hint=hint)
+
+
+def as_ordinary(store: Store) -> Store:
+    """The store as the rebuild of the new log sees it; raises UnsupportedError for queues that it cannot derive."""
+    layout = layout_of_queues(store.root)
+    if layout == "rocksdb" and store.dledger_directory:
+        message = "a DLedger store with its queues in RocksDB, which cannot be written for a log that moves"
+        raise UnsupportedError(message, file=store.root)
+    return replace(store, layout=layout, older_log_directories=(), dledger_directory=None)
+
+
+def carried_with(store: Store) -> tuple[list[Carried], list[str]]:
+    """What is carried over, and the names of what is not, for its physical offsets are no longer true."""
+    carried = find_carried([store], store)
+    return without_offsets(carried) if store.dledger_directory else (carried, [])
+
+
+def without_offsets(carried: Iterable[Carried]) -> tuple[list[Carried], list[str]]:
+    """What stays true where messages move, and the names of what does not, for it holds physical offsets."""
+    found, left = list[Carried](), list[str]()
+    for each in carried:
+        if each.name.removesuffix(".bak") in _BY_PHYSICAL_OFFSET:
+            left.append(each.name)
+        else:
+            found.append(each)
+    return found, left
+
+
+def loss_of(plan: ConversionPlan, findings: Sequence[Finding]) -> Loss | None:
+    """What the new store lacks, for its record; `findings` are those of the rebuild."""
+    if not plan.is_lossy:
+        return None
+    extents = tuple(LostExtent(offset, size, "missing") for offset, size in plan.filled)
+    messages, proofs = lost_messages((), findings), tuple(_proofs(plan))
+    return Loss(COMMAND, int(time.time() * 1000), plan.filled_bytes, extents, messages=messages, proofs=proofs)
+
+
+def _proofs(plan: ConversionPlan) -> Iterator[str]:
+    if plan.missing:
+        yield f"missing: {counted(plan.missing, 'committed message')}, by the Raft indices of the entries"
+    for reason, total in sorted(plan.totals.items()):
+        yield f"left out: {counted(total.size, 'byte')}, {counted(total.messages, 'message')}: {LEFT_MEANINGS[reason]}"
+
+
+_POSITION = position_of(PREFIX_DTYPE, "physical_offset")  # in a message, bytes
+
+
+def write_conversion(
+    plan: ConversionPlan, directory: Path, reading: ReadPolicy = UNLIMITED, progress: Progress = no_progress
+) -> None:
+    """Write the new log into `directory`; modification times are the store times of the files' last messages.
+
+    Raises ChangedError where the entries are not those of the plan any more.
+    """
+    conversion, done = plan.conversion, 0
+    directory.mkdir(parents=True, exist_ok=True)
+    for file in conversion.plain:
+        _copy(file, directory / file.path.name, reading)
+        done += file.size
+        progress(done)
+    if conversion.plain and conversion.entries:
+        _end_plain(conversion.plain[-1], directory / conversion.plain[-1].path.name, reading)
+    pieces = (piece for piece in conversion.walk().pieces(reading) if not isinstance(piece, LeftOut))
+    moved = write_moved(
+        pieces, directory, conversion.start, conversion.file_size, lambda entries: progress(done + entries)
+    )
+    if (moved.messages, moved.end) != (plan.messages, plan.end):
+        raise ChangedError("the entries have changed while they were read", file=conversion.store.root)
+
+
+@dataclass
+class MovedLog:
+    """A log of moved messages, as it was written: `end` is past the last record, `filled` are its dummy records."""
+
+    start: int
+    end: int
+    messages: int = 0
+    filled: list[tuple[int, int]] = field(default_factory=list)  # the first ones: physical offsets and sizes
+
+
+def write_moved(
+    pieces: Iterable[Taken | Filling], directory: Path, start: int, file_size: int, progress: Progress = no_progress
+) -> MovedLog:
+    """Write messages and dummy records at their new places into files of `file_size` bytes, the first at `start`.
+
+    `progress` gets the bytes of the sources that are done.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    moved, done, writer = MovedLog(start, start), 0, _LogWriter(directory, start, file_size)
+    try:
+        for piece in pieces:
+            if isinstance(piece, Filling):
+                writer.fill(piece)
+                moved.filled += _first(piece, MAX_LISTED - len(moved.filled))
+                continue
+            writer.add(piece.run, piece.offsets)
+            moved.messages += len(piece.run)
+            done += piece.run.size
+            progress(done)
+    finally:
+        writer.close()
+    moved.end = writer.end
+    return moved
+
+
+def _first(filling: Filling, count: int) -> list[tuple[int, int]]:
+    return list(zip(filling.offsets[:count].tolist(), filling.sizes[:count].tolist(), strict=True))
+
+
+def _copy(file: MappedFile, to: Path, reading: ReadPolicy) -> None:
+    """Copy a plain log file; its modification time becomes the store time of its last message."""
+    copy_file(file.path, to)
+    timestamp = log_range([file], reading=reading).last_store_timestamp
+    if timestamp:
+        descriptor = create_file(to, file.size)
+        try:
+            set_time(descriptor, timestamp)
+        finally:
+            os.close(descriptor)
+
+
+def _end_plain(file: MappedFile, to: Path, reading: ReadPolicy) -> None:
+    """End the last plain file with a blank where it has none: a broker would never read on after it."""
+    end, timestamp, is_ended, is_damaged = file.start_offset, 0, False, False
+    for event in scan_files([file], reading=reading):
+        is_ended = isinstance(event, Blank)
+        is_damaged |= isinstance(event, Damage)
+        if isinstance(event, RecordRun):
+            end, is_damaged = event.physical_offset + event.size, False
+            timestamp = int(event.headers.field("store_timestamp")[-1])
+    rest = file.end_offset - end
+    if is_ended or rest < BLANK_SIZE:
+        return
+    is_lost = is_damaged and timestamp
+    parts = filling(end, rest, timestamp, ends_file=True) if is_lost else [(end, build_blank(rest))]
+    descriptor = create_file(to, file.size)
+    try:
+        for offset, data in parts:
+            write_all(descriptor, data, offset - file.start_offset)
+        set_time(descriptor, timestamp or os.stat(file.path).st_mtime_ns // 1_000_000)
+    finally:
+        os.close(descriptor)
+
+
+class _LogWriter:
+    """One file after the other, each ended by a blank but for the last; `end` is past the last record."""
+
+    def __init__(self, directory: Path, start: int, file_size: int) -> None:
+        self.end = start
+        self._directory = directory
+        self._base = start
+        self._file_size = file_size
+        self._file_start = -1
+        self._descriptor = -1
+        self._timestamp = 0
+
+    def add(self, run: RecordRun, offsets: Offsets) -> None:
+        """Write messages at their new physical offsets."""
+        starts = offsets - (offsets - self._base) % self._file_size
+        edges = [0, *(np.flatnonzero(np.diff(starts)) + 1).tolist(), len(starts)]
+        for first, stop in pairwise(edges):
+            part = run[first:stop]
+            self._write(int(offsets[first]), _with_offsets(part, offsets[first:stop]))
+            self._timestamp = int(part.headers.field("store_timestamp")[-1])
+
+    def fill(self, piece: Filling) -> None:
+        """Write dummy records."""
+        for offset, size in zip(piece.offsets.tolist(), piece.sizes.tolist(), strict=True):
+            self._begin(offset)
+            write_sparse(self._descriptor, inert_record(size, offset, piece.timestamp), offset - self._file_start)
+            self.end, self._timestamp = offset + size, piece.timestamp
+
+    def close(self) -> None:
+        """Close the file, with the time of its last message."""
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            try:
+                set_time(descriptor, self._timestamp)
+            finally:
+                os.close(descriptor)
+
+    def _write(self, offset: int, data: memoryview | bytes) -> None:
+        """Write records that are in one file."""
+        self._begin(offset)
+        write_all(self._descriptor, data, offset - self._file_start)
+        self.end = offset + len(data)
+
+    def _begin(self, offset: int) -> None:
+        """Open the file of an offset, where it is not open."""
+        start = offset - (offset - self._base) % self._file_size
+        if start != self._file_start:
+            self._open(start)
+
+    def _open(self, start: int) -> None:
+        if self._descriptor >= 0:
+            position = self.end - self._file_start
+            write_all(self._descriptor, build_blank(self._file_size - position), position)
+        self.close()
+        self._file_start = start
+        self._descriptor = create_file(self._directory / file_name(start), self._file_size)
+
+
+def _with_offsets(run: RecordRun, offsets: Offsets) -> memoryview:
+    """The messages one after the other, each with its new physical offset."""
+    data = run.block.slices(run.positions, run.message_sizes).buffers()[2]
+    messages: NDArray[np.uint8] = np.frombuffer(data, np.uint8, int(run.message_sizes.sum())).copy()
+    places = offsets[:, None] - offsets[0] + _POSITION + np.arange(8)
+    messages[places] = offsets.astype(">i8").view(np.uint8).reshape(-1, 8)
+    return messages.data
+
+
+def write_saved(
+    plan: SalvagePlan, directory: Path, reading: ReadPolicy = UNLIMITED, progress: Progress = no_progress
+) -> MovedLog:
+    """Write the new log into `directory`; it begins where the first of the old files did.
+
+    Raises ChangedError where a source is not what was planned any more, WrongKindError for a message that no file of
+    the new log can hold, OSError for what cannot be written.
+    """
+    layout = plan.layout
+    with Sources(plan.inputs.files, layout.file_size, reading) as sources:
+        return write_moved(_pieces(layout, sources), directory, begin_of_moved(layout), layout.file_size, progress)
+
+
+def begin_of_moved(layout: Layout) -> int:
+    """Physical offset at which the new log begins, bytes."""
+    return layout.files[0].start_offset if layout.files else 0
+
+
+def _pieces(layout: Layout, sources: Sources) -> Iterator[Taken | Filling]:
+    placement, copies = Placement(begin_of_moved(layout), layout.file_size), layout.copies
+    gaps = iter(layout.gaps)
+    waiting = next(gaps, None)
+    columns = copies[["physical_offset", "position", "size", "header_size"]].tolist()
+    is_plain = not columns[0][-1]
+    for number, (offset, position, size, header_size) in enumerate(columns):
+        while waiting is not None and waiting.physical_offset < offset:
+            yield placement.fill(waiting.size, waiting.timestamp)
+            waiting = next(gaps, None)
+        if is_plain and header_size:  # from before DLedger: a broker ends that log with a blank
+            placement.next_file()
+        is_plain = not header_size
+        for _, run in runs_of(copies, Piece(number, position, size), sources):
+            yield Taken(run, placement.place(run.message_sizes))

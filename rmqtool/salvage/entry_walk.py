@@ -18,8 +18,8 @@ from rmqtool.base.files import UNLIMITED, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.formats.message import BLANK_SIZE
-from rmqtool.salvage.raft_order import go_on, without_single_changes
-from rmqtool.scan.events import Blank
+from rmqtool.salvage.choose import go_on, without_single_changes
+from rmqtool.scan.block import Blank
 from rmqtool.scan.frames import RecordRun, entry_headers
 from rmqtool.scan.inert_records import SMALLEST_INERT
 from rmqtool.scan.reader import scan_files

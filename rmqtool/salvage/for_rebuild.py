@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from rmqtool.base.errors import RmqtoolError
+import numpy as np
+
+from rmqtool.base.errors import RmqtoolError, UnsupportedError
+from rmqtool.base.files import read_all
+from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.base.new_files import create_file, set_time, write_all
 from rmqtool.base.tolerant import ReadErrors
+from rmqtool.findings.finding import Finding
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.file_sizes import QUEUE_FILE_SIZE
 from rmqtool.rules.versions import CHECKPOINT_HAS_LOGICS_OFFSET, Version
 from rmqtool.store.checkpoint import checkpoint_file, credible, read_checkpoint
+from rmqtool.store.consume_queues import UNIT_FORMATS, Kind
 from rmqtool.store.index_files import list_index_files
+from rmqtool.store.missing import common_file_sizes, unknown_sizes
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, COMMIT_LOG, Store
-from rmqtool.store.unknown_sizes import common_file_sizes, unknown_sizes
 
 
 def main_store(stores: Sequence[Store]) -> Store | None:
@@ -99,3 +106,48 @@ def _had_logics_offset(main: Store | None) -> bool:
     with suppress(RmqtoolError):
         return main is not None and credible(read_checkpoint(main)).get("logics_physical_offset", 0) > 0
     return False
+
+
+_JUMP = "rebuild.queue-offset-jump"
+
+
+def require_derived(findings: Iterable[Finding]) -> None:
+    """Raise UnsupportedError where a queue was not derived from the log, so that its units lead to other messages.
+
+    `findings` are those of the rebuild.
+    """
+    for finding in findings:
+        if finding.code == _JUMP:
+            raise UnsupportedError(f"topic {finding.topic}, queue {finding.queue_id}: {finding.message}")
+
+
+def cut_queue(kind: Kind, directory: Path, start: int) -> None:
+    """Cut a queue that was copied at its first unit of a message from physical offset `start` on.
+
+    Raises OSError.
+    """
+    files = list_mapped_files(directory).files
+    for number, file in enumerate(files):
+        units = UNIT_FORMATS[kind].decode(read_all(file.path, file.size))
+        moved = np.flatnonzero(UNIT_FORMATS[kind].is_written(units) & (units["physical_offset"] >= start))
+        if not len(moved):
+            continue
+        if not (number or moved[0]):
+            shutil.rmtree(directory)
+            with suppress(OSError):  # other queues of the topic stay
+                directory.parent.rmdir()
+            return
+        for behind in files[number + 1 :]:
+            behind.path.unlink()
+        _zero_from(file, int(moved[0]) * units.itemsize)
+        return
+
+
+def _zero_from(file: MappedFile, position: int) -> None:
+    timestamp = file.path.stat().st_mtime_ns // 1_000_000
+    descriptor = create_file(file.path, file.size)
+    try:
+        write_all(descriptor, bytes(file.size - position), position)
+        set_time(descriptor, timestamp)
+    finally:
+        os.close(descriptor)

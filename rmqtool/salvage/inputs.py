@@ -10,8 +10,7 @@ from math import gcd
 from pathlib import Path
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError, UsageError
-from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
-from rmqtool.base.open_files import OpenFiles
+from rmqtool.base.files import UNLIMITED, InputFile, OpenFiles, ReadPolicy
 from rmqtool.base.paths import Place
 from rmqtool.base.tolerant import ReadErrors
 from rmqtool.rules.broker_conf import BrokerConf

@@ -11,11 +11,10 @@ import numpy as np
 
 from rmqtool.base.files import InputFile
 from rmqtool.formats.message import BLANK_SIZE
+from rmqtool.salvage.carve import Sources
 from rmqtool.salvage.extents import BLANK, Extents, ends, of_records, shifts
 from rmqtool.salvage.inputs import Input
-from rmqtool.salvage.layout import Layout
-from rmqtool.salvage.ranges import Ranges, meets, ranges_of, without
-from rmqtool.salvage.sources import Sources
+from rmqtool.salvage.layout import Layout, Ranges, meets, ranges_of, without
 
 Reason = Literal["damaged", "unreadable", "stale", "contradicted", "no-room", "other-log", "not-a-record"]
 REASONS: tuple[Reason, ...] = get_args(Reason)

@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 
 from rmqtool.findings.finding import Finding, counted
+from rmqtool.salvage.layout import Ranges, meets
 from rmqtool.salvage.left_behind import MEANINGS
 from rmqtool.salvage.plan import SalvagePlan
-from rmqtool.salvage.ranges import Ranges, meets
 from rmqtool.store.store import Store
 from rmqtool.transaction import Loss, recorded_losses
 from rmqtool.transaction.losses import MAX_LISTED, DroppedUnits, LostExtent

@@ -26,10 +26,10 @@ from rmqtool.rules.system_topics import (
     TIMER_TOPIC,
     is_system_topic,
 )
-from rmqtool.scan.topic_choice import TopicChoice
+from rmqtool.scan.filters import TopicChoice
 from rmqtool.store.config_json import read_config_file
-from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
-from rmqtool.store.delay_offsets import DELAY_OFFSET
+from rmqtool.store.consumer_groups import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
+from rmqtool.store.delays_seen import DELAY_OFFSET
 from rmqtool.store.paths import TIMER_CHECK
 
 Moved = Callable[[QueueName, int], int | None]

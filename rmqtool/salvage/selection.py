@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
+from types import TracebackType
 from typing import Literal, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+from numpy.typing import NDArray
 
 from rmqtool.base.errors import ChangedError
-from rmqtool.base.files import InputFile
-from rmqtool.rules.system_topics import REVIVE_PREFIX
-from rmqtool.salvage.carve import Progress, no_progress
-from rmqtool.salvage.compact_log import places
+from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
+from rmqtool.broker.dispatched_units import QueueName, group
+from rmqtool.broker.queue_numbers import QueueNumbers, TopicNumbers
+from rmqtool.formats.properties import TIMER_DUE
+from rmqtool.formats.sys_flag import INNER_BATCH, TRANSACTION_PREPARED
+from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, REVIVE_PREFIX, ROCKSDB_HALF_TOPIC, TIMER_TOPIC
+from rmqtool.salvage.carve import Progress, Sources, no_progress
 from rmqtool.salvage.extents import Extents
 from rmqtool.salvage.layout import Layout
-from rmqtool.salvage.sources import Sources
-from rmqtool.scan.block import BLOCK_SIZE, Block
-from rmqtool.scan.chain import chain
+from rmqtool.salvage.plan import SalvagePlan
+from rmqtool.salvage.write_log import CompactLog, begin_of, places
+from rmqtool.scan.block import BLOCK_SIZE, Block, chain
+from rmqtool.scan.columns import PROPERTY_COLUMN, record_batches
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.frames import RecordRun, sound_prefix
 
@@ -149,3 +159,246 @@ def _frames(block: Block, file: InputFile, position: int, size: int, shift: int,
     positions = chain(block, 0, header_size=header_size)
     frames = sound_prefix(block, positions) if len(positions) else None
     return frames or None
+
+
+MAX_LISTED = 1000
+"""Rows of the map that are listed one by one; all are in its file."""
+
+_KEPT = frozenset({HALF_TOPIC, OP_TOPIC, ROCKSDB_HALF_TOPIC})
+_ROWS_AT_ONCE = 1 << 16
+
+Offsets = NDArray[np.int64]
+
+
+class Renumbered(NamedTuple):
+    """Messages of a queue whose offsets followed each other before, and do now."""
+
+    queue: QueueName
+    old_offset: int
+    new_offset: int
+    messages: int
+
+
+class OffsetMap:
+    """The map from old to new queue offsets, written to a file of comma-separated values row by row."""
+
+    COLUMNS = ("topic", "queue_id", "old_queue_offset", "new_queue_offset", "messages")
+
+    def __init__(self, path: Path) -> None:
+        """Create the file; raises OSError."""
+        self.listed: list[Renumbered] = []
+        self.count = 0
+        self._rows: list[tuple[QueueName, Offsets]] = []
+        self._held = 0
+        types = (pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.int64())
+        self._schema = pa.schema(list(zip(self.COLUMNS, types, strict=True)))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = pa_csv.CSVWriter(
+            str(path), self._schema, write_options=pa_csv.WriteOptions(quoting_style="needed")
+        )
+
+    def add(self, queue: QueueName, rows: Offsets) -> None:
+        """Add rows of one queue: old offset, new offset, messages; shape ``(n, 3)``."""
+        self.listed += [Renumbered(queue, *row) for row in rows[: MAX_LISTED - len(self.listed)].tolist()]
+        self.count += len(rows)
+        self._rows.append((queue, rows))
+        self._held += len(rows)
+        if self._held >= _ROWS_AT_ONCE:
+            self._write()
+
+    def close(self) -> None:
+        """Write what is held, and close the file."""
+        self._write()
+        self._file.close()
+
+    def _write(self) -> None:
+        if self._rows:
+            counts = [len(rows) for _, rows in self._rows]
+            queues = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+            names = pa.array([queue.topic.encode("utf-8", "replace").decode() for queue, _ in self._rows])
+            ids = np.array([queue.queue_id for queue, _ in self._rows], dtype=np.int32)[queues]
+            offsets = np.concatenate([rows for _, rows in self._rows])
+            columns = [names.take(pa.array(queues)), pa.array(ids), *(pa.array(column) for column in offsets.T)]
+            self._file.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        self._rows, self._held = [], 0
+
+
+@dataclass
+class _Queue:
+    """A queue that is counted again; of `committed` offsets it counts the messages in front of each."""
+
+    committed: Offsets
+    before: Offsets = field(init=False)
+    next_offset: int = 0
+    pending: tuple[int, int, int] | None = None  # the last row of its map, which may go on
+
+    def __post_init__(self) -> None:
+        self.before = np.zeros(len(self.committed) + 1, dtype=np.int64)
+
+    def take(self, old: Offsets) -> Offsets:
+        """Count messages; the rows of the map that are complete, shape ``(n, 3)``."""
+        if len(self.committed):
+            behind = np.searchsorted(self.committed, old, "right")
+            self.before += np.bincount(behind, minlength=len(self.before))
+        breaks = np.flatnonzero(np.diff(old) != 1) + 1
+        firsts = np.concatenate([[0], breaks])
+        counts = np.diff(np.append(firsts, len(old)))
+        rows = np.stack([old[firsts], self.next_offset + firsts, counts], axis=1).astype(np.int64)
+        if self.pending:
+            first_old, first_new, count = self.pending
+            if first_old + count == old[0]:
+                rows[0] = (first_old, first_new, count + rows[0, 2])
+            else:
+                rows = np.concatenate([np.array([self.pending], np.int64), rows])
+        self.pending = (int(rows[-1, 0]), int(rows[-1, 1]), int(rows[-1, 2]))
+        self.next_offset += len(old)
+        return rows[:-1]
+
+    def moved(self, offset: int) -> int:
+        """The messages in front of a committed offset."""
+        return int(self.before[: int(np.searchsorted(self.committed, offset)) + 1].sum())
+
+
+class Numbering:
+    """Counts messages by queue, in the order of the log; `committed` are the offsets to be moved, by queue."""
+
+    def __init__(self, committed: Mapping[QueueName, Sequence[int]], offset_map: OffsetMap) -> None:
+        self.map = offset_map
+        self._committed = committed
+        self._topics = TopicNumbers()
+        self._queues = QueueNumbers()
+        self._counted: dict[QueueName, _Queue] = {}
+
+    def __enter__(self) -> Numbering:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for name, queue in self._counted.items():
+            if queue.pending:
+                self.map.add(name, np.array([queue.pending], np.int64))
+        self.map.close()
+
+    def offsets(self, frames: RecordRun) -> Offsets:
+        """The new queue offsets of the records of a run."""
+        field_of = frames.headers.field
+        topics = self._topics.of(frames)
+        queues = self._queues.of(topics, field_of("queue_id"), self._topics.topics)
+        offsets: Offsets = field_of("queue_offset").copy()
+        kept = np.array([topic in _KEPT for topic in self._topics.topics])[topics]
+        rows = np.flatnonzero(~kept & ((field_of("sys_flag") & (TRANSACTION_PREPARED | INNER_BATCH)) == 0))
+        if not len(rows):
+            return offsets
+        order, bounds = group(queues[rows])
+        for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            of_queue = rows[order[low:high]]
+            name = self._queues.queues[int(queues[of_queue[0]])]
+            queue = self._queue(name)
+            first = queue.next_offset
+            complete = queue.take(offsets[of_queue])
+            offsets[of_queue] = np.arange(first, queue.next_offset)
+            if len(complete):
+                self.map.add(name, complete)
+        return offsets
+
+    def moved(self, name: QueueName, offset: int) -> int:
+        """What a committed offset of a queue becomes; it stays in a queue that is not counted again."""
+        queue = self._counted.get(name)
+        return queue.moved(offset) if queue else offset
+
+    def _queue(self, name: QueueName) -> _Queue:
+        queue = self._counted.get(name)
+        if queue is None:
+            committed = np.array(sorted(set(self._committed.get(name, ()))), dtype=np.int64)
+            queue = self._counted[name] = _Queue(committed)
+        return queue
+
+
+_TIMERS = Filters(topics=(TIMER_TOPIC,))
+_DUE = f"{PROPERTY_COLUMN}{TIMER_DUE}"
+_ROW_SIZE = 60  # units of queue and index for a message, bytes
+_MAP_SIZE = 60  # a row of the map, bytes
+_RESERVE = 1 << 20
+
+
+@dataclass
+class SelectedLog:
+    """What was written: the map of queue offsets where they are counted again, and the first timer that still waits."""
+
+    numbering: Numbering | None = None
+    first_timer: int | None = None
+
+    @property
+    def renumbered(self) -> Sequence[Renumbered]:
+        """The first rows of the map."""
+        return self.numbering.map.listed if self.numbering else ()
+
+    @property
+    def map_rows(self) -> int:
+        """All rows of the map."""
+        return self.numbering.map.count if self.numbering else 0
+
+    def moved(self, name: QueueName, offset: int) -> int:
+        """What a committed offset becomes, however long the queue is."""
+        return self.numbering.moved(name, offset) if self.numbering else offset
+
+
+def find_chosen(
+    plan: SalvagePlan, selection: Selection, reading: ReadPolicy = UNLIMITED, progress: Progress = no_progress
+) -> Chosen:
+    """Read the saved messages and choose; raises UnreadableError, ChangedError."""
+    with Sources(plan.inputs.files, plan.layout.file_size, reading) as sources:
+        start_offset = begin_of(plan.layout, plan.inputs)
+        return choose(plan.layout, start_offset, selection, sources, progress)
+
+
+def needed_bytes(chosen: Chosen, selection: Selection) -> int:
+    """About how many bytes a store of chosen messages takes."""
+    of_map = _MAP_SIZE if selection.queue_offsets == "new" else 0
+    return chosen.size + chosen.messages * (_ROW_SIZE + of_map) + _RESERVE
+
+
+def write_selected(
+    plan: SalvagePlan,
+    chosen: Chosen,
+    selection: Selection,
+    directory: Path,
+    map_file: Path,
+    committed: Mapping[QueueName, Sequence[int]],
+    timers_read_until: int | None = None,
+    reading: ReadPolicy = UNLIMITED,
+    progress: Progress = no_progress,
+) -> SelectedLog:
+    """Write the log into `directory`, and the map into `map_file` where queue offsets are counted again.
+
+    `committed` are the offsets that `SelectedLog.moved` can be asked for. Raises OSError, ChangedError.
+    """
+    written, done = SelectedLog(), 0
+    with ExitStack() as stack:
+        sources = stack.enter_context(Sources(plan.inputs.files, plan.layout.file_size, reading))
+        log = stack.enter_context(CompactLog(directory, chosen.start_offset, plan.layout.file_size))
+        if selection.queue_offsets == "new":
+            written.numbering = stack.enter_context(Numbering(committed, OffsetMap(map_file)))
+        for frames in chosen_runs(plan.layout, chosen, selection, sources):
+            offsets = written.numbering.offsets(frames) if written.numbering else None
+            if timers_read_until is not None and written.first_timer is None:
+                written.first_timer = _first_waiting(frames, offsets, timers_read_until)
+            log.add(frames, offsets)
+            done += int(frames.message_sizes.sum())
+            progress(done)
+    return written
+
+
+def _first_waiting(frames: RecordRun, offsets: NDArray[np.int64] | None, read_until: int) -> int | None:
+    """The queue offset of the first timer message that is due later than `read_until`, epoch ms."""
+    timers = _TIMERS.select(frames)
+    if timers is None:
+        return None
+    places = np.searchsorted(frames.positions, timers.positions)
+    stored = timers.headers.field("queue_offset") if offsets is None else offsets[places]
+    [batch] = record_batches(timers, (_DUE,))
+    for offset, due in zip(stored.tolist(), batch.column(0).to_pylist(), strict=True):
+        if due is not None and due.isdecimal() and int(due) > read_until:
+            return int(offset)
+    return None

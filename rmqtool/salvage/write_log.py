@@ -7,17 +7,32 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
+from types import TracebackType
 
-from rmqtool.base.direct_copy import COPY_SIZE, DirectCopy, exceeds_page_cache
+import numpy as np
+from numpy.typing import NDArray
+from zlib_ng import zlib_ng
+
 from rmqtool.base.errors import ChangedError
 from rmqtool.base.files import InputFile, RateLimit
-from rmqtool.base.new_files import copy_range, create_file, set_time, write_all
+from rmqtool.base.new_files import (
+    COPY_SIZE,
+    DirectCopy,
+    copy_range,
+    create_file,
+    exceeds_page_cache,
+    set_time,
+    write_all,
+)
+from rmqtool.formats.crc import CRC32_PROPERTY_SIZE, CRC_MASK, build_crc32_property
 from rmqtool.formats.file_name import file_name
-from rmqtool.formats.message import build_blank
-from rmqtool.salvage.carve import Progress, no_progress
-from rmqtool.salvage.layout import LogFile
+from rmqtool.formats.layout import position_of
+from rmqtool.formats.message import BLANK_SIZE, PREFIX_DTYPE, build_blank
+from rmqtool.salvage.carve import Progress, Sources, no_progress
+from rmqtool.salvage.inputs import Inputs
+from rmqtool.salvage.layout import Layout, LogFile
 from rmqtool.salvage.plan import SalvagePlan
-from rmqtool.salvage.sources import Sources
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.inert_records import filling
 
 _PAGE = 4096
@@ -107,3 +122,112 @@ def write_sparse(descriptor: int, data: bytes, position: int) -> None:
         page = view[start : start + _PAGE]
         if any(page):
             write_all(descriptor, page, position + start)
+
+
+_PHYSICAL_OFFSET = position_of(PREFIX_DTYPE, "physical_offset")
+_QUEUE_OFFSET = position_of(PREFIX_DTYPE, "queue_offset")
+_LONG = np.arange(8)
+
+Offsets = NDArray[np.int64]
+
+
+def begin_of(layout: Layout, inputs: Inputs) -> int:
+    """Where the new log begins, bytes: with the first file after all that the sources have."""
+    size = layout.file_size
+    last = max([file.start_offset for file in layout.files], default=-size)
+    named = (file.start_offset for file in inputs.files if file.start_offset is not None)
+    return (max([last, *named]) // size + 1) * size
+
+
+def places(sizes: Offsets, end: int, file_end: int, file_size: int) -> Iterator[tuple[slice, int]]:
+    """Rows of records that follow each other in one file, and where the first of them begins in the log, bytes.
+
+    The log ends at `end`, its last file at `file_end`. A record that leaves no room for a blank goes to the next file.
+    """
+    ends, row = np.cumsum(sizes), 0
+    while row < len(sizes):
+        done = int(ends[row - 1]) if row else 0
+        stop = int(np.searchsorted(ends, done + file_end - end - BLANK_SIZE, "right"))
+        if stop > row:
+            yield slice(row, stop), end
+            end, row = end + int(ends[stop - 1]) - done, stop
+        if row < len(sizes):
+            end, file_end = file_end, file_end + file_size
+
+
+class CompactLog:
+    """The files of the log in `directory`, from physical offset `start_offset` on, each of `file_size` bytes."""
+
+    def __init__(self, directory: Path, start_offset: int, file_size: int) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.end = start_offset
+        self._directory = directory
+        self._file_size = file_size
+        self._file_end = start_offset  # no file is open yet
+        self._descriptor = -1
+        self._timestamp = 0  # of the last record in the open file
+
+    def __enter__(self) -> CompactLog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def add(self, frames: RecordRun, queue_offsets: Offsets | None) -> Offsets:
+        """Append the records of a run, with other `queue_offsets` where they are given; their physical offsets."""
+        sizes = frames.message_sizes.astype(np.int64)
+        ends = np.cumsum(sizes)
+        starts = ends - sizes
+        pieces = list(places(sizes, self.end, self._file_end, self._file_size))
+        offsets = np.concatenate([first + starts[rows] - starts[rows][0] for rows, first in pieces])
+        data = _bytes_of(frames)
+        _put(data, starts + _PHYSICAL_OFFSET, offsets)
+        if queue_offsets is not None:
+            _put(data, starts + _QUEUE_OFFSET, queue_offsets)
+        _renew_crcs(data, frames, starts, ends)
+        times = frames.headers.field("store_timestamp")
+        for rows, first in pieces:
+            self._write(data[starts[rows.start] : ends[rows.stop - 1]], first, int(times[rows.stop - 1]))
+        return offsets
+
+    def _write(self, data: NDArray[np.uint8], offset: int, timestamp: int) -> None:
+        if offset >= self._file_end:
+            if self._descriptor >= 0:
+                blank = build_blank(self._file_end - self.end)
+                write_all(self._descriptor, blank, self.end - self._file_end + self._file_size)
+            self._close()
+            self._descriptor = create_file(self._directory / file_name(offset), self._file_size)
+            self._file_end = offset + self._file_size
+        write_all(self._descriptor, data.data, offset - self._file_end + self._file_size)
+        self.end, self._timestamp = offset + len(data), max(timestamp, 1)
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            try:
+                set_time(self._descriptor, self._timestamp)
+            finally:
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+
+def _bytes_of(frames: RecordRun) -> NDArray[np.uint8]:
+    """The records as they are stored, one after the other, to be changed."""
+    _, _, values = frames.block.slices(frames.positions, frames.message_sizes).buffers()
+    data: NDArray[np.uint8] = np.frombuffer(values, np.uint8, int(frames.message_sizes.sum())).copy()
+    return data
+
+
+def _put(data: NDArray[np.uint8], positions: Offsets, values: Offsets) -> None:
+    """Write 64-bit numbers at `positions`."""
+    data[positions[:, None] + _LONG] = values.astype(">i8").view(np.uint8).reshape(-1, len(_LONG))
+
+
+def _renew_crcs(data: NDArray[np.uint8], frames: RecordRun, starts: Offsets, ends: Offsets) -> None:
+    """Compute the CRCs again of records that hold their own: both offsets count in it."""
+    view = data.data
+    rows = frames.property_crcs.rows
+    for start, end in zip(starts[rows].tolist(), ends[rows].tolist(), strict=True):
+        crc = zlib_ng.crc32(view[start : end - CRC32_PROPERTY_SIZE]) & CRC_MASK
+        view[end - CRC32_PROPERTY_SIZE : end] = build_crc32_property(crc)

@@ -6,12 +6,17 @@ negative and the lengths add up to its size. The body's CRC is not part of that:
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Any
+from array import array
+from collections.abc import Iterator
+from functools import cache, cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
+from zlib_ng import zlib_ng
 
+from rmqtool.formats.crc import CRC32_PROPERTY, CRC32_PROPERTY_SIZE, CRC_MASK
 from rmqtool.formats.dledger import ENTRY_DTYPE, ENTRY_HEADER_SIZE, MAGIC_ENTRY
 from rmqtool.formats.message import (
     HEADER_DTYPES,
@@ -21,8 +26,91 @@ from rmqtool.formats.message import (
     PROPERTIES_SIZE_WIDTH,
     topic_size_width,
 )
-from rmqtool.scan.block import Block, Positions
-from rmqtool.scan.property_crc import PropertyCrcs, read_property_crcs
+from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from rmqtool.scan.block import PADDING, Block, Positions, block_size
+
+_LOW_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
+_CRC32_HALVES = np.frombuffer(CRC32_PROPERTY, dtype="<u4")
+_CRC32_WORD = np.uint64(int.from_bytes(CRC32_PROPERTY, "little"))
+
+_WORDS = np.dtype([("name", "<u8"), ("separator", "u1"), ("eight_digits", "<u8"), ("two_digits", "<u2"), ("end", "u1")])
+"""The property as it stands, with its digits as numbers; they are least significant first, as these bytes are."""
+
+NO_NUMBER = -1
+
+
+class PropertyCrcs(NamedTuple):
+    """What the property holds of those `rows` of a run whose last 20 bytes begin with its name.
+
+    One byte of the name may differ. `stored` are the numbers as `stored_record_crc` reads them, -1 where it reads none.
+    """
+
+    rows: Positions
+    stored: NDArray[np.int64]
+
+
+def read_property_crcs(block: Block, ends: Positions, sizes: Positions) -> PropertyCrcs:
+    """The properties ``__CRC32#`` of records that end at `ends`; all properties of record i take ``sizes[i]`` bytes."""
+    properties = block.gather(_WORDS, ends - CRC32_PROPERTY_SIZE)
+    rows = _named(properties["name"], sizes)
+    return PropertyCrcs(rows, _numbers(properties if len(rows) == len(properties) else properties[rows]))
+
+
+def _named(names: NDArray[np.uint64], sizes: Positions) -> Positions:
+    if (names == _CRC32_WORD).all() and int(sizes.min(initial=CRC32_PROPERTY_SIZE)) >= CRC32_PROPERTY_SIZE:
+        return np.arange(len(names))
+    rows = np.flatnonzero(sizes >= CRC32_PROPERTY_SIZE)
+    names = names[rows]
+    halves = names.view("<u4").reshape(-1, 2)
+    if not (halves == _CRC32_HALVES).any():  # one half is equal even when one byte differs
+        return rows[:0]
+    other = names ^ _CRC32_WORD
+    bytes_other = np.bitwise_count((((other & _LOW_BITS) + _LOW_BITS) | other) & ~_LOW_BITS)
+    matches: Positions = rows[bytes_other <= 1]
+    return matches
+
+
+def _numbers(properties: NDArray[np.void]) -> NDArray[np.int64]:
+    numbers, sound = _decimal(properties["eight_digits"].astype(np.uint64))
+    high = _two_digits().take(properties["two_digits"])
+    sound &= high >= 0
+    numbers += high
+    sound &= properties["name"] == _CRC32_WORD
+    sound &= properties["separator"] == NAME_VALUE_SEPARATOR
+    sound &= properties["end"] == PROPERTY_SEPARATOR
+    if not sound.all():
+        numbers[~sound] = NO_NUMBER
+    return numbers
+
+
+@cache
+def _two_digits() -> NDArray[np.int64]:
+    """What the last two digits add to a number, by both bytes as one; -1 for bytes that are no digits."""
+    values = np.full(1 << 16, -1, dtype=np.int64)
+    for number in range(100):
+        tens, ones = divmod(number, 10)
+        values[(ord("0") + tens) << 8 | ord("0") + ones] = number * 10**8
+    return values
+
+
+def _decimal(words: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The numbers that eight ASCII digits form, the first the least significant; and whether all eight are digits.
+
+    Neighbours are joined to pairs, pairs to fours, fours to eight: three steps for all texts instead of one for each.
+    """
+    zeros, tens = np.uint64(0x3030303030303030), np.uint64(0x0606060606060606)
+    halves = np.uint64(0xF0F0F0F0F0F0F0F0)
+    are_digits = (words & halves) == zeros
+    are_digits &= ((words + tens) & halves) == zeros  # `:` and what follows would carry into the upper half
+    values = words - zeros
+    for bits, mask in ((8, 0x00FF00FF00FF00FF), (16, 0x0000FFFF0000FFFF), (32, 0x00000000FFFFFFFF)):
+        power = np.uint64(10 ** (bits // 8))
+        upper = (values >> np.uint64(bits)) & np.uint64(mask)
+        upper *= power
+        values &= np.uint64(mask)
+        values += upper
+    return values.view(np.int64), are_digits
+
 
 _V4_HEADER = HEADER_DTYPES[0]
 _NATIVE = {name: _V4_HEADER[name].newbyteorder("=") for name in _V4_HEADER.names or ()}
@@ -226,3 +314,139 @@ def _topic_sizes(block: Block, positions: Positions, is_v2: NDArray[np.bool_] | 
     if is_v2 is not None:
         sizes[is_v2] = block.gather(">i2", positions[is_v2])
     return sizes
+
+
+_COPIED = 640  # up to this mean size a copy takes less time than a view of Python, bytes
+_BATCH, _BATCH_SIZE = 512, 256 << 10  # bytes objects at a time, and bytes: they stay in the processor's cache
+_INLINE = 12  # Arrow keeps views up to this size inside the view itself
+
+
+class WrongCrc(NamedTuple):
+    """The CRC of a record's bytes, and the one that its property holds, None where that is no number."""
+
+    computed: int
+    stored: int | None
+
+
+def wrong_bodies(frames: RecordRun) -> NDArray[np.bool_]:
+    """Which bodies do not have the stored CRC; the broker does not check that of an empty body."""
+    computed = crcs_of(frames.block, frames.body_positions, frames.body_sizes)
+    wrong: NDArray[np.bool_] = computed != frames.headers.field("body_crc").view(np.uint32)
+    wrong &= frames.body_sizes != 0
+    return wrong
+
+
+def wrong_property_crcs(frames: RecordRun) -> Iterator[tuple[int, WrongCrc]]:
+    """The rows whose property ``__CRC32#`` does not hold the CRC of the record before it."""
+    rows, stored = frames.property_crcs
+    starts = frames.positions.take(rows)  # of few values faster than an index
+    computed = crcs_of(frames.block, starts, frames.message_sizes.take(rows) - CRC32_PROPERTY_SIZE)
+    for index in np.flatnonzero(stored != computed).tolist():
+        number = int(stored[index])
+        yield int(rows[index]), WrongCrc(int(computed[index]), None if number == NO_NUMBER else number)
+
+
+def crcs_of(block: Block, positions: Positions, sizes: Positions) -> NDArray[np.uint32]:
+    """CRC-32 of each of many slices of a block, sign bit cleared as `UtilAll#crc32` does; of no bytes: 0."""
+    count, total = len(positions), int(sizes.sum())
+    if count and total <= _COPIED * count and int(sizes.min()) > _INLINE:
+        crcs = _copied(block, positions, sizes, min(_BATCH, _BATCH_SIZE * count // total))
+    else:
+        crcs = _viewed(block, positions, sizes)
+    return np.array(array("I", crcs), dtype=np.uint32) & np.uint32(CRC_MASK)
+
+
+def _viewed(block: Block, positions: Positions, sizes: Positions) -> list[int]:
+    view, crc32 = block.view, zlib_ng.crc32
+    ends = (positions + sizes).tolist()
+    return [crc32(view[start:end]) for start, end in zip(positions.tolist(), ends, strict=True)]
+
+
+def _copied(block: Block, positions: Positions, sizes: Positions, batch: int) -> list[int]:
+    """For small slices most of the time is Python's: Arrow makes the bytes objects, `map` the calls."""
+    count = len(positions)
+    views = np.zeros((count, 4), dtype=np.int32)  # size, prefix, buffer number, position: an Arrow BinaryView
+    views[:, 0] = sizes
+    views[:, 3] = positions
+    buffers = [None, pa.py_buffer(views), pa.py_buffer(block.data)]
+    slices = pa.Array.from_buffers(pa.binary_view(), count, buffers)
+    crcs: list[int] = []
+    for start in range(0, count, batch):
+        crcs.extend(map(zlib_ng.crc32, slices[start : start + batch].to_numpy(zero_copy_only=False).tolist()))
+    return crcs
+
+
+_SHARE = 4  # joined runs have a quarter of a block, and a small run has up to a quarter of that, and of the records
+
+
+class JoinedRuns:
+    """Holds copies of small runs, in their order, until `take` gives them as one run of at most `usual_records`."""
+
+    def __init__(self, usual_records: int) -> None:
+        self._usual_records = usual_records
+        self._size = block_size() // _SHARE
+        self._block: _JoinedBlock | None = None
+        self._positions: list[Positions] = []
+        self._records = 0
+        self._end = 0  # physical offset after the last run
+
+    def is_small(self, run: RecordRun) -> bool:
+        """Whether a run is worth a copy."""
+        return len(run) * _SHARE <= self._usual_records and run.size * _SHARE <= self._size
+
+    def has_room(self, run: RecordRun) -> bool:
+        """Whether a small run can be added: it fits, and stands after the others, as where no files overlap."""
+        if self._block is None or not self._records:
+            return True
+        is_behind = run.physical_offset >= self._end
+        fits = self._block.length + run.size <= self._size and self._records + len(run) <= self._usual_records
+        return is_behind and fits
+
+    def add(self, run: RecordRun) -> None:
+        """Copy a run that `has_room`; its own block may be filled again then."""
+        if self._block is None:
+            self._block = _JoinedBlock(self._size)
+        begin = int(run.positions[0])
+        position = self._block.append(run.block.view[begin : begin + run.size], run.physical_offset)
+        self._positions.append(run.positions + (position - begin))
+        self._records += len(run)
+        self._end = run.physical_offset + run.size
+
+    def take(self) -> RecordRun | None:
+        """Remove and return all that was added, to be used before the next `add`; None when that is nothing."""
+        if self._block is None or not self._records:
+            return None
+        run = sound_prefix(self._block.completed(), np.concatenate(self._positions))
+        self._positions, self._records = [], 0
+        return run
+
+
+class _JoinedBlock(Block):
+    """Stretches of a log one after the other."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self._is_complete = True
+        self._begins: list[int] = []
+        self._shifts: list[int] = []
+
+    def append(self, data: memoryview, physical_offset: int) -> int:
+        """Copy `data`, which stands at a physical offset, after the others; the first again after `completed`."""
+        if self._is_complete:
+            self._is_complete, self.length, self._begins, self._shifts = False, 0, [], []
+        position, self.length = self.length, self.length + len(data)
+        self.view[position : self.length] = data
+        self._begins.append(position)
+        self._shifts.append(physical_offset - position)
+        return position
+
+    def completed(self) -> Block:
+        """The block with zeros after its data."""
+        self._is_complete = True
+        self.view[self.length : self.length + PADDING] = bytes(PADDING)
+        return self
+
+    def physical_offsets(self, positions: Positions) -> NDArray[np.int64]:
+        """Where in the commit log the bytes at `positions` stand, by the stretch that each is in."""
+        shifts: NDArray[np.int64] = np.array(self._shifts)[np.searchsorted(self._begins, positions, side="right") - 1]
+        return positions + shifts

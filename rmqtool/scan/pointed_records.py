@@ -19,9 +19,8 @@ from rmqtool.formats.message import (
     MIN_MESSAGE_SIZE,
     PREFIX_DTYPE,
 )
-from rmqtool.scan.block import BLOCK_SIZE, PADDING, Block, Positions
+from rmqtool.scan.block import BLOCK_SIZE, MAX_MESSAGE_SIZE, PADDING, Block, Positions
 from rmqtool.scan.columns import record_batches
-from rmqtool.scan.events import MAX_MESSAGE_SIZE
 from rmqtool.scan.filters import Filters, Mask
 from rmqtool.scan.frames import Headers, RecordRun, sound_prefix
 

@@ -24,8 +24,7 @@ from rmqtool.formats.message import (
     SIZE_AND_MAGIC,
     topic_size_width,
 )
-from rmqtool.scan.block import BLOCK_SIZE
-from rmqtool.scan.events import MAX_MESSAGE_SIZE
+from rmqtool.scan.block import BLOCK_SIZE, MAX_MESSAGE_SIZE
 
 T = TypeVar("T")
 Kind = Literal["message", "blank", "zeroed", "magic-code", "physical-offset", "lengths", "truncated"]

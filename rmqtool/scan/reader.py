@@ -12,13 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from rmqtool.base.errors import UnreadableError
-from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
-from rmqtool.base.holes import stored_end
+from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy, stored_end
 from rmqtool.base.mapped_files import MappedFile, check_unchanged
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.scan.block import Block, block_size
-from rmqtool.scan.chain import chain
-from rmqtool.scan.events import Blank, Damage, Reason
+from rmqtool.scan.block import Blank, Block, Damage, Reason, block_size, chain
 from rmqtool.scan.frames import RecordRun, in_whole_entries, sound_prefix
 from rmqtool.scan.probe import Probe, find_next, is_moved, is_sound, record_start
 

@@ -6,14 +6,12 @@ from typing import Any
 
 from rmqtool.base.times import rfc3339
 from rmqtool.broker.cleaner import CleanerRun
-from rmqtool.broker.disks import Disk
 from rmqtool.broker.log_deletion import FileDecision
+from rmqtool.broker.trigger import Disk
 from rmqtool.clean.forecast import Forecast, Outlook
-from rmqtool.clean.losses import GroupLoss, Losses
-from rmqtool.clean.plan import CleanPlan
-from rmqtool.clean.queue_rows import QueueRows
-from rmqtool.clean.undelivered import Undelivered
-from rmqtool.scan.topic_choice import TopicChoice
+from rmqtool.clean.losses import GroupLoss, Losses, Undelivered
+from rmqtool.clean.plan import CleanPlan, QueueRows
+from rmqtool.scan.filters import TopicChoice
 from rmqtool.store.store import Store
 
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 import click
 
 from rmqtool.base.errors import Exit, RmqtoolError, failed_so_far
-from rmqtool.base.int64 import Int64, with_int64
-from rmqtool.base.shell import join
-from rmqtool.base.visible import json_text, visible
+from rmqtool.base.numbers import Int64, with_int64
+from rmqtool.base.visible import join, json_text, visible
 from rmqtool.findings.finding import Finding
 from rmqtool.show.times import sentence
 from rmqtool.show.wrapping import wrapped
@@ -207,7 +206,7 @@ def table(title: str, columns: Columns, rows: Iterable[Sequence[object]]) -> Tab
     from rich.table import Table
     from rich.text import Text
 
-    from rmqtool.show.records import is_time, plain
+    from rmqtool.show.tables import is_time, plain
 
     cells = [[cell if isinstance(cell, Text) else visible(str(cell)) for cell in row] for row in rows]
     shown = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
@@ -221,8 +220,7 @@ def table(title: str, columns: Columns, rows: Iterable[Sequence[object]]) -> Tab
 
 def show_table(console: Console, shown: Table) -> None:
     """Print a table without the blanks that rich puts after the last column; on a narrow terminal row by row."""
-    from rmqtool.show.records import fits, is_unfolded, record_lines
-    from rmqtool.show.table_lines import table_lines
+    from rmqtool.show.tables import fits, is_unfolded, record_lines, table_lines
 
     if sys.stdout.isatty() and not fits(shown, console.width):
         for line in record_lines(shown, console):

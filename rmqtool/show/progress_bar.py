@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from rmqtool.base.byte_size import byte_size
+from rmqtool.base.numbers import byte_size
 from rmqtool.show.pager import terminal_for_progress
 from rmqtool.show.progress_line import Work
 

@@ -10,7 +10,7 @@ import time
 from types import FrameType
 from typing import Any
 
-from rmqtool.base.byte_size import byte_size
+from rmqtool.base.numbers import byte_size
 
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGUSR1", "SIGINFO") if hasattr(signal, name))
 _STDERR = 2

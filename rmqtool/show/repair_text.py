@@ -7,17 +7,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from rmqtool.base.shell import quote
+from rmqtool.base.visible import quote
 from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.repair.change import Change
 from rmqtool.repair.diagnosis import Repairs
 from rmqtool.repair.plan import Plan
 from rmqtool.repair.proof import Proof
-from rmqtool.show import rebuild_text
+from rmqtool.show import rebuild as rebuild_text
 from rmqtool.show.output import Style, print_labelled
-from rmqtool.show.plan_text import show_plan
 from rmqtool.show.times import sentence
-from rmqtool.show.verify_text import show_verdict
+from rmqtool.show.verify import show_plan, show_verdict
 from rmqtool.verify.outcome import Outcome
 
 

@@ -2,26 +2,195 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby, islice
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from rmqtool import __version__
-from rmqtool.base.byte_size import byte_size
-from rmqtool.findings.finding import counted
+from rmqtool.base.numbers import byte_size
+from rmqtool.findings.finding import Finding, counted
 from rmqtool.inspect.overview import Overview
 from rmqtool.repair.plan import Plan
-from rmqtool.report.facts import Retention, StoreReport
-from rmqtool.report.positions import GroupPosition
+from rmqtool.report.facts import GroupPosition, Life, Retention, StoreReport
 from rmqtool.scan.redaction import Redaction
-from rmqtool.show.clean_tables import answer
-from rmqtool.show.html import Content, Html, details, element, joined, table
-from rmqtool.show.report_findings import findings_list
-from rmqtool.show.report_life import life_of
-from rmqtool.show.report_pictures import growth_picture, log_picture
-from rmqtool.show.report_redaction import ReportRedaction
-from rmqtool.show.report_retention import disk_picture, position_line, retention_picture
-from rmqtool.show.report_times import Clock
+from rmqtool.show.clean_text import answer
+from rmqtool.show.query import PARTIAL, is_partial, story_lines, trace_lines
+from rmqtool.show.report_pictures import (
+    Clock,
+    Content,
+    Html,
+    Span,
+    axis,
+    details,
+    disk_picture,
+    element,
+    growth_picture,
+    joined,
+    lanes,
+    legend,
+    log_picture,
+    position_line,
+    retention_picture,
+    table,
+)
+from rmqtool.show.times import sentence
+from rmqtool.show.verify import location_of
+
+_HOST = re.compile(
+    r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?\b"
+    r"|\[[0-9a-fA-F.]*:[0-9a-fA-F:.]+\](?::\d{1,5})?"
+    r"|(?<![\w:.])(?:[0-9a-fA-F]{0,4}:){3,7}[0-9a-fA-F]{1,4}(?![\w:])"
+)
+_QUOTING = ("index.", "config.", "timer.", "consumequeue.tags-code", "consumequeue.ext-address", "commitlog.field")
+"""Codes whose sentences or details may quote keys, tags codes or properties of messages."""
+
+
+class ReportRedaction:
+    """Redacts sentences and messages; without a redaction all stays as it is."""
+
+    def __init__(self, redaction: Redaction | None) -> None:
+        self._redaction = redaction
+
+    @property
+    def hides_keys(self) -> bool:
+        """Whether unique keys and message ids are hidden: they hold hosts, too."""
+        return self._redaction is not None and bool(self._redaction.what & {"keys", "hosts", "properties"})
+
+    @property
+    def hides_hosts(self) -> bool:
+        """Whether hosts are hidden."""
+        return self._redaction is not None and "hosts" in self._redaction.what
+
+    def text(self, sentence: str) -> str:
+        """A sentence or a command without the hosts in it."""
+        redaction = self._redaction
+        if redaction is None or not self.hides_hosts:
+            return sentence
+        return _HOST.sub(lambda found: redaction.text(found[0]), sentence)
+
+    def finding(self, finding: Finding) -> str:
+        """What a finding says."""
+        if self._may_quote(finding):
+            return "(left out: it may quote what is redacted)"
+        return self.text(finding.message)
+
+    def redacted(self, finding: Finding) -> Finding:
+        """A finding without what its sentence and its details quote; hosts stay in the details."""
+        details = {} if self._may_quote(finding) else finding.details
+        return replace(finding, message=self.finding(finding), details=details)
+
+    def _may_quote(self, finding: Finding) -> bool:
+        what = self._redaction.what if self._redaction else frozenset()
+        return bool(what & {"keys", "properties"}) and finding.code.startswith(_QUOTING)
+
+    def message(self, message: dict[str, Any]) -> dict[str, Any]:
+        """A message with its trace."""
+        redacted: dict[str, Any] = self._redaction.value(message) if self._redaction else message
+        return redacted
+
+
+_MAX_SHOWN = 3
+_MAX_OF_A_CODE = 50
+_MAX_CODES = 60
+
+
+def findings_list(findings: Sequence[Finding], hidden: ReportRedaction) -> Html:
+    """All above information, errors first."""
+    told = sorted((each for each in findings if each.severity != "info"), key=attrgetter("severity"))
+    if not told:
+        return element("p", "None.")
+    groups = ([*same] for _, same in groupby(told, key=attrgetter("severity", "code")))
+    shown = joined(_of_code(same, hidden) for same in islice(groups, _MAX_CODES))
+    left = sum(1 for _ in groups)
+    return joined((shown, element("p", f"and findings of {counted(left, 'further code')}"))) if left else shown
+
+
+def _of_code(findings: Sequence[Finding], hidden: ReportRedaction) -> Html:
+    first, total = findings[0], sum(finding.count for finding in findings)
+    head = element("h3", element("span", first.severity, class_=first.severity), " ", element("code", first.code),
+                   f", {total} times" if total > 1 else "")  # fmt: skip
+    effects = list(dict.fromkeys(sentence(hidden.text(finding.effect)) for finding in findings))
+    items = list(_items(findings[:_MAX_OF_A_CODE], hidden))
+    more = f"{len(findings) - _MAX_SHOWN} more" if len(findings) > _MAX_SHOWN else ""
+    left = len(findings) - len(items)
+    rest = [element("p", f"and {left} more")] if left > 0 else []
+    return joined((
+        head,
+        *(element("p", f"The broker: {effect}", class_="soft") for effect in effects[:_MAX_SHOWN]),
+        element("ul", *items[:_MAX_SHOWN]),
+        details(more, element("ul", *items[_MAX_SHOWN:]), *rest) if more else "",
+    ))  # fmt: skip
+
+
+def _items(findings: Sequence[Finding], hidden: ReportRedaction) -> Iterator[Html]:
+    for finding in findings:
+        where = location_of(finding)
+        place = [element("span", where, class_="where"), ": "] if where else []
+        yield element("li", *place, sentence(hidden.finding(finding)))
+
+
+_STORED, _WAITS, _READ, _FAILED, _CLIENTS = "t0", "t6", "t2", "bad", "t3"
+_MEANINGS = {
+    _STORED: "sent or stored",
+    _WAITS: "waits",
+    _READ: "read, or passed, by a group",
+    _FAILED: "failed, rolled back or given up",
+    _CLIENTS: "what clients say",
+}
+_KINDS = {
+    **dict.fromkeys(("sent", "stored", "half", "committed", "retry"), _STORED),
+    **dict.fromkeys(("read", "passed"), _READ),
+    **dict.fromkeys(("sent-back", "rolled-back", "dead-letter"), _FAILED),
+}
+_CLIENT = "trace-"
+
+
+def life_of(life: Life, clock: Clock, hidden: ReportRedaction) -> Html:
+    """The messages of an id, or why there is none."""
+    if not life.messages:
+        told = "It" if hidden.hides_keys else life.name
+        why = "no such message is found" if hidden.hides_keys else "; ".join(life.notes)
+        return element("p", f"{told}: {why}")
+    return joined(_message(message, clock, hidden) for message in life.messages)
+
+
+def _message(message: dict[str, Any], clock: Clock, hidden: ReportRedaction) -> Html:
+    message = hidden.message(message)
+    trace = message["places"]
+    name = message["unique_key"] or message["message_id"] or message["physical_offset"]
+    story = story_lines(trace["story"], clock.exact)
+    events = element("ol", *(element("li", f"{when}: {told}") for when, told in story))
+    partial = [element("p", PARTIAL)] if is_partial(trace) else []
+    wrong = [element("p", f"WRONG: {each}", class_="lost") for each in trace["contradictions"]]
+    lines = joined((f"{label:<12} {told}" for label, told in trace_lines(message)), "\n")
+    return joined((element("h3", f"{message['topic']} {name}"), life_line(trace["story"], clock), events, *partial,
+                   *wrong, details("Where it stands, and what proves it",
+                                   element("pre", lines, tabindex=0))))  # fmt: skip
+
+
+def life_line(events: Sequence[dict[str, Any]], clock: Clock) -> Html:
+    """The events of a message along its time, a lane for each kind; nothing where no time passes."""
+    spans: dict[str, list[Span]] = {}
+    for event in events:
+        first, last, due = event["timestamp"], event["until_timestamp"], event["due_timestamp"]
+        kind = _CLIENTS if event["event"].startswith(_CLIENT) else _KINDS.get(event["event"])
+        if first is not None and kind:
+            spans.setdefault(kind, []).append((first, first if last is None else max(first, last)))
+        if first is not None and due is not None:
+            spans.setdefault(_WAITS, []).append((first, max(first, due)))
+    times = [time for each in spans.values() for span in each for time in span]
+    low, high = min(times, default=0), max(times, default=0)
+    if low == high:
+        return Html("")
+    kinds = [kind for kind in _MEANINGS if kind in spans]
+    chart = lanes("Its life in time; the list below says the same", [(kind, spans[kind]) for kind in kinds], low, high)
+    ends = axis(clock.exact(int(low)), clock.exact(int(high)))
+    return element("figure", chart, ends, legend([(kind, _MEANINGS[kind]) for kind in kinds]))
+
 
 _MAX_TOPICS = 200
 _MAX_QUEUES = 500

@@ -2,17 +2,174 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+from html import escape
 from itertools import islice
 
-from rmqtool.base.byte_size import byte_size
-from rmqtool.report.facts import StoreReport
-from rmqtool.report.timeline import PIECES, Counts, Timeline
-from rmqtool.show.drawing import axis, legend, number
-from rmqtool.show.html import Html, details, element, empty_element, joined, picture, table
-from rmqtool.show.report_times import Clock
-from rmqtool.verify.log_map import State, cells
+from rmqtool.base.numbers import byte_size
+from rmqtool.base.visible import visible
+from rmqtool.broker.log_deletion import FileDecision
+from rmqtool.broker.trigger import MAX_TIME, local_time
+from rmqtool.clean.forecast import Course
+from rmqtool.report.facts import PIECES, Counts, GroupPosition, Retention, StoreReport, Timeline
+from rmqtool.verify.bad_extents import State, cells
 from rmqtool.verify.outcome import Outcome
+
+
+class Html(str):
+    """Text that is HTML already; all other text is escaped where it is put into an element."""
+
+    __slots__ = ()
+
+
+Content = str | int | float
+
+
+def text(content: object) -> Html:
+    """Content as HTML, with control characters made visible."""
+    if isinstance(content, Html):
+        return content
+    return Html("" if content is None else escape(visible(str(content))))
+
+
+def element(name: str, *contents: Content, **attributes: str | int | float | None) -> Html:
+    """An element; `class_` and names with ``_`` become attributes, those that are None are left out."""
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return Html(f"<{name}{given}>{''.join(map(text, contents))}</{name}>")
+
+
+def empty_element(name: str, **attributes: str | int | float) -> Html:
+    """An element of SVG without content."""
+    given = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"' for key, value in attributes.items())
+    return Html(f"<{name}{given}/>")
+
+
+def joined(parts: Iterable[Content], between: str = "") -> Html:
+    """Several parts as one."""
+    return Html(escape(between).join(map(text, parts)))
+
+
+def table(
+    caption: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    numbers: Sequence[int] = (),
+    times: Sequence[int] = (),
+) -> Html:
+    """A table; the columns `numbers`, counted from 0, are aligned to the right, those of `times` are not wrapped."""
+    sides = ["number" if at in numbers else "time" if at in times else None for at in range(len(columns))]
+    head = joined(element("th", name, scope="col", class_=side) for name, side in zip(columns, sides, strict=True))
+    body = joined(
+        element("tr", *(element("td", text(cell), class_=side) for cell, side in zip(row, sides, strict=True)))
+        for row in rows
+    )
+    whole = element("table", element("caption", caption), element("thead", element("tr", head)), element("tbody", body))
+    return element("section", whole, class_="wide", tabindex=0, aria_label=caption)
+
+
+def picture(label: str, width: float, height: float, shapes: Iterable[Html], kind: str = "") -> Html:
+    """Shapes in a box of `width` by `height` units, stretched to the width of the page."""
+    return element(
+        "svg", *shapes, viewBox=f"0 0 {width:g} {height:g}", preserveAspectRatio="none", role="img", aria_label=label,
+        class_=f"picture {kind}".strip(),
+    )  # fmt: skip
+
+
+def details(summary: str, *contents: Content, is_open: bool = False) -> Html:
+    """What can be opened: the numbers after a picture, or a long list."""
+    return element("details", element("summary", summary), *contents, open="open" if is_open else None)
+
+
+SCALE = 1000
+"""Units from the left to the right end of a picture along time."""
+
+_NARROWEST = 4.0  # units, so that a moment can be seen
+
+Span = tuple[float, float]
+"""Begin and end of a bar on the time that a picture shows, epoch ms; both are the same for a moment."""
+
+
+def legend(rows: Sequence[tuple[str, str]]) -> Html:
+    """What each class of shapes means."""
+
+    def item(kind: str, name: Content) -> Html:
+        square = empty_element("rect", width=1, height=1, class_=kind)
+        return element("li", element("svg", square, viewBox="0 0 1 1", aria_hidden="true"), name)
+
+    return element("ul", *(item(kind, name) for kind, name in rows), class_="legend")
+
+
+def axis(begin: str, end: str) -> Html:
+    """The two ends of what a picture shows."""
+    return element("div", element("span", begin), element("span", end), class_="axis")
+
+
+def lanes(label: str, rows: Sequence[tuple[str, Sequence[Span]]], low: float, high: float) -> Html:
+    """Bars along the time from `low` to `high`, epoch ms: a lane for each class of shapes, from top to bottom."""
+    return picture(label, SCALE, max(1, len(rows)), _bars(rows, low, high), "lanes")
+
+
+def _bars(rows: Sequence[tuple[str, Sequence[Span]]], low: float, high: float) -> Iterator[Html]:
+    scale = SCALE / max(1, high - low)
+    for lane, (kind, spans) in enumerate(rows):
+        for begin, end in spans:
+            left, right = ((min(max(each, low), high) - low) * scale for each in (begin, end))
+            width = max(_NARROWEST, right - left)
+            yield empty_element(
+                "rect", x=number(min(left, SCALE - width)), y=lane + 0.15, width=number(width), height=0.7, class_=kind
+            )
+
+
+def mark(time: int, low: int, scale: float, kind: str) -> Html:
+    """A line at a time, epoch ms, in a picture of one unit's height."""
+    at = number((time - low) * scale)
+    return line("line", kind, x1=at, x2=at, y1=0, y2=1)
+
+
+def line(name: str, kind: str, **points: str | float) -> Html:
+    """A line that is as wide in a picture that is stretched."""
+    return empty_element(name, class_=kind, vector_effect="non-scaling-stroke", **points)
+
+
+def number(value: float) -> str:
+    """A position in a picture."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+_UNITS = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1000, "second"))
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Shows times in one zone, None: this machine's."""
+
+    zone: tzinfo | None
+
+    def time(self, timestamp: int | None, timespec: str = "minutes") -> str:
+        """``2026-11-21 14:34 +08:00`` of epoch ms; with its number where no calendar has it."""
+        if timestamp is None:
+            return "-"
+        if not 0 <= timestamp <= MAX_TIME:
+            return f"{timestamp} ms"
+        text = local_time(timestamp, self.zone).isoformat(" ", timespec)
+        return f"{text[:-6]} {text[-6:]}"
+
+    def exact(self, timestamp: int) -> str:
+        """The same with milliseconds."""
+        return self.time(timestamp, "milliseconds")
+
+    def length(self, milliseconds: int) -> str:
+        """``3 hours``, or ``hour`` for one of them, behind "each"."""
+        size, name = next((unit for unit in _UNITS if milliseconds >= unit[0]), _UNITS[-1])
+        count = milliseconds // size
+        return name if count == 1 else f"{count} {name}s"
+
 
 _HEIGHT = 100
 TOPIC_COLORS = 8
@@ -136,3 +293,149 @@ def _topic_legend(names: Sequence[str], timeline: Timeline) -> Html:
     rows = [(f"t{at}", name) for at, name in enumerate(names)]
     more = len(timeline.topics) - len(names)
     return legend([*rows, ("t8", f"{more} more topics" if more > 1 else "1 more topic")] if more > 0 else rows)
+
+
+_MAX_FILES = 500
+_GROUP_COLORS = 8
+_HOURS_OF_A_ROW = 24
+_NARROWEST_FILE = 2.0
+_BOXES = (
+    "Each box is a log file, from its first message to its last change. The solid line is now; the dashed one is "
+    "fileReservedTime ago."
+)
+_LANES = (
+    "The bars below are what groups have still to read, from its oldest message on: below a file that goes, they lose "
+    "it. All groups are in the table of consumer groups."
+)
+_FileSpan = tuple[FileDecision, int]
+
+
+def retention_picture(report: StoreReport, retention: Retention, clock: Clock) -> Html:
+    """The log files in time, which of them go next, and what groups have still to read of them."""
+    decisions = [*retention.plan.deleted, *retention.plan.kept]
+    firsts = {file.start_offset: time for file, time in
+              zip(retention.plan.facts.log_files, retention.plan.facts.first_timestamps, strict=True)}  # fmt: skip
+    spans = [(each, _begin(firsts.get(each.log_file.start_offset), each.log_file.mtime)) for each in decisions]
+    if not spans:
+        return element("p", "There is no commit log file.")
+    low, high = min(begin for _, begin in spans), max([report.now, *(each.log_file.mtime for each, _ in spans)])
+    kept_from = report.now - retention.plan.rules.settings.reserved_ms
+    marks = [(report.now, "now"), *([(kept_from, "level")] if low < kept_from < high else [])]
+    bars, names = _readers(report, low, high)
+    figure = element(
+        "figure",
+        picture("Log files in time", SCALE, 1, _boxes(spans, low, high, marks), "strip"),
+        bars,
+        axis(clock.time(low), clock.time(high)),
+        legend([("kept", "stays"), ("goes", "goes with the next run of the cleaner"), *names]),
+        element("figcaption", f"{_BOXES} {_LANES}" if names else _BOXES),
+    )
+    return joined((figure, details("The files", *_files(spans, clock))))
+
+
+def _boxes(spans: Sequence[_FileSpan], low: int, high: int, marks: Sequence[tuple[int, str]]) -> Iterator[Html]:
+    scale = SCALE / max(1, high - low)
+    for each, begin in spans:
+        width = max(_NARROWEST_FILE, (max(each.log_file.mtime, begin) - begin) * scale - 1)
+        yield empty_element("rect", x=number((begin - low) * scale), y=0.1, height=0.8, width=number(width),
+                            class_="goes" if each.deleted else "kept")  # fmt: skip
+    yield from (mark(time, low, scale, kind) for time, kind in marks)
+
+
+def _readers(report: StoreReport, low: int, high: int) -> tuple[Html, list[tuple[str, str]]]:
+    """What the groups that lose most, or are farthest behind, have still to read, a lane for each; their legend."""
+    last = report.overview.log_range.last_store_timestamp if report.overview.log_range else None
+    known = [(each, time) for each in report.positions if (time := each.next_timestamp) is not None][:_GROUP_COLORS]
+    if last is None or not known:
+        return Html(""), []
+    rows = [(f"t{at}", [(time, max(time, last))]) for at, (_, time) in enumerate(known)]
+    names = [(f"t{at}", _reader(each)) for at, (each, _) in enumerate(known)]
+    return lanes("What groups have still to read, in time", rows, low, high), names
+
+
+def _reader(each: GroupPosition) -> str:
+    return f"{each.group}, {each.topic}" + (f": loses {each.lost}" if each.lost else "")
+
+
+def _files(spans: Sequence[_FileSpan], clock: Clock) -> Iterator[Html]:
+    rows = [
+        [each.log_file.file.path.name, clock.time(begin), clock.time(each.log_file.mtime),
+         byte_size(each.log_file.allocated), _end_of(each, clock)]
+        for each, begin in spans[:_MAX_FILES]
+    ]  # fmt: skip
+    yield table("Log files", ["File", "First message", "Modified", "Size", "Expires"], rows, (3,), (1, 2, 4))
+    if len(spans) > _MAX_FILES:
+        yield element("p", f"and {len(spans) - _MAX_FILES} more")
+
+
+def _begin(first: int | None, mtime: int) -> int:
+    """The time of a file's first message; that of its last change where it is nonsense."""
+    return first if first is not None and 0 < first <= mtime else mtime
+
+
+def _end_of(decision: FileDecision, clock: Clock) -> str:
+    if decision.deleted:
+        return "goes with the next run"
+    if decision.reason == "plain-files":
+        return "not while plain log files are there"
+    return "never, as the last" if decision.reason == "last-file" else clock.time(decision.expires)
+
+
+def disk_picture(courses: Sequence[Course], levels: Sequence[tuple[str, float]]) -> Html:
+    """The used part of the disk over the coming hours, and when it reaches each level."""
+    hours = max(len(course.ratios) for course in courses)
+    lines = [
+        line("polyline", "course fast" if course.times > 1 else "course", points=_points(course.ratios))
+        for course in courses
+    ]
+    heights = [number(_HEIGHT * (1 - level)) for _, level in levels]
+    marks = [line("line", "level", x1=0, x2=max(1, hours - 1), y1=at, y2=at) for at in heights]
+    rows = [
+        [
+            f"{name} ({level:.0%})",
+            byte_size(round(courses[0].total * level)),
+            *(_hours(course.reaches(level)) for course in courses),
+        ]
+        for name, level in (*levels, ("full", 0.9999))
+    ]
+    speeds = ["As it grows now" if course.times == 1 else "Twice the traffic" for course in courses]
+    heads = ["Level", "Of the disk", *speeds]
+    caption = (
+        f"Used part of a disk of {byte_size(courses[0].total)}, by age alone: solid as the log grows now, dashed with "
+        "twice the traffic; the straight lines are the levels of the cleaner."
+    )
+    figure = element(
+        "figure",
+        picture("Used part of the disk over the coming hours", max(1, hours - 1), _HEIGHT, [*marks, *lines]),
+        axis("now", f"in {hours - 1} h"),
+        element("figcaption", caption),
+    )
+    levels_table = table("When the disk reaches its levels", heads, rows, range(1, len(heads)))
+    return joined((figure, levels_table, details("The numbers", _used(courses, hours, speeds))))
+
+
+def _used(courses: Sequence[Course], hours: int, speeds: Sequence[str]) -> Html:
+    """The used part of the disk day by day."""
+    days = [*range(0, hours, _HOURS_OF_A_ROW), *([hours - 1] if (hours - 1) % _HOURS_OF_A_ROW else [])]
+    rows = ([_hours(hour), *(_share(course, hour) for course in courses)] for hour in days)
+    return table("Used part of the disk", ["When", *speeds], rows, range(1, 1 + len(courses)))
+
+
+def _share(course: Course, hour: int) -> str:
+    ratio = course.ratios[min(hour, len(course.ratios) - 1)]
+    return f"{byte_size(round(course.total * ratio))} ({ratio:.1%})"
+
+
+def _points(ratios: Sequence[float]) -> str:
+    return " ".join(f"{at},{number(_HEIGHT * (1 - ratio))}" for at, ratio in enumerate(ratios))
+
+
+def _hours(hours: int | None) -> str:
+    return "never" if hours is None else "now" if not hours else f"in {hours} h"
+
+
+def position_line(next_timestamp: int, low: int, high: int) -> Html:
+    """What a group has still to read, as a bar on the time from `low` to `high`."""
+    share = min(max((next_timestamp - low) / max(1, high - low), 0.0), 0.99)
+    bar = empty_element("rect", x=number(share * 100), y=3, width=number(100 - share * 100), height=4, class_="behind")
+    return picture("what is not read yet", 100, 10, [bar], "line")

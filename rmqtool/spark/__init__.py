@@ -14,7 +14,7 @@ def register(spark: SparkSession) -> None:
     """Make the format ``rocketmq`` known to a session, and the package to its executors, however it was installed."""
     from pyspark.errors import AnalysisException
 
-    from rmqtool.spark.package import other_python, ship
+    from rmqtool.spark.session import other_python, ship
     from rmqtool.spark.source import RocketMQDataSource
 
     if other := other_python(spark.sparkContext):

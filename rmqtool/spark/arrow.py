@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
 
 from rmqtool.base.errors import UsageError
-from rmqtool.store.message_query import Query, require_column
+from rmqtool.base.worker import keep_arrow_to_one_thread
+from rmqtool.spark.options import SourceOptions
+from rmqtool.store.message_reader import Query, read_messages, require_column
+from rmqtool.store.splits import Split
 
 _DDL = {
     pa.string(): "string",
@@ -66,3 +71,19 @@ def _conformed(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_list(kind):
         return pa.ListArray.from_arrays(column.offsets, column.values, type=kind)
     return column.cast(kind)
+
+
+class SplitPartition(InputPartition):  # type: ignore[misc]
+    """One split as Spark schedules it."""
+
+    def __init__(self, split: Split) -> None:
+        self.split = split
+
+
+def read_batches(split: Split, options: SourceOptions, schema: Any) -> Iterator[pa.RecordBatch]:
+    """The messages of a split as Spark expects them; damage is skipped, or ends the query."""
+    fails = options.on_damage == "fail"
+    keep_arrow_to_one_thread()
+    expected = arrow_schema(schema)
+    for batch in read_messages(split, options.query, fails=fails, way_out="onDamage=skip"):
+        yield conform(batch, expected)

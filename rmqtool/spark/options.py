@@ -14,9 +14,9 @@ from rmqtool.rules.broker_conf import BrokerConf, read_broker_conf
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.scan.redaction import REDACTABLE, How, Redaction
-from rmqtool.store.message_query import INCLUDABLE, Query, make_query
-from rmqtool.store.named_stores import NamedStore, open_stores
+from rmqtool.store.message_reader import INCLUDABLE, Query, make_query
 from rmqtool.store.splits import SPLIT_SIZE
+from rmqtool.store.store import NamedStore, open_stores
 
 OnDamage = Literal["skip", "fail"]
 

@@ -8,15 +8,116 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.scan.filters import Filters
-from rmqtool.spark.arrow import columns_of, ddl_of
-from rmqtool.spark.batches import SplitPartition, read_batches
+from rmqtool.spark.arrow import SplitPartition, columns_of, ddl_of, read_batches
 from rmqtool.spark.options import SourceOptions, parse_options
-from rmqtool.spark.stream import RocketMQStreamReader
-from rmqtool.store.splits import Source, find_sources, split_source
+from rmqtool.store.splits import Source, find_source, find_sources, split_source, whole_records_end
+from rmqtool.store.store import NamedStore
+
+try:  # pyspark 4.2 and later
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, SupportsTriggerAvailableNow
+except ImportError:
+    ReadAllAvailable = ReadMaxBytes = None
+    SupportsTriggerAvailableNow = object
+
+Offsets = dict[str, int]
+"""Physical offset after the last record that was read, bytes, by the store's name."""
+
+
+class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """Reads up to the last whole record of each store, in parts of maxBytesPerTrigger bytes where that is given.
+
+    Parts may end at any byte: a record belongs to the part that it begins in.
+    """
+
+    def __init__(self, options: SourceOptions, schema: Any) -> None:
+        self.options = options
+        self.schema = schema
+        self._last: Offsets = {}
+        self._target: Offsets | None = None
+
+    def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name, as those below
+        """Where a new query begins: at each log's first byte, or after its last record."""
+        if self.options.from_latest:
+            return self._ends()
+        return {named.name: _min_offset(named) for named in self.options.stores()}
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        """The limit of one part of the stream."""
+        limit = self.options.max_bytes
+        return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Fix the end of this run: records that are appended later do not belong to it."""
+        self._target = self._ends()
+
+    def latestOffset(self, start: Offsets | None = None, limit: Any = None) -> Offsets:  # noqa: N802
+        """How far the next part goes; before 4.2 Spark gives neither argument, and all is one part."""
+        ends = self._target if self._target is not None else self._ends()
+        if start is None:
+            return ends
+        left = getattr(limit, "max_bytes", None)
+        if left is None:
+            return {**start, **{name: max(end, start.get(name, 0)) for name, end in ends.items()}}
+        latest = dict(start)
+        for name, end in ends.items():
+            begin = start.get(name, self._begin(name))
+            latest[name] = max(begin, min(end, begin + left))
+            left -= latest[name] - begin
+        return latest
+
+    def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+        """The splits of a part; raises RmqtoolError when the log no longer holds all of it."""
+        partitions: list[InputPartition] = []
+        for named in self.options.stores():
+            stop = end.get(named.name)
+            begin = start.get(named.name, 0)
+            if stop is None or stop <= begin:
+                continue
+            source = find_source(named, begin, stop)
+            if self.options.fail_on_data_loss:
+                _check_whole(named, max(begin, 0) if named.name in start else source.min_offset, stop, source)
+            partitions += [SplitPartition(split) for split in split_source(source, self.options.split_size)]
+        return partitions
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a split."""
+        if isinstance(partition, SplitPartition):
+            yield from read_batches(partition.split, self.options, self.schema)
+
+    def commit(self, end: Offsets) -> None:
+        """Nothing to do: Spark's checkpoint stores the offsets."""
+
+    def stop(self) -> None:
+        """Nothing to do: nothing is open between two parts."""
+
+    def _ends(self) -> Offsets:
+        stores = self.options.stores()
+        self._last = {named.name: whole_records_end(named, self._last.get(named.name)) for named in stores}
+        return dict(self._last)
+
+    def _begin(self, name: str) -> int:
+        """The minimum offset of a store that was added after the query had begun."""
+        return next((_min_offset(named) for named in self.options.stores() if named.name == name), 0)
+
+
+def _min_offset(named: NamedStore) -> int:
+    files = named.store.commit_log().files
+    return files[0].start_offset if files else 0
+
+
+def _check_whole(named: NamedStore, begin: int, stop: int, source: Any) -> None:
+    lost = None
+    if source.files and source.min_offset > begin:
+        lost = f"the log begins at {source.min_offset} by now, and was read up to {begin}"
+    elif source.end < stop:
+        lost = f"the log ends at {source.end} by now, and was to be read up to {stop}"
+    if lost:
+        hint = "failOnDataLoss=false goes on with what is there"
+        raise RmqtoolError(f"{lost} ({hint})", file=named.store.root, offset=begin, hint=hint)
 
 
 class RocketMQDataSource(DataSource):  # type: ignore[misc]

@@ -10,16 +10,14 @@ from typing import Any
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.base.paths import has_entry, path_of
-from rmqtool.base.shell import quote
+from rmqtool.base.visible import quote
 from rmqtool.findings.catalogue import finding
-from rmqtool.findings.finding import Finding
-from rmqtool.findings.remedy import Remedy
-from rmqtool.rules.empty_files import effect_of_empty_last_file, refuses_empty_last_file, spans_of
-from rmqtool.rules.file_sizes import LOG_FILE_SIZE
-from rmqtool.rules.releases import ANY_RELEASE, Releases
+from rmqtool.findings.finding import Finding, Remedy
+from rmqtool.rules.file_sizes import LOG_FILE_SIZE, effect_of_empty_last_file, refuses_empty_last_file, spans_of
+from rmqtool.rules.versions import ANY_RELEASE, Releases
 from rmqtool.store.config_json import ConfigFile
 from rmqtool.store.consume_queues import Queue
-from rmqtool.store.consumer_offsets import CONSUMER_OFFSET
+from rmqtool.store.consumer_groups import CONSUMER_OFFSET
 from rmqtool.store.index_files import IndexFile
 from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.rocksdb_config import config_database

@@ -9,11 +9,12 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rmqtool.base.errors import EndingError, RmqtoolError, UnsupportedError
 from rmqtool.base.files import list_directory
 from rmqtool.base.paths import has_directory, has_file
+from rmqtool.findings.finding import Finding
 from rmqtool.formats.rocksdb_config_rows import config_entry
 from rmqtool.formats.rocksdb_rows import Row, json_entry
 from rmqtool.store.config_json import ConfigFile, load_config
@@ -195,3 +196,41 @@ def _counter(content: Mapping[str, Any]) -> int:
     version = content.get(_VERSION)
     counter = version.get(_COUNTER) if isinstance(version, dict) else None
     return counter if type(counter) is int else 0
+
+
+_GONE = "the database is not there"
+MISSING = "config.missing"
+"""The code of a table that the store proves to be lost, in a file or in RocksDB.
+
+Its details have `lost`, and of a database `table`, the JSON file in whose place RocksDB had the table.
+"""
+
+
+Lost = Literal["gone", "without", "empty"]
+"""The database is gone, or it has no such table, or no row of it; a file counts as a database of its own."""
+
+
+def lost_in(database: str, table: Table, lost: Lost) -> str:
+    """What is lost: the message of a finding begins with it; `database` is its name, or that of the file."""
+    part = table.part_of(database)
+    if not part:
+        return "it is empty" if lost == "empty" else _GONE
+    return {"gone": f"{_GONE}, nor is its {part}", "without": f"it has no {part}", "empty": f"its {part} is empty"}[
+        lost
+    ]
+
+
+def lost_table(finding: Finding) -> str | None:
+    """The JSON file in whose place RocksDB had the lost table; None for other findings."""
+    return finding.details.get("table") if finding.code == MISSING else None
+
+
+def is_database_left(finding: Finding) -> bool:
+    """Whether the database of a lost table is there, with other tables."""
+    return "part" in finding.details and finding.details["lost"] != "gone"
+
+
+def lost_place(finding: Finding) -> str:
+    """The file that is lost; for a part of a database its name, too."""
+    part = finding.details.get("part")
+    return f"{finding.file}, {part}" if part else str(finding.file)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.formats.layout import struct_of
 from rmqtool.formats.message import HEADER_DTYPES
 from rmqtool.formats.message_id import format_message_id
-from rmqtool.formats.properties import KEYS, TAGS, UNIQUE_KEY, split_keys
+from rmqtool.formats.properties import KEYS, REAL_QUEUE_ID, REAL_TOPIC, TAGS, UNIQUE_KEY, split_keys
 from rmqtool.formats.sys_flag import transaction
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.single_record import SingleRecord, single_record_at
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.snapshot import Snapshot
@@ -94,3 +97,174 @@ def message_of(record: SingleRecord) -> Message:
         "properties": properties,
         "transaction": transaction(message["sys_flag"]),
     }
+
+
+_EARLY = 2_000  # ms: the tolerance for clocks and rounding; a copy is not stored before its time
+_MAX_COPIES = 256  # candidates that are compared with one message
+_MAX_COUNTED = 512
+LEVELS = 64  # more than anyone configures
+
+
+@dataclass(frozen=True)
+class Level:
+    """A level whose offset does not fit: `repeated` messages would be delivered twice, `skipped` ones never."""
+
+    level: int
+    offset: int
+    repeated: int = 0
+    skipped: int = 0
+
+
+@dataclass(frozen=True)
+class LoggedLevels:
+    """What the log has of the levels, where their queues lack entries.
+
+    `begins` and `ends` are by level the queue offsets of the first message and after the last one, `physical_offset`
+    finds the one at a queue offset; `delay` is that of a level, ms, at least. `messages_after` gives the physical
+    offsets of a queue's messages after one, None where not all of them are known.
+    """
+
+    begins: Mapping[int, int]
+    ends: Mapping[int, int]
+    messages_after: Callable[[str, int, int], Iterable[int] | None]
+    physical_offset: Callable[[int, int], int | None]
+    delay: Callable[[int], int]
+
+
+class Deliveries:
+    """The deliveries that the log shows."""
+
+    def __init__(
+        self,
+        messages: SingleMessages,
+        newest: int,
+        known_until: int,
+        lacks_until: int = 0,
+        logged: LoggedLevels | None = None,
+    ) -> None:
+        """`newest` is the newest store timestamp, `known_until` is when the offsets were written, epoch ms.
+
+        Later deliveries may be missing in the offsets of a broker that was killed. Copies before the
+        physical offset `lacks_until` may be missing in the log: left out on purpose, or in damage.
+        """
+        self._messages = messages
+        self._logged = logged
+        self._newest = newest
+        self._known_until = known_until
+        self._lacks_until = lacks_until
+
+    def levels(self, offsets: dict[int, int]) -> Iterator[Level]:
+        """The levels whose offset, 0 where `offsets` has none, differs from the end of their deliveries."""
+        for level in range(1, LEVELS + 1):
+            queue = self._messages.queue(SCHEDULE_TOPIC, level - 1)
+            low, high = self._range(level, queue)
+            if low == high:
+                continue
+            offset = offsets.get(level, 0)
+            at = min(max(offset, low), high)
+            ahead = range(at, min(high, at + _MAX_COUNTED))
+            behind = range(at - 1, max(low, at - _MAX_COUNTED) - 1, -1)
+            repeated = self._count_run(level, queue, ahead, delivered=True)
+            skipped = self._count_run(level, queue, behind, delivered=False)
+            if repeated or skipped:
+                yield Level(level, offset, repeated, skipped)
+
+    def end_of(self, level: int) -> int | None:
+        """The queue offset after a level's last delivery; None where the log does not prove it.
+
+        A level delivers in the order of its queue: after a message that was not delivered, none was.
+        """
+        queue = self._messages.queue(SCHEDULE_TOPIC, level - 1)
+        low, high = self._range(level, queue)
+        if low == high:
+            return None
+        end = bisect_left(range(high), True, low, key=lambda offset: self._is_due_later(level, queue, offset))
+        if end < high and not self._is_due_later(level, queue, high - 1):
+            return None  # its times do not ascend
+        first = max(low, end - _MAX_COUNTED)
+        for queue_offset in reversed(range(first, end)):
+            is_delivered = self._is_delivered(level, queue, queue_offset)
+            if is_delivered is not False:
+                return queue_offset + 1 if is_delivered else None
+        return low if first == low else None
+
+    def _range(self, level: int, queue: LoadedQueue | None) -> tuple[int, int]:
+        """The queue offsets of a level's messages: those of its queue, and those that the log has past its end."""
+        begin, end = (self._logged.begins.get(level, 0), self._logged.ends.get(level, 0)) if self._logged else (0, 0)
+        return (queue.range.min_offset, max(queue.range.max_offset, end)) if queue else (begin, end)
+
+    def _is_due_later(self, level: int, queue: LoadedQueue | None, queue_offset: int) -> bool:
+        due = self._waiting(level, queue, queue_offset)[1]
+        return due is not None and due > self._newest
+
+    def _waiting(self, level: int, queue: LoadedQueue | None, queue_offset: int) -> tuple[Message | None, int | None]:
+        """A message of a level, and when it is due, epoch ms."""
+        if queue is not None and (self._logged is None or queue_offset < queue.range.max_offset):
+            return self._messages.in_queue(queue, queue_offset), self._messages.due_time(queue, queue_offset)
+        if self._logged is None:
+            return None, None
+        physical_offset = self._logged.physical_offset(level, queue_offset)
+        message = None if physical_offset is None else self._messages.at(physical_offset)
+        return message, message["store_timestamp"] + self._logged.delay(level) if message else None
+
+    def _count_run(self, level: int, queue: LoadedQueue | None, queue_offsets: range, *, delivered: bool) -> int:
+        """How many messages from the first of `queue_offsets` on were all `delivered`, or all not."""
+        for count, queue_offset in enumerate(queue_offsets):
+            if self._is_delivered(level, queue, queue_offset) is not delivered:
+                return count
+        return len(queue_offsets)
+
+    def _is_delivered(self, level: int, queue: LoadedQueue | None, queue_offset: int) -> bool | None:
+        """Whether a message of a level has a copy; None when unknown, or delivered after the offsets were written."""
+        message, due = self._waiting(level, queue, queue_offset)
+        if message is None or due is None or message["unique_key"] is None:
+            return None
+        not_found = None if message["physical_offset"] < self._lacks_until else False
+        if due > self._newest:
+            return not_found
+        copy = find_copy(self._messages, message, due, self._logged)
+        if copy is None:
+            return None
+        if not copy.record:
+            return not_found
+        return True if copy.record["store_timestamp"] < self._known_until else None
+
+
+class Copy(NamedTuple):
+    """What a search for the copy of a message that waited has found; no message where there is none."""
+
+    record: Message | None
+
+
+def find_copy(messages: SingleMessages, message: Message, due: int, logged: LoggedLevels | None = None) -> Copy | None:
+    """The copy in its real queue of a message that waited until `due`, epoch ms; None where it cannot be known.
+
+    What the queue does not lead to is looked for in the log.
+    """
+    queue_id = message["properties"].get(REAL_QUEUE_ID, "")
+    topic = message["properties"].get(REAL_TOPIC)
+    if not topic or not queue_id.isdecimal():
+        return None
+    target = messages.queue(topic, int(queue_id))
+    newest = message["physical_offset"]
+    for count, other in enumerate(messages.stored_from(target, due - _EARLY) if target else ()):
+        if other is None or count == _MAX_COPIES:
+            return None
+        if _is_copy(message, other):
+            return Copy(other)
+        newest = max(newest, other["physical_offset"])
+    if logged is None:
+        return Copy(None) if target else None
+    rest = logged.messages_after(topic, int(queue_id), newest)
+    for count, offset in enumerate(rest or ()):
+        other = messages.at(offset)
+        if count == _MAX_COPIES:
+            return None
+        if other is not None and other["store_timestamp"] >= due - _EARLY and _is_copy(message, other):
+            return Copy(other)
+    return Copy(None) if target or rest is not None else None
+
+
+def _is_copy(message: Message, other: Message) -> bool:
+    is_equal = all(other[name] == message[name] for name in ("unique_key", "reconsume_times"))
+    return is_equal and bool(other["physical_offset"] > message["physical_offset"])

@@ -12,26 +12,29 @@ from rmqtool.base.files import RateLimit, ReadPolicy, list_directory
 from rmqtool.base.mapped_files import MappedFiles
 from rmqtool.base.paths import is_remote
 from rmqtool.base.tolerant import ReadScope, skip_unreadable
-from rmqtool.rules.delay_levels import DelayLevels
+from rmqtool.rules.broker_conf import DelayLevels
 from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE, log_file_size
-from rmqtool.rules.releases import Releases, release_of
 from rmqtool.rules.system_topics import LMQ_PREFIX
-from rmqtool.rules.versions import Version
+from rmqtool.rules.versions import Releases, Version, release_of
 from rmqtool.store.checkpoint import read_checkpoint
-from rmqtool.store.commit_log import LogRange, log_range
-from rmqtool.store.consume_queues import Queue, has_light_queues, list_queues, list_rocksdb_queues, queue_in
-from rmqtool.store.consumer_offsets import CommittedOffsets, load_offsets
+from rmqtool.store.commit_log import LogBytes, LogRange, log_range
+from rmqtool.store.consume_queues import Queue, QueueTable, has_light_queues, list_queues, list_rocksdb_queues, queue_in
+from rmqtool.store.consumer_groups import CommittedOffsets, load_offsets
 from rmqtool.store.delays_seen import delay_levels_of_store
-from rmqtool.store.index_files import Geometry, IndexFile, geometry_or_none, is_of_rebuild, list_index_files
-from rmqtool.store.index_query import Index, open_index
-from rmqtool.store.loaded_rows import LoadedRows
+from rmqtool.store.index_files import (
+    Geometry,
+    Index,
+    IndexFile,
+    geometry_or_none,
+    is_of_rebuild,
+    list_index_files,
+    open_index,
+)
 from rmqtool.store.lock import Holder, lock_holder
-from rmqtool.store.log_reader import LogBytes
-from rmqtool.store.queue_range import queue_range
-from rmqtool.store.queue_table import QueueTable
-from rmqtool.store.queue_units import LoadedQueue, find_queue
+from rmqtool.store.queue_units import LoadedQueue, find_queue, queue_range
 from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.rocksdb_queues import QueueDatabase, queue_database
+from rmqtool.store.rocksdb_units import LoadedRows
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
 from rmqtool.store.topics import Topics, load_topics
 from rmqtool.store.unit_files import open_units

@@ -18,15 +18,13 @@ from pathlib import Path
 from typing import Protocol
 
 from rmqtool.base.errors import UnreadableError
-from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
-from rmqtool.base.holes import stored_sizes
+from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy, stored_sizes
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.store.commit_log import data_end, log_range, log_start, written_end
-from rmqtool.store.deleted_files import retry_on_deletion
+from rmqtool.store.commit_log import data_end, log_range, log_start, retry_on_deletion, written_end
 from rmqtool.store.lock import lock_holder
-from rmqtool.store.missing_log import require_log
-from rmqtool.store.named_stores import NamedStore
+from rmqtool.store.missing import require_log
+from rmqtool.store.store import NamedStore
 
 SPLIT_SIZE = 128 << 20
 """Default size of a split, bytes."""

@@ -2,33 +2,91 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
-from collections.abc import Iterable
+import stat
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 from rmqtool.base.errors import NotAStoreError, UnreadableError, UnsupportedError, UsageError
 from rmqtool.base.files import list_directory, unreadable
 from rmqtool.base.mapped_files import MappedFiles, list_mapped_files
-from rmqtool.base.paths import absolute, has_directory, has_file, is_remote
+from rmqtool.base.paths import DirectoryEntry, absolute, has_directory, has_file, is_remote, path_of
 from rmqtool.base.remote_path import RemotePath
-from rmqtool.base.shell import quote
-from rmqtool.base.tolerant import ReadScope
+from rmqtool.base.tolerant import ReadScope, skip_unreadable
+from rmqtool.base.visible import quote
 from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.formats.file_name import is_index_name, start_offset_of
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.lock import LOCK_FILE
-from rmqtool.store.which_log import (
-    entries_of,
-    log_directory,
-    may_be_node,
-    other_root,
-    refuse_log_of_other,
-    refuse_two_logs,
-)
+
+_NODE_SETTING = "enableDLegerCommitLog"
+_DEFAULT_ROOT = "store"  # MessageStoreConfig.storePathRootDir, below the home directory
+
+
+def other_root(root: Path, conf: BrokerConf) -> str | None:
+    """What broker.conf says of its store, where that is another one than that at `root`; None where it is the same.
+
+    Without `storePathRootDir` it is of the store in the home directory, or of the one in which a log path lies.
+    """
+    given = conf.text("storePathRootDir")
+    named = given or os.path.join(os.path.expanduser("~"), _DEFAULT_ROOT)
+    if is_remote(root) or os.path.realpath(named) == os.path.realpath(root):
+        return None
+    if given:
+        return f"storePathRootDir={given}"
+    logs = (log_directory(root, path) for path in (*conf.commit_log_paths, *conf.dledger_log_paths))
+    is_own = any(path.resolve().is_relative_to(root.resolve()) for path in logs if not is_remote(path))
+    return None if is_own else f"without storePathRootDir that of $HOME/{_DEFAULT_ROOT}"
+
+
+def refuse_log_of_other(root: Path, conf: BrokerConf, own: Path, directories: Iterable[Path]) -> None:
+    """Raise UsageError where the log of another store would be read in place of the `own` one."""
+    other = other_root(root, conf)
+    if other and os.path.realpath(own) not in map(os.path.realpath, map(str, directories)) and any(entries_of(own)):
+        raise UsageError(
+            f"broker.conf is of another store, {other}: {', '.join(map(str, directories))} would be read in place of "
+            f"{own}",
+            hint="give a copy of it with storePathRootDir and the log paths of this store, or without log paths",
+        )
+
+
+def may_be_node(conf: BrokerConf) -> bool:
+    """Whether broker.conf does not say that the broker is no node: what is left of one does not count then."""
+    return conf.is_on(_NODE_SETTING, default=True)
+
+
+def refuse_two_logs(conf: BrokerConf, older: Iterable[Path], entries: Iterable[Path]) -> None:
+    """Raise UsageError where a plain log goes on beside the entries: the broker was a node, or has become one again."""
+    if conf.text(_NODE_SETTING):
+        return
+    of_node = [file for file in list_mapped_files(*entries, scope=skip_unreadable).files if file.size]
+    plain = [file for file in list_mapped_files(*older, scope=skip_unreadable).files if file.size]
+    if plain and of_node and plain[-1].end_offset > of_node[0].start_offset:
+        raise UsageError(
+            f"two logs, of which the broker writes one: {plain[-1].path} has offsets that {of_node[0].path} has, too",
+            hint=f"say which: give broker.conf with {_NODE_SETTING}=true or =false",
+        )
+
+
+def log_directory(root: Path, text: str) -> Path:
+    """A directory of broker.conf, which may be relative to the store."""
+    path = path_of(text)
+    return path if is_remote(path) or (is_remote(root) and path.is_absolute()) else root / path
+
+
+def entries_of(directory: Path) -> Sequence[DirectoryEntry]:
+    """What is in a directory; nothing where it cannot be listed, which those who read it report."""
+    with skip_unreadable():
+        return list_directory(directory)
+    return ()
+
 
 Layout = Literal["default", "multi-path", "rocksdb", "dledger"]
 
@@ -305,3 +363,113 @@ def _where_else(root: Path, names: set[str]) -> str:
     hint = "give the directory that broker.conf calls storePathRootDir"
     is_of_log = any(start_offset_of(name) is not None for name in names)
     return f"{hint}, and that file with --broker-conf: here are log files, but no store" if is_of_log else hint
+
+
+_DEFAULT_DIRECTORY = "store"  # the last part of storePathRootDir's default
+
+
+@dataclass(frozen=True)
+class NamedStore:
+    """A store and the name that distinguishes its rows from those of others."""
+
+    name: str
+    store: Store
+
+
+def open_stores(arguments: Sequence[str], conf: BrokerConf, known: Mapping[str, str] | None = None) -> list[NamedStore]:
+    """Open stores: directories, ``NAME=DIRECTORY``, and patterns; `known` are names by path from an earlier run.
+
+    Log paths of broker.conf are of one of several stores. Raises UsageError when two stores have one name, and what
+    `open_store` raises.
+    """
+    named_paths = [pair for argument in arguments for pair in _expand(argument)]
+    is_alone = len(named_paths) == 1
+    opened = [open_store(path, conf if is_alone else conf_for(path, conf)) for _, path in named_paths]
+    names = _names([(name, path.resolve()) for name, path in named_paths], known or {})
+    return [NamedStore(name, store) for name, store in zip(names, opened, strict=True)]
+
+
+def _expand(argument: str) -> list[tuple[str | None, Path]]:
+    """The directories of an argument, each with the name that it gives or None."""
+    name, separator, named = argument.partition("=")
+    path = path_of(argument)
+    if not is_remote(path) and path.exists():
+        return [(None, path)]
+    if separator and name and "/" not in name:
+        return [(name, path_of(named))]
+    if not glob.has_magic(str(path)):
+        return [(None, path)]
+    matches = [*path.matches()] if isinstance(path, RemotePath) else [Path(match) for match in glob.glob(str(path))]
+    if not matches:
+        raise UnreadableError("no directory fits this pattern", file=path)
+    return [(None, match) for match in sorted(matches)]
+
+
+def _names(named_paths: Sequence[tuple[str | None, Path]], known: Mapping[str, str]) -> list[str]:
+    """A name for each path: the one that is given or was given before, else one derived from the path.
+
+    That is the last directory not called `store`; where two stores have the same, the whole path.
+    """
+    short = [_short_name(path) for _, path in named_paths]
+    names = []
+    for (given, path), name in zip(named_paths, short, strict=True):
+        usual = name if short.count(name) == 1 and name not in known.values() else str(path)
+        names.append(given or known.get(str(path)) or usual)
+    for name in names:
+        if names.count(name) > 1:
+            paths = {path for (_, path), other in zip(named_paths, names, strict=True) if other == name}
+            if len(paths) == 1:
+                raise UsageError("this store is given twice", file=paths.pop(), hint="give it once")
+            raise UsageError(f"two stores are named {name!r}", hint="give each another name: NAME=STORE")
+    return names
+
+
+def _short_name(path: Path) -> str:
+    parts = str(path).split("://")[-1].split("/") if is_remote(path) else path.parts[1:]
+    names = [name for name in parts if name != _DEFAULT_DIRECTORY]
+    return names[-1] if names else str(path)
+
+
+_OTHER_WRITERS = 0o022
+
+
+@dataclass(frozen=True)
+class Owners:
+    """The statuses of the log's files and of the store's own entries, as far as they exist."""
+
+    statuses: dict[Path, os.stat_result]
+
+    @cached_property
+    def usual(self) -> tuple[int, int]:
+        """The user that owns most of them, with the group that most of its files have."""
+        uid = Counter(status.st_uid for status in self.statuses.values()).most_common(1)[0][0]
+        groups = Counter(status.st_gid for status in self.statuses.values() if status.st_uid == uid)
+        return uid, groups.most_common(1)[0][0]
+
+    def of_others(self) -> Iterator[tuple[Path, os.stat_result]]:
+        """Those of other users, unless all may write them."""
+        for path, status in self.statuses.items():
+            if status.st_uid != self.usual[0] and not status.st_mode & _OTHER_WRITERS:
+                yield path, status
+
+    def not_writable(self) -> Iterator[tuple[Path, os.stat_result]]:
+        """Those that their owner may not write, unless no file may be written."""
+        if any(status.st_mode & stat.S_IWUSR for status in self.statuses.values() if stat.S_ISREG(status.st_mode)):
+            for path, status in self.statuses.items():
+                if not status.st_mode & stat.S_IWUSR:
+                    yield path, status
+
+
+def owners_of(store: Store, log: MappedFiles) -> Owners:
+    """The owners of a store's files."""
+    names = (CHECKPOINT, "lock", CONFIG, CONSUME_QUEUE, INDEX)
+    paths = [*(file.path for file in log.files), *store.commit_log_directories, *(store.root / name for name in names)]
+    return Owners({path: status for path in paths if (status := _status_of(path))})
+
+
+def _status_of(path: Path) -> os.stat_result | None:
+    """The status of a file, None when it does not exist: a running broker deletes files."""
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from rmqtool.rules.releases import Releases
 from rmqtool.rules.system_topics import LMQ_PREFIX, is_system_topic
-from rmqtool.rules.versions import LIGHT_QUEUES_EXPIRE
+from rmqtool.rules.versions import LIGHT_QUEUES_EXPIRE, Releases
 from rmqtool.store.config_json import ConfigFile
 from rmqtool.store.rocksdb_config import CONFIG_DATABASES, SECOND, expected_database, load_table
 from rmqtool.store.store import CONFIG, Store

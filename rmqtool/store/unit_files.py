@@ -17,10 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.files import PAGE, UNLIMITED, ReadPolicy
+from rmqtool.base.files import PAGE, UNLIMITED, OpenFiles, ReadPolicy, is_zero
 from rmqtool.base.mapped_files import MappedFile, file_at
-from rmqtool.base.open_files import OpenFiles
-from rmqtool.base.zeros import is_zero
 from rmqtool.formats.consume_queue import is_pre_blank, leading_offsets
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_minimum import Offsets

@@ -19,7 +19,6 @@ from rmqtool.formats.java import decode_text
 from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V2
 from rmqtool.formats.properties import KEYS, TAGS, UNIQUE_KEY, split_keys
 from rmqtool.formats.sys_flag import COMPRESSED, COMPRESSION_TYPE_MASK, INNER_BATCH
-from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import (
     FASTJSON_2,
     INDEX_COUNTS_SLOTS,
@@ -27,6 +26,7 @@ from rmqtool.rules.versions import (
     OFFSETS_HAVE_DATA_VERSION,
     PULL_OFFSETS_KEPT,
     PULL_OFFSETS_KEPT_NO_MORE,
+    Releases,
     Version,
     sorted_signs,
 )
@@ -35,7 +35,7 @@ from rmqtool.scan.reader import scan_files
 from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.checkpoint import credible
 from rmqtool.store.config_json import ConfigFile, load_config
-from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, CommittedOffsets
+from rmqtool.store.consumer_groups import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, CommittedOffsets
 from rmqtool.store.index_files import Geometry, IndexFile, is_of_rebuild
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import (

@@ -27,12 +27,11 @@ two), `steps.py` (many queues change in one rename), `settle.py` (how runs end t
 a store no longer proves).
 """
 
-from rmqtool.transaction.home import Recovered, has_leftovers, interrupted
+from rmqtool.transaction.home import Recovered, UnfinishedDeletion, has_leftovers, interrupted, unfinished_deletion
 from rmqtool.transaction.losses import Loss, RecordedLoss, acknowledge, keep_losses, recorded_losses
 from rmqtool.transaction.staging import StagedFile
 from rmqtool.transaction.transaction import Committed, Transaction
 from rmqtool.transaction.undo import CONTINUED, Kept, Undo, conversion_command, kept_transactions, last_run, was_killed
-from rmqtool.transaction.unfinished import UnfinishedDeletion, unfinished_deletion
 
 __all__ = [
     "CONTINUED",

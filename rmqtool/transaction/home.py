@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from rmqtool.base.errors import UnsupportedError
 from rmqtool.base.files import list_directory
+from rmqtool.base.numbers import byte_size
+from rmqtool.base.remote_path import RemotePath
+from rmqtool.findings.catalogue import finding
+from rmqtool.findings.finding import Finding, Severity
 from rmqtool.transaction.attributes import Neighbours, read_attributes, set_attributes
-from rmqtool.transaction.journal import Journal, State, number_of, read_journal, read_state
+from rmqtool.transaction.journal import Journal, State, UnknownRunError, number_of, read_journal, read_state
 from rmqtool.transaction.paths import HOME, StorePaths
-from rmqtool.transaction.system import System, is_directory, remove_tree, sync_path
+from rmqtool.transaction.system import SYSTEM, System, is_directory, remove_tree, sync_path
 
 STAGING, TRASH = "staging", "trash"
 NEW, OLD, UNDO, UNDONE = "new", "old", "undo", "undone"
@@ -158,3 +163,58 @@ def has_leftovers(root: Path) -> bool:
     """
     names = {entry.name for entry in list_directory(root / HOME)}
     return TRASH in names or ((root / HOME).is_dir() and not names)
+
+
+@dataclass(frozen=True)
+class UnfinishedDeletion:
+    """An interrupted transaction, and the files that it would still delete."""
+
+    id: str
+    command: str
+    files: int
+    size: int
+
+    @property
+    def text(self) -> str:
+        """What it is, for people; the beginning of a sentence."""
+        files = "1 file" if self.files == 1 else f"{self.files} files"
+        return f"{self.command} {self.id} still has {files} of {byte_size(self.size)} to delete for good"
+
+    @property
+    def comes_first(self) -> str:
+        """What is done before anything else, for a question."""
+        return f"The interrupted {self.text}: that is done first ({self.to_keep_them})."
+
+    @property
+    def to_keep_them(self) -> str:
+        """What keeps those files."""
+        return f"to keep {'it' if self.files == 1 else 'them'}, move {HOME}/{self.id} out of the store first"
+
+
+def unfinished_deletion(root: Path) -> UnfinishedDeletion | None:
+    """The interrupted run that would still delete files; None without one."""
+    if isinstance(root, RemotePath):
+        return None  # nobody writes there
+    name = interrupted(root)
+    if name is None or name == STAGING:
+        return None
+    journal = read_journal(root / HOME / name, StorePaths(os.path.realpath(root), SYSTEM))
+    left = [each for each in journal.deletions if each.is_still(SYSTEM.lstat(str(root / each.path)))]
+    if not left:
+        return None
+    return UnfinishedDeletion(name, journal.command, len(left), sum(deletion.size for deletion in left))
+
+
+def interrupted_findings(root: Path) -> Iterator[Finding]:
+    """The finding for a run that was interrupted; the next run that writes brings it to its end."""
+    try:
+        name, deletion = interrupted(root), unfinished_deletion(root)
+    except UnknownRunError as error:
+        name, file = Path(str(error.file)).parts[-2:]
+        yield finding("store.interrupted-run", severity="error", file=f"{HOME}/{name}/{file}", store=root,
+                      details={"problem": "unknown"})  # fmt: skip
+        return
+    if name:
+        facts = {"problem": "deletion", "deletion": deletion.text} if deletion else {"problem": "run"}
+        severity: Severity | None = None if name == STAGING else "error"  # files may be half old and half new
+        yield finding("store.interrupted-run", severity=severity, file=f"{HOME}/{name}", store=root, details=facts)

@@ -22,8 +22,7 @@ from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.transaction.home import LOSS, LOSSES, transactions
 from rmqtool.transaction.paths import HOME
-from rmqtool.transaction.report import reported
-from rmqtool.transaction.system import SYSTEM, System, remove_tree, sync_path
+from rmqtool.transaction.system import SYSTEM, System, remove_tree, reported, sync_path
 
 FORMAT = "rmqtool.loss/1"
 MAX_LISTED = 200  # extents, queues and files each; the counts are of all

@@ -16,10 +16,9 @@ from rmqtool.transaction.guard import StoreGuard
 from rmqtool.transaction.home import STAGING, Home, Recovered
 from rmqtool.transaction.mover import Mover
 from rmqtool.transaction.paths import StorePaths
-from rmqtool.transaction.report import reported
 from rmqtool.transaction.settle import Settler
 from rmqtool.transaction.steps import Assembler
-from rmqtool.transaction.system import System
+from rmqtool.transaction.system import System, reported
 
 _ROOT = 0
 

@@ -12,9 +12,8 @@ from rmqtool.base.signals import Deferred
 from rmqtool.transaction.home import NEW, OLD, UNDO, UNDONE, Home, Outcome, Recovered
 from rmqtool.transaction.journal import Deletion, Journal, State, Step, read_times, write_state
 from rmqtool.transaction.mover import Mover, Progress, StepPaths
-from rmqtool.transaction.report import reported
 from rmqtool.transaction.steps import Assembler
-from rmqtool.transaction.system import System, is_directory, remove_tree, sync_path
+from rmqtool.transaction.system import System, is_directory, remove_tree, reported, sync_path
 
 Moves = Sequence[tuple[Step, StepPaths]]
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqtool.base.limits import open_files_at_once
-from rmqtool.transaction.report import reported
-from rmqtool.transaction.system import NO_LINKS, System, copy_data, is_directory, sync_path, write_all
+from rmqtool.transaction.system import NO_LINKS, System, copy_data, is_directory, reported, sync_path, write_all
 
 MAX_OPEN = 32  # descriptors that stay open between writes
 _MANY = 8  # from here on the file system is asked to write all at once

@@ -11,10 +11,12 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+from rmqtool.base.errors import UnwritableError
 from rmqtool.base.files import InputFile
 
 _AT_FDCWD = -100
@@ -283,3 +285,28 @@ def _kernel() -> tuple[int, ...]:
 
 SYSTEM = System()
 """The system calls that are not replaced by a test."""
+
+
+_HINTS = {
+    errno.EISDIR: "move it away, and run this again",
+    errno.ENOSPC: "make room on the file system of the store and run the command again",
+    errno.EDQUOT: "raise the quota of this user and run the command again",
+    errno.EROFS: "mount it for writing, or work on a copy; after errors of the disk (dmesg) copy it first",
+    errno.EACCES: "run as root or as the broker's user",
+    errno.EPERM: "run as root or as the broker's user",
+    errno.EIO: "the disk reports an error: copy the store to a sound disk first",
+    errno.EXDEV: "the file system can't rename this: work on a copy on ext4, xfs or another local file system",
+}
+
+
+@contextmanager
+def reported(path: str, doing: str = "cannot write") -> Iterator[None]:
+    """Turn an `OSError` into an UnwritableError that names the file, `path` where the system names none."""
+    try:
+        yield
+    except OSError as error:
+        file = error.filename if isinstance(error.filename, (str, bytes)) else path
+        reason = (error.strerror or str(error)).lower()
+        raise UnwritableError(
+            f"{doing}: {reason}", file=os.fsdecode(file), hint=_HINTS.get(error.errno or 0)
+        ) from error

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from rmqtool.base.byte_size import byte_size
 from rmqtool.base.errors import UnwritableError
+from rmqtool.base.numbers import byte_size
 from rmqtool.base.signals import Deferred, deferred_signals
 from rmqtool.formats.file_name import start_offset_of
 from rmqtool.store.store import Store
@@ -35,12 +35,11 @@ from rmqtool.transaction.journal import (
 )
 from rmqtool.transaction.losses import Loss, record_file
 from rmqtool.transaction.paths import parents_of
-from rmqtool.transaction.report import reported
 from rmqtool.transaction.session import Session
 from rmqtool.transaction.settle import ForeignError
 from rmqtool.transaction.staging import Check, StagedFile, Staging
 from rmqtool.transaction.steps import Planner
-from rmqtool.transaction.system import SYSTEM, System, create_file, remove_tree, sync_path
+from rmqtool.transaction.system import SYSTEM, System, create_file, remove_tree, reported, sync_path
 
 _SCRATCH = "scratch"
 _FULL = (errno.ENOSPC, errno.EDQUOT)

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 
 from rmqtool.base.errors import ChangedError
-from rmqtool.base.shell import quote
 from rmqtool.base.signals import deferred_signals
+from rmqtool.base.visible import quote
 from rmqtool.store.lock import ABORT_FILE, LOCK_FILE
 from rmqtool.transaction.digest import manifest_of, size_of
 from rmqtool.transaction.home import OLD, UNDO, UNDONE, Recovered, transactions
@@ -26,11 +26,10 @@ from rmqtool.transaction.journal import (
     write_state,
 )
 from rmqtool.transaction.paths import HOME, StorePaths, parents_of
-from rmqtool.transaction.report import reported
 from rmqtool.transaction.session import Session
 from rmqtool.transaction.settle import ForeignError
 from rmqtool.transaction.staging import Staging
-from rmqtool.transaction.system import SYSTEM, System, is_directory, remove_tree
+from rmqtool.transaction.system import SYSTEM, System, is_directory, remove_tree, reported
 
 CONTINUED = ", continued"
 """Ends the command of a transaction that undo takes back together with the one before."""

@@ -8,16 +8,13 @@ from functools import cached_property
 
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.broker.dispatcher import Dispatcher
-from rmqtool.broker.index_keys import TAGS
+from rmqtool.broker.dispatcher import TAGS, Dispatcher
 from rmqtool.broker.prediction import QueueChange, StartPrediction
 from rmqtool.clients.delays import DelayRequest, LogEvidence, delayed_due
-from rmqtool.clients.filters import filters_lost
-from rmqtool.clients.groups import moved_groups, ranges_after_start
-from rmqtool.clients.halves import half_messages_unchecked
+from rmqtool.clients.groups import filters_lost, moved_groups, ranges_after_start
 from rmqtool.clients.keys import IndexAfter
 from rmqtool.clients.losses import ClientLosses, Due, Had, MovedGroup, Unreachable, UnreachableQueue
-from rmqtool.clients.pop import pop_lost
+from rmqtool.clients.never_delivered import half_messages_unchecked, pop_lost
 from rmqtool.clients.queues import QueueEvidence, ServedQueue, served_queues, unreachable_batches, unreachable_queues
 from rmqtool.clients.timers import timers_due, timers_without_files
 from rmqtool.findings.report import Report
@@ -27,9 +24,9 @@ from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.rules.versions import parse_version
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
-from rmqtool.store.consumer_offsets import CommittedOffset, offsets_of_start
+from rmqtool.store.consumer_groups import CommittedOffset, offsets_of_start
 from rmqtool.store.index_files import IndexFile, stored_offset
-from rmqtool.store.queue_range import QueueRange, queue_range
+from rmqtool.store.queue_units import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.topics import is_deleted
 from rmqtool.verify.offset_checks import has_lost_ends

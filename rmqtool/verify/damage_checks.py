@@ -16,7 +16,7 @@ from rmqtool.formats.layout import parse
 from rmqtool.formats.message import BLANK_SIZE, HEADER_DTYPES, MAGIC_CODE_BLANK, MAGIC_CODE_V1, MIN_MESSAGE_SIZE
 from rmqtool.formats.message import Blank as BlankUnit
 from rmqtool.rules.versions import NEGATIVE_SIZES_KNOWN, SIZE_COMPARED_FIRST, Version
-from rmqtool.scan.events import Blank, Damage
+from rmqtool.scan.block import Blank, Damage
 from rmqtool.scan.frames import RecordRun
 from rmqtool.store.store import Store
 from rmqtool.verify.bad_extents import Extents

@@ -28,7 +28,7 @@ from rmqtool.store.store import (
     Store,
     is_rocksdb_directory,
 )
-from rmqtool.verify.rocksdb_files import is_database
+from rmqtool.verify.rocksdb_config import is_database
 
 Why = Literal[
     "only", "skip", "topic", "fast", "sample", "interrupted", "time-limit", "changed", "unreadable",

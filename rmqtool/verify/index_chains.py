@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.files import InputFile, ReadPolicy
-from rmqtool.base.memory import sized
+from rmqtool.base.limits import sized
 from rmqtool.broker.field_damage import MAX_DOUBTED
 from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report

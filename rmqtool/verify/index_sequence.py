@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.open_files import OpenFiles
+from rmqtool.base.files import OpenFiles
 from rmqtool.base.tolerant import skip_unreadable
 from rmqtool.formats.index_file import UNIT_DTYPE, UNIT_SIZE, decode_units, unit_position
 from rmqtool.rules.versions import INDEX_OF_TAGS

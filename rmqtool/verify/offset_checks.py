@@ -9,13 +9,13 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.half_messages import skipped_halves
 from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
-from rmqtool.rules.delay_levels import known_levels
+from rmqtool.rules.broker_conf import known_levels
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC, is_filled_by_brokers, is_system_topic
 from rmqtool.store.config_json import load_config
 from rmqtool.store.consume_queues import Queue
-from rmqtool.store.consumer_offsets import CommittedOffset
-from rmqtool.store.delay_offsets import load_delay_offsets
-from rmqtool.store.queue_range import QueueRange
+from rmqtool.store.consumer_groups import CommittedOffset
+from rmqtool.store.delays_seen import load_delay_offsets
+from rmqtool.store.queue_units import QueueRange
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, Store
 from rmqtool.store.topics import READABLE, Topic, Topics

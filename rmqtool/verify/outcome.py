@@ -14,15 +14,14 @@ from rmqtool.base.paths import is_remote, path_of
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.clients.losses import ClientLosses
-from rmqtool.findings.finding import Finding, counted
-from rmqtool.findings.remedy import Remedy
+from rmqtool.findings.finding import Finding, Remedy, counted
 from rmqtool.findings.report import Report, Selection, Verdict, verdict_of
-from rmqtool.rules.delay_levels import delay_levels_of
+from rmqtool.rules.broker_conf import delay_levels_of
 from rmqtool.rules.versions import newer_than_known
 from rmqtool.store.commit_log import log_start
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import COMMIT_LOG
-from rmqtool.verify.bad_extents import UNREAD
+from rmqtool.verify.bad_extents import UNREAD, MapExtent, log_map, unreached
 from rmqtool.verify.gaps import (
     NODE_IS_NOT_PREDICTED,
     Gap,
@@ -31,10 +30,9 @@ from rmqtool.verify.gaps import (
     gaps_of_store,
     wanted,
 )
-from rmqtool.verify.log_map import MapExtent, log_map, unreached
 from rmqtool.verify.part_result import PartResult
-from rmqtool.verify.request import EarlyEnd
 from rmqtool.verify.start import Prediction
+from rmqtool.verify.task import EarlyEnd
 from rmqtool.verify.verification import Verification
 
 _QUEUES_COUNT_ON = frozenset(

@@ -12,7 +12,7 @@ from rmqtool.base.worker import Job
 from rmqtool.broker.log_walk import LogWalker
 from rmqtool.clients.keys import Unreached
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.scan.events import Blank
+from rmqtool.scan.block import Blank
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import Event
 from rmqtool.store.rocksdb_queues import QueueDatabase
@@ -21,13 +21,11 @@ from rmqtool.verify.damage_checks import DamageChecks
 from rmqtool.verify.entry_checks import EntryChecks
 from rmqtool.verify.index_chains import ChainChecks
 from rmqtool.verify.index_check import IndexCheck
-from rmqtool.verify.log_reading import UnreadExtent, WrittenEnd, scan_live, scan_readable
 from rmqtool.verify.part_result import PartResult
-from rmqtool.verify.parts import AnyPart, LogPart
 from rmqtool.verify.queue_check import QueueCheck
-from rmqtool.verify.read_errors import INDEX_UNREAD
+from rmqtool.verify.read_errors import INDEX_UNREAD, UnreadExtent, WrittenEnd, scan_live, scan_readable
 from rmqtool.verify.record_checks import RecordChecks
-from rmqtool.verify.task import StoreReader, VerifyTask
+from rmqtool.verify.task import AnyPart, LogPart, StoreReader, VerifyTask
 
 
 class PartCheck(Job[PartResult]):

@@ -10,17 +10,15 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.signals import deferred_signals
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.field_damage import FieldDamage, Suspects
-from rmqtool.broker.file_walk import FileWalk
-from rmqtool.broker.log_walk import join_walks
+from rmqtool.broker.log_walk import FileWalk, join_walks
 from rmqtool.clients.keys import KeyTally
 from rmqtool.findings.report import Report
 from rmqtool.store.store import Store
 from rmqtool.verify.bad_extents import UNREAD, Extents
-from rmqtool.verify.log_reading import UnreadExtent
-from rmqtool.verify.parts import AnyPart, LogPart
 from rmqtool.verify.queue_progress import QueueProgress, report_jump
-from rmqtool.verify.read_errors import INDEX_UNREAD, UnreadFiles
+from rmqtool.verify.read_errors import INDEX_UNREAD, UnreadExtent, UnreadFiles
 from rmqtool.verify.record_checks import RecordTotals, settle_held
+from rmqtool.verify.task import AnyPart, LogPart
 
 _MAX_RECHECKS = 3  # boundaries whose parts are checked again as one; then all of the rest is one part
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from math import inf
+from pathlib import Path
 
+from rmqtool.base.limits import MemoryNeed
 from rmqtool.base.parallel import WorkerPool
+from rmqtool.base.paths import is_remote
 from rmqtool.store.commit_log import log_start
 from rmqtool.store.rocksdb_queues import QueueDatabase
 from rmqtool.store.splits import known_end
 from rmqtool.verify.part_check import PartCheck
 from rmqtool.verify.part_result import PartMerger, PartResult
-from rmqtool.verify.parts import AnyPart, LogPart, order_of, order_of_one_process
-from rmqtool.verify.request import EarlyEnd, VerifyRequest
 from rmqtool.verify.saved_progress import SavedProgress
-from rmqtool.verify.task import VerifyTask
+from rmqtool.verify.task import AnyPart, EarlyEnd, LogPart, VerifyRequest, VerifyTask, order_of, order_of_one_process
 
 _SAVED_EVERY = 30.0  # seconds
 _SAVING_SHARE = 20  # times as long as it takes
@@ -155,3 +157,25 @@ class PartRun:
                 yield max(0, min(part.stop, self._end) - max(part.start, log_start(self._task.files)))
             else:
                 yield sum(each.file.size for each in self._task.index_files[part.first : part.stop])
+
+
+VERIFY_NEED = MemoryNeed(least=170, usual=200, further_least=40, further_usual=65)
+
+WORTH = 64 << 20
+"""Bytes of a log that make one more process worth its start."""
+
+_BLOCK = 512  # bytes, the unit of st_blocks
+
+
+def workers_for(store: Path, jobs: int) -> WorkerPool[PartResult]:
+    """As many processes as the size of the log calls for, besides this one."""
+    size = 0
+    if is_remote(store):
+        return WorkerPool(may_copy=False)  # threads of its file system would be missing in a copy
+    if jobs > 1:
+        try:
+            with os.scandir(store / "commitlog") as entries:
+                size = sum(entry.stat().st_blocks * _BLOCK for entry in entries)
+        except OSError:
+            pass  # which is reported later
+    return WorkerPool(min(jobs - 1, size // WORTH))

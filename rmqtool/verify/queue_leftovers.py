@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,24 +13,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.field_damage import FieldDamage, Suspects, suspect_of
 from rmqtool.broker.prediction import StartPrediction
+from rmqtool.broker.queue_recovery import KnownQueues, recover_queue
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import PRE_BLANK_HEAD, is_pre_blank
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.rules.system_topics import LMQ_PREFIX
+from rmqtool.rules.versions import ANY_RELEASE, Releases
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.file_findings import queue_findings
-from rmqtool.store.rocksdb_units import RocksDbUnits
+from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.queue_units import QueueRange, queue_range
+from rmqtool.store.rocksdb_units import RocksDbUnits, units_of
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store
 from rmqtool.store.unit_files import UnitFiles
+from rmqtool.transaction.selections import chosen_until
 from rmqtool.verify.bad_extents import UNREAD, Extents
-from rmqtool.verify.queue_progress import MAX_LOOKUPS, QueueProgress
-from rmqtool.verify.rederived_queues import is_derived
+from rmqtool.verify.offset_checks import check_kind
+from rmqtool.verify.queue_progress import MAX_LOOKUPS, QueueProgress, is_derived
+from rmqtool.verify.rocksdb_checks import check_batches, check_copy, check_minimum
+from rmqtool.verify.task import StoreReader
 
 _CHUNK = 1 << 16  # units
 
@@ -305,3 +314,110 @@ class UnmatchedUnits:
 
 def _hole_code(files: UnitFiles) -> str:
     return "consumequeue.hole" if files.queue.kind == "simple" else "consumequeue.batch-unit"
+
+
+_FULL = 0.75  # diskMaxUsedSpaceRatio; cleaning for space leaves a disk about that full
+_HOUR = 3_600_000  # ms; fileReservedTime is in whole hours
+
+
+@dataclass
+class LogHead:
+    """Traces in the queues of log files before `start`, the physical offset where the log begins.
+
+    `left` counts queues whose first file points only before `start`; `trimmed` is set when a queue does not begin at 0.
+    """
+
+    start: int
+    left: int = 0
+    trimmed: bool = False
+
+    def add_queue(self, opened: UnitFiles) -> None:
+        """Check the first file of one queue; a queue's last file is never deleted, and not counted."""
+        queue, files = opened.queue, opened.files
+        if not self.start or not files or queue.kind != "simple":
+            return
+        self.trimmed |= files[0].start_offset > 0
+        room = files[0].size // queue.unit_size
+        if len(files) < 2 or not room:
+            return
+        units = opened.units_in(files[0], room - 1, 1)
+        if len(units) and units["message_size"][0] > 0 and int(units["physical_offset"][0]) < self.start:
+            self.left += 1
+
+    def check(self, reader: StoreReader, report: Report) -> None:
+        """Report files that no cleaner has deleted, unless after a crash, which may have stopped it half-way."""
+        if not reader.files or not self.start or (reader.store.root / ABORT_FILE).exists():
+            return
+        report.check("commitlog.head-missing")
+        left_index = sum(
+            index_file.units > 0 and index_file.file.end_physical_offset < self.start
+            for index_file in reader.index.files[:-1]
+        )
+        is_left_out = self.start < chosen_until(reader.store.root)
+        early = None if self.trimmed or is_left_out else _deleted_early(reader)
+        signs = [early] if early else []
+        if self.left or left_index:
+            signs.insert(0, {"problem": "left", "queues": self.left, "index_files": left_index})
+        if signs:
+            facts = {"log_start": self.start, "queues_left": self.left, "index_files_left": left_index, "signs": signs}
+            report.add("commitlog.head-missing", offset=self.start, details=facts)
+
+
+def _deleted_early(reader: StoreReader) -> dict[str, str | int] | None:
+    """The evidence that the log's directory was last changed before its deleted files can have expired, or None.
+
+    A file is written until the next one has its first message. Without broker.conf the shortest retention time counts.
+    On a disk that is nearly full the cleaner deletes files that have not expired.
+    """
+    first = reader.files[0]
+    try:
+        stored = reader.lookups.store_timestamp_at(first.start_offset + first.header_size)
+        changed = first.path.parent.stat().st_mtime_ns // 10**6
+        disk = shutil.disk_usage(first.path.parent)
+    except (RmqtoolError, OSError):
+        return None
+    if disk.used > _FULL * disk.total:
+        return None
+    hours = reader.store.conf.size("fileReservedTime") or 1
+    if stored is None or not 0 <= changed - stored < hours * _HOUR:
+        return None
+    return {"problem": "early", "stored": int(stored), "directory": first.path.parent.name,
+            "minutes": int(changed - stored) // 60_000}  # fmt: skip
+
+
+class QueueVisit:
+    """Visits the queues; `ranges` are what a broker reports for them, `recovered` how a start recovers them."""
+
+    def __init__(
+        self, snapshot: Snapshot, reader: StoreReader, report: Report, bounds: LogBounds, *, recovers: bool
+    ) -> None:
+        """Findings go to `report`; with `recovers` a start is predicted after the visits."""
+        self.ranges: dict[QueueName, QueueRange] = {}
+        self.recovered = KnownQueues(snapshot.queues)
+        self.head = LogHead(bounds.start)
+        self.unmatched = UnmatchedUnits(snapshot.store, report, bounds, reader.lookups,
+                                        releases=snapshot.releases,
+                                        batch_topics=snapshot.topics.with_batch_queues or ())  # fmt: skip
+        self._snapshot = snapshot
+        self._reader = reader
+        self._report = report
+        self._recovers = recovers
+
+    def visit(self, index: int, queue: Queue, state: QueueProgress | None) -> None:
+        """Visit one queue of the snapshot, by its index, of which the log has `state`. Raises UnreadableError."""
+        snapshot, start = self._snapshot, self.unmatched.bounds.start
+        units = units_of(queue, self._reader.open_files, start, live=self.unmatched.bounds.live)
+        self.unmatched.check(units, state)
+        check_kind(snapshot.topics, queue, self._report)
+        if snapshot.database and not queue.database:
+            check_copy(queue, snapshot.database, self._reader, self._report)
+        self.head.add_queue(units)
+        if self._recovers and not queue.database:
+            self.recovered.add(index, recover_queue(queue, units))
+        name = state.name if state else QueueName(queue.topic, queue.queue_id)
+        self.ranges[name] = queue_range(queue, start, snapshot.release, opened=units)
+        if isinstance(units, RocksDbUnits) and queue.database and not self.unmatched.bounds.live:
+            if queue.topic in self.unmatched.batch_topics:
+                check_batches(snapshot, units, self.ranges[name].min_offset, self._report)
+            else:
+                check_minimum(units, queue.database.first_of(name), start, self._report)

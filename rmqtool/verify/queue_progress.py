@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,8 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.prediction import StartPrediction
 from rmqtool.findings.report import Report
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
+from rmqtool.rules.system_topics import LMQ_PREFIX
+from rmqtool.rules.versions import Releases
+from rmqtool.store.topics import Topics, is_deleted
 from rmqtool.verify.bad_extents import Extents
 
 MAX_LOOKUPS = 4096
@@ -210,3 +215,76 @@ def report_jump(state: QueueProgress, offset: int, physical_offset: int, report:
         skipped = offset - state.next_offset
         gap = {"queue_offsets": skipped, "first": state.next_offset}
         report.add("commitlog.queue-offset-gap", queue_offset=offset, details=gap, **given)
+
+
+def is_derived(start: StartPrediction | None, state: QueueProgress) -> bool:
+    """Whether the predicted start, after a kill, leaves a queue with all its messages in the log.
+
+    Of batches in RocksDB it knows first offsets only: each of them gets its row. Without a prediction nothing is known.
+    """
+    if start is None or start.refuses or start.mode != "abnormal":
+        return False
+    here = [change for change in start.queues if (change.topic, change.queue_id) == state.name]
+    if state.may_jump:
+        return any(change.dispatched and not change.lost for change in here)
+    in_files = [change for change in here if not change.in_rocksdb]
+    return any(
+        change.min_offset <= state.first_offset and change.max_offset == state.next_offset
+        for change in in_files or here
+    )
+
+
+_DERIVED = "the next start, which recovers after the crash, derives the queue from the commit log"
+
+WHETHER_DELETED = (
+    "whether topics were deleted",
+    "whether topics were deleted: the log has messages of topics that are not configured, and no queue is left "
+    "that would tell a topic that was deleted from one that is lost",
+)
+
+
+def report_missing_units(
+    state: QueueProgress,
+    topics: Topics,
+    report: Report,
+    start: StartPrediction | None,
+    releases: Releases,
+    *,
+    live: bool,
+) -> None:
+    """Report the missing units of one queue, except those that a running broker has yet to dispatch.
+
+    A killed broker may not have created a queue yet: when the predicted `start` derives all of it, nothing is lost.
+    """
+    name = state.name
+    for code, missing in (state.missing or {}).items():
+        if live and code == "consumequeue.behind":
+            continue
+        offset, physical_offset = missing.examples[0]
+        facts = {"problem": "no-unit", "messages": missing.count, "physical_offset": physical_offset}
+        given: dict[str, Any] = {
+            "count": missing.count, "topic": name.topic, "queue_id": name.queue_id, "details": facts,
+        }  # fmt: skip
+        if code == "consumequeue.missing-queue" and is_deleted(name.topic, topics, releases):
+            report.add("commitlog.deleted-topic", offset=physical_offset, **given)
+        elif code == "consumequeue.missing-queue" and is_derived(start, state):
+            report.add(code, severity="warning", effect=_DERIVED, queue_offset=offset, **given)
+        else:
+            report.add(code, queue_offset=offset, **given)
+
+
+def lost_by_topic(
+    led_to: Counter[QueueName], states: Mapping[QueueName, QueueProgress], topics: Topics, releases: Releases
+) -> Counter[str]:
+    """The messages that were in damage: units lead there (`led_to`), or the queue offsets around it leave them out.
+
+    Light queues count only where nothing else does, for they have what another queue has, too.
+    """
+    lost: Counter[str] = Counter()
+    for name, count in led_to.items():
+        lost[name.topic] += count
+    for name, state in states.items():
+        if state.lost > led_to[name] and (led_to[name] or not is_deleted(name.topic, topics, releases)):
+            lost[name.topic] += state.lost - led_to[name]
+    ordinary = Counter({topic: count for topic, count in lost.items() if not topic.startswith(LMQ_PREFIX)})
+    return ordinary or lost

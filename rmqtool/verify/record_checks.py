@@ -23,10 +23,8 @@ from rmqtool.formats.sys_flag import (
 )
 from rmqtool.rules.versions import MAGIC_CODE_V2_SINCE, Version
 from rmqtool.scan.block import Positions
-from rmqtool.scan.bodies import BodyError, decompress
-from rmqtool.scan.compressed_heads import begins_as_flagged, compressed_but_not_flagged
-from rmqtool.scan.crcs import crcs_of, wrong_bodies, wrong_property_crcs
-from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.bodies import BodyError, begins_as_flagged, compressed_but_not_flagged, decompress
+from rmqtool.scan.frames import RecordRun, crcs_of, wrong_bodies, wrong_property_crcs
 from rmqtool.scan.inert_records import inert_rows
 from rmqtool.verify.bad_extents import Extents
 

@@ -7,21 +7,91 @@ start.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
+from rmqtool.base.errors import UnreadableError
+from rmqtool.base.files import list_directory, read_all
+from rmqtool.base.paths import is_remote
+from rmqtool.base.visible import quote
 from rmqtool.findings.report import Report
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.rocksdb_config_rows import config_entry
+from rmqtool.formats.rocksdb_log import first_damage, goes_on
 from rmqtool.formats.rocksdb_rows import json_entry
 from rmqtool.rules.versions import SINGLE_ROCKSDB_CONFIG, Version
-from rmqtool.store.rocksdb import is_readable
+from rmqtool.store.rocksdb import DamagedDatabaseError, RocksDb, holds_rows, is_readable
 from rmqtool.store.rocksdb_config import CONFIG_DATABASES, FORBIDDEN, SECOND, SINGLE, TABLES, VERSION_FAMILY
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import CONFIG
+from rmqtool.store.store import CONFIG, is_rocksdb_directory
 from rmqtool.transaction import was_killed
-from rmqtool.verify.rocksdb_files import is_database, reported_database
+
+_MAX_LOG = 256 << 20  # bytes of a write-ahead log that are read
+_LOG = ".log"
+_MANIFEST = re.compile("MANIFEST-[0-9]+")
+_CURRENT = "CURRENT"  # names the MANIFEST
+_MAX_CURRENT = 64  # bytes
+
+
+def is_database(directory: Path) -> bool:
+    """Whether a directory is a database, or was one before files of it were lost."""
+    return is_rocksdb_directory(directory) or (
+        directory.is_dir() and any(holds_rows(entry) for entry in list_directory(directory))
+    )
+
+
+@contextmanager
+def reported_database(
+    directory: Path, name: str, code: str, report: Report, *, killed: bool, families: Collection[str] = ()
+) -> Iterator[RocksDb | None]:
+    """The opened database, None where it cannot be opened; damage, then or later, is reported as `code`.
+
+    `families` are the only column families with which brokers open it; none where they open all that there are. A
+    broker that was `killed` may leave the end of the log that it wrote to, the last with rows, that is not whole.
+    """
+    report.check(code)
+    logs = [entry for entry in list_directory(directory) if entry.name.endswith(_LOG)]
+    with_rows = [directory / entry.name for entry in logs if entry.stat().st_size]
+    for path in with_rows:
+        data = read_all(path, _MAX_LOG)
+        damage = first_damage(data)
+        if damage is not None and not (killed and path == with_rows[-1] and not goes_on(data, damage)):
+            facts = {"problem": "log", "name": path.name, "damaged_from": damage}
+            report.add(code, file=f"{name}/{path.name}", offset=damage, details=facts)
+    database = None
+    try:
+        database = RocksDb(directory).__enter__()
+        yield database
+        database.check_tables()
+        if families:
+            database.check_families(families)
+    except DamagedDatabaseError as error:
+        manifest = None if database else _unnamed_manifest(directory)
+        again = f"echo {manifest} > {quote(str(directory / _CURRENT))}" if manifest else None
+        details = {"why": error.message} | ({"manifest": manifest} if manifest else {})
+        report.add(code, file=name, remedy=again, details=details)
+        if database is None:
+            yield None
+    finally:
+        if database is not None:
+            database.close()
+
+
+def _unnamed_manifest(directory: Path) -> str | None:
+    """The file that a lost CURRENT named; None where it is right, or several files may be what it named."""
+    manifests = [entry.name for entry in list_directory(directory) if _MANIFEST.fullmatch(entry.name)]
+    current = directory / _CURRENT
+    if len(manifests) != 1 or is_remote(directory):
+        return None
+    with suppress(UnreadableError):
+        if read_all(current, _MAX_CURRENT) == f"{manifests[0]}\n".encode():
+            return None
+    return manifests[0]
+
 
 _DEFAULT = "default"
 _MAX_OFFSET = (1 << 63) - 1

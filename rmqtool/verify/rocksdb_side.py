@@ -37,17 +37,15 @@ from rmqtool.scan.columns import record_batches
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import message_dicts
 from rmqtool.scan.reader import scan_files
-from rmqtool.store.rocksdb import RocksDb, is_readable
+from rmqtool.store.rocksdb import RocksDb, is_readable, require_room
 from rmqtool.store.rocksdb_config import CONFIG_DATABASES
-from rmqtool.store.rocksdb_copy import require_room
-from rmqtool.store.rocksdb_index import index_rows
 from rmqtool.store.rocksdb_queues import queue_database
-from rmqtool.store.side_rows import POP_STORE
+from rmqtool.store.side_rows import POP_STORE, index_rows
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, SIDE_STORE, Store, is_rocksdb_directory
 from rmqtool.transaction import was_killed
-from rmqtool.verify.rocksdb_files import is_database, reported_database
+from rmqtool.verify.rocksdb_config import is_database, reported_database
 from rmqtool.verify.rocksdb_index_rows import COLUMNS as INDEX_COLUMNS
 from rmqtool.verify.rocksdb_index_rows import IndexRows, MessageRows
 from rmqtool.verify.rocksdb_timer_rows import COLUMNS as TIMER_COLUMNS

@@ -26,7 +26,7 @@ from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.store import Store
 from rmqtool.verify.gaps import files_below
 from rmqtool.verify.part_result import PartMerger
-from rmqtool.verify.request import VerifyRequest
+from rmqtool.verify.task import VerifyRequest
 
 _FORMAT = "rmqtool.verify-progress/1"
 _LEVEL = 1  # of compression
@@ -40,16 +40,15 @@ _CLASSES = {
     "rmqtool.base.remote_path": ("RemotePath",),
     "rmqtool.broker.dispatched_units": ("QueueName",),
     "rmqtool.broker.field_damage": ("SuspectUnit", "Suspects"),
-    "rmqtool.broker.file_walk": ("FileWalk",),
+    "rmqtool.broker.log_walk": ("FileWalk",),
     "rmqtool.clients.keys": ("KeyTally", "Unreached"),
-    "rmqtool.findings.finding": ("Finding",),
-    "rmqtool.findings.remedy": ("Remedy",),
+    "rmqtool.findings.finding": ("Finding", "Remedy"),
     "rmqtool.findings.report": ("Report", "Selection", "Tally"),
-    "rmqtool.scan.topic_choice": ("TopicChoice",),
+    "rmqtool.scan.filters": ("TopicChoice",),
     "rmqtool.store.rocksdb": ("DamagedDatabaseError",),
     "rmqtool.verify.bad_extents": ("Extents",),
     "rmqtool.verify.part_result": ("PartBoundary", "PartMerger", "PartResult"),
-    "rmqtool.verify.parts": ("LogPart",),
+    "rmqtool.verify.task": ("LogPart",),
     "rmqtool.verify.queue_progress": ("MissingUnits", "QueueProgress"),
     "rmqtool.verify.read_errors": ("UnreadFiles",),
     "rmqtool.verify.record_checks": ("HeldFinding", "RecordTotals", "Unflagged"),

@@ -7,13 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.broker.file_walk import FileWalk
-from rmqtool.broker.log_walk import LogWalks
+from rmqtool.broker.log_walk import FileWalk, LogWalks
 from rmqtool.broker.prediction import StartPrediction
-from rmqtool.broker.recovered_queues import KnownQueues
+from rmqtool.broker.queue_recovery import KnownQueues
 from rmqtool.broker.recovery import Recovery
-from rmqtool.broker.start_findings import start_findings
-from rmqtool.broker.starts_by_release import alike, label
+from rmqtool.broker.start_findings import alike, label, start_findings
 from rmqtool.findings.catalogue import CATALOGUE, finding
 from rmqtool.findings.finding import Finding, Severity
 from rmqtool.findings.report import Report

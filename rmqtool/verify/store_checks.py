@@ -6,31 +6,166 @@ import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
-from rmqtool.base.errors import WrongKindError
-from rmqtool.base.mapped_files import MappedFile, MappedFiles
+from rmqtool.base.errors import WrongKindError, note_failure
+from rmqtool.base.files import list_directory
+from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files
+from rmqtool.base.paths import DirectoryEntry, entry_path
 from rmqtool.base.tolerant import skip_wrong_type
+from rmqtool.base.visible import quote
+from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
+from rmqtool.formats.file_name import is_index_name
 from rmqtool.formats.layout import position_of
+from rmqtool.rules.versions import Releases
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES
-from rmqtool.store.file_findings import layout_findings, log_findings
+from rmqtool.store.config_json import load_config
+from rmqtool.store.dledger_node import NODE_CHECKPOINT, unreadable_committed_index
+from rmqtool.store.file_findings import empty_file_finding, layout_findings, log_findings
 from rmqtool.store.index_files import IndexFile
-from rmqtool.store.lock import ABORT_FILE, unclean_stop
-from rmqtool.store.owners import owners_of
+from rmqtool.store.lock import ABORT_FILE, LOCK_FILE, unclean_stop
+from rmqtool.store.paths import COMPACTION, COMPACTION_CHECKPOINT, COMPACTION_LOG, COMPACTION_QUEUE, TIMER_LOG
+from rmqtool.store.rocksdb_config import CONFIG_DATABASES
+from rmqtool.store.side_rows import POP_STORE
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import CHECKPOINT, Store
-from rmqtool.transaction.findings import interrupted_findings
+from rmqtool.store.store import (
+    BATCH_CONSUME_QUEUE,
+    CHECKPOINT,
+    CONFIG,
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    INDEX,
+    SIDE_STORE,
+    Store,
+    owners_of,
+)
+from rmqtool.transaction.home import interrupted_findings
 from rmqtool.transaction.losses import loss_findings
+from rmqtool.transaction.paths import HOME
 from rmqtool.transaction.selections import choice_findings
 from rmqtool.verify.config_checks import check_config_files
-from rmqtool.verify.entry_index_check import check_entry_index
-from rmqtool.verify.ext_checks import check_ext_files
-from rmqtool.verify.file_type_checks import check_file_types
+from rmqtool.verify.entry_checks import check_entry_index
 from rmqtool.verify.log_witnesses import ScannedLog
-from rmqtool.verify.node_checkpoint_check import check_node_checkpoint
 from rmqtool.verify.timer_checks import check_wheel_size
+
+_CODE = "store.dledger-checkpoint"
+
+
+def check_node_checkpoint(snapshot: Snapshot, report: Report) -> None:
+    """Check what a node reads of its checkpoint (`DLedgerMmapFileStore#recover`)."""
+    node = snapshot.store.dledger_directory
+    if node is None:
+        return
+    report.check(_CODE)
+    text = unreadable_committed_index(node)
+    if text is not None:
+        path = node / NODE_CHECKPOINT
+        remedy = f"mv {quote(str(path))} {quote(f'{path}.old')}"
+        shown = snapshot.store.relative(path)
+        report.add(_CODE, remedy=remedy, file=shown, details={"found": text})
+
+
+def check_ext_files(store: Store, releases: Releases, report: Report) -> None:
+    """Report files of 0 bytes, unless the settings switch ext units off, so that none is loaded."""
+    if not store.conf.is_on("enableConsumeQueueExt", default=True):
+        return
+    with skip_wrong_type():
+        for topic in list_directory(store.root / CONSUME_QUEUE_EXT):
+            for queue in list_directory(entry_path(topic)) if topic.is_dir() else ():
+                _check_queue(store, entry_path(queue), releases, report)
+
+
+def _check_queue(store: Store, directory: Path, releases: Releases, report: Report) -> None:
+    if not directory.is_dir():
+        return
+    files = list_mapped_files(directory).files
+    for file in files:
+        if not file.size:
+            last = releases if file is files[-1] else None
+            empty = empty_file_finding("consumequeue.empty-file", store, file, last, topic=directory.parent.name)
+            report.add_finding(empty)
+
+
+_NOTHING_READ = "the broker reads nothing from it, and fails when it has to write there"
+_DIRECTORIES: Mapping[str, str] = {
+    CONSUME_QUEUE: "the broker loads no consume queue, and fails when it has to write one",
+    BATCH_CONSUME_QUEUE: "the broker loads no batch consume queue, and fails when it has to write one",
+    INDEX: "the broker loads no index, and fails when it has to write one",
+    CONFIG: "the broker starts without any topic, group or committed offset, and cannot save them",
+    CONSUME_QUEUE_EXT: _NOTHING_READ,
+    TIMER_LOG: _NOTHING_READ,
+    SIDE_STORE: "brokers since 5.4.0 cannot open their database there",
+    POP_STORE: "brokers with popConsumerKVServiceInit=true do not start",
+    **dict.fromkeys(
+        (f"{CONFIG}/{name}" for name in CONFIG_DATABASES),
+        "brokers that keep topics, groups and offsets there do not start",
+    ),
+    HOME: "none; rmqtool keeps what it replaces there, and refuses to repair this store",
+}
+"""Paths that must be directories if they exist, and the effect on a broker when they are not."""
+
+_FILES: Mapping[str, str] = {
+    CHECKPOINT: "the broker refuses to start",
+    LOCK_FILE: "the broker refuses to start",
+    ABORT_FILE: "the broker takes the last stop for an unclean one, and cannot write its process id there",
+}
+"""Paths that must be files if they exist, and the effect on a broker when they are not."""
+
+
+def check_file_types(store: Store, report: Report) -> None:
+    """Check the types of the store's directories and small files; a missing one is not a fault."""
+    for name, effect in (*_DIRECTORIES.items(), *_FILES.items()):
+        report.check("store.wrong-kind")
+        try:
+            mode = (store.root / name).stat().st_mode
+        except OSError as error:
+            note_failure(store.root / name, error)
+            continue  # reported by the checks that need it
+        expected, fits = ("directory", stat.S_ISDIR(mode)) if name in _DIRECTORIES else ("file", stat.S_ISREG(mode))
+        if not fits:
+            actual = "a directory" if stat.S_ISDIR(mode) else "a file" if stat.S_ISREG(mode) else "something else"
+            facts = {"problem": "other", "found": actual, "expected": expected}
+            report.add("store.wrong-kind", effect=effect, file=name, details=facts)
+    with skip_wrong_type():
+        _check_index_directory(store, report)
+    for name in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE):
+        if store.layout != "rocksdb":
+            _check_queue_directories(store, name, report)
+
+
+def _check_index_directory(store: Store, report: Report) -> None:
+    for entry in list_directory(store.root / INDEX):
+        if is_index_name(entry.name) and not entry.is_file():
+            effect = "the broker refuses to start; before 5.0.0 it loads no index file after it"
+            report.add("store.wrong-kind", effect=effect, file=f"{INDEX}/{entry.name}", details={"problem": "index"})
+
+
+def _check_queue_directories(store: Store, name: str, report: Report) -> None:
+    """Report files in place of the directories of topics and queues, where the broker cannot write a queue."""
+    entries: list[DirectoryEntry] = []
+    for topic in _entries(store.root / name):
+        if topic.is_dir():
+            entries += (entry for entry in _entries(entry_path(topic)) if entry.name.isdecimal())
+        else:
+            entries.append(topic)
+    report.check("consumequeue.stray", len(entries))
+    for entry in entries:
+        if not entry.is_dir():
+            report.add("consumequeue.stray", severity="info", file=store.relative(entry_path(entry)),
+                       effect="looks past it, and cannot write a queue of that name",
+                       details={"problem": "directory"})  # fmt: skip
+
+
+def _entries(directory: Path) -> list[DirectoryEntry]:
+    """The entries of a directory; empty when it is a file."""
+    entries: list[DirectoryEntry] = []
+    with skip_wrong_type():
+        entries += list_directory(directory)
+    return entries
+
 
 _CRASH_SIGNS = ("consumequeue.behind", "consumequeue.ahead")
 
@@ -173,3 +308,54 @@ def check_abort_missing(counts: Mapping[str, int], report: Report) -> None:
     elif counts.get("commitlog.torn"):
         report.add("store.abort-missing", details={"problem": "torn"}, severity="info",
                    effect="the next start takes the stop for clean, and cuts the torn end all the same")  # fmt: skip
+
+
+_COMPACTED_CODE = "store.compacted-log"
+
+
+def check_compacted_logs(snapshot: Snapshot, report: Report) -> None:
+    """Check that each queue of a compacted topic that has messages has a log and a queue below ``compaction/``.
+
+    Where the checkpoint there names the queue, they are lost; else they are, or the topic was made a compacted one
+    after its messages were written: a broker does not compact what is in the log already.
+    """
+    store = snapshot.store
+    if snapshot.holder is not None:  # which moves these files when it compacts
+        return
+    if not store.conf.is_on("enableCompaction", default=True):
+        return  # the broker reads the plain queues
+    compacted = set(_compacted_before(store))
+    doubtful = []
+    for topic, queue_id in _queues_with_messages(snapshot):
+        report.check(_COMPACTED_CODE)
+        if missing := _missing_of(store, topic, queue_id):
+            if f"{topic}_{queue_id}" in compacted:
+                report.add(_COMPACTED_CODE, topic=topic, queue_id=queue_id, file=missing)
+            else:
+                doubtful.append(f"{topic} {queue_id}")
+    if doubtful:
+        text = f"{counted(len(doubtful), 'queue')} of compacted topics ({doubtful[0]}) without a compacted log, which "
+        text += "consumers read alone: it is lost, or the topic was made a compacted one later"
+        report.doubt("whether compacted logs are lost", text)
+
+
+def _queues_with_messages(snapshot: Snapshot) -> Iterator[tuple[str, int]]:
+    topics = {name for name, topic in snapshot.topics.by_name.items() if topic.is_compacted}
+    for queue in snapshot.queues if topics else ():
+        if queue.topic in topics and (queue.files.files or queue.database):
+            yield queue.topic, queue.queue_id
+
+
+def _compacted_before(store: Store) -> Iterator[str]:
+    """Queues as ``TOPIC_QUEUE`` that a compaction has reached (`CompactionPositionMgr`)."""
+    positions = load_config(store.root / COMPACTION / COMPACTION_CHECKPOINT).content.get("queueOffsetMap")
+    yield from positions if isinstance(positions, dict) else ()
+
+
+def _missing_of(store: Store, topic: str, queue_id: int) -> str | None:
+    """The folder without a file, of the two that a queue's messages are in."""
+    for base in (COMPACTION_LOG, COMPACTION_QUEUE):
+        folder = store.root / COMPACTION / base / topic / str(queue_id)
+        if not list_mapped_files(folder).files:
+            return store.relative(folder)
+    return None

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import Literal
 
-from rmqtool.base.files import RateLimit, ReadPolicy
+from rmqtool.base.files import OpenFiles, RateLimit, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.base.open_files import OpenFiles
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.proven_records import ProvenRecords
 from rmqtool.findings.report import Report, Selection
+from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import Version
+from rmqtool.scan.filters import TopicChoice
 from rmqtool.store.commit_log import log_start
-from rmqtool.store.consume_queues import Kind
-from rmqtool.store.queue_table import QueueTable
+from rmqtool.store.consume_queues import Kind, QueueTable
 from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.rocksdb_queues import QueueDatabase, queue_database
+from rmqtool.store.splits import PART_SIZE
 from rmqtool.store.store import Store
 from rmqtool.store.unit_files import UnitFiles
-from rmqtool.verify.entry_index_check import UnreadUnits
+from rmqtool.verify.entry_checks import UnreadUnits
 from rmqtool.verify.index_sequence import FileUnits, IndexUnits
+from rmqtool.verify.read_errors import INDEX_UNREAD, UnreadFiles
 
 
 @dataclass(frozen=True)
@@ -88,3 +93,118 @@ class StoreReader:
         self.open_files.close()
         if self.database:
             self.database.close()
+
+
+EarlyEnd = Literal["time-limit", "sample"]
+"""What ends a verification before all is looked at: the time is up, or the rest was not asked for."""
+
+
+@dataclass(frozen=True)
+class VerifyRequest:
+    """The options of a verification.
+
+    `rate` is in bytes per second, `time_limit` of log and index in seconds, `sample` the share of both to look at.
+    """
+
+    version: Version | None = None
+    selection: Selection = field(default_factory=Selection)
+    max_examples: int = 10
+    jobs: int = 1
+    bodies: bool = True
+    rate: int | None = None
+    part_size: int = PART_SIZE
+    time_limit: float | None = None
+    sample: float | None = None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The options on which the results of parts depend, as on a command line."""
+        given = [("--only", code) for code in self.selection.only] + [("--skip", code) for code in self.selection.skip]
+        if isinstance(topics := self.selection.topics, TopicChoice):
+            given += [("--topic", topic) for topic in topics.wanted]
+            given += [("--exclude-topic", topic) for topic in topics.excluded]
+        if self.version:
+            given.append(("--broker-version", str(self.version)))
+        if self.max_examples != VerifyRequest.max_examples:
+            given.append(("--max-examples", str(self.max_examples)))
+        return (*chain.from_iterable(given), *([] if self.bodies else ["--fast"]))
+
+
+@dataclass(frozen=True)
+class LogPart:
+    """The records that begin at physical offsets from `start` to before `stop`, and the numbers of their index units.
+
+    While a broker writes, parts are not compared with each other: the units of each end at `index_stop`.
+    """
+
+    start: int
+    stop: int
+    index_start: int = 0
+    index_stop: int | None = None
+
+
+@dataclass(frozen=True)
+class IndexPart:
+    """Index files from index `first` to before `stop`."""
+
+    first: int
+    stop: int
+
+
+AnyPart = LogPart | IndexPart
+
+
+def with_index(parts: Sequence[tuple[int, int]], units: IndexUnits, read_errors: UnreadFiles) -> list[LogPart]:
+    """Parts of the log that meet and cover all of it, each with the number of its first index unit."""
+    firsts = [INDEX_UNREAD] * len(parts)
+    with read_errors.scope():
+        firsts = [0, *(units.first_from(start) for start, _ in parts[1:])]
+    return [LogPart(start, stop, first) for (start, stop), first in zip(parts, firsts, strict=True)]
+
+
+def live_parts(files: Sequence[MappedFile], units: IndexUnits, *, is_whole: bool) -> list[LogPart]:
+    """One part, or one for each file: a growing log has no other fixed borders."""
+    starts = [file.start_offset for file in files] if not is_whole and len(files) > 1 else [0]
+    firsts = [0, *(units.first_from(start) for start in starts[1:]), units.total]
+    ends = [*starts[1:], MAX_OFFSET]
+    return [
+        LogPart(start, end, first, max(first, stop))
+        for start, end, first, stop in zip(starts, ends, firsts[:-1], firsts[1:], strict=True)
+    ]
+
+
+def index_parts(files: Sequence[FileUnits], least: int = PART_SIZE) -> list[IndexPart]:
+    """The parts of the index: small files are checked together."""
+    parts: list[IndexPart] = []
+    first = size = 0
+    for stop, file in enumerate(files, 1):
+        size += file.file.size
+        if size >= least or stop == len(files):
+            parts.append(IndexPart(first, stop))
+            first, size = stop, 0
+    return parts
+
+
+def order_of(parts: Sequence[AnyPart]) -> list[int]:
+    """The order in which the parts are begun, by their indices.
+
+    Index files go before the log: one can be the longest part of all, and the other processes would wait for it. The
+    log's parts are begun in their order, so that few results wait to be merged.
+    """
+    return sorted(range(len(parts)), key=lambda number: isinstance(parts[number], LogPart))
+
+
+def order_of_one_process(parts: Sequence[AnyPart], files: Sequence[FileUnits], numbers: Sequence[int]) -> list[int]:
+    """The order in which one process does the parts with these indices.
+
+    Index files come after the parts of the log that read their units, which are not read again then.
+    """
+
+    def place(number: int) -> tuple[int, bool]:
+        part = parts[number]
+        if isinstance(part, LogPart):
+            return number, True
+        end = files[part.stop - 1].start + files[part.stop - 1].units
+        return sum(isinstance(each, LogPart) and each.index_start < end for each in parts), False
+
+    return sorted(numbers, key=place)

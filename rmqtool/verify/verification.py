@@ -17,7 +17,7 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.field_damage import FieldDamage
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.proven_records import ProvenRecords
-from rmqtool.broker.recovered_queues import KnownQueues
+from rmqtool.broker.queue_recovery import KnownQueues
 from rmqtool.clients.losses import ClientLosses
 from rmqtool.findings.report import NEEDING_INDEX, NEEDING_QUEUES, Report, verdict_of
 from rmqtool.formats.file_name import MAX_OFFSET
@@ -25,8 +25,8 @@ from rmqtool.formats.properties import TAGS
 from rmqtool.rules.broker_conf import index_switched_off
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.store.commit_log import log_start
+from rmqtool.store.consume_queues import QueueTable
 from rmqtool.store.index_files import Geometry, IndexFile
-from rmqtool.store.queue_table import QueueTable
 from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.rocksdb_queues import QueueDatabase
 from rmqtool.store.single_messages import SingleMessages
@@ -34,17 +34,20 @@ from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.splits import PART_SIZE, log_parts
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store
 from rmqtool.verify.client_losses import ClientView
-from rmqtool.verify.compaction_checks import check_compacted_logs
 from rmqtool.verify.config_witnesses import check_witnesses, delays_known_until
-from rmqtool.verify.disk_and_time_checks import check_environment, check_times, first_records, latest_modification
-from rmqtool.verify.entry_index_check import unread_units
+from rmqtool.verify.disk_and_time_checks import (
+    check_environment,
+    check_hosts,
+    check_times,
+    first_records,
+    latest_modification,
+)
+from rmqtool.verify.entry_checks import unread_units
 from rmqtool.verify.field_checks import damaged_fields, judged_fields, report_fields
 from rmqtool.verify.index_chains import check_headers, check_timestamps
 from rmqtool.verify.index_check import check_index_end, check_missing_keys
 from rmqtool.verify.index_sequence import readable_files, tags_expected
 from rmqtool.verify.log_witnesses import ScannedLog, check_log_end
-from rmqtool.verify.missing_units import WHETHER_DELETED, lost_by_topic, report_missing_units
-from rmqtool.verify.mixed_brokers import check_hosts
 from rmqtool.verify.offset_checks import (
     check_beginnings,
     check_delay_levels,
@@ -55,12 +58,10 @@ from rmqtool.verify.offset_checks import (
 )
 from rmqtool.verify.part_result import PartResult, report_unreadable
 from rmqtool.verify.part_run import PartRun
-from rmqtool.verify.parts import AnyPart, index_parts, live_parts, with_index
-from rmqtool.verify.queue_leftovers import LogBounds
-from rmqtool.verify.queue_visit import QueueVisit
+from rmqtool.verify.queue_leftovers import LogBounds, QueueVisit
+from rmqtool.verify.queue_progress import WHETHER_DELETED, lost_by_topic, report_missing_units
 from rmqtool.verify.read_errors import UnreadFiles
 from rmqtool.verify.record_checks import finish_compression, finish_end, finish_times
-from rmqtool.verify.request import EarlyEnd, VerifyRequest
 from rmqtool.verify.rocksdb_checks import check_copies_alone, check_database, check_light_rows
 from rmqtool.verify.rocksdb_config import check_config_databases
 from rmqtool.verify.rocksdb_side import SIDE_CODES, check_side_stores, require_copies
@@ -69,13 +70,23 @@ from rmqtool.verify.start import Prediction, Predictor, report_starts
 from rmqtool.verify.store_checks import (
     check_abort_missing,
     check_checkpoint,
+    check_compacted_logs,
     check_index_names,
     check_preallocated,
     check_recorded_losses,
     check_selection,
     check_store_files,
 )
-from rmqtool.verify.task import StoreReader, VerifyTask
+from rmqtool.verify.task import (
+    AnyPart,
+    EarlyEnd,
+    StoreReader,
+    VerifyRequest,
+    VerifyTask,
+    index_parts,
+    live_parts,
+    with_index,
+)
 from rmqtool.verify.timer_checks import check_timer
 from rmqtool.verify.upgrade_checks import check_upgrade
 from rmqtool.verify.witnesses import Witnesses

@@ -24,7 +24,7 @@ from rmqtool.rules.system_topics import (
     is_system_topic,
 )
 from rmqtool.store.config_json import ConfigFile, load_config
-from rmqtool.store.consumer_offsets import LMQ_CONSUMER_OFFSET
+from rmqtool.store.consumer_groups import LMQ_CONSUMER_OFFSET
 from rmqtool.store.rocksdb_config import TABLES, config_database, expected_database, load_table
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot

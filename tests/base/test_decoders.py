@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.base import child_process, decoder_commands
+from rmqtool.base import child_process
+from rmqtool.base import decoders as decoder_commands
 from rmqtool.base.child_process import ChildProcess
-from rmqtool.base.decoders import decoder_of, open_decoder
-from rmqtool.base.decoding import MAX_TEXT, Decoded, Decoder
+from rmqtool.base.decoders import MAX_TEXT, Decoded, Decoder, decoder_of, open_decoder
 from rmqtool.base.errors import UsageError
 from tests.decoding import assert_gone, install_decoders, pids_in
 

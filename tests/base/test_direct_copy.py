@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from rmqtool.base import direct_copy
-from rmqtool.base.direct_copy import COPY_SIZE, DirectCopy, available_memory, exceeds_page_cache
+from rmqtool.base import new_files
 from rmqtool.base.files import InputFile
+from rmqtool.base.new_files import COPY_SIZE, DirectCopy, available_memory, exceeds_page_cache
 
 PAGE = 4096
 DATA = os.urandom(5 * PAGE + 100)
@@ -92,10 +92,10 @@ def test_a_system_that_shares_pages(place: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_what_fits_into_the_page_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A log and its copy in half of the memory that is there."""
-    monkeypatch.setattr(direct_copy, "available_memory", lambda: 400)
-    monkeypatch.setattr(direct_copy, "_DIRECT", 1)
+    monkeypatch.setattr(new_files, "available_memory", lambda: 400)
+    monkeypatch.setattr(new_files, "_DIRECT", 1)
     assert [exceeds_page_cache(size) for size in (100, 101)] == [False, True]
-    monkeypatch.setattr(direct_copy, "available_memory", lambda: None)
+    monkeypatch.setattr(new_files, "available_memory", lambda: None)
     assert not exceeds_page_cache(1 << 50)
     (tmp_path / "meminfo").write_text("MemTotal:  20 kB\nMemAvailable:    7 kB\nSwapFree: 3 kB\n")
     assert available_memory(tmp_path / "meminfo") == 7 << 10

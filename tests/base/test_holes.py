@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.base.files import InputFile
-from rmqtool.base.holes import stored_end, stored_sizes
+from rmqtool.base.files import InputFile, stored_end, stored_sizes
 from tests.building import write_sparse
 
 MIB = 1 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqtool.base.errors import UsageError
-from rmqtool.base.memory import MIB, MemoryNeed, holding, processes_within, share_held, sized
+from rmqtool.base.limits import MIB, MemoryNeed, holding, processes_within, share_held, sized
 
 NEED = MemoryNeed(least=100, usual=200, further_least=50, further_usual=80)
 

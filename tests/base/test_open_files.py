@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
-from rmqtool.base.open_files import OpenFiles
+from rmqtool.base.files import UNLIMITED, InputFile, OpenFiles, ReadPolicy
 
 CONTENT = os.urandom(5000) + bytes(5000)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.base.recent_reads import BLOCK_SIZE, RecentFile, RecentReads
+from rmqtool.base.files import BLOCK_SIZE, RecentFile, RecentReads
 
 SIZE = 5 * BLOCK_SIZE + 1000
 

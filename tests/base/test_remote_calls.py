@@ -10,14 +10,14 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from rmqtool.base import remote_calls
-from rmqtool.base.remote_calls import answer_of, has_left_calls, in_background, patiently
+from rmqtool.base import filesystems
+from rmqtool.base.filesystems import answer_of, has_left_calls, in_background, patiently
 
 
 @pytest.fixture
 def silence(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """What a call waits for that gets no answer."""
-    monkeypatch.setattr(remote_calls, "_running", set())
+    monkeypatch.setattr(filesystems, "_running", set())
     event = threading.Event()
     yield event
     event.set()
@@ -57,7 +57,7 @@ def test_an_answer_that_stays(error: OSError) -> None:
 
 def test_a_library_that_has_tried_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its tries are not made four times."""
-    monkeypatch.setattr(remote_calls, "_PATIENCE", 0)
+    monkeypatch.setattr(filesystems, "_PATIENCE", 0)
     server = Server(*[OSError("cut")] * 5)
     with pytest.raises(OSError, match="cut"):
         patiently(server.ask, (0, 0))

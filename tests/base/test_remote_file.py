@@ -8,11 +8,10 @@ from concurrent.futures import Future
 
 import pytest
 
-from rmqtool.base import remote_file
+from rmqtool.base import remote_path
+from rmqtool.base.filesystems import in_background
 from rmqtool.base.paths import path_of
-from rmqtool.base.remote_calls import in_background
-from rmqtool.base.remote_file import RemoteFile
-from rmqtool.base.remote_path import RemotePath
+from rmqtool.base.remote_path import RemoteFile, RemotePath
 
 CONTENT = bytes(range(251)) * 8000
 FIRST = 64 << 10
@@ -49,7 +48,7 @@ class Slow:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
     file = Slow()
-    monkeypatch.setattr(remote_file, "file_system", lambda _scheme, _authority: (file, ""))
+    monkeypatch.setattr(remote_path, "file_system", lambda _scheme, _authority: (file, ""))
     yield file
     file.ready.set()
 
@@ -75,7 +74,7 @@ def test_one_range_is_on_its_way_at_a_time(slow: Slow, monkeypatch: pytest.Monke
         calls.append(in_background(call))
         return calls[-1]
 
-    monkeypatch.setattr(remote_file, "in_background", counted)
+    monkeypatch.setattr(remote_path, "in_background", counted)
     file = opened()
     read(file, 0)
     read(file, FIRST)

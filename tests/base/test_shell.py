@@ -6,8 +6,7 @@ import subprocess
 
 import pytest
 
-from rmqtool.base.shell import join, quote
-from rmqtool.base.visible import visible
+from rmqtool.base.visible import join, quote, visible
 
 WORDS = (
     "plain",

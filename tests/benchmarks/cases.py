@@ -19,15 +19,14 @@ from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.scan.columns import COLUMNS, record_batches
-from rmqtool.scan.csv_lines import csv_lines
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.json_lines import json_lines
 from rmqtool.scan.message_rows import MessageShape
 from rmqtool.scan.reader import scan_files
+from rmqtool.scan.row_text import csv_lines, json_lines
 from rmqtool.scan.rows import Rows
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import outcome_of
-from rmqtool.verify.request import VerifyRequest
+from rmqtool.verify.task import VerifyRequest
 from rmqtool.verify.verification import Verification
 from tests.benchmarks.damage import make_damaged_log
 from tests.benchmarks.derived import make_derived

@@ -13,7 +13,7 @@ from typing import NamedTuple
 _RUN = """
 import sys, time
 start = time.perf_counter()
-from rmqtool.base.hidden_pandas import hide_pandas
+from rmqtool.base.late_modules import hide_pandas
 from rmqtool.base.late_modules import load_late
 hide_pandas()
 load_late()

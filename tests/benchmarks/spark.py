@@ -31,10 +31,9 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.spark.engine import run_on_spark
-from rmqtool.spark.package import share_python_path
-from rmqtool.spark.session import spark_context
-from rmqtool.store.message_query import make_query
-from rmqtool.store.named_stores import open_stores
+from rmqtool.spark.session import share_python_path, spark_context
+from rmqtool.store.message_reader import make_query
+from rmqtool.store.store import open_stores
 from tests.benchmarks.__main__ import GIB, MIB, size_in_bytes
 from tests.benchmarks.logs import make_log
 from tests.benchmarks.measure import time_command

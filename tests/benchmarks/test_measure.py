@@ -16,8 +16,8 @@ import pytest
 import tests.benchmarks.__main__ as runner
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.formats.crc import CRC_MASK, body_crc
+from rmqtool.scan.block import Damage
 from rmqtool.scan.columns import COLUMNS
-from rmqtool.scan.events import Damage
 from rmqtool.scan.reader import scan_files
 from tests.benchmarks import files, jobs
 from tests.benchmarks.cases import ALL_COLUMNS, BASE, CASES, read_with_crc

@@ -13,7 +13,7 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.consume_queues import list_queues
-from rmqtool.store.queue_range import queue_range
+from rmqtool.store.queue_units import queue_range
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store, open_store
 from tests.unchanged import unchanged

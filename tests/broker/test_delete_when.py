@@ -7,7 +7,7 @@ from datetime import timedelta, timezone
 import pytest
 
 from rmqtool.base.times import parse_time, parse_zone
-from rmqtool.broker.delete_when import (
+from rmqtool.broker.trigger import (
     CleanerFailsError,
     failing_hours,
     is_time,

@@ -10,14 +10,11 @@ import pytest
 from rmqtool.base.errors import UsageError
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueUnits
-from rmqtool.broker.dispatcher import Dispatcher
-from rmqtool.broker.index_keys import KeyTexts, split_keys
-from rmqtool.broker.multi_dispatch import multi_dispatch_targets
+from rmqtool.broker.dispatcher import Dispatcher, KeyTexts, multi_dispatch_targets, split_keys
 from rmqtool.formats.properties import split_keys as split_one
 from rmqtool.formats.properties import tags_code
 from rmqtool.formats.sys_flag import INNER_BATCH
-from rmqtool.rules.broker_conf import BrokerConf, parse_broker_conf
-from rmqtool.rules.delay_levels import DEFAULT_LEVELS, delay_levels_of, parse_delay_levels
+from rmqtool.rules.broker_conf import DEFAULT_LEVELS, BrokerConf, delay_levels_of, parse_broker_conf, parse_delay_levels
 from rmqtool.rules.versions import Version, parse_version
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files

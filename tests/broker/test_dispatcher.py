@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits
-from rmqtool.broker.dispatcher import Dispatcher
-from rmqtool.broker.index_keys import TAGS, IndexKeys
+from rmqtool.broker.dispatcher import TAGS, Dispatcher, IndexKeys
 from rmqtool.formats.index_file import key_hash
 from rmqtool.formats.java import string_hash
 from rmqtool.rules.versions import Version, parse_version

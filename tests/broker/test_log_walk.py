@@ -8,8 +8,7 @@ import pytest
 
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatcher import Dispatcher
-from rmqtool.broker.file_walk import FileWalk, suspects_of
-from rmqtool.broker.log_walk import LogWalker, LogWalks, join_walks
+from rmqtool.broker.log_walk import FileWalk, LogWalker, LogWalks, join_walks, suspects_of
 from rmqtool.broker.recovery import Recovery
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.recovery import RecoveryRules

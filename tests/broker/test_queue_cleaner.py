@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.broker.queue_cleaner import QueueCleaner
-from rmqtool.broker.queue_deletion import QueueAfterRun, first_state, follow
+from rmqtool.broker.cleaner import QueueAfterRun, QueueCleaner, first_state, follow
 from rmqtool.formats.consume_queue import UNIT_SIZE, build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.rules.versions import NEWEST, OLDEST, Version

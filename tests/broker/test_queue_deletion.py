@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.broker.queue_deletion import QueueAfterRun, expired_index_files, first_state, follow
+from rmqtool.broker.cleaner import QueueAfterRun, expired_index_files, first_state, follow
 from rmqtool.formats.consume_queue import UNIT_SIZE, build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.rules.versions import NEWEST, OLDEST, Version

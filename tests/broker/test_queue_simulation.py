@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from rmqtool.base.mapped_files import list_mapped_files
-from rmqtool.broker.queue_recovery import recover_queue
-from rmqtool.broker.queue_simulation import SimulatedQueue
+from rmqtool.broker.queue_recovery import SimulatedQueue, recover_queue
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.rules.recovery import RecoveryRules

@@ -9,15 +9,21 @@ import pytest
 
 from rmqtool.base.files import UNLIMITED
 from rmqtool.broker.load import load
-from rmqtool.broker.queue_recovery import RecoveredQueue, recover_queue
-from rmqtool.broker.queue_simulation import max_physical, wrote
-from rmqtool.broker.recovered_queues import KnownQueues, QueueKey, RecoveredQueues
+from rmqtool.broker.queue_recovery import (
+    KnownQueues,
+    QueueKey,
+    RecoveredQueue,
+    RecoveredQueues,
+    max_physical,
+    recover_queue,
+    wrote,
+)
 from rmqtool.formats.batch_consume_queue import UNIT_DTYPE as BATCH_DTYPE
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import parse_version
-from rmqtool.store.queue_table import QueueTable
+from rmqtool.store.consume_queues import QueueTable
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.unchanged import unchanged
@@ -121,7 +127,7 @@ def test_what_one_release_has_found_is_not_read_again(store: Path, monkeypatch: 
         read.append("queue")
         return recover_queue(queue, opened)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("rmqtool.broker.recovered_queues.recover_queue", reading)
+    monkeypatch.setattr("rmqtool.broker.queue_recovery.recover_queue", reading)
     loaded = load(snapshot, RecoveryRules.of(parse_version("5.3.3"), snapshot.store.conf))
     known.of(loaded, UNLIMITED)
     assert len(read) == len(snapshot.queues)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rmqtool.broker.timer_buffer import timer_buffer
+from rmqtool.broker.timer_deliveries import timer_buffer
 from rmqtool.broker.timer_start import TimerQueue
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import parse_version

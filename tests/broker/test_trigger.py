@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.times import parse_time
-from rmqtool.broker.disks import Disk, disk_of
-from rmqtool.broker.trigger import Disks, Trigger, trigger_at
+from rmqtool.broker.trigger import Disk, Disks, Trigger, disk_of, trigger_at
 from rmqtool.rules.retention import settings_of
 from rmqtool.rules.versions import NEWEST, OLDEST, Version
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from rmqtool.base.times import parse_time
 from rmqtool.broker.cleaner import Rules
-from rmqtool.clean.plan import CleanPlan, plan
-from rmqtool.clean.snapshot import take_snapshot
+from rmqtool.clean.plan import CleanPlan, plan, take_snapshot
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.retention import settings_of
 from rmqtool.rules.versions import Version

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.broker.disks import Disk
+from rmqtool.broker.trigger import Disk
 from rmqtool.clean.forecast import LEVELS, Forecast, forecast, growth_of
 from rmqtool.clean.plan import CleanPlan
 from tests.clean.planning import FOUR, HOUR, aged_log, planned

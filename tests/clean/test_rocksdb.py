@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from rmqtool.broker.row_filter import unconfigured_findings
-from rmqtool.clean.losses import Losses, losses_of
-from rmqtool.clean.undelivered import Undelivered
+from rmqtool.broker.cleaner import unconfigured_findings
+from rmqtool.clean.losses import Losses, Undelivered, losses_of
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import NEWEST, Version, parse_version
 from rmqtool.store.snapshot import Snapshot

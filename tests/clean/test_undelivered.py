@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from rmqtool.clean import undelivered
-from rmqtool.clean.losses import losses_of
-from rmqtool.clean.undelivered import Undelivered
+from rmqtool.clean import losses
+from rmqtool.clean.losses import Undelivered, losses_of
 from rmqtool.formats.consume_queue import UNIT_SIZE, build_unit
 from tests.building import LogBuilder
 from tests.clean.planning import FOUR, HOUR, planned, set_mtime
@@ -122,7 +121,7 @@ def test_timed_messages_of_long_ago(tmp_path: Path) -> None:
 
 def test_more_than_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number is then the most that it may be."""
-    monkeypatch.setattr(undelivered, "_MAX_RECORDS", 3)
+    monkeypatch.setattr(losses, "_MAX_RECORDS", 3)
     found = found_in(store_of(tmp_path / "a", timed(1, 2, 3, 4), timed(9)))
     assert found
     assert (found.messages_lost, found.exact) == (4, False)

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from rmqtool.broker import half_messages
-from rmqtool.clients.halves import half_messages_unchecked
+from rmqtool.clients.never_delivered import half_messages_unchecked
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.pending.waiting_store import HALF, OP, TRANSACTIONS, WaitingStore, counts, work_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.clients.pop import lacks_pop_store, pop_lost
+from rmqtool.clients.never_delivered import lacks_pop_store, pop_lost
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store

@@ -13,7 +13,7 @@ import pytest
 from rmqtool.base.errors import Exit
 from rmqtool.findings.catalogue import finding
 from rmqtool.scan.redaction import Redaction
-from rmqtool.show.report_redaction import ReportRedaction
+from rmqtool.show.report_page import ReportRedaction
 from tests.commands.running import Result, errors_of, listing, rmqtool
 from tests.conftest import GoldenStore
 from tests.unchanged import unchanged

@@ -15,7 +15,7 @@ from tests.commands.running import MAX_SECONDS, spawn
 
 _END = f"""
 import sys, threading
-from rmqtool.base.remote_calls import in_background
+from rmqtool.base.filesystems import in_background
 from rmqtool.commands.ending import end
 in_background(threading.Event().wait)
 sys.stdout.write("text")

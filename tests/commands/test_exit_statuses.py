@@ -273,9 +273,9 @@ def test_an_error_after_lines_is_a_line(open_store: Path) -> None:
 def as_nobody(*arguments: str | Path) -> Result:
     """Run the command line as a user who owns nothing; modules are loaded before the change."""
     code = (
-        "import os, sys; import rmqtool.show.overview_text, rmqtool.show.overview_json, rmqtool.inspect.overview;"
+        "import os, sys; import rmqtool.show.overview, rmqtool.show.overview, rmqtool.inspect.overview;"
         "import rmqtool.inspect.registry, multiprocessing.connection;"
-        "import rmqtool.inspect.follow, rmqtool.scan.json_lines, rmqtool.show.message_text;"
+        "import rmqtool.inspect.commit_log, rmqtool.scan.row_text, rmqtool.show.messages;"
         "import rmqtool.inspect.log_statistics, rmqtool.inspect.locate, rmqtool.commands.inspect;"
         f"from rmqtool.cli import run; os.seteuid({NOBODY});"
         "sys.exit(run(sys.argv[1:]))"

@@ -19,7 +19,7 @@ import pytest
 from rmqtool.base.errors import Exit
 from rmqtool.cli import cli
 from rmqtool.show.output import Style
-from rmqtool.store.message_query import EXPORT_COLUMNS, STORE_COLUMN
+from rmqtool.store.message_reader import EXPORT_COLUMNS, STORE_COLUMN
 from tests.building import LogBuilder, write_log
 from tests.commands.running import ROOT, Result, command_named, environment, listing, rmqtool, spawn
 from tests.conftest import GoldenStore

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rmqtool.base.errors import UsageError
-from rmqtool.commands import export_engines
-from rmqtool.commands.export_engines import export_engine
+from rmqtool.commands import export
+from rmqtool.commands.export import export_engine
 from rmqtool.show.output import Style
 
 GIB = 1 << 30
@@ -25,7 +25,7 @@ NOT_GIVEN: dict[str, Any] = {
 @pytest.fixture(autouse=True)
 def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """One with pyspark and Java, where nothing was submitted."""
-    monkeypatch.setattr(export_engines, "find_spec", lambda name: name == "pyspark")
+    monkeypatch.setattr(export, "find_spec", lambda name: name == "pyspark")
     monkeypatch.setenv("JAVA_HOME", "/java")
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     monkeypatch.setattr("rmqtool.spark.session.starting_spark", _NoSpark)
@@ -73,10 +73,10 @@ def test_what_was_submitted_runs_on_spark(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_without_spark_or_java_it_works_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export_engines, "find_spec", lambda _: None)
+    monkeypatch.setattr(export, "find_spec", lambda _: None)
     assert engine_for(GIB) == "local"
     monkeypatch.undo()
-    monkeypatch.setattr(export_engines, "find_spec", lambda _: True)
+    monkeypatch.setattr(export, "find_spec", lambda _: True)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     monkeypatch.setenv("PATH", "")

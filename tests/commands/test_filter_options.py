@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from rmqtool.base.errors import UsageError
-from rmqtool.commands.filter_options import filter_options, limit_option
+from rmqtool.commands.shared_options import filter_options, limit_option
 from rmqtool.scan.filters import Filters
 
 

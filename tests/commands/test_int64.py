@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rmqtool.base.int64 import SMALL_FIELDS
+from rmqtool.base.numbers import SMALL_FIELDS
 from rmqtool.scan.columns import COLUMNS
 from tests.building import LogBuilder
 from tests.commands.running import rmqtool

@@ -16,8 +16,7 @@ import pytest
 
 from rmqtool.base.errors import Exit
 from rmqtool.replay import sending
-from rmqtool.replay.parquet_source import ParquetSource
-from rmqtool.replay.sources import Reading
+from rmqtool.replay.sources import ParquetSource, Reading
 from rmqtool.scan.filters import Filters
 from tests.building import LOG, LogBuilder
 from tests.commands.running import ROOT, Result, answered, rmqtool, validator

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.rebuild.new_database import write_database
+from rmqtool.rebuild.staged import write_database
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied

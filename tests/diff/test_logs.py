@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from rmqtool.base.errors import Exit
 from rmqtool.base.files import RateLimit
-from rmqtool.diff.advice import next_steps
-from rmqtool.diff.comparison import DiffRequest
+from rmqtool.diff.comparison import DiffRequest, next_steps
 from tests.building import START_TIME
 from tests.diff.pairs import FILE_SIZE, RECORDS, change, compared, log_file, log_of, pair
 

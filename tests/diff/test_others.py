@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.diff.epochs import consistent_point
-from rmqtool.store.epochs import Epoch, Epochs, load_epochs
+from rmqtool.diff.comparison import consistent_point
+from rmqtool.store.dledger_node import Epoch, Epochs, load_epochs
 from rmqtool.store.store import open_store
 from tests.diff.pairs import change, compared, log_of, pair, write_epochs
 from tests.verify.small_store import small_store

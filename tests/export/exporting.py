@@ -13,12 +13,11 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from rmqtool.export.check import check_files, check_split, check_sums, plan_check
-from rmqtool.export.local import run_local
 from rmqtool.export.options import ExportOptions, Format, Mode
 from rmqtool.export.output import Output, read_manifest
 from rmqtool.export.plan import ExportPlan, has_store_column, names_in
 from rmqtool.export.results import SplitResult
-from rmqtool.export.run import Exported, run_export
+from rmqtool.export.run import Exported, run_export, run_local
 from rmqtool.export.write import write_split
 from rmqtool.findings.finding import Finding
 from rmqtool.formats.properties import split_keys
@@ -26,9 +25,9 @@ from rmqtool.formats.sys_flag import compression, transaction
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.message_rows import BodyChoice
-from rmqtool.store.message_query import make_query
-from rmqtool.store.named_stores import open_stores
+from rmqtool.store.message_reader import make_query
 from rmqtool.store.splits import SPLIT_SIZE
+from rmqtool.store.store import open_stores
 from tests.unchanged import unchanged
 
 EVERYTHING = ("prepared", "rolled-back")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 from rmqtool.base.errors import UnreadableError
-from rmqtool.export.damaged import PIECE_BYTES
-from rmqtool.scan.events import Damage
+from rmqtool.export.write import PIECE_BYTES
+from rmqtool.scan.block import Damage
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from tests.building import LOG, LogBuilder, message, write_log, write_sparse

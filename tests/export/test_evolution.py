@@ -11,7 +11,7 @@ import pytest
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.export import output as output_module
 from rmqtool.export.output import MANIFEST
-from rmqtool.store import message_query
+from rmqtool.store import message_reader
 from tests.building import LogBuilder
 from tests.commands.running import rmqtool
 from tests.decoding import DIGESTS, digest
@@ -108,9 +108,9 @@ def test_columns_that_a_newer_program_has(
 ) -> None:
     """They are among the usual ones; an older program does not leave them out again."""
     store, output = grown(builder, tmp_path / "shop" / "store"), tmp_path / "out"
-    every = message_query.EXPORT_COLUMNS
+    every = message_reader.EXPORT_COLUMNS
     with monkeypatch.context() as older:
-        older.setattr(message_query, "EXPORT_COLUMNS", tuple(name for name in every if name not in ("keys", "flag")))
+        older.setattr(message_reader, "EXPORT_COLUMNS", tuple(name for name in every if name not in ("keys", "flag")))
         export(store, output, table=table.option)
     export(grown(builder, store), output, "incremental", table=table.option)
     assert sorted(table.columns) == sorted(every)
@@ -118,7 +118,7 @@ def test_columns_that_a_newer_program_has(
     assert table.values("flag") == [None] * 5 + [0] * 5
     assert check(store, output) == []
     with monkeypatch.context() as older:
-        older.setattr(message_query, "EXPORT_COLUMNS", tuple(name for name in every if name not in ("keys", "flag")))
+        older.setattr(message_reader, "EXPORT_COLUMNS", tuple(name for name in every if name not in ("keys", "flag")))
         with pytest.raises(UsageError, match="left out: keys, flag"):
             export(store, output, "incremental", table=table.option)
 

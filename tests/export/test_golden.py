@@ -10,7 +10,7 @@ import pytest
 
 from rmqtool.export.results import join_results
 from rmqtool.scan.message_rows import BodyChoice
-from rmqtool.store.message_query import EXPORT_COLUMNS
+from rmqtool.store.message_reader import EXPORT_COLUMNS
 from tests.conftest import GoldenStore
 from tests.export.exporting import check, export, manifest_of, oracle_row, rows_of, run_here, sorted_properties
 from tests.golden import stores

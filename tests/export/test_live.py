@@ -12,11 +12,9 @@ import pytest
 from rmqtool.base.mapped_files import MappedFiles
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.lock import Holder
-from rmqtool.store.message_query import Query
-from rmqtool.store.message_reader import SplitReader
-from rmqtool.store.named_stores import open_stores
+from rmqtool.store.message_reader import Query, SplitReader
 from rmqtool.store.splits import find_source, split_source, whole_records_end
-from rmqtool.store.store import Store
+from rmqtool.store.store import Store, open_stores
 from tests.building import LOG, LogBuilder, write_log
 
 BODY = b"b" * 50
@@ -88,7 +86,7 @@ def test_a_file_that_is_deleted_meanwhile(store: Path, builder: LogBuilder, monk
         return files
 
     monkeypatch.setattr(Store, "commit_log", list_and_delete)
-    monkeypatch.setattr("rmqtool.store.deleted_files._RETRY_DELAY_S", 0)
+    monkeypatch.setattr("rmqtool.store.commit_log._RETRY_DELAY_S", 0)
     assert find_source(named).min_offset == starts[1]
     write_log(store, builder.images())
     assert whole_records_end(named) == builder.end

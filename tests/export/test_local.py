@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.export.local import run_local
+from rmqtool.export.run import run_local
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.files import InputFile
-from rmqtool.export import file_sink, sink
+from rmqtool.export import data_file, sink
 from rmqtool.formats.message import build_blank
 from tests.building import GIB, LOG, message, write_sparse_log
 from tests.export.exporting import check, export, manifest_of, rows_of
@@ -28,7 +28,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         paths.append(path)
         return original(path)
 
-    monkeypatch.setattr(file_sink, "sync", noted)
+    monkeypatch.setattr(data_file, "sync", noted)
     return paths
 
 

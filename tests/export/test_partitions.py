@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rmqtool.export import sink
 from rmqtool.export.options import PartitionKey
-from rmqtool.export.partitions import directory_value
+from rmqtool.export.write import directory_value
 from tests.building import LogBuilder
 from tests.conftest import GoldenStore
 from tests.export.duckdb_rows import duckdb_rows
@@ -73,9 +73,9 @@ def test_many_topics_are_not_all_held(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(sink, "_PARTITIONED_BYTES", 10_000)
     builder = LogBuilder(1 << 20).add_all([{"topic": f"t{number % 20}", "body": b"x" * 90} for number in range(400)])
     store = builder.write(tmp_path / "store")
-    from rmqtool.scan import joined_runs, reader
+    from rmqtool.scan import frames, reader
 
-    for module in (reader, joined_runs):
+    for module in (reader, frames):
         monkeypatch.setattr(module, "block_size", lambda: 1 << 13)
     export(store, tmp_path / "out", partition_by=("topic",))
     assert len(manifest_of(tmp_path / "out")["files"]) > 40

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 from rmqtool.base.errors import UsageError
-from rmqtool.export import text_file
+from rmqtool.export import data_file
+from rmqtool.export.check import count_rows
 from rmqtool.export.options import ExportOptions, Format, parse_compression
-from rmqtool.export.stored_rows import count_rows
 from tests.building import LogBuilder
 from tests.conftest import GoldenStore
 from tests.export.exporting import EPOCH, Row, check, export, manifest_of, oracle_row
@@ -135,7 +135,7 @@ def test_partitions_frames_and_later_runs(
     form: Format, odd: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with Parquet; an output has one format, and compression may change."""
-    monkeypatch.setattr(text_file, "_FRAME_BYTES", 1)
+    monkeypatch.setattr(data_file, "_FRAME_BYTES", 1)
     store, output = tmp_path / "store", tmp_path / "out"
     builder = LogBuilder().add_all([{"topic": ODD[:5], "queue_id": number % 2} for number in range(4)])
     options: dict[str, Any] = {"format": form, "partition_by": ("topic", "queue")}
@@ -185,7 +185,7 @@ def test_a_check_finds_what_was_changed(form: Format, odd: Path, tmp_path: Path)
 
 def test_a_record_of_text_may_be_longer_than_what_is_read_at_once(odd: Path, tmp_path: Path) -> None:
     """Rows are counted by their ends, of which those within quotes are none."""
-    from rmqtool.export import stored_rows
+    from rmqtool.export import check as stored_rows
 
     for form in TEXTS:
         export(odd, tmp_path / form, format=form, codec="none")

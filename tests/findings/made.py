@@ -7,8 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 from rmqtool.findings.catalogue import CATALOGUE, finding
-from rmqtool.findings.entry import Entry
-from rmqtool.findings.finding import Finding
+from rmqtool.findings.finding import Entry, Finding
 
 
 def made(code: str, message: str = "a sentence", **given: Any) -> Finding:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rmqtool.findings.catalogue import CATALOGUE, Entry, close_matches, lookup
-from rmqtool.scan.events import REASON_MEANINGS
+from rmqtool.scan.block import REASON_MEANINGS
 from tests.findings.findings_page import PAGE, page
 from tests.findings.made import made
 

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from rmqtool.findings.catalogue import CATALOGUE
-from rmqtool.findings.entry import Derived
+from rmqtool.findings.finding import Derived
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.recovery import RecoveryRules
-from rmqtool.rules.releases import RELEASES
-from rmqtool.rules.versions import Version, parse_version
+from rmqtool.rules.versions import RELEASES, Version, parse_version
 from tests.verify.small_store import FILE_SIZE, StoreBuilder, finish
 from tests.verify.verifying import verify
 

@@ -8,7 +8,7 @@ from string import Formatter
 import pytest
 
 from rmqtool.findings.catalogue import CATALOGUE, finding
-from rmqtool.findings.sentence import Says, filled
+from rmqtool.findings.finding import Says, filled
 from tests.rooms import ROOT, modules_under, room_of
 
 TEMPLATES = [

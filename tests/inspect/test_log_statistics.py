@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.inspect import log_statistics
 from rmqtool.inspect.log_statistics import LogStatistics, LogTotals
-from rmqtool.scan.events import Blank, Damage
+from rmqtool.scan.block import Blank, Damage
 from rmqtool.scan.reader import scan_files
 from tests.building import LOG, START_TIME, LogBuilder
 from tests.conftest import GoldenStore

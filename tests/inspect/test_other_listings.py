@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from rmqtool.base.errors import ChangedError, UnreadableError, WrongKindError
 from rmqtool.formats import dledger
 from rmqtool.formats.file_name import file_name
-from rmqtool.inspect.commit_log import list_log
-from rmqtool.inspect.follow import follow_log
+from rmqtool.inspect.commit_log import follow_log, list_log
 from rmqtool.inspect.index_files import chain_lengths
 from rmqtool.inspect.options import ListingOptions
 from rmqtool.inspect.registry import LISTINGS, limited
@@ -217,7 +216,7 @@ def test_ext_units_backwards_in_windows(extras: Path, tmp_path: Path, monkeypatc
         expected = objects(copy, "consumequeue-ext")
         assert (expected[-1]["kind"] == "bad_unit") == broken
         for window in (1, 50, 100, 1 << 20):
-            monkeypatch.setattr("rmqtool.inspect.ext_units._WINDOW", window)
+            monkeypatch.setattr("rmqtool.inspect.consume_queues._WINDOW", window)
             assert objects(copy, "consumequeue-ext") == expected
             assert objects(copy, "consumequeue-ext", reverse=True) == expected[::-1]
 
@@ -377,7 +376,7 @@ def test_following_a_log_across_files(tmp_path: Path, monkeypatch: pytest.Monkey
         while True:
             yield
 
-    monkeypatch.setattr("rmqtool.inspect.follow.time", SimpleNamespace(sleep=Growing(tmp_path, steps()).sleep))
+    monkeypatch.setattr("rmqtool.inspect.commit_log.time", SimpleNamespace(sleep=Growing(tmp_path, steps()).sleep))
     found = follow_log(location_of(tmp_path / "commitlog"), ListingOptions(), from_end=True)
     bodies = [
         row["body"] for rows in islice(found, 30) if isinstance(rows, Rows) for row in rows.dicts() if "body" in row
@@ -433,7 +432,7 @@ def test_a_log_that_is_cut_while_it_is_followed(
         while True:
             yield
 
-    monkeypatch.setattr("rmqtool.inspect.follow.time", SimpleNamespace(sleep=Growing(tmp_path, steps()).sleep))
+    monkeypatch.setattr("rmqtool.inspect.commit_log.time", SimpleNamespace(sleep=Growing(tmp_path, steps()).sleep))
     with pytest.raises(error, match=text):
         list(islice(follow_log(location_of(tmp_path / "commitlog"), ListingOptions(), from_end=from_end), 50))
 
@@ -454,7 +453,7 @@ def test_the_end_of_a_record_that_comes_late_is_no_cut(tmp_path: Path, monkeypat
         while True:
             yield
 
-    monkeypatch.setattr("rmqtool.inspect.follow.time", SimpleNamespace(sleep=Growing(tmp_path, steps()).sleep))
+    monkeypatch.setattr("rmqtool.inspect.commit_log.time", SimpleNamespace(sleep=Growing(tmp_path, steps()).sleep))
     found = islice(follow_log(location_of(tmp_path / "commitlog"), ListingOptions(), from_end=True), 12)
     assert [row["body"] for rows in found if isinstance(rows, Rows) for row in rows.dicts()] == ["last"]
 

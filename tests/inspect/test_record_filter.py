@@ -11,8 +11,7 @@ import pytest
 
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
-from rmqtool.inspect.options import ListingOptions
-from rmqtool.inspect.record_filter import RecordFilter
+from rmqtool.inspect.options import ListingOptions, RecordFilter
 from rmqtool.inspect.registry import LISTINGS, list_location, split_filters
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.rows import Rows

@@ -10,7 +10,7 @@ import pytest
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.inspect.overview import overview_of
 from rmqtool.rules.versions import NEWEST
-from rmqtool.store.queue_range import queue_range
+from rmqtool.store.queue_units import queue_range
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.commands.running import inspect, listing, query, rmqtool

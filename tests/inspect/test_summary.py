@@ -9,14 +9,15 @@ import pytest
 
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
-from rmqtool.inspect.overview import Overview, overview_of
-from rmqtool.inspect.summary import (
+from rmqtool.inspect.overview import (
     DelayLevel,
     GroupFailures,
+    Overview,
     bytes_per_hour,
     group_failures,
     index_coverage,
     out_of_range,
+    overview_of,
     waiting,
 )
 from rmqtool.store.store import open_store

@@ -20,7 +20,7 @@ from rmqtool.base.errors import NotAStoreError, RmqtoolError, UsageError
 from rmqtool.formats.sys_flag import TRANSACTION_PREPARED
 from rmqtool.library.messages import Message, Messages
 from rmqtool.library.store import Queue, Store
-from rmqtool.store.message_query import EXPORT_COLUMNS
+from rmqtool.store.message_reader import EXPORT_COLUMNS
 from tests.building import LogBuilder
 from tests.commands.running import ROOT
 from tests.commands.running import rmqtool as run

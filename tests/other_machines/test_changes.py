@@ -12,7 +12,7 @@ import pytest
 
 from rmqtool.base.errors import Exit
 from rmqtool.base.filesystems import file_system
-from rmqtool.base.remote_file import RemoteFile
+from rmqtool.base.remote_path import RemoteFile
 from tests.commands.running import Result, rmqtool
 from tests.other_machines.conftest import Place, remote
 from tests.other_machines.servers import s3_uri

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from rmqtool.base import remote_listing
+from rmqtool.base import filesystems
 from rmqtool.base.errors import ChangedError, Exit
-from rmqtool.base.filesystems import file_system
-from rmqtool.base.remote_calls import patiently
-from rmqtool.base.remote_file import RemoteFile
+from rmqtool.base.filesystems import file_system, patiently
+from rmqtool.base.remote_path import RemoteFile
 from rmqtool.export.options import ExportOptions
 from rmqtool.export.output import Output
 from rmqtool.export.plan import ExportPlan
@@ -19,8 +18,8 @@ from rmqtool.export.results import SplitResult
 from rmqtool.export.run import run_export
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.filters import Filters
-from rmqtool.store.message_query import make_query
-from rmqtool.store.named_stores import open_stores
+from rmqtool.store.message_reader import make_query
+from rmqtool.store.store import open_stores
 from tests.building import LogBuilder
 from tests.commands.running import Result, rmqtool
 from tests.conftest import GoldenStore
@@ -140,14 +139,14 @@ def test_a_folder_that_is_not_listed(
 ) -> None:
     """It is named, and so is the reason."""
     uri = s3.put(EXAMPLE, f"{tmp_path.name}/store")
-    original = remote_listing._listed
+    original = filesystems._listed
 
     def listed(scheme: str, authority: str, key: str, **options: Any) -> Any:
         if key.endswith("/consumequeue"):
             raise error
         return original(scheme, authority, key, **options)
 
-    monkeypatch.setattr(remote_listing, "_listed", listed)
+    monkeypatch.setattr(filesystems, "_listed", listed)
     done = run(command, uri, tmp_path)
     assert done.status == Exit.FAILED
     assert done.err.startswith("rmqtool: s3://bucket/")

@@ -12,16 +12,16 @@ import pytest
 
 from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.export import remote_output
+from rmqtool.export.check import open_stored
 from rmqtool.export.options import ExportOptions, Mode
 from rmqtool.export.plan import ExportPlan, names_in
-from rmqtool.export.remote_files import files_in, read_remote, write_remote
 from rmqtool.export.results import SplitResult
 from rmqtool.export.run import Exported, open_output, run_export
-from rmqtool.export.stored_files import open_stored
+from rmqtool.export.sink import files_in, read_remote, write_remote
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.filters import Filters
-from rmqtool.store.message_query import make_query
-from rmqtool.store.named_stores import open_stores
+from rmqtool.store.message_reader import make_query
+from rmqtool.store.store import open_stores
 from tests.building import LogBuilder
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore

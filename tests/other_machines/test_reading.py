@@ -14,7 +14,7 @@ import pytest
 
 from rmqtool.base.errors import Exit
 from rmqtool.base.filesystems import file_system
-from rmqtool.store import rocksdb_copy
+from rmqtool.store import rocksdb as rocksdb_copy
 from tests.commands.running import environment, finish, rmqtool, spawn
 from tests.conftest import GoldenStore
 from tests.other_machines.conftest import Place, remote
@@ -201,7 +201,7 @@ def test_a_disk_without_room_for_the_copy(
     """The sentence says where, and what to do."""
     uri = s3.put(golden_store("more/5.5.0-rocksdb"), "full/store")
     if full == "before":
-        monkeypatch.setattr("rmqtool.store.rocksdb_copy.shutil.disk_usage", lambda _: SimpleNamespace(free=8000))
+        monkeypatch.setattr("rmqtool.store.rocksdb.shutil.disk_usage", lambda _: SimpleNamespace(free=8000))
         why = f"would be copied to {tempfile.gettempdir()}, where 3.91 KiB at most may be used: half of what is free"
     else:
         monkeypatch.setattr(rocksdb_copy, "Path", Full)

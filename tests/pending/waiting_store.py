@@ -9,8 +9,7 @@ from typing import Any
 
 from rmqtool.base.tolerant import ReadErrors
 from rmqtool.pending.work import PendingRequest, PendingWork, pending_work
-from rmqtool.rules.broker_conf import parse_broker_conf
-from rmqtool.rules.delay_levels import delay_levels_of
+from rmqtool.rules.broker_conf import delay_levels_of, parse_broker_conf
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.query.by_key import KeyQuery, by_key, why_not_found
-from rmqtool.query.notes import Notes
+from rmqtool.query.by_place import Notes
 from tests.query.making import StoreMaker
 
 

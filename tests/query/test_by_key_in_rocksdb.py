@@ -15,10 +15,10 @@ from rmqtool.base.errors import Exit
 from rmqtool.formats.rocksdb_rows import INDEX_HOUR, INDEXED_TO, index_prefix
 from rmqtool.query import by_key as searched
 from rmqtool.query.by_key import KeyQuery, why_not_found
-from rmqtool.query.notes import Notes
+from rmqtool.query.by_place import Notes
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.store.index_query import FOREVER
-from rmqtool.store.rocksdb_index import RocksDbIndex
+from rmqtool.store.index_files import FOREVER
+from rmqtool.store.side_rows import RocksDbIndex
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import SIDE_STORE, open_store
 from tests.commands.running import listing, rmqtool

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.query import by_time as searching
-from rmqtool.query.by_scan import ScanQuery, by_scan
-from rmqtool.query.by_time import by_time, offset_before
-from rmqtool.query.notes import Notes
+from rmqtool.query import by_scan as searching
+from rmqtool.query.by_place import Notes
+from rmqtool.query.by_scan import ScanQuery, by_scan, by_time, offset_before
 from rmqtool.scan.filters import Filters
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from rmqtool.query.by_key import KeyQuery, by_key
-from rmqtool.query.by_place import message_at
-from rmqtool.query.notes import Notes
+from rmqtool.query.by_place import Notes, message_at
 from rmqtool.query.story import Event
 from rmqtool.query.trace import trace_of
-from rmqtool.show.story_text import story_lines
+from rmqtool.show.query import story_lines
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import START_TIME

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from rmqtool import open as rmqtool_open
-from rmqtool.clients.holes import QueueView
-from rmqtool.clients.queue_view import QueueViews
+from rmqtool.clients.queue_view import QueueView, QueueViews
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.changed_rocksdb import changed, unit_key

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from rmqtool.query.by_place import message_at
-from rmqtool.query.relatives import Relative
 from rmqtool.query.story import Event, story_of
 from rmqtool.query.trace import trace_of
-from rmqtool.show.story_text import PARTIAL, story_lines
+from rmqtool.query.transactions import Relative
+from rmqtool.show.query import PARTIAL, story_lines
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import START_TIME

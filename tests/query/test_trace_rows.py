@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.store.rocksdb_index import index_rows
+from rmqtool.store.side_rows import index_rows
 from tests.changed_rocksdb import changed
 from tests.commands.running import query
 from tests.conftest import GoldenStore

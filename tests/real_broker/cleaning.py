@@ -22,11 +22,8 @@ from typing import Any
 
 from rmqtool.base.times import parse_zone
 from rmqtool.broker.cleaner import Cleaner, Rules
-from rmqtool.broker.delete_when import local_time
-from rmqtool.broker.disks import Disk
-from rmqtool.broker.trigger import Disks
-from rmqtool.clean.plan import cleaner_of
-from rmqtool.clean.snapshot import Facts, take_snapshot
+from rmqtool.broker.trigger import Disk, Disks, local_time
+from rmqtool.clean.plan import Facts, cleaner_of, take_snapshot
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.retention import settings_of
 from rmqtool.rules.versions import SEVERAL_LOG_PATHS, STORE_CREATES_DIRECTORIES, Version, parse_version

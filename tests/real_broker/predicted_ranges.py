@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.store.consume_queues import queue_in
-from rmqtool.store.queue_range import queue_range
-from rmqtool.store.queue_units import find_queue
+from rmqtool.store.queue_units import find_queue, queue_range
 from rmqtool.store.snapshot import Snapshot
 
 Name = tuple[str, int]

@@ -19,13 +19,13 @@ from rmqtool.broker.offset_by_time import QueueTimes
 from rmqtool.findings.finding import Finding
 from rmqtool.findings.report import verdict_of
 from rmqtool.query.by_key import KeyQuery, by_key
-from rmqtool.query.notes import Notes
+from rmqtool.query.by_place import Notes
 from rmqtool.repair.config_source import GROUPS
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.system_topics import BUILT_IN_GROUPS, LMQ_PREFIX, is_system_topic
 from rmqtool.rules.versions import LITE_TOPICS, parse_version
 from rmqtool.store.rocksdb_config import load_table
-from rmqtool.store.rocksdb_index import RocksDbIndex
+from rmqtool.store.side_rows import RocksDbIndex
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import Outcome

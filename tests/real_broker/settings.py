@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rmqtool.rules.broker_settings import BY_MACHINE, TABLE
-from rmqtool.rules.releases import RELEASES
-from rmqtool.rules.versions import Version, parse_version
+from rmqtool.rules.broker_conf import BY_MACHINE, TABLE
+from rmqtool.rules.versions import RELEASES, Version, parse_version
 from tests.real_broker.classes import class_path
 from tests.real_broker.tools import cache, cached, tool
 from tests.real_broker.versions import VERSIONS

@@ -15,7 +15,7 @@ from rmqtool.formats.file_name import file_name
 from rmqtool.formats.java import string_hash
 from rmqtool.rules.versions import TIME_BY_RECORDS, parse_version
 from rmqtool.scan.message_rows import message_dicts
-from rmqtool.scan.record_at import record_at
+from rmqtool.scan.single_record import record_at
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import START_TIME, LogBuilder, message

@@ -11,7 +11,7 @@ import pytest
 from rmqtool.broker.prediction import QueueChange
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.consume_queues import queue_in
-from rmqtool.store.queue_range import queue_range
+from rmqtool.store.queue_units import queue_range
 from rmqtool.store.rocksdb import RocksDb
 from rmqtool.store.rocksdb_queues import QueueDatabase
 from rmqtool.store.snapshot import Snapshot

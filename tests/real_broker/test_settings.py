@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rmqtool.rules.broker_settings import BY_MACHINE, broker_settings
+from rmqtool.rules.broker_conf import BY_MACHINE, broker_settings
 from rmqtool.rules.versions import parse_version
 from tests.real_broker.harness import VERSIONS, Harness
 from tests.real_broker.settings import NAMED, settings

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from rmqtool.broker.selected_rows import SETTING
+from rmqtool.broker.rocksdb_recovery import SETTING
 from rmqtool.broker.upgrade import refusals, switches
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version, parse_version

@@ -11,7 +11,7 @@ import pytest
 
 from rmqtool.base.new_files import write_all
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.rebuild.file_tree import QueueTree
+from rmqtool.rebuild.output_tree import QueueTree
 from rmqtool.rebuild.sinks import FileGrid, Piece
 from tests.building import START_TIME
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqtool.broker.index_keys import IndexKeys
+from rmqtool.broker.dispatcher import IndexKeys
 from rmqtool.formats.index_file import HEADER_DTYPE, IndexHeader, IndexUnit, file_size, unit_position
 from rmqtool.formats.layout import build
 from rmqtool.rebuild.index_builder import IndexBuilder, index_file_name

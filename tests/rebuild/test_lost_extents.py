@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rmqtool.rebuild.lost_extents import LostExtents
-from rmqtool.scan.events import Damage, Reason
+from rmqtool.rebuild.queue_placement import LostExtents
+from rmqtool.scan.block import Damage, Reason
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits
 from rmqtool.formats.consume_queue import UNIT_SIZE
-from rmqtool.rebuild.existing import ExistingQueues
-from rmqtool.rebuild.lost_extents import Extent, LostExtents
-from rmqtool.rebuild.queue_placement import Order, SimpleQueues
+from rmqtool.rebuild.existing import ExistingQueues, StoredUnits
+from rmqtool.rebuild.queue_placement import Extent, LostExtents, Order, SimpleQueues
 from rmqtool.rebuild.sinks import FileGrid
-from rmqtool.rebuild.stored_units import StoredUnits
 from tests.rebuild.units import SIZE, Kept, units
 
 PER_FILE = 10

@@ -14,14 +14,13 @@ import pytest
 from rmqtool.base.errors import Exit, UnreadableError, UnsupportedError, UnwritableError
 from rmqtool.rebuild import derive
 from rmqtool.rebuild.apply import apply_plan
-from rmqtool.rebuild.options import RebuildOptions
+from rmqtool.rebuild.options import QueueSelection, RebuildOptions
 from rmqtool.rebuild.output_tree import write_output
 from rmqtool.rebuild.plan import RebuildPlan, make_plan
-from rmqtool.rebuild.selection import QueueSelection
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import parse_version
-from rmqtool.scan.topic_choice import TopicChoice
+from rmqtool.scan.filters import TopicChoice
 from rmqtool.store.rocksdb import RocksDb
 from rmqtool.store.rocksdb_queues import queue_database
 from rmqtool.store.store import Store, open_store

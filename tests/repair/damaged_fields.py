@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import UNLIMITED
-from rmqtool.base.open_files import OpenFiles
+from rmqtool.base.files import UNLIMITED, OpenFiles
 from rmqtool.formats.index_file import UNIT_SIZE, decode_units, unit_position
 from rmqtool.formats.message import HEADER_DTYPES
 from rmqtool.scan.frames import RecordRun

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rmqtool.formats.timer_log import decode_units, is_written
 from rmqtool.repair.log_files import log_file_changes
-from rmqtool.repair.permissions import permission_command
+from rmqtool.repair.plan import permission_command
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.rules.versions import parse_version

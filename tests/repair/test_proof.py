@@ -15,8 +15,8 @@ from rmqtool.base.errors import Exit
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.clients.losses import ClientLosses, Due, Had, MovedGroup, Unreachable, UnreachableQueue
 from rmqtool.library.store import open_path
-from rmqtool.rebuild.lost_extents import LostExtents
 from rmqtool.rebuild.neutralise import Patch, patches_of
+from rmqtool.rebuild.queue_placement import LostExtents
 from rmqtool.repair.proof import Difference, MoreLost, proof_of
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore

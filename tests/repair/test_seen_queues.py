@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.repair.seen_queues import seen_queues
+from rmqtool.repair.proven_entries import seen_queues
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.golden import stores

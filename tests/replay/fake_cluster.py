@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from rmqtool.formats.properties import decode_properties, encode_properties
-from rmqtool.replay.batches import unpack
+from rmqtool.replay.requests import unpack
 from tests.building import message
 
 BROKER = "fake"

@@ -8,11 +8,8 @@ import struct
 import pytest
 
 from rmqtool.replay import cluster as cluster_module
-from rmqtool.replay.cluster import BrokerFacts, Cluster, Copy, Sought
-from rmqtool.replay.connection import Security
-from rmqtool.replay.errors import PeerError, RefusedError
-from rmqtool.replay.frames import decode_response
-from rmqtool.replay.routes import Route, TargetQueue, parse_route
+from rmqtool.replay.cluster import BrokerFacts, Cluster, Copy, Route, Sought, TargetQueue, parse_route
+from rmqtool.replay.connection import PeerError, RefusedError, Security, decode_response
 from tests.building import message
 from tests.replay.captured import VERSIONS, answer
 from tests.replay.fake_cluster import BROKER, FakeCluster, Fault, Stored

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqtool.replay.codes import NO_PERMISSION, look_up_refusal, refusal
-from rmqtool.replay.frames import Response
+from rmqtool.replay.connection import Response
 
 NO_PERMISSION_OF_5 = "User:a has no permission to access Topic:orders from 127.0.0.1, no matched policies."
 

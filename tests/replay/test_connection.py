@@ -14,10 +14,16 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import UsageError
-from rmqtool.replay.connection import Connection, Security, parse_address, tls_context
-from rmqtool.replay.errors import PeerError
-from rmqtool.replay.frames import Request
-from rmqtool.replay.signing import Credentials, read_credentials
+from rmqtool.replay.connection import (
+    Connection,
+    Credentials,
+    PeerError,
+    Request,
+    Security,
+    parse_address,
+    read_credentials,
+    tls_context,
+)
 from tests.replay.captured import CERTIFICATE
 from tests.replay.fake_cluster import FakeCluster
 

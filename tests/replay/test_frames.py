@@ -10,18 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqtool.replay.batches import BatchError, Part, pack, unpack
-from rmqtool.replay.frames import (
+from rmqtool.replay.connection import (
     LENGTH_SIZE,
     MAX_FRAME_SIZE,
+    UNIQUE_KEY_QUERY,
+    Credentials,
     FrameError,
     Request,
     decode_response,
     encode_request,
     frame_size,
+    load_json,
+    signed,
 )
-from rmqtool.replay.lenient_json import load_json
-from rmqtool.replay.signing import UNIQUE_KEY_QUERY, Credentials, signed
+from rmqtool.replay.requests import BatchError, Part, pack, unpack
 from tests.replay.captured import VERSIONS, answer, frames
 
 PROPERTIES = {"UNIQ_KEY_OF": "one", "KEYS": "K-one", "WAIT": "true", "TAGS": "web"}

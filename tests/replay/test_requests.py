@@ -8,14 +8,11 @@ from typing import Any
 import pytest
 
 from rmqtool.formats.sys_flag import COMPRESSED
-from rmqtool.replay.batches import unpack
-from rmqtool.replay.cluster import BrokerFacts
+from rmqtool.replay.cluster import BrokerFacts, Route, TargetQueue, Targets
 from rmqtool.replay.outgoing import Outgoing
-from rmqtool.replay.requests import can_share, fit, send_request
+from rmqtool.replay.requests import can_share, fit, send_request, unpack
 from rmqtool.replay.rewriting import Rewriting
-from rmqtool.replay.routes import Route, TargetQueue
-from rmqtool.replay.targets import Targets
-from rmqtool.rules.delay_levels import parse_delay_levels
+from rmqtool.rules.broker_conf import parse_delay_levels
 from tests.replay.compressed import lz4
 from tests.replay.rows import TIME, row
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from rmqtool.formats.sys_flag import BORN_HOST_V6, COMPRESSED, INNER_BATCH, MULTI_TAGS, NEED_UNWRAP, STORE_HOST_V6
-from rmqtool.replay.batches import Part, pack
 from rmqtool.replay.outgoing import Identity, LeftOut, Outgoing
+from rmqtool.replay.requests import Part, pack
 from rmqtool.replay.rewriting import Rewriting
-from rmqtool.scan.topic_choice import TopicChoice
+from rmqtool.scan.filters import TopicChoice
 from tests.replay.rows import KEY, TIME, row
 
 REPLAY_OF = {"REPLAY_OF": f"10.0.0.1:10911 1000 {TIME + 1}"}

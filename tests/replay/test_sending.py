@@ -21,10 +21,9 @@ from rmqtool.replay.run import Replay, Selection, Sent
 from rmqtool.replay.sending import SendOptions
 from rmqtool.replay.sources import StoreSource
 from rmqtool.scan.filters import Filters
-from rmqtool.store.named_stores import NamedStore
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.splits import find_source
-from rmqtool.store.store import open_store
+from rmqtool.store.store import NamedStore, open_store
 from tests.building import LogBuilder
 from tests.replay.fake_cluster import Asked, FakeCluster, Fault
 from tests.replay.rows import COUNT, write_store

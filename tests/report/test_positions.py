@@ -11,8 +11,8 @@ import pytest
 from rmqtool.base.times import parse_time
 from rmqtool.clean.losses import losses_of
 from rmqtool.inspect.overview import overview_of
-from rmqtool.report import positions
-from rmqtool.report.positions import GroupPosition, positions_of
+from rmqtool.report import facts
+from rmqtool.report.facts import GroupPosition, positions_of
 from rmqtool.store.store import open_store
 from tests.building import START_TIME
 from tests.clean.planning import planned
@@ -76,6 +76,6 @@ def test_what_the_cleaner_takes(store: Path) -> None:
 
 def test_the_largest_lags_are_looked_up_first(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory and time are bounded, however many queues there are."""
-    monkeypatch.setattr(positions, "MAX_LOOKUPS", 1)
+    monkeypatch.setattr(facts, "MAX_LOOKUPS", 1)
     known = [key for key, each in positions_at(store, START_TIME).items() if each.next_timestamp is not None]
     assert known == [("reporting", "orders")]

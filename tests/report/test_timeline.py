@@ -8,8 +8,8 @@ import pytest
 
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.inspect.log_statistics import LogStatistics
-from rmqtool.report import timeline as timelines
-from rmqtool.report.timeline import OTHERS, PIECES, Timeline
+from rmqtool.report import facts as timelines
+from rmqtool.report.facts import OTHERS, PIECES, Timeline
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from tests.building import LOG, START_TIME, LogBuilder

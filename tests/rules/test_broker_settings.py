@@ -7,9 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from rmqtool.rules.broker_settings import BY_MACHINE, TABLE, UNUSED, broker_settings, is_known, nearest
-from rmqtool.rules.releases import RELEASES
-from rmqtool.rules.versions import Version, parse_version
+from rmqtool.rules.broker_conf import BY_MACHINE, TABLE, UNUSED, broker_settings, is_known, nearest
+from rmqtool.rules.versions import RELEASES, Version, parse_version
 
 V4, V5 = Version(4, 4, 0), Version(5, 5, 0)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rmqtool.rules.empty_files import effect_of_empty_last_file, refuses_empty_last_file, spans_of
-from rmqtool.rules.releases import ANY_RELEASE, RELEASES, Releases
-from rmqtool.rules.versions import Version, parse_version
+from rmqtool.rules.file_sizes import effect_of_empty_last_file, refuses_empty_last_file, spans_of
+from rmqtool.rules.versions import ANY_RELEASE, RELEASES, Releases, Version, parse_version
 
 
 @pytest.mark.parametrize(

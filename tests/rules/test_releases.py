@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rmqtool.rules.releases import RELEASES, Releases
-from rmqtool.rules.versions import NEWEST, OLDEST, Version
+from rmqtool.rules.versions import NEWEST, OLDEST, RELEASES, Releases, Version
 
 
 def test_without_evidence_every_release_fits() -> None:

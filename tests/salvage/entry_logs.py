@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rmqtool.salvage.conversion import write_saved
 from rmqtool.salvage.inputs import list_inputs
-from rmqtool.salvage.moved_log import write_saved
 from rmqtool.salvage.plan import SalvagePlan, make_plan
 from rmqtool.store.store import open_store
 from tests.dledger_building import NODE

@@ -11,8 +11,7 @@ import pytest
 from rmqtool.base.errors import UnsupportedError, UsageError, WrongKindError
 from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.salvage.conversion import ConversionPlan, conversion_of, plan_conversion
-from rmqtool.salvage.write_conversion import write_conversion
+from rmqtool.salvage.conversion import ConversionPlan, conversion_of, plan_conversion, write_conversion
 from rmqtool.store.store import open_store
 from tests.building import LOG, START_TIME
 from tests.dledger_building import NODE, EntryBuilder, entry_log, put_entries

@@ -8,8 +8,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from rmqtool.base.direct_copy import DirectCopy
 from rmqtool.base.files import InputFile
+from rmqtool.base.new_files import DirectCopy
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.salvage import write_log as module
 from rmqtool.salvage.write_log import write_log

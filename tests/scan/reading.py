@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
-from rmqtool.scan import chain, joined_runs, probe, reader
+from rmqtool.scan import block, frames, probe, reader
+from rmqtool.scan.block import Blank, Damage
 from rmqtool.scan.columns import COLUMNS, record_batches
-from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.frames import RecordRun
 from tests.building import LOG
 from tests.scan import reference_reader
@@ -101,10 +101,10 @@ def small_blocks(size: int, longest_blank: int = reader.LONGEST_BLANK) -> Iterat
         patch.setattr(reader, "LONGEST_BLANK", longest_blank)
         patch.setattr(reader, "_RECORDS_BEHIND_DAMAGE", 1)
         patch.setattr(reader, "_SMALL_REST", size // 64)
-        patch.setattr(joined_runs, "block_size", lambda: 4 * size)
+        patch.setattr(frames, "block_size", lambda: 4 * size)
         patch.setattr(probe, "BLOCK_SIZE", size)
         patch.setattr(probe, "_FIRST_READ", min(probe._FIRST_READ, max(16, size // 4)))
-        patch.setattr(chain, "_FEW", 1)
-        patch.setattr(chain, "_MIN_STRIDE", min(chain._MIN_STRIDE, max(250, size // 8)))
-        patch.setattr(chain, "_MAX_STRIDE", min(chain._MAX_STRIDE, max(250, size // 2)))
+        patch.setattr(block, "_FEW", 1)
+        patch.setattr(block, "_MIN_STRIDE", min(block._MIN_STRIDE, max(250, size // 8)))
+        patch.setattr(block, "_MAX_STRIDE", min(block._MAX_STRIDE, max(250, size // 2)))
         yield

@@ -34,8 +34,8 @@ from rmqtool.formats.message import Blank as BlankUnit
 from rmqtool.formats.message_id import format_message_id
 from rmqtool.formats.properties import KEYS, TAGS, UNIQUE_KEY, decode_properties, split_keys
 from rmqtool.formats.sys_flag import compression, transaction
+from rmqtool.scan.block import MAX_MESSAGE_SIZE, Blank, Damage, Reason
 from rmqtool.scan.bodies import BodyError, decompress
-from rmqtool.scan.events import MAX_MESSAGE_SIZE, Blank, Damage, Reason
 
 Message = dict[str, Any]
 """A message: the names of `rmqtool.scan.columns.COLUMNS`, and plain Python values."""

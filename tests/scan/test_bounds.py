@@ -19,9 +19,7 @@ from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.base.paths import DirectoryEntry
 from rmqtool.formats.message import MAGIC_CODE_V1, build_blank
 from rmqtool.scan import reader
-from rmqtool.scan.block import BLOCK_SIZE, Block, Positions
-from rmqtool.scan.chain import chain
-from rmqtool.scan.events import MAX_MESSAGE_SIZE, Blank, Damage
+from rmqtool.scan.block import BLOCK_SIZE, MAX_MESSAGE_SIZE, Blank, Block, Damage, Positions, chain
 from tests.building import LOG, LogBuilder, message, write_log, write_sparse
 from tests.scan.reading import agree, damages, fast, files_of, messages, offsets, others, small_blocks
 

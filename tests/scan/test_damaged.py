@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqtool.scan.block import Blank, Damage
 from rmqtool.scan.columns import COLUMNS
-from rmqtool.scan.events import Blank, Damage
 from tests.building import LogBuilder, message, write_log
 from tests.sampling import examples
 from tests.scan.damaging import FILE_SIZE, FILES, LONGEST, damaged_logs, deterministic, whole_log

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqtool.scan.decoding import DecodeFailures
+from rmqtool.scan.message_rows import DecodeFailures
 
 
 def failures(place: str, *, bodies: int = 2, **fields: bool) -> DecodeFailures:

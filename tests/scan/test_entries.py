@@ -15,17 +15,14 @@ from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.scan.block import Block
-from rmqtool.scan.chain import _walk_in_lanes, chain
-from rmqtool.scan.events import Damage
+from rmqtool.scan.block import Block, Damage, _walk_in_lanes, chain
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.probe import find_next
 from rmqtool.scan.reader import scan_files
-from rmqtool.scan.record_at import record_at
+from rmqtool.scan.single_record import record_at
 from rmqtool.store.commit_log import log_range
-from rmqtool.store.named_stores import open_stores
 from rmqtool.store.splits import find_source, split_source
-from rmqtool.store.store import open_store
+from rmqtool.store.store import open_store, open_stores
 from tests.dledger_building import NODE, EntryBuilder, entry_log, put_entries
 
 FILE_SIZE = 4096

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rmqtool.scan import chain as under_test
-from rmqtool.scan.block import Block, Positions
-from rmqtool.scan.chain import chain
+from rmqtool.scan import block as under_test
+from rmqtool.scan.block import Block, Positions, chain
 from tests.building import LogBuilder
 
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool.formats.java import decode_text, string_hash
-from rmqtool.scan.hashing import hash_texts
-from rmqtool.scan.windows import WINDOW, Texts
+from rmqtool.scan.windows import WINDOW, Texts, hash_texts
 
 
 def hashes_of(texts: list[bytes]) -> tuple[list[int], list[int]]:

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.scan import joined_runs
+from rmqtool.scan import frames
 from rmqtool.scan.columns import COLUMNS, record_batches
 from rmqtool.scan.filters import Filters
-from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.joined_runs import JoinedRuns
+from rmqtool.scan.frames import JoinedRuns, RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.store import open_store
 from tests.building import LOG, LogBuilder, message, write_sparse
@@ -107,7 +106,7 @@ def test_no_more_than_a_block_takes(monkeypatch: pytest.MonkeyPatch, store: Path
         (16 * size - 1, 4 * count, False, False),
         (16 * size, 4 * count - 1, False, False),
     ):
-        monkeypatch.setattr(joined_runs, "block_size", lambda block=block: block)
+        monkeypatch.setattr(frames, "block_size", lambda block=block: block)
         runs = JoinedRuns(usual)
         for number, run in enumerate(runs_of(files)):
             assert runs.is_small(run) is small

@@ -21,9 +21,7 @@ from rmqtool.formats.crc import (
     stored_record_crc,
 )
 from rmqtool.scan.block import Block
-from rmqtool.scan.crcs import WrongCrc, crcs_of, wrong_property_crcs
-from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.property_crc import read_property_crcs
+from rmqtool.scan.frames import RecordRun, WrongCrc, crcs_of, read_property_crcs, wrong_property_crcs
 from rmqtool.scan.reader import scan_files
 from tests.building import LogBuilder
 from tests.scan.reading import files_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.scan.events import Blank, Damage, Reason
+from rmqtool.scan.block import Blank, Damage, Reason
 from tests.building import LOG, LogBuilder, message, write_log, write_sparse
 from tests.scan.reading import agree, fast, messages, offsets, others
 

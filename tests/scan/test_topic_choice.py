@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rmqtool.scan.topic_choice import TopicChoice
+from rmqtool.scan.filters import TopicChoice
 
 TOPICS = ["orders", "orders_eu", "%RETRY%orders", "payments", "a.b", "aXb", "two\nlines"]
 

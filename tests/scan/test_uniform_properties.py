@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool.formats.properties import PROPERTY_SEPARATOR
-from rmqtool.scan.properties import PropertyTable
-from rmqtool.scan.uniform_properties import find_uniform
+from rmqtool.scan.properties import PropertyTable, find_uniform
 from rmqtool.scan.windows import WINDOW, positions_of
 
 USUAL = {"TRACE_ON": "true", "KEYS": "order-1", "UNIQ_KEY": "0A010203", "CLUSTER": "DefaultCluster", "WAIT": "true"}

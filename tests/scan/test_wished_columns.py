@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from rmqtool.base.errors import UsageError
 from rmqtool.formats.sys_flag import COMPRESSED
+from rmqtool.scan.columns import json_field, parse_json
 from rmqtool.scan.filters import Filters
-from rmqtool.scan.json_fields import json_field, parse_json
-from rmqtool.store.message_query import EXPORT_COLUMNS, make_query
+from rmqtool.store.message_reader import EXPORT_COLUMNS, make_query
 from tests.building import LogBuilder
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore

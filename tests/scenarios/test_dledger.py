@@ -23,8 +23,7 @@ from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.index_files import list_index_files
 from rmqtool.store.store import open_store
-from rmqtool.verify.entry_checks import EntryChecks
-from rmqtool.verify.entry_index_check import UnreadUnits
+from rmqtool.verify.entry_checks import EntryChecks, UnreadUnits
 from tests.commands.running import inspect, rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied

@@ -13,7 +13,7 @@ import pytest
 from rmqtool.broker.pull import Subscription, puller_of
 from rmqtool.rules.versions import PULL_BY_UNITS, parse_version
 from rmqtool.scan.message_rows import message_dicts
-from rmqtool.scan.record_at import record_at
+from rmqtool.scan.single_record import record_at
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import Exit
-from rmqtool.rules.releases import Releases
-from rmqtool.rules.versions import INDEX_OF_TAGS, Version
+from rmqtool.rules.versions import INDEX_OF_TAGS, Releases, Version
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.commands.running import rmqtool

@@ -10,8 +10,7 @@ import pytest
 
 from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.inspect.overview import overview_of
-from rmqtool.show.nagios import PluginStatus, unknown_answer
-from rmqtool.show.open_metrics import Family
+from rmqtool.show.monitoring import Family, PluginStatus, unknown_answer
 from rmqtool.store.store import open_store
 from tests.commands.running import Result, rmqtool
 from tests.conftest import GoldenStore
@@ -178,7 +177,7 @@ LAG, USED, AGE = 358, 83.5, 600.0
 def test_limits(store: Path, monkeypatch: pytest.MonkeyPatch, limits: tuple[str, ...], status: PluginStatus) -> None:
     """What is above a limit decides, and stands in the line with its limits."""
     measured = {"lag": LAG, "disk": USED, "age": AGE}
-    monkeypatch.setattr("rmqtool.show.nagios._measured", lambda overview, now: measured)
+    monkeypatch.setattr("rmqtool.show.monitoring._measured", lambda overview, now: measured)
     answer = rmqtool("inspect", store, "--format", "nagios", *limits)
     assert answer.status == status
     assert "lag=358" in answer.out
@@ -187,7 +186,9 @@ def test_limits(store: Path, monkeypatch: pytest.MonkeyPatch, limits: tuple[str,
 
 def test_limits_of_what_is_not_known(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No figure, no answer: UNKNOWN, unless something else is wrong."""
-    monkeypatch.setattr("rmqtool.show.nagios._measured", lambda overview, now: {"lag": 5, "disk": None, "age": None})
+    monkeypatch.setattr(
+        "rmqtool.show.monitoring._measured", lambda overview, now: {"lag": 5, "disk": None, "age": None}
+    )
     for limits, status in ((("age=5m",), PluginStatus.UNKNOWN), (("age=5m", "lag=4"), PluginStatus.WARNING),
                            (("lag=6",), PluginStatus.OK)):  # fmt: skip
         words = [word for limit in limits for word in ("--warning", limit)]
@@ -255,7 +256,7 @@ def test_figures_are_of_whole_stores(store: Path) -> None:
 
 def test_a_plug_in_of_what_could_not_be_read(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A read that failed, whoever could do without it, is no OK, in line and status."""
-    monkeypatch.setattr("rmqtool.show.nagios.failed_so_far", lambda: [RmqtoolError("cannot read")])
+    monkeypatch.setattr("rmqtool.show.monitoring.failed_so_far", lambda: [RmqtoolError("cannot read")])
     for command in ("verify", "inspect"):
         answer = run(command, store, "nagios")
         assert answer.status == PluginStatus.UNKNOWN

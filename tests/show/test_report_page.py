@@ -11,16 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rmqtool.base.byte_size import byte_size
+from rmqtool.base.numbers import byte_size
 from rmqtool.inspect.overview import overview_of
 from rmqtool.library.verified import Verified
-from rmqtool.report.facts import StoreReport, gather
-from rmqtool.report.positions import GroupPosition
-from rmqtool.report.timeline import PIECES, Timeline
-from rmqtool.show.report_life import life_line
-from rmqtool.show.report_page import report_page
-from rmqtool.show.report_pictures import TOPIC_COLORS
-from rmqtool.show.report_times import Clock
+from rmqtool.report.facts import PIECES, GroupPosition, StoreReport, Timeline, gather
+from rmqtool.show.report_page import life_line, report_page
+from rmqtool.show.report_pictures import TOPIC_COLORS, Clock
 from rmqtool.store.store import open_store
 from tests.building import START_TIME
 from tests.commands.running import ROOT

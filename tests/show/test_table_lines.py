@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from rmqtool.show import table_lines as under_test
+from rmqtool.show import tables as under_test
 from rmqtool.show.output import Columns, table
-from rmqtool.show.table_lines import table_lines
+from rmqtool.show.tables import table_lines
 
 COLUMNS: Columns = [("Topic", "left"), ("Queue", "right"), ("Lag", "right"), ("Note", "left")]
 ROWS: list[list[object]] = [

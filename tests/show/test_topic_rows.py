@@ -10,7 +10,7 @@ from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.inspect.overview import overview_of
 from rmqtool.rules.system_topics import LMQ_PREFIX
-from rmqtool.show.topic_rows import TopicRow, topic_rows
+from rmqtool.show.overview import TopicRow, topic_rows
 from rmqtool.store.store import open_store
 from tests.building import LogBuilder
 

@@ -58,7 +58,7 @@ def require_spark() -> None:
     except ImportError:
         reason = "pyspark is not installed (pip install 'rmqtool[spark]')"
     else:
-        from rmqtool.spark.java import JavaError, check_java
+        from rmqtool.spark.gateway import JavaError, check_java
 
         try:
             check_java(pyspark.__version__)

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import UsageError
-from rmqtool.spark import engine, package
+from rmqtool.spark import engine, session
 from rmqtool.spark.options import OPTIONS, parse_options
-from rmqtool.spark.package import package_zip
-from rmqtool.spark.session import failure
+from rmqtool.spark.session import failure, package_zip
 from tests.rooms import ROOT, modules_under
 
 MISMATCH = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
@@ -126,10 +125,10 @@ def test_workers_of_another_environment_are_noticed(tmp_path: Path, monkeypatch:
     other.chmod(0o755)
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
-    assert package.other_python(_Context("local[2]")) is None
+    assert session.other_python(_Context("local[2]")) is None
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert package.other_python(_Context("local[2]")) == str(other)
-    assert package.other_python(_Context("spark://host:7077")) is None
-    assert package.other_python(_Context("local[2]", spark_pyspark_python="python3")) is None
+    assert session.other_python(_Context("local[2]")) == str(other)
+    assert session.other_python(_Context("spark://host:7077")) is None
+    assert session.other_python(_Context("local[2]", spark_pyspark_python="python3")) is None
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    assert package.other_python(_Context("local[2]")) is None
+    assert session.other_python(_Context("local[2]")) is None

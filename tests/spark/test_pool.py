@@ -9,10 +9,10 @@ import pytest
 
 from rmqtool.base.errors import Exit
 from rmqtool.base.parallel import WorkerPool
-from rmqtool.show.verify_json import outcome_json
+from rmqtool.show.verify import outcome_json
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import outcome_of
-from rmqtool.verify.request import VerifyRequest
+from rmqtool.verify.task import VerifyRequest
 from rmqtool.verify.verification import Verification
 from tests.building import LogBuilder
 from tests.commands.running import rmqtool
@@ -39,7 +39,7 @@ def verify_on(session: Any, path: str, part_size: int) -> tuple[dict[str, Any], 
     from contextlib import nullcontext
 
     from rmqtool.spark import register
-    from rmqtool.spark.pool import SparkPool
+    from rmqtool.spark.engine import SparkPool
 
     register(session)
     with SparkPool[Any](lambda: nullcontext(session.sparkContext)) as pool:

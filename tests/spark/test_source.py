@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rmqtool.scan.redaction import Redaction
-from rmqtool.store.message_query import EXPORT_COLUMNS
+from rmqtool.store.message_reader import EXPORT_COLUMNS
 from tests.building import LogBuilder, write_log
 from tests.conftest import GoldenStore
 from tests.export.duckdb_rows import duckdb_rows

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.formats.consume_queue import UNIT_SIZE
-from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.delay_levels import delay_levels_of
+from rmqtool.rules.broker_conf import BrokerConf, delay_levels_of
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.delays_seen import delay_levels_of_store, observed_delays
 from rmqtool.store.store import CONSUME_QUEUE, open_store

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.store.deliveries import Deliveries
+from rmqtool.store.single_messages import Deliveries
 
 _NEWEST = 1_000_000
 

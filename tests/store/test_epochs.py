@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.store.epochs import EPOCH_FILE, Epoch, load_epochs
+from rmqtool.store.dledger_node import EPOCH_FILE, Epoch, load_epochs
 from rmqtool.store.store import open_store
 
 MASTER = b"2\n422900424\n1-0\n5-6740\n"

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.formats.index_file import HEADER_SIZE, file_size, key_hash, unit_position
-from rmqtool.store.index_files import Geometry, IndexFile, geometry_of
-from rmqtool.store.index_query import FOREVER, Index
+from rmqtool.store.index_files import FOREVER, Geometry, Index, IndexFile, geometry_of
 from tests.building import START_TIME
 from tests.query.making import SLOTS, UNITS, index_image
 from tests.unchanged import unchanged
@@ -166,7 +165,7 @@ def test_a_file_that_grows_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyP
     index.paths[0].write_bytes(index_image(keys(count=COUNT + 1)))
     assert found(Index(index.paths, (SLOTS, UNITS), live=True)) == [100 * n for n in reversed(range(COUNT + 1))]
     index = Index(index.paths, live=True)
-    monkeypatch.setattr("rmqtool.store.index_query.geometry_of", between_puts(index_image(keys(count=COUNT + 2))))
+    monkeypatch.setattr("rmqtool.store.index_files.geometry_of", between_puts(index_image(keys(count=COUNT + 2))))
     assert found(index) == [100 * n for n in reversed(range(COUNT + 2))]
     assert index.problems == {}
 

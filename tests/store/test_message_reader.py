@@ -10,13 +10,12 @@ from hypothesis import given, settings
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError
 from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.scan.block import Damage
 from rmqtool.scan.columns import COLUMNS
-from rmqtool.scan.events import Damage
 from rmqtool.store import message_reader
-from rmqtool.store.message_query import INCLUDABLE, Query
-from rmqtool.store.message_reader import SplitReader, read_messages
-from rmqtool.store.named_stores import open_stores
+from rmqtool.store.message_reader import INCLUDABLE, Query, SplitReader, read_messages
 from rmqtool.store.splits import Split, find_source, split_source
+from rmqtool.store.store import open_stores
 from tests.building import LOG, LogBuilder, write_log
 from tests.scan.damaging import FILE_SIZE, damaged_logs, deterministic
 from tests.scan.reading import damages, messages, slow, small_blocks

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import Exit
-from rmqtool.store.missing_log import missing_log
+from rmqtool.store.missing import missing_log
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import LOG

@@ -20,7 +20,7 @@ from rmqtool.formats.layout import build
 from rmqtool.rules.versions import NEWEST, Version, parse_version
 from rmqtool.store import unit_files
 from rmqtool.store.consume_queues import Kind, Queue, list_queues
-from rmqtool.store.queue_range import QueueRange, queue_range
+from rmqtool.store.queue_units import QueueRange, queue_range
 from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore
 from tests.golden import stores

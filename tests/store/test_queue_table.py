@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.store.consume_queues import Kind, Queue, list_queues
-from rmqtool.store.queue_table import QueueTable
+from rmqtool.store.consume_queues import Kind, Queue, QueueTable, list_queues
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore

@@ -9,7 +9,7 @@ import pytest
 
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store import rocksdb_config
-from rmqtool.store.consumer_offsets import load_offsets
+from rmqtool.store.consumer_groups import load_offsets
 from rmqtool.store.file_findings import offset_findings
 from rmqtool.store.rocksdb_config import config_database, load_table
 from rmqtool.store.store import open_store

@@ -11,8 +11,8 @@ from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
-from rmqtool.store.named_stores import open_stores
 from rmqtool.store.splits import Split, find_source, log_parts, parts_from_end, split_source
+from rmqtool.store.store import open_stores
 from tests.building import LOG, LogBuilder, message, write_large_store, write_sparse
 from tests.verify.small_store import small_store
 

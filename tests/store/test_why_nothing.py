@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rmqtool.scan.filters import Filters
+from rmqtool.store.missing import instead_of, why_nothing
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
-from rmqtool.store.why_nothing import instead_of, why_nothing
 from tests.building import LogBuilder
 
 T = 1_795_258_320_000

@@ -95,7 +95,7 @@ class BrokerBegins(System):
 def broker(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BrokerBegins:
     processes = tmp_path / "proc"
     processes.mkdir()
-    monkeypatch.setattr("rmqtool.transaction.newcomers._PROC", processes)
+    monkeypatch.setattr("rmqtool.transaction.guard._PROC", processes)
     return BrokerBegins(store, processes)
 
 

@@ -11,7 +11,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import outcome_of
-from rmqtool.verify.request import VerifyRequest
+from rmqtool.verify.task import VerifyRequest
 from rmqtool.verify.verification import Verification
 
 Facts = dict[str, Any]

@@ -11,7 +11,7 @@ import pytest
 from rmqtool.formats.crc import CRC32_PROPERTY_SIZE
 from rmqtool.formats.file_name import file_name
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.empty_files import refuses_empty_last_file
+from rmqtool.rules.file_sizes import refuses_empty_last_file
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.store import open_store

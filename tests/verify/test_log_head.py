@@ -74,7 +74,7 @@ def test_a_disk_that_is_nearly_full(tmp_path: Path) -> None:
     """The cleaner may have made room by deleting what had not expired."""
     store = stores.unpack("5.3.3-clean", tmp_path)
     without_first_files(store, 1, 20 * MINUTE)
-    with patch("rmqtool.verify.log_head.shutil.disk_usage", return_value=SimpleNamespace(total=100, used=80)):
+    with patch("rmqtool.verify.queue_leftovers.shutil.disk_usage", return_value=SimpleNamespace(total=100, used=80)):
         assert CODE not in codes_of(verify(store))
 
 

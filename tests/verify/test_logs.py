@@ -22,8 +22,7 @@ from rmqtool.rebuild.apply import apply_plan
 from rmqtool.rebuild.options import RebuildOptions
 from rmqtool.rebuild.plan import make_plan
 from rmqtool.rebuild.source import open_source
-from rmqtool.rules.broker_conf import parse_broker_conf
-from rmqtool.rules.delay_levels import DEFAULT_LEVELS
+from rmqtool.rules.broker_conf import DEFAULT_LEVELS, parse_broker_conf
 from rmqtool.store.store import open_store
 from rmqtool.transaction import Transaction
 from rmqtool.verify import one_queue, queue_leftovers

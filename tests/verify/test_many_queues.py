@@ -19,7 +19,7 @@ from rmqtool.inspect.overview import Overview, overview_of
 from rmqtool.store.rocksdb_queues import QueueDatabase
 from rmqtool.store.splits import log_parts
 from rmqtool.store.store import open_store
-from rmqtool.verify.request import VerifyRequest
+from rmqtool.verify.task import VerifyRequest
 from rmqtool.verify.verification import Verification
 from tests.conftest import GoldenStore
 from tests.copies import copied
@@ -59,7 +59,7 @@ def test_each_queue_is_opened_and_listed_a_few_times(store: Path, monkeypatch: p
         listed[Path(path).parent.name] += 1
         return list_directory(path)
 
-    monkeypatch.setattr("rmqtool.base.open_files._MAX_OPEN", 8)  # fewer than queues
+    monkeypatch.setattr("rmqtool.base.files._MAX_OPEN", 8)  # fewer than queues
     monkeypatch.setattr(InputFile, "__init__", opening)
     monkeypatch.setattr("rmqtool.base.mapped_files.list_directory", listing)
     outcome = verify(store)

@@ -14,15 +14,14 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.parallel import WorkerPool
 from rmqtool.findings.report import Report
 from rmqtool.formats.message import MAGIC_CODE_V1
-from rmqtool.show.verify_json import outcome_json
+from rmqtool.show.verify import outcome_json
 from rmqtool.store.splits import log_parts
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.part_result import PartBoundary, PartMerger, PartResult
-from rmqtool.verify.parts import LogPart
-from rmqtool.verify.request import VerifyRequest
+from rmqtool.verify.part_run import WORTH, workers_for
+from rmqtool.verify.task import LogPart, VerifyRequest
 from rmqtool.verify.verification import Verification
-from rmqtool.verify.workers import WORTH, workers_for
 from tests.building import START_TIME
 from tests.conftest import GoldenStore
 from tests.copies import copied

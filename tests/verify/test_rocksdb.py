@@ -21,7 +21,7 @@ from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from rmqtool.store.unit_files import open_units
 from rmqtool.verify.outcome import Outcome, outcome_of
-from rmqtool.verify.request import VerifyRequest
+from rmqtool.verify.task import VerifyRequest
 from rmqtool.verify.verification import Verification
 from tests.changed_rocksdb import (
     DISPATCHED_KEY,

@@ -11,7 +11,7 @@ from rmqtool.base.errors import Exit
 from rmqtool.store.store import open_store
 from rmqtool.verify import part_run, verification
 from rmqtool.verify.outcome import Outcome, outcome_of
-from rmqtool.verify.request import VerifyRequest
+from rmqtool.verify.task import VerifyRequest
 from rmqtool.verify.verification import Verification
 from tests.commands.running import errors_of, rmqtool
 from tests.store.other_process import JAVA, another_process

@@ -17,13 +17,13 @@ import pytest
 
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.formats.file_name import file_name
-from rmqtool.show.verify_json import outcome_json
+from rmqtool.show.verify import outcome_json
 from rmqtool.store.store import open_store
 from rmqtool.verify import part_run, verification
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.part_check import PartCheck
-from rmqtool.verify.request import VerifyRequest
 from rmqtool.verify.saved_progress import SavedProgress
+from rmqtool.verify.task import VerifyRequest
 from rmqtool.verify.verification import Verification
 from tests.commands.running import rmqtool
 from tests.store.other_process import JAVA, another_process

@@ -13,10 +13,9 @@ from rmqtool.findings.report import Report
 from rmqtool.formats.file_name import file_name
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.store import open_store
-from rmqtool.verify.disk_and_time_checks import FirstRecord
-from rmqtool.verify.mixed_brokers import check_hosts
+from rmqtool.verify.disk_and_time_checks import FirstRecord, check_hosts
 from rmqtool.verify.outcome import outcome_of
-from rmqtool.verify.request import VerifyRequest
+from rmqtool.verify.task import VerifyRequest
 from rmqtool.verify.verification import Verification
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore

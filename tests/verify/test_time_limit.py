@@ -16,8 +16,7 @@ from rmqtool.base.times import parse_duration
 from rmqtool.store.store import open_store
 from rmqtool.verify import part_run
 from rmqtool.verify.outcome import Outcome, outcome_of
-from rmqtool.verify.parts import AnyPart, LogPart
-from rmqtool.verify.request import VerifyRequest
+from rmqtool.verify.task import AnyPart, LogPart, VerifyRequest
 from rmqtool.verify.verification import Verification
 from tests.commands.running import errors_of, rmqtool
 from tests.unchanged import unchanged

@@ -89,7 +89,7 @@ def test_a_store_that_was_stopped_for_long(
     days: int, messages: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A start leaves out what was due a week before; what is lost is counted as of the newest message."""
-    monkeypatch.setattr("rmqtool.verify.timer_messages.time.time", lambda: START_TIME / 1000 + days * 86_400)
+    monkeypatch.setattr("rmqtool.verify.timer_checks.time.time", lambda: START_TIME / 1000 + days * 86_400)
     outcome = verify(store_with_chains(tmp_path / "store").store, version="5.3.3")
     aged = [each.count for each in outcome.findings if each.code == "timer.aged"]
     assert aged == ([messages] if messages else [])

@@ -10,7 +10,7 @@ import pytest
 
 from rmqtool.base.errors import Exit
 from rmqtool.findings.report import Selection
-from rmqtool.scan.topic_choice import TopicChoice
+from rmqtool.scan.filters import TopicChoice
 from rmqtool.verify.outcome import Outcome
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore

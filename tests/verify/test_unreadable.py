@@ -15,7 +15,7 @@ from rmqtool.findings.report import Selection
 from rmqtool.store.store import open_store
 from rmqtool.verify.bad_extents import UNREAD
 from rmqtool.verify.outcome import Outcome, outcome_of
-from rmqtool.verify.request import VerifyRequest
+from rmqtool.verify.task import VerifyRequest
 from rmqtool.verify.verification import Verification
 from tests.commands.broken_disk import broken
 from tests.commands.running import rmqtool

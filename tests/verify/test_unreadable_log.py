@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import Exit
-from rmqtool.show.verify_json import outcome_json
+from rmqtool.show.verify import outcome_json
 from rmqtool.store.store import open_store
-from rmqtool.verify import log_reading
+from rmqtool.verify import read_errors
 from rmqtool.verify.outcome import Outcome, outcome_of
-from rmqtool.verify.request import VerifyRequest
+from rmqtool.verify.task import VerifyRequest
 from rmqtool.verify.verification import Verification
 from tests.conftest import GoldenStore
 from tests.copies import copied
@@ -177,11 +177,11 @@ def test_while_a_broker_runs(number: int, store: Path) -> None:
 @pytest.mark.parametrize("left", [0, 1, 4])
 def test_a_file_that_is_filled_between_two_parts(left: int, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One part ends with the log as it was then, the next is read after the log has rolled: no gap is between them."""
-    find, finds = log_reading.WrittenEnd.find, 0
+    find, finds = read_errors.WrittenEnd.find, 0
     border = 2 * FILE_SIZE
     offsets = [offset for offset in small_log().offsets if FILE_SIZE < offset < border]
 
-    def find_late(end: log_reading.WrittenEnd) -> int:
+    def find_late(end: read_errors.WrittenEnd) -> int:
         nonlocal finds
         finds += 1
         found = find(end)
@@ -189,7 +189,7 @@ def test_a_file_that_is_filled_between_two_parts(left: int, store: Path, monkeyp
             found = end.found = offsets[-left] if left else FILE_SIZE
         return found
 
-    monkeypatch.setattr(log_reading.WrittenEnd, "find", find_late)
+    monkeypatch.setattr(read_errors.WrittenEnd, "find", find_late)
     with another_process(store / "lock", JAVA):
         verification = Verification(open_store(store), VerifyRequest(sample=1.0))
         verification.run(lambda size: None)

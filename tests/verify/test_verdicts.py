@@ -16,7 +16,7 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import Outcome, outcome_of
-from rmqtool.verify.request import VerifyRequest
+from rmqtool.verify.task import VerifyRequest
 from rmqtool.verify.verification import Verification
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore

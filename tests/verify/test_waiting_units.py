@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from rmqtool.broker.dispatched_units import QueueUnits
-from rmqtool.verify.waiting_units import WaitingUnits
+from rmqtool.verify.queue_check import WaitingUnits
 
 INT32, INT64 = np.iinfo(np.int32), np.iinfo(np.int64)
 RANDOM = np.random.default_rng(7)

@@ -10,7 +10,7 @@ import pytest
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.formats.crc import CRC32_PROPERTY_SIZE, build_crc32_property, record_crc
 from rmqtool.formats.sys_flag import COMPRESSED
-from rmqtool.scan.compressed_heads import begins_as_flagged, compressed_but_not_flagged
+from rmqtool.scan.bodies import begins_as_flagged, compressed_but_not_flagged
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from tests.building import LOG, message, write_log

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rmqtool.clients.filters import filters_lost
+from rmqtool.clients.groups import filters_lost
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import NEWEST
-from rmqtool.show.verify_json import outcome_json
+from rmqtool.show.verify import outcome_json
 from rmqtool.store.store import open_store
 from tests.golden import stores
 from tests.verify.small_store import small_store

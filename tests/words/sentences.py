@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.rooms import ROOT, Module, modules_under
 
 FILE = Path(__file__).with_name("sentences.txt")
-_LEFT_OUT = ("rmqtool.rules.broker_settings",)  # a table of its own
+_LEFT_OUT = ("rmqtool.rules.broker_conf",)  # a table of its own
 
 
 @cache

@@ -1,0 +1,278 @@
+"""Options that several commands share, spelt once: filters, decoders, redaction, memory, and the argument STORE."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from rmqtool.base.errors import RmqtoolError, UsageError
+from rmqtool.base.limits import MemoryNeed, holding, processes_within
+from rmqtool.base.numbers import OFFSETS, QUEUE_IDS
+from rmqtool.base.paths import is_remote, path_of
+from rmqtool.base.times import rfc3339
+from rmqtool.base.visible import visible
+from rmqtool.commands.completion import complete_queue, complete_topic
+from rmqtool.commands.options import size_of_at_least, time_of
+from rmqtool.show.output import Style, note
+
+if TYPE_CHECKING:
+    from rmqtool.base.decoders import Decoder
+    from rmqtool.scan.filters import Filters
+    from rmqtool.scan.message_rows import DecodeFailures
+    from rmqtool.scan.redaction import Redaction
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+QUEUE_ID = click.IntRange(*QUEUE_IDS)
+"""The type of an option for a queue's number, which is a Java int."""
+
+_TAG_SEPARATOR = "||"  # as consumers subscribe: `TagA || TagB`
+_ANY_TAG = "*"
+
+
+def _tags(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """The tags of subscription expressions; none when one of them is ``*`` (`FilterAPI#buildSubscriptionData`)."""
+    tags = tuple(tag for value in values for alternative in value.split(_TAG_SEPARATOR) if (tag := alternative.strip()))
+    if values and not tags:
+        raise click.BadParameter("an empty tag matches nothing", ctx, param)
+    return () if _ANY_TAG in tags else tags
+
+
+_OPTIONS: Mapping[str, tuple[str, Callable[[F], F]]] = {
+    "topic": ("topics", click.option("--topic", multiple=True, metavar="TOPIC", shell_complete=complete_topic,
+                                        help="Of this topic; 'order*' for several. Repeatable.")),
+    "exclude-topic": (
+        "excluded_topics",
+        click.option("--exclude-topic", multiple=True, metavar="TOPIC", shell_complete=complete_topic,
+                     help="Not of this topic, or 'order*'. Repeatable."),
+    ),
+    "queue": (
+        "queue_ids",
+        click.option("--queue", type=QUEUE_ID, multiple=True, metavar="N",
+                     shell_complete=complete_queue, help="Of the queue of this number. Repeatable."),
+    ),
+    "tag": (
+        "tags",
+        click.option("--tag", multiple=True, callback=_tags, metavar="TAG",
+                     help="With this tag, or one of 'A || B'. Repeatable."),
+    ),
+    "key": (
+        "keys",
+        click.option("--key", multiple=True, metavar="KEY", help="With this key or unique key. Repeatable."),
+    ),
+    "transaction": (
+        "transactions",
+        click.option("--transaction", type=click.Choice(["none", "prepared", "commit", "rollback"]), multiple=True,
+                     help="Records of this type: of no transaction, half, committed, rolled back. Repeatable."),
+    ),
+    "from": (
+        "from_timestamp",
+        click.option("--from", callback=time_of, metavar="TIME",
+                     help="Stored then or later: '2026-11-21 10:52', yesterday, -2h, with Z in UTC, epoch s or ms."),
+    ),
+    "to": (
+        "to_timestamp",
+        click.option("--to", callback=time_of, metavar="TIME", help="Stored before then."),
+    ),
+    "from-offset": (
+        "from_offset",
+        click.option("--from-offset", type=click.IntRange(*OFFSETS), default=0, metavar="BYTES",
+                     help="First physical offset (of a queue: to which units lead)."),
+    ),
+    "to-offset": (
+        "to_offset",
+        click.option("--to-offset", type=click.IntRange(*OFFSETS), metavar="BYTES",
+                     help="Stop before this physical offset."),
+    ),
+}  # fmt: skip
+
+
+def filter_options(*names: str) -> Callable[[F], F]:
+    """Give a command the filters `names` (``"topic"``, ``"from"`` ...; default: all) as one argument, `filters`.
+
+    Stands anywhere between ``@click.command`` and the function: ``@filter_options()``. ``limit_option`` is apart.
+    """
+    chosen = names or tuple(_OPTIONS)
+
+    def decorate(command: F) -> F:
+        @wraps(command)
+        def with_filters(*args: Any, **kwargs: Any) -> Any:
+            from rmqtool.scan.filters import Filters
+
+            given = {_OPTIONS[name][0]: kwargs.pop(name.replace("-", "_")) for name in chosen}
+            filters = Filters(**given)
+            _check_times(filters.from_timestamp, filters.to_timestamp)
+            _check_offsets(filters.from_offset, filters.to_offset)
+            return command(*args, filters=filters, **kwargs)
+
+        decorated: Any = with_filters
+        for name in reversed(chosen):
+            decorated = _OPTIONS[name][1](decorated)
+        return decorated  # type: ignore[no-any-return]
+
+    return decorate
+
+
+def filter_words(filters: Filters) -> list[str]:
+    """The options that give `filters`, as words of a command line."""
+    words: list[str] = []
+    for name, (field, _) in _OPTIONS.items():
+        value = getattr(filters, field)
+        if value == getattr(type(filters)(), field):
+            continue
+        for each in value if isinstance(value, tuple) else (value,):
+            words += [f"--{name}", str((name in ("from", "to") and rfc3339(each)) or each)]
+    return words
+
+
+def limit_option(command: F) -> F:
+    """``--limit N``, the argument `limit`: at most so many messages or units, None without a limit."""
+    count = click.IntRange(*OFFSETS)
+    return click.option("--limit", type=count, metavar="N", help="Stop after N of them.")(command)
+
+
+def _check_times(start: int | None, stop: int | None) -> None:
+    if start is not None and stop is not None and start > stop:
+        shown = [rfc3339(each) or each for each in (start, stop)]
+        raise UsageError(f"--from is later than --to: {shown[0]} and {shown[1]}; nothing lies between")
+
+
+def _check_offsets(start: int, stop: int | None) -> None:
+    if stop is not None and start > stop:
+        raise UsageError(f"--from-offset {start} is larger than --to-offset {stop}: nothing lies between")
+
+
+def decoder_option(command: F) -> F:
+    """``--decoder DECODER``, the argument `decoder`: None without one. Stands below `redact_options`."""
+
+    @wraps(command)
+    def with_decoder(*args: Any, decoder: str | None, redaction: Redaction | None, **kwargs: Any) -> Any:
+        return command(*args, decoder=_decoder(decoder, redaction), redaction=redaction, **kwargs)
+
+    text = "Show the text that a command, lines:COMMAND or an installed decoder makes of a body."
+    return click.option("--decoder", metavar="DECODER", help=text)(with_decoder)  # type: ignore[return-value]
+
+
+def _decoder(text: str | None, redaction: Redaction | None) -> Decoder | None:
+    if text is None:
+        return None
+    from rmqtool.base.decoders import decoder_of
+
+    if redaction is not None and redaction.hides("body"):
+        raise UsageError("--decoder shows what --redact bodies leaves out")
+    return decoder_of(text)
+
+
+def note_failures(style: Style, failures: DecodeFailures) -> None:
+    """Say on standard error which bodies could not be decoded."""
+    if not style.quiet:
+        for sentence in failures.sentences():
+            note(visible(sentence))
+
+
+_SALT_BYTES = 16
+
+
+def _what(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> frozenset[str]:
+    chosen = [item.strip() for value in values for item in value.split(",") if item.strip()]
+    if chosen:
+        from rmqtool.scan.redaction import REDACTABLE
+
+        for item in chosen:
+            if item not in REDACTABLE:
+                raise click.BadParameter(f"{item!r} is none of {', '.join(REDACTABLE)}", ctx, param)
+    return frozenset(chosen)
+
+
+def redact_options(command: F) -> F:
+    """Give a command the options of redaction as one argument, `redaction`: None without one."""
+
+    @wraps(command)
+    def with_redaction(*args: Any, **kwargs: Any) -> Any:
+        what, how, salt = (kwargs.pop(name) for name in ("redact", "redact_as", "redact_salt"))
+        return command(*args, redaction=_redaction(what, how, salt), **kwargs)
+
+    decorated: Any = with_redaction
+    for option in reversed(
+        (
+            click.option("--redact", multiple=True, callback=_what, metavar="WHAT",
+                         help="Hide keys, properties, bodies, hosts (with commas): '***' stands in their place."),
+            click.option("--redact-as", type=click.Choice(["hide", "hash"]), default="hide", show_default=True,
+                         help="hash: a hash stands in their place, the same for the same value."),
+            click.option("--redact-salt", metavar="TEXT",
+                         help="Secret that keys the hash, to compare runs. Default: a random one for each run."),
+        )
+    ):  # fmt: skip
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+def _redaction(what: frozenset[str], how: Any, salt: str | None) -> Any:
+    if salt is not None and (how != "hash" or not salt):
+        raise UsageError("--redact-salt is for --redact-as hash, and not empty")
+    if not what:
+        if how == "hash":
+            raise UsageError("--redact-as hash needs --redact", hint="such as: --redact keys,hosts")
+        return None
+    from rmqtool.scan.redaction import Redaction
+
+    return Redaction(what, how, secrets.token_bytes(_SALT_BYTES) if salt is None else salt.encode("utf-8", "replace"))
+
+
+def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    return None if value is None else size_of_at_least(1)(ctx, param, value)
+
+
+memory_option = click.option(
+    "--memory",
+    callback=_size,
+    metavar="SIZE",
+    help="Use about this much memory at most, such as 256MiB for all processes: fewer of them, smaller pieces.",
+)
+"""The argument `memory`: bytes, None without a limit."""
+
+
+@contextmanager
+def within_memory(style: Style, memory: int | None, jobs: int, need: MemoryNeed) -> Iterator[int]:
+    """How many of `jobs` processes may work; what is begun in this block, and by them, holds no more than allowed.
+
+    Raises UsageError, which names the least, where even one process takes more.
+    """
+    if memory is None:
+        yield jobs
+        return
+    fitting, share = processes_within(memory, jobs, need)
+    if fitting < jobs and not style.quiet:
+        note(f"--memory: {fitting} of {jobs} processes work")
+    with holding(share):
+        yield fitting
+
+
+_HINT = "copy the store to this machine first; inspect, verify, query and export read it where it is"
+
+
+class StorePath(click.Path):
+    """A store or a place in one; a URI of another machine is refused with a sentence, unless `may_be_remote`."""
+
+    def __init__(self, *, may_be_remote: bool = False) -> None:
+        super().__init__(path_type=Path)
+        self._may_be_remote = may_be_remote
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path that an argument means."""
+        try:
+            path = path_of(value)
+        except RmqtoolError as error:
+            self.fail(error.message, param, ctx)
+        if not is_remote(path):
+            return super().convert(path, param, ctx)
+        if not self._may_be_remote:
+            command = ctx.info_name if ctx else "this command"
+            raise UsageError(f"{command} works on stores of this machine only", file=path, hint=_HINT)
+        return path

@@ -1,0 +1,554 @@
+"""Findings about what is in the commit log: records, what they say, what lies between them, and what is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from rmqtool.findings.finding import Entry, Says
+
+DamageReason = Literal[
+    "zeroed", "magic-code", "physical-offset", "lengths", "truncated", "missing", "torn", "leftover",
+]  # fmt: skip
+"""Why an extent holds no message."""
+
+DAMAGE_MEANINGS: Mapping[DamageReason, str] = {
+    "zeroed": "zero bytes where a record should begin",
+    "magic-code": "neither a message nor a blank begins here",
+    "physical-offset": "a record that gives another position as its own",
+    "lengths": "inconsistent record lengths, or a blank that does not cover the rest of its file",
+    "truncated": "the file ends inside a record",
+    "missing": "no file holds these bytes",
+    "torn": "the last record was not written to its end, as an unclean stop leaves it",
+    "leftover": "old bytes after the last record, up to the end of the page",
+}
+"""The sentence for each reason."""
+
+_SCAN_ENDS_HERE = (
+    "not noticed while messages are served; but a recovery scan that reaches it takes it for the end of the log, "
+    "and deletes everything after it"
+)
+_SCAN_VERSIONS = (
+    ("4.4.0 to 5.3.1", "a clean start scans the last three files; a start after a crash scans from the file that the "
+     "checkpoint chooses, without a checkpoint all. The log is cut here and later files are deleted."),
+    ("5.3.2 and later", "the same, but a clean start scans from the file that the newest consume queue unit points "
+     "into; without consume queues all of the log."),
+    ("5.4.0 and later", "reads only the last ten files (commitLogRecoverMaxNum)."),
+)  # fmt: skip
+_SCAN_REPAIR = (
+    "Do not start a broker before you know what its start would cut: `rmqtool verify` says so. Restore the bytes from "
+    "a replica or a backup. Export what can be read first."
+)
+
+RECORDS = (
+    Entry(
+        code="commitlog.torn",
+        fault="F15",
+        severity="warning",
+        treatment="start",
+        is_trace=True,
+        title="The last record was not written to its end",
+        what="The last record of the log is cut, or its end is zeros, and nothing but zeros follows.",
+        how="The broker was killed or the machine lost power while it appended.",
+        says={
+            "record": f"the log ends here: {DAMAGE_MEANINGS['torn']} ({{bytes}} bytes)",
+            "properties": "the last record's properties end in zero bytes: it was not written to its end",
+        },
+        effect="a start cuts the log before this record; its producer was never told that it was stored",
+        versions=(
+            ("4.4.0 to 4.9", "cuts the log there."),
+            ("5.0 and later", "cuts the log there and logs `found a half message`."),
+        ),
+        repair="No repair is needed: the next start does it.",
+    ),
+    Entry(
+        code="commitlog.stale-bytes",
+        fault="F29",
+        severity="info",
+        treatment="start",
+        is_trace=True,
+        title="Old bytes after the last record",
+        what="After the last record, up to the end of the page, are bytes that are no record.",
+        how="Brokers that write without mmap write whole pages, and what was in the buffer before stays behind the "
+        "end.",
+        says=f"{DAMAGE_MEANINGS['leftover']} ({{bytes}} bytes)",
+        effect="a start takes the log to end before them",
+        versions=(("all", "new messages overwrite them."),),
+        repair="No repair is needed.",
+    ),
+    Entry(
+        code="commitlog.stale-records",
+        fault="F29",
+        severity="info",
+        treatment="start",
+        is_trace=True,
+        title="Old records past the end of the log",
+        what="After the logical end of the log stand records that were cut from it.",
+        how="A start cuts the log without zeroing what follows the cut.",
+        says="old records past the end of the log",
+        effect="none, until a new record ends exactly where an old one begins: then a later recovery brings the old "
+        "ones back",
+        versions=(("all", "ignores them as long as they do not join the log."),),
+        repair="No repair is needed.",
+        not_detected="A scan that goes on after damage cannot tell cut records from records after a bad one: such "
+        "records are counted as good.",
+    ),
+    Entry(
+        code="commitlog.body-crc",
+        fault="F16",
+        severity="error",
+        treatment="neutralise",
+        title="A message's body is not what was stored",
+        what="The CRC-32 of the body differs from the one in the record.",
+        how="A flipped bit on the disk or in memory, a page of another time after a power loss.",
+        says={
+            "": "body of {body_size} bytes: CRC {found:#010x}, stored {expected:#010x}",
+            "kept": "a body is not what was stored, its CRC differs; without --neutralise the message keeps its place",
+        },
+        effect="consumers get the damaged body; a recovery scan that reaches it takes it for the end of the log, and "
+        "deletes everything after it",
+        versions=_SCAN_VERSIONS,
+        repair=f"{_SCAN_REPAIR} Without a copy of the message the choice is yours: as it is, consumers get the "
+        "damaged body.",
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+        not_detected="A CRC covers the body only. A body of no bytes has none. Topic, properties and numbers are "
+        "covered only in records with the property __CRC32#.",
+    ),
+    Entry(
+        code="commitlog.property-crc",
+        fault="F16",
+        severity="error",
+        treatment="none",
+        title="A record is not what its __CRC32# property says",
+        what="Since 5.2.0, with enabledAppendPropCRC, a record ends with a CRC-32 over all of it. It differs.",
+        how="As commitlog.body-crc, but anywhere in the record.",
+        says={
+            "other": "{message_size} bytes: CRC {computed:#010x}, __CRC32# has {stored:#010x}",
+            "unreadable": "{message_size} bytes: CRC {computed:#010x}, __CRC32# has nothing that can be read",
+        },
+        effect="noticed only with forceVerifyPropCRC: then a recovery scan that reaches it takes it for the end of the "
+        "log",
+        versions=(
+            ("before 5.2.0", "does not know the property."),
+            ("5.2.0 and later", "with forceVerifyPropCRC as commitlog.body-crc; else does not look at it."),
+        ),
+        repair="Restore the bytes from a replica or a backup. A repair leaves the record as it is: brokers "
+        "without forceVerifyPropCRC serve it.",
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+    ),
+    Entry(
+        code="commitlog.lengths",
+        fault="F17",
+        severity="error",
+        treatment="neutralise",
+        title="The lengths in a record do not add up",
+        what="Body, topic and properties together do not give the record's size.",
+        how="A flipped bit in one of the lengths, or something else was written over the record.",
+        says=f"{DAMAGE_MEANINGS['lengths']} ({{bytes}} bytes)",
+        effect=_SCAN_ENDS_HERE,
+        versions=_SCAN_VERSIONS,
+        repair=_SCAN_REPAIR,
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+    ),
+    Entry(
+        code="commitlog.truncated",
+        fault="F17",
+        severity="error",
+        treatment="neutralise",
+        title="A file ends inside a record",
+        what="A record's size leads past the end of its file.",
+        how="A flipped bit in the size, or the file was cut.",
+        says=f"{DAMAGE_MEANINGS['truncated']} ({{bytes}} bytes)",
+        effect=_SCAN_ENDS_HERE,
+        versions=_SCAN_VERSIONS,
+        repair=_SCAN_REPAIR,
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+    ),
+    Entry(
+        code="commitlog.magic-code",
+        fault="F18",
+        severity="error",
+        treatment="neutralise",
+        title="Neither a message nor a blank begins where one should",
+        what="The four bytes that give the kind of record are none that RocketMQ writes.",
+        how="A flipped bit, a page of something else, or a wrong size in the record before.",
+        says=f"{DAMAGE_MEANINGS['magic-code']} ({{bytes}} bytes)",
+        effect=_SCAN_ENDS_HERE,
+        versions=_SCAN_VERSIONS,
+        repair=_SCAN_REPAIR,
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+    ),
+    Entry(
+        code="commitlog.zeroed",
+        fault="F18",
+        severity="error",
+        treatment="neutralise",
+        title="Zero bytes inside the commit log",
+        what="Zeros where a record should begin, and good records after them.",
+        how="A page was not on the disk when the power went; a disk or RAID lost blocks; a sparse copy went wrong.",
+        says=f"{DAMAGE_MEANINGS['zeroed']} ({{bytes}} bytes)",
+        effect=_SCAN_ENDS_HERE,
+        versions=_SCAN_VERSIONS,
+        repair=_SCAN_REPAIR,
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+    ),
+    Entry(
+        code="commitlog.physical-offset",
+        fault="F19",
+        severity="error",
+        treatment="neutralise",
+        title="A record gives another position than its own",
+        what="The physical offset stored in the record is not where the record stands.",
+        how="The file was copied from another broker or renamed; a flipped bit.",
+        says=f"{DAMAGE_MEANINGS['physical-offset']} ({{bytes}} bytes)",
+        effect="a recovery scan goes on, but derives a consume queue unit that points to the wrong place; the queue "
+        "may then refuse later messages until the log has grown past it",
+        versions=(
+            ("4.4.0 to 5.4", "a rebuilt queue gets a wrong unit, and may be stuck after it."),
+            (
+                "5.5.0 and later",
+                "the same; with checkCommitLogOffsetOnRecover a start after a crash cuts the log here.",
+            ),
+        ),
+        repair="Give a renamed file the name that its first record gives. Else restore the bytes from a replica or a "
+        "backup. Then rebuild the consume queue.",
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+    ),
+    Entry(
+        code="commitlog.entry-header",
+        severity="error",
+        treatment="neutralise",
+        title="The header of a DLedger entry does not fit",
+        what="Before each message of a DLedger log stands a header of 48 bytes. It gives another position or size than "
+        "the entry has, a Raft index that is not the next one, or a lower Raft term than the entry before.",
+        how="A flipped bit; a file of another node.",
+        says={
+            "position": "the entry gives the position {found}, and stands at {expected}",
+            "size": "the entry gives its message {found} bytes, and that has {expected}",
+            "index": "the entry has the Raft index {found} after {before}",
+            "term": "the entry has the Raft term {found} after {before}",
+        },
+        effect="messages are served; but a start that reaches it takes it for the end of the log, and cuts everything "
+        "after it",
+        versions=(
+            (
+                "DLedger 0.2 and later",
+                "every start reads the last three files, or more where the index does not lead to their first "
+                "entries. More than a file before the beginning of the last one, the node does not start. Further "
+                "back the entry is not read, but followers that lack it do not get it.",
+            ),
+        ),
+        repair="Start no node on it. Give it its log again from the leader of its group, or make an ordinary store: "
+        "`rmqtool salvage` needs no header.",
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+    ),
+    Entry(
+        code="commitlog.blank",
+        fault="F20",
+        severity="error",
+        treatment="neutralise",
+        title="The end of a commit log file is not as it should be",
+        what="A file that is not the last must end with a blank of the right length. It is missing, zeroed, or has "
+        "another length.",
+        how="The file size was changed, a crash, an incomplete copy.",
+        says={
+            "none": "the last record ends exactly at the file's end, so that no blank follows",
+            "size": "a blank of {found} bytes where {left} are left in its file",
+            "inside": "a blank inside its file, with records after it ({bytes} bytes)",
+            "zeros": "zeros up to the end of the file, where a blank should be ({bytes} bytes)",
+        },
+        effect="a missing, zeroed or too long blank is the end of the log for a recovery scan: later files are deleted",
+        versions=(
+            ("4.4.0 to 5.3.1", "a missing or zeroed blank ends the log; a wrong length is ignored."),
+            ("5.3.2 and later", "a blank that is too long ends the log too; one too short is ignored."),
+            ("5.5.1 and later", "one of negative size ends it, too."),
+        ),
+        repair=_SCAN_REPAIR,
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+    ),
+    Entry(
+        code="commitlog.huge-size",
+        fault="F21",
+        severity="error",
+        treatment="neutralise",
+        title="A record claims a size that none can have",
+        what="The kind of record is right, the size is larger than any broker accepts.",
+        how="A flipped bit in the size.",
+        says="claims {claimed} bytes, more than its file has left ({bytes} bytes)",
+        effect="a recovery scan that reaches it dies of OutOfMemoryError before 5.3.2; later it takes it for the end "
+        "of the log",
+        versions=(
+            ("4.4.0 to 5.3.1", "the broker cannot start: OutOfMemoryError, in every attempt."),
+            ("5.3.2 and later", "the log is cut here and later files are deleted."),
+        ),
+        repair=_SCAN_REPAIR,
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+    ),
+)
+
+
+_WITNESSES: dict[str, Says] = {
+    "witnesses": {
+        "time": "{file} knows a message of {timestamp!t}",
+        "offset": "{file} has {name} {physical_offset}",
+        "index": "{file} knows a message of {timestamp!t} at {physical_offset}",
+        "epoch": "{file} has epoch {epoch} begin at {physical_offset}",
+        "rocksdb": "the queues in RocksDB know of messages up to {end}",
+        "beyond": "groups have consumed more than their queues hold: {groups}[ and {more:more offset}]",
+        "consumed": "groups have consumed messages: {groups}[ and {more:more offset}]",
+        "delivered": "{file} has delivered {levels!l}",
+        "timers-read": "{file} has read {messages:timer message}",
+        "readable-part": "groups have consumed messages, as the readable part of {file} shows",
+        "timer-log": "{file} has units of timer messages",
+        "timer-wheel": "{file} has {slots:second} with timer messages",
+    },
+    "groups": "{group} {offset} of {topic}, queue {queue_id}[, which ends at {end}]",
+}
+
+LOG_LOSSES = (
+    Entry(
+        code="commitlog.missing",
+        fault="F10",
+        severity="error",
+        treatment="restore",
+        title="The commit log is gone, or in another place",
+        what="The log holds no message, and checkpoint, index, epochs, committed offsets, delay offsets or the "
+        "timer's files prove that it did. No cleaner deletes the newest file of a log.",
+        how="A disk that is not mounted; storePathCommitLog in broker.conf points to another directory; the directory "
+        "commitlog/ was deleted, moved or left out of a copy.",
+        says={
+            "no-message": "no message is in {directories!l}, but {witnesses}",
+            "no-file": "no log file is in {directories!l}, but {witnesses}",
+        },
+        parts=_WITNESSES,
+        gist="no message is in {directories!l}",
+        effect="the broker starts with an empty log and gives new messages offsets from 0 on, which groups have "
+        "consumed already: they skip these messages",
+        versions=(("all", "starts as on an empty directory, deletes the queues, and keeps all committed offsets."),),
+        repair="Do not start a broker on it. Mount the disk, or give --broker-conf with storePathCommitLog, and "
+        "verify again. If the log is lost, restore the store from a backup or from a replica. To start over without "
+        "messages, use an empty directory with topics.json and subscriptionGroup.json, without checkpoint and offsets.",
+    ),
+    Entry(
+        code="commitlog.end-missing",
+        fault="F10",
+        severity="error",
+        treatment="restore",
+        title="The commit log once held newer messages",
+        what="After a clean stop, the checkpoint, an index file or the epochs know a newer message than the newest one "
+        "in the log. After a crash, only what lies past the last file counts: the rest may be what a power loss "
+        "took.",
+        how="The last log file was deleted, zeroed or not restored, perhaps before a rebuild of queues and index; "
+        "files of different times lie together.",
+        says="the newest message is of {newest_timestamp!t}, the log ends at {log_end}, but {witnesses}",
+        parts=_WITNESSES,
+        gist="what followed the newest message, of {newest_timestamp!t} (the log ends at {log_end})",
+        effect="new messages get offsets that were in use: groups that have consumed beyond the end of a queue skip as "
+        "many new messages",
+        versions=(("all", "does not compare them. The next message that is stored sets the checkpoint right."),),
+        repair="Restore the missing file before the broker starts; then rebuild the queues. Without it the messages "
+        "are lost: reset the groups that are named to the end of their queues before producers send again.",
+        not_detected="Committed offsets alone prove nothing, for a tool may set any (config.offset-out-of-range).",
+    ),
+    Entry(
+        code="commitlog.head-missing",
+        fault="F09",
+        severity="warning",
+        treatment="restore",
+        title="The first commit log files were not deleted by the cleaner",
+        what="The log does not begin at 0, and queues or index files still hold files of deleted messages only. Or "
+        "the log's directory was last changed before the deleted files can have expired, and no queue has lost its "
+        "first file.",
+        how="Somebody deleted log files by hand, or left them out of a copy; or the broker deleted them because the "
+        "disk was full.",
+        says="the log begins at {log_start}; {signs}",
+        parts={
+            "signs": {
+                "left": "{queues:queue} and {index_files:index file} still begin with files of messages before that, "
+                "which the cleaner takes along",
+                "early": "its first message is of {stored!t}, and {directory}/ was changed last {minutes:minute} "
+                "later: what was before it had not expired",
+            },
+        },
+        gist="the log begins at {log_start}",
+        effect="the messages before are gone; groups that had not consumed them go on after them",
+        versions=(("all", "takes the first file for the beginning, and the next start deletes what is left over."),),
+        repair="Restore the files before the broker starts, if they were deleted by mistake. Give --broker-conf, so "
+        "that fileReservedTime counts; without it only what was deleted within an hour is seen by its time.",
+        not_detected="Files that were deleted by hand later than they could have expired, or whose queues and index "
+        "files were deleted with them.",
+    ),
+)
+
+
+MESSAGES = (
+    Entry(
+        code="commitlog.deleted-topic",
+        fault="F22",
+        severity="info",
+        title="Messages of a topic that is not configured",
+        what="The commit log holds messages of topics that topics.json does not list.",
+        how="The topic was deleted. Its messages stay in the log until the files expire.",
+        says="{messages:message} without a unit, the first at physical offset {physical_offset}",
+        effect="none; but a rebuild of all queues brings the topic's queues back",
+        versions=(("all", "ignores the messages."),),
+        repair="No repair is needed. Leave the topic out of a rebuild if its queues should stay away.",
+    ),
+    Entry(
+        code="commitlog.queue-offset-restart",
+        fault="F23",
+        severity="warning",
+        treatment="none",
+        title="Queue offsets begin again",
+        what="Within one queue a later record has a smaller queue offset, or the same one twice.",
+        how="The topic was deleted and made again; a broker started without its consume queues; a role change.",
+        says="queue offset {found} where {expected} was expected",
+        effect="the consume queue holds only one message for each offset; a rebuild by the broker drops others",
+        versions=(
+            ("all", "a rebuild keeps offset 0 always, drops offsets below the end of the queue, appends the rest."),
+        ),
+        repair="None is automatic: messages that no unit points to can still be found by `inspect`, `query` and "
+        "`export`.",
+    ),
+    Entry(
+        code="commitlog.queue-offset-gap",
+        fault="F24",
+        severity="warning",
+        treatment="none",
+        title="Queue offsets are missing",
+        what="Within one queue the queue offsets of two neighbouring records are more than one apart.",
+        how="Records between them were lost, or an append failed after its offset was given away.",
+        says="no record of {queue_offsets:queue offset} from {first} on",
+        effect="after a rebuild by the broker all later messages of the queue stand at smaller offsets: consumers skip "
+        "or repeat messages",
+        versions=(("all", "a rebuild appends without a hole and logs `[BUG]logic queue order maybe wrong`."),),
+        repair="No repair is needed as long as the present consume queue is sound.",
+    ),
+    Entry(
+        code="commitlog.properties",
+        fault="F25",
+        severity="error",
+        treatment="neutralise",
+        title="A record's properties cannot be read as the broker needs them",
+        what="A property that the broker itself uses is not a number, or lists that belong together differ in length.",
+        how="A flipped bit: no CRC covers properties. Or a client that sets reserved properties.",
+        says="DELAY, INNER_BASE or INNER_NUM is not a number that the broker takes",
+        effect="a DELAY that is not a number makes the whole record unreadable: the end of the log for a recovery scan",
+        versions=(
+            ("all", "DELAY in SCHEDULE_TOPIC_XXXX: the record is taken for the end of the log."),
+            ("4.9 and later", "INNER_MULTI_QUEUE_OFFSET: dispatch of the light queues fails."),
+            ("5.0 and later", "INNER_BASE or INNER_NUM: the batch queue gets no unit."),
+        ),
+        repair="Restore the bytes from a replica or a backup.",
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+    ),
+    Entry(
+        code="commitlog.magic-code-v2",
+        fault="F26",
+        severity="error",
+        treatment="decide",
+        title="Records that the broker's version cannot read",
+        what="The log holds records of the second format (topics longer than 127 bytes), which 5.1.0 introduced, and "
+        "the broker is older.",
+        how="A downgrade.",
+        says="version 2 of a record, which {version} cannot read",
+        effect="brokers before 5.1.0 take the first such record for the end of the log and delete everything after it",
+        versions=(
+            ("before 5.1.0", "a recovery scan that reaches such a record cuts the log there."),
+            ("5.1.0 and later", "reads them."),
+        ),
+        repair="Go back to 5.1.0 or later.",
+    ),
+    Entry(
+        code="commitlog.sys-flag",
+        fault="F27",
+        severity="warning",
+        treatment="none",
+        title="A record's flags cannot be right",
+        what="Bits of the sys flag that no version sets, or that contradict the rest of the record.",
+        how="A flipped bit, or files of different brokers.",
+        says="sys flag {sys_flag:#x}: {why}",
+        effect="the broker may read the record's end at the wrong place, and then takes it for the end of the log",
+        versions=(("all", "reads the record as its flags say."),),
+        repair="Restore the bytes from a replica or a backup. A repair leaves the record as it is: its lengths add up.",
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+    ),
+    Entry(
+        code="commitlog.field",
+        fault="F27",
+        severity="warning",
+        treatment="none",
+        title="A field of a record is damaged",
+        what="A field that no CRC covers (topic, queue id, queue offset, flags, tags, keys) differs from what the "
+        "record's queue entry or its index units prove; body and position of the record are right.",
+        how="A flipped bit on the disk or in memory.",
+        says="{field} is {found!v}[, was {expected!v}][; the index has the hash {hash}, which none of its keys gives]: "
+        "shown by {witnesses}",
+        parts={
+            "witnesses": {
+                "consume-queue": "its queue entry",
+                "index": "the index",
+                "property-crc": "its __CRC32#",
+            },
+        },
+        effect="consumers get the message through its queue entry, with the damaged field in it; a broker that builds "
+        "queues or index from the log again puts it elsewhere or nowhere",
+        versions=(("all", "reads the record as it is; neither broker nor client compares it with the queue."),),
+        repair="Queue entry and index unit stay, since they are right: every repair keeps them. Restore the bytes from "
+        "a replica or a backup.",
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+        not_detected="Fields that neither queue nor index have: hosts, born time, reconsume times.",
+    ),
+    Entry(
+        code="commitlog.body-compression",
+        fault="F27",
+        severity="error",
+        treatment="none",
+        treatment_by_cause={"flag": "files"},
+        title="A body is not compressed as its flags say",
+        what="The sys flag calls a body compressed that does not decompress, or the other way round; its CRC is right.",
+        how="A flipped bit in the flags, which no CRC covers; or a producer that sets the flag without compressing.",
+        says={
+            "plain": "the body of {body_size} bytes is not compressed, its flags say {compression}: {why}",
+            "other": "the body of {body_size} bytes is {found}, its flags say {compression}: {why}",
+            "not-flagged": "the body is a whole {found} stream, and the flags do not say so, as those of other "
+            "messages do",
+        },
+        effect="a client that pulls the message fails to decompress it and drops the rest of that pull: consumers "
+        "lose the messages after it, too",
+        versions=(
+            ("clients in Java", "`MessageDecoder#decode` gives nothing for the message, and `decodes` ends there."),
+            ("brokers", "do not look at bodies, except a broker that splits inner batches."),
+        ),
+        repair="Where body and CRC prove that one bit of the flags is wrong, `rmqtool repair` puts it right. Else "
+        "restore the bytes from a replica or a backup. A pull with a smaller batch size loses fewer messages.",
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+        not_detected="A compressed body that begins right and breaks later, and whose CRC is right.",
+    ),
+    Entry(
+        code="commitlog.time-order",
+        fault="F28",
+        severity="info",
+        title="Store timestamps go backwards",
+        what="A record has an earlier store timestamp than the one before it, by more than a moment.",
+        how="The broker's clock was set back.",
+        says="stored {seconds:.0f} s before a message that stands in front of it",
+        effect="searches by time may find the wrong offset; which file a recovery begins with may change",
+        versions=(("all", "assumes that store timestamps ascend."),),
+        repair="No repair is needed.",
+    ),
+    Entry(
+        code="commitlog.future-timestamp",
+        fault="F58",
+        severity="warning",
+        treatment="running",
+        title="Messages were stored in the future",
+        what="A record's store timestamp is later than now.",
+        how="The broker's clock was ahead, or the clock of this machine is behind.",
+        says="stored at {store_timestamp!t}, which is in the future",
+        effect="searches by time, and the choice of the file where a recovery begins, are wrong until that time has "
+        "come",
+        versions=(("all", "retention goes by the files' modification times and is not touched."),),
+        repair="Check both clocks.",
+    ),
+)

@@ -1,0 +1,551 @@
+"""An overview of a store as JSON and for people, with the commands that go on from it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rmqtool.base.numbers import byte_size
+from rmqtool.base.times import rfc3339
+from rmqtool.base.visible import quote
+from rmqtool.inspect.log_statistics import LogStatistics, LogTotals
+from rmqtool.inspect.overview import Overview, bytes_per_hour, group_failures, index_coverage, out_of_range, waiting
+from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, LMQ_PREFIX
+from rmqtool.show.output import (
+    Columns,
+    Style,
+    note,
+    print_labelled,
+    show_finding,
+    show_table,
+    table,
+)
+from rmqtool.show.times import time_text
+from rmqtool.store.consume_queues import Queue
+from rmqtool.store.index_files import Geometry, IndexFile
+from rmqtool.store.queue_units import QueueRange
+from rmqtool.store.store import Store
+
+MAX_TIME_BINS = 60
+"""Bins of the distribution of store times, at most."""
+
+
+def overview_json(overview: Overview, statistics: LogStatistics | None = None) -> dict[str, Any]:
+    """The `result` of ``inspect STORE``; `statistics` of a scan add the fields that need all records."""
+    result = {
+        "broker": _broker_json(overview),
+        "commit_log": _commit_log(overview, statistics),
+        "queues": [_queue(queue, offsets, statistics) for queue, offsets in overview.queues],
+        "index": [
+            _index_file(overview.snapshot.store, file, geometry)
+            for file, geometry in overview.snapshot.index_geometries
+        ],
+        "checkpoint": _with_times(overview.checkpoint) if overview.checkpoint else None,
+        "consumers": [
+            {
+                "group": committed.group,
+                "topic": committed.topic,
+                "queue_id": committed.queue_id,
+                "committed_offset": committed.offset,
+                "lag": overview.lag(committed),
+                "out_of_range": out_of_range(overview, committed),
+                "unreachable": overview.unreachable(committed),
+            }
+            for committed in overview.snapshot.committed.offsets
+        ],
+        "groups": [asdict(group) for group in group_failures(overview)],
+        "waiting": asdict(waiting(overview)),
+        "index_coverage": _coverage(overview),
+    }
+    if statistics:
+        result["scan"] = _scan(statistics)
+    return result
+
+
+def _broker_json(overview: Overview) -> dict[str, Any]:
+    return {
+        "running": overview.snapshot.broker_runs,
+        "last_exit": overview.last_exit,
+        "pid": overview.snapshot.holder.pid if overview.snapshot.holder else None,
+        "layout": overview.snapshot.store.layout,
+        "version_at_least": str(overview.signs[-1].since) if overview.signs else None,
+        "version_signs": [{"sign": sign.name, "since": str(sign.since)} for sign in overview.signs],
+    }
+
+
+def _commit_log(overview: Overview, statistics: LogStatistics | None) -> dict[str, Any]:
+    log, log_range = overview.snapshot.current_log, overview.log_range
+    first, last = (log_range.first_store_timestamp, log_range.last_store_timestamp) if log_range else (None, None)
+    return {
+        "files": len(log.files),
+        "bytes": log.size,
+        "file_size": log.file_size,
+        "min_offset": log_range.min_offset if log_range else log.files[0].start_offset,
+        "max_offset": log_range.max_offset if log_range else None,
+        "first_store_timestamp": first,
+        "first_store_time": rfc3339(first),
+        "last_store_timestamp": last,
+        "last_store_time": rfc3339(last),
+        "messages": statistics.total.messages if statistics else None,
+        "bytes_per_hour": bytes_per_hour(overview),
+        "before_dledger": _older_log(overview),
+    }
+
+
+def _older_log(overview: Overview) -> dict[str, Any] | None:
+    older, log_range = overview.snapshot.older_log, overview.older_range
+    if not older.files:
+        return None
+    return {
+        "files": len(older.files),
+        "bytes": older.size,
+        "file_size": older.file_size,
+        "min_offset": older.files[0].start_offset,
+        "max_offset": log_range.max_offset if log_range else None,
+    }
+
+
+def _coverage(overview: Overview) -> dict[str, Any] | None:
+    coverage = index_coverage(overview)
+    if coverage is None:
+        return None
+    first, last = coverage
+    return {
+        "begin_timestamp": first,
+        "begin_time": rfc3339(first),
+        "end_timestamp": last,
+        "end_time": rfc3339(last),
+    }
+
+
+def _queue(queue: Queue, offsets: QueueRange, statistics: LogStatistics | None) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "topic": queue.topic,
+        "queue_id": queue.queue_id,
+        "kind": queue.shown_kind,
+        "min_offset": offsets.min_offset,
+        "max_offset": offsets.max_offset,
+        "files": len(queue.files.files),
+        "file_size": queue.files.file_size,
+    }
+    if statistics:
+        shown |= _totals(statistics.queues.get((queue.topic, queue.queue_id), LogTotals()))
+    return shown
+
+
+def _index_file(store: Store, file: IndexFile, geometry: Geometry | None) -> dict[str, Any]:
+    return {
+        "file": store.relative(file.path),
+        "keys": file.keys,
+        "begin_timestamp": file.begin_timestamp,
+        "begin_time": rfc3339(file.begin_timestamp),
+        "end_timestamp": file.end_timestamp,
+        "end_time": rfc3339(file.end_timestamp),
+        "begin_physical_offset": file.begin_physical_offset,
+        "end_physical_offset": file.end_physical_offset,
+        "slots_used": file.hash_slot_count,
+        "slots": geometry.slots if geometry else None,
+        "capacity": geometry.units - 1 if geometry else None,
+    }
+
+
+def _with_times(checkpoint: dict[str, int]) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    for name, value in checkpoint.items():
+        shown[name] = value
+        if name.endswith("_timestamp"):
+            shown[f"{name.removesuffix('_timestamp')}_time"] = rfc3339(value or None)
+    return shown
+
+
+def _scan(statistics: LogStatistics) -> dict[str, Any]:
+    return {
+        **_totals(statistics.total),
+        "body_bytes": statistics.body_bytes,
+        "smallest_message_bytes": statistics.smallest,
+        "largest_message_bytes": statistics.largest,
+        "first_store_timestamp": statistics.first_store_timestamp,
+        "first_store_time": rfc3339(statistics.first_store_timestamp),
+        "last_store_timestamp": statistics.last_store_timestamp,
+        "last_store_time": rfc3339(statistics.last_store_timestamp),
+        "sizes": [{"from_bytes": size, "messages": count} for size, count in statistics.sizes.bins()],
+        "times": [
+            {"begin_timestamp": begin, "begin_time": rfc3339(begin), "messages": count}
+            for begin, count in statistics.times.bins(MAX_TIME_BINS)
+        ],
+        "topics": [{"topic": topic, **_totals(totals)} for topic, totals in statistics.topics.items()],
+        "queues": [
+            {"topic": topic, "queue_id": queue_id, **_totals(totals)}
+            for (topic, queue_id), totals in sorted(statistics.queues.items())
+        ],
+        "blanks": {"count": statistics.blanks.messages, "bytes": statistics.blanks.bytes},
+        "wrong_bodies": {"count": statistics.wrong_bodies, "physical_offsets": statistics.wrong_body_offsets},
+        "damage": {
+            "count": statistics.damaged.messages,
+            "bytes": statistics.damaged.bytes,
+            "extents": [
+                {"physical_offset": damage.physical_offset, "size": damage.size, "reason": damage.reason}
+                for damage in statistics.damage
+            ],
+        },
+    }
+
+
+def _totals(totals: LogTotals) -> dict[str, int]:
+    return {"messages": totals.messages, "bytes": totals.bytes}
+
+
+_MAX_LIGHT = 40  # light queues that have a row of their own
+
+
+@dataclass
+class TopicRow:
+    """The queues of one topic, or of several, together."""
+
+    topics: int = 0
+    queues: int = 0
+    messages: int = 0
+    files: int = 0
+
+    def add(self, other: TopicRow) -> None:
+        """Add the queues of other topics."""
+        self.topics += other.topics
+        self.queues += other.queues
+        self.messages += other.messages
+        self.files += other.files
+
+
+def topic_rows(overview: Overview) -> dict[str, TopicRow]:
+    """The rows by name, in the order of the queues; each light queue is a topic, and there may be 200,000."""
+    rows: dict[str, TopicRow] = {}
+    for queue, offsets in overview.queues:
+        row = rows.get(queue.topic)
+        if row is None:
+            row = rows[queue.topic] = TopicRow(topics=1)
+        row.queues += 1
+        row.messages += offsets.max_offset - max(offsets.min_offset, 0)
+        row.files += len(queue.files.files)
+    light = [topic for topic in rows if topic.startswith(LMQ_PREFIX)]
+    if len(light) <= _MAX_LIGHT:
+        return rows
+    total = TopicRow()
+    for topic in light:
+        total.add(rows.pop(topic))
+    return {**rows, f"{LMQ_PREFIX}... ({len(light)} light queues, each with -v)": total}
+
+
+_LABEL_WIDTH = 12
+_PICTURE_WIDTH = 32
+_BARS = " ▁▂▃▄▅▆▇█"
+
+
+def show_overview(overview: Overview, statistics: LogStatistics | None, style: Style) -> None:
+    """Print an overview; verbose shows every queue and every committed offset instead of sums."""
+    console = style.console()
+    for label, text in _facts(overview, statistics):
+        print_labelled(console, Text(f"{label:<{_LABEL_WIDTH}} ", style="dim"), text)
+    _show_queues(console, overview, statistics, each=style.verbosity > 0)
+    _show_topics_without_queue(console, overview, statistics)
+    _show_index(console, overview)
+    _show_consumers(console, overview, each=style.verbosity > 0)
+    _show_failures(console, overview)
+    for finding in overview.findings:
+        console.print()
+        show_finding(console, finding)
+    if not style.quiet:
+        note_next(overview, is_scanned=statistics is not None)
+
+
+def _facts(overview: Overview, statistics: LogStatistics | None) -> Iterator[tuple[str, str]]:
+    signs = overview.signs
+    newest = signs[-1] if signs else None
+    written = f"written by {newest.since} or later ({newest.name})" if newest else "release of its broker not known"
+    layout = "" if overview.snapshot.store.layout == "default" else f", {overview.snapshot.store.layout}"
+    yield "store", f"{overview.snapshot.store.root}{layout}, {written}"
+    yield "broker", _broker(overview)
+    yield from _log_facts(overview)
+    if statistics:
+        yield from _scan_facts(statistics)
+    if overview.checkpoint:
+        moments = (("log", "physic"), ("queues", "logics"), ("index", "index"))
+        for label, (name, field) in zip(("checkpoint", "", ""), moments, strict=True):
+            yield label, f"{name:<6} {_checkpoint_moment(overview.checkpoint, field)}"
+    yield from _waiting_facts(overview)
+
+
+def _broker(overview: Overview) -> str:
+    holder = overview.snapshot.holder
+    if holder and overview.snapshot.broker_runs:
+        return f"running, process {holder.pid}" if holder.pid else "running"
+    if holder:
+        return f"not running; {holder.who} works on the store"
+    if overview.snapshot.broker_runs is None:
+        return f"not known whether it runs: locks stay on its machine; last stop {overview.last_exit}"
+    why = {"clean": " (no file abort)", "unclean": " (the file abort is there)"}.get(overview.last_exit, "")
+    return f"not running, last stop {overview.last_exit}{why}"
+
+
+def _log_facts(overview: Overview) -> Iterator[tuple[str, str]]:
+    log, log_range = overview.snapshot.current_log, overview.log_range
+    if not log.files:
+        yield "commit log", "no file"
+        return
+    files = f"{_count(len(log.files), 'file')} of {byte_size(log.file_size)}"
+    if log_range is None:
+        yield "commit log", f"{files}, offsets from {log.files[0].start_offset}; the end cannot be read"
+        return
+    yield "commit log", f"{files}, offsets {log_range.min_offset} to {log_range.max_offset}"
+    if log_range.first_store_timestamp is not None:
+        yield "", f"stored {time_text(log_range.first_store_timestamp)} to {time_text(log_range.last_store_timestamp)}"
+    growth = bytes_per_hour(overview)
+    if growth is not None:
+        yield "", f"{byte_size(growth)} an hour on average"
+    yield from _older_log_facts(overview)
+
+
+def _older_log_facts(overview: Overview) -> Iterator[tuple[str, str]]:
+    """The log from before a conversion to DLedger, which the broker still reads."""
+    older, log_range = overview.snapshot.older_log, overview.older_range
+    if older.files:
+        where = overview.snapshot.store.relative(older.files[0].path.parent)
+        end = log_range.max_offset if log_range else "an end that cannot be read"
+        files = f"{_count(len(older.files), 'file')} of {byte_size(older.file_size)}"
+        yield "", f"before DLedger in {where}: {files}, offsets {older.files[0].start_offset} to {end}"
+
+
+def _scan_facts(statistics: LogStatistics) -> Iterator[tuple[str, str]]:
+    total = statistics.total
+    yield (
+        "scanned",
+        f"{_count(total.messages, 'message')}, {byte_size(total.bytes)}, {byte_size(statistics.body_bytes)} of bodies",
+    )
+    if total.messages:
+        mean = total.bytes // total.messages
+        sizes = (statistics.smallest or 0, mean, statistics.largest or 0)
+        yield "", "smallest {}, mean {}, largest {}".format(*(byte_size(size) for size in sizes))
+        yield from _pictures(statistics)
+    if statistics.wrong_bodies:
+        shown = ", ".join(str(offset) for offset in statistics.wrong_body_offsets[:3])
+        more = ", ..." if statistics.wrong_bodies > 3 else ""
+        yield "wrong CRC", f"{_count(statistics.wrong_bodies, 'body')}, of the records at {shown}{more}"
+    elif total.messages:
+        yield "", "every body has its CRC; topics and properties have no checksum"
+    damaged = statistics.damaged
+    if damaged.messages:
+        offsets = ", ".join(f"{damage.physical_offset} ({damage.reason})" for damage in statistics.damage[:3])
+        more = ", ..." if damaged.messages > 3 else ""
+        yield "damage", f"{_count(damaged.messages, 'extent')}, {byte_size(damaged.bytes)}, at {offsets}{more}"
+
+
+def _pictures(statistics: LogStatistics) -> Iterator[tuple[str, str]]:
+    """Bar charts of sizes and times: a bar for each bin, as high as its number of messages."""
+    sizes = statistics.sizes.bins()
+    yield "sizes", f"{_bars([count for _, count in sizes])}  {byte_size(sizes[0][0])} to {byte_size(2 * sizes[-1][0])}"
+    times = statistics.times.bins(_PICTURE_WIDTH)
+    if len(times) > 1:
+        yield "times", f"{_bars([count for _, count in times])}  from {time_text(times[0][0])}"
+
+
+def _bars(counts: Sequence[int]) -> str:
+    highest = max(counts)
+    return "".join(_BARS[-(-count * (len(_BARS) - 1) // highest)] for count in counts)
+
+
+def _show_queues(console: Console, overview: Overview, statistics: LogStatistics | None, *, each: bool) -> None:
+    if not overview.queues:
+        return
+    console.print()
+    if each:
+        show_table(console, _queue_table(overview, statistics))
+        return
+    rows = topic_rows(overview)
+    topics = sum(row.topics for row in rows.values())
+    columns: Columns = [("Topic", "left"), ("Queues", "right"), ("In queues", "right"), ("Files", "right")]
+    shown: list[list[object]] = [[topic, row.queues, row.messages, row.files] for topic, row in rows.items()]
+    if statistics:
+        columns += [("In log", "right"), ("Size", "right")]
+        totals = statistics.topics
+        shown.sort(key=lambda cells: -totals.get(str(cells[0]), LogTotals()).bytes)
+        shown = [[*cells, *_total_cells(totals.get(str(cells[0]), LogTotals()))] for cells in shown]
+    title = f"{_count(len(overview.queues), 'queue')} of {_count(topics, 'topic')}"
+    show_table(console, table(title, columns, shown))
+
+
+def _count(count: int, noun: str) -> str:
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count} {noun if count == 1 else plural}"
+
+
+def _queue_table(overview: Overview, statistics: LogStatistics | None) -> Table:
+    columns: Columns = [("Topic", "left"), ("Queue", "right"), ("Min", "right"), ("Max", "right"), ("Files", "right")]
+    rows: list[list[object]] = []
+    for queue, offsets in overview.queues:
+        rows.append([queue.topic, queue.queue_id, offsets.min_offset, offsets.max_offset, len(queue.files.files)])
+        if statistics:
+            rows[-1] += _total_cells(statistics.queues.get((queue.topic, queue.queue_id), LogTotals()))
+    if statistics:
+        columns += [("In log", "right"), ("Size", "right")]
+    return table("Queues", columns, rows)
+
+
+def _total_cells(totals: LogTotals) -> list[object]:
+    return [totals.messages, byte_size(totals.bytes)]
+
+
+def _show_topics_without_queue(console: Console, overview: Overview, statistics: LogStatistics | None) -> None:
+    """Topics that only the log knows: their queues are gone, or they were never dispatched."""
+    if not statistics:
+        return
+    known = {queue.topic for queue, _ in overview.queues}
+    rows = [[topic, *_total_cells(totals)] for topic, totals in statistics.topics.items() if topic not in known]
+    if rows:
+        console.print()
+        columns: Columns = [("Topic", "left"), ("In log", "right"), ("Size", "right")]
+        show_table(console, table("In the log without a queue", columns, rows))
+
+
+def _show_index(console: Console, overview: Overview) -> None:
+    if not overview.snapshot.index_geometries:
+        return
+    rows = [
+        [file.path.name, file.keys, _moment(file.begin_timestamp), _moment(file.end_timestamp)]
+        for file, _ in overview.snapshot.index_geometries
+    ]
+    console.print()
+    columns: Columns = [("File", "left"), ("Keys", "right"), ("From", "left"), ("To", "left")]
+    show_table(console, table("Index", columns, rows))
+
+
+def _show_consumers(console: Console, overview: Overview, *, each: bool) -> None:
+    if not overview.snapshot.committed.offsets:
+        return
+    console.print()
+    show_table(console, _offset_table(overview) if each else _lag_table(overview))
+
+
+def _waiting_facts(overview: Overview) -> Iterator[tuple[str, str]]:
+    messages = waiting(overview)
+    delayed = [level for level in messages.delayed if level.messages]
+    facts = []
+    if delayed:
+        levels = ", ".join(f"{level.messages} of level {level.level}" for level in delayed)
+        facts.append(f"{_count(sum(level.messages for level in delayed), 'delayed message')} ({levels})")
+    if messages.timer_messages:
+        facts.append(f"{_count(messages.timer_messages, 'message')} in the timer's topic")
+    if messages.half_messages:
+        halves = _count(messages.half_messages, "half message")
+        facts.append(f"{halves} of transactions, {_count(messages.op_messages, 'op message')}")
+    yield from zip(("waiting", *("" for _ in facts)), facts, strict=False)
+
+
+def _show_failures(console: Console, overview: Overview) -> None:
+    failures = group_failures(overview)
+    if failures:
+        console.print()
+        columns: Columns = [("Group", "left"), ("To retry", "right"), ("Dead letters", "right")]
+        rows = [[one.group, one.retry_messages, one.dead_letter_messages] for one in failures]
+        show_table(console, table("Retries and dead letters", columns, rows))
+
+
+def _offset_table(overview: Overview) -> Table:
+    columns: Columns = [("Group", "left"), ("Topic", "left")]
+    columns += [("Queue", "right"), ("Committed", "right"), ("Lag", "right")]
+    rows = [
+        [
+            *(item.group, item.topic, item.queue_id, item.offset),
+            _lag_cell(overview.lag(item), overview.unreachable(item)),
+        ]
+        for item in overview.snapshot.committed.offsets
+    ]
+    return table("Consumers", columns, rows)
+
+
+def _lag_table(overview: Overview) -> Table:
+    lags: dict[tuple[str, str], list[int | None]] = {}
+    below: Counter[tuple[str, str]] = Counter()
+    unreachable: Counter[tuple[str, str]] = Counter()
+    for item in overview.snapshot.committed.offsets:
+        lags.setdefault((item.group, item.topic), []).append(overview.lag(item))
+        below[item.group, item.topic] += out_of_range(overview, item) == "below"
+        unreachable[item.group, item.topic] += overview.unreachable(item)
+    columns: Columns = [("Group", "left"), ("Topic", "left"), ("Queues", "right"), ("Lag", "right")]
+    rows = [
+        [*name, len(of_queues), _sum_cell(of_queues, below[name], unreachable[name])]
+        for name, of_queues in lags.items()
+    ]
+    return table("Consumers", columns, rows)
+
+
+def _sum_cell(lags: Sequence[int | None], below: int, unreachable: int) -> Text:
+    """The sum of lags; an offset beyond its queue's end must not reduce the lag of another queue."""
+    known = [lag for lag in lags if lag is not None]
+    if not known:
+        return _lag_cell(None, unreachable)
+    beyond = sum(lag < 0 for lag in known)
+    text = Text(str(sum(lag for lag in known if lag > 0)))
+    if beyond:
+        text.append(f", {beyond} beyond the end", style="red")
+    text = text.append(f", {below} below the minimum", style="yellow") if below else text
+    return _with_unreachable(text, unreachable)
+
+
+def _lag_cell(lag: int | None, unreachable: int) -> Text:
+    if lag is None:
+        return _with_unreachable(Text("no queue", style="yellow"), unreachable)
+    return _with_unreachable(Text(str(lag), style="red" if lag < 0 else ""), unreachable)
+
+
+def _with_unreachable(text: Text, unreachable: int) -> Text:
+    return text.append(f", {unreachable} out of reach", style="red") if unreachable else text
+
+
+def _checkpoint_moment(checkpoint: dict[str, int], field: str) -> str:
+    timestamp = checkpoint[f"{field}_message_timestamp"]
+    if field == "index" and timestamp <= 0:
+        return "no index file has been full yet"
+    return _moment(timestamp)
+
+
+def _moment(timestamp: int) -> str:
+    return time_text(timestamp) if timestamp > 0 else "never"
+
+
+def note_next(overview: Overview, *, is_scanned: bool) -> None:
+    """Print on stderr which commands to run next; findings name their own."""
+    if not overview.snapshot.log.files:
+        return
+    store, conf = overview.snapshot.store, overview.snapshot.store.conf
+    options = f" --broker-conf {quote(conf.path)}" if conf.path else ""
+    note("")
+    for label, command in _next_commands(overview):
+        note(f"{label}: {command}{options}")
+    note(f"messages one by one: rmqtool inspect {quote(str(store.commit_log_directories[0]))}{options} --limit 10")
+    if not is_scanned:
+        note(f"counts from every record: rmqtool inspect {quote(str(store.root))}{options} --scan")
+
+
+def _next_commands(overview: Overview) -> Iterator[tuple[str, str]]:
+    """Problems in the tables, each with the command that shows more about the first one."""
+    store = overview.snapshot.store
+    outside = [item.group for item in overview.snapshot.committed.offsets if out_of_range(overview, item)]
+    if outside:
+        yield (
+            f"offsets of {_groups(outside)} out of range",
+            f"rmqtool query {quote(str(store.root))} --group {quote(outside[0])}",
+        )
+    dead = [failures.group for failures in group_failures(overview) if failures.dead_letter_messages]
+    if dead:
+        topic = f"{DEAD_LETTER_PREFIX}{dead[0]}"
+        log = quote(str(store.commit_log_directories[0]))
+        yield f"dead letters of {_groups(dead)}", f"rmqtool inspect {log} --topic {quote(topic)}"
+
+
+def _groups(names: list[str]) -> str:
+    count = len(set(names))
+    return f"{count} group{'' if count == 1 else 's'}"

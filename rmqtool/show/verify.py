@@ -1,0 +1,397 @@
+"""The outcome of a verification as JSON, JUnit and for people, with the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from itertools import groupby, islice
+from operator import attrgetter
+from typing import Any
+from xml.etree import ElementTree
+
+from rich.console import Console
+from rich.text import Text
+
+from rmqtool.base.numbers import byte_size
+from rmqtool.base.visible import quote, visible
+from rmqtool.broker.prediction import StartPrediction
+from rmqtool.broker.start_findings import label
+from rmqtool.clients.losses import ClientLosses
+from rmqtool.findings.catalogue import CATALOGUE
+from rmqtool.findings.finding import Finding, counted
+from rmqtool.repair.plan import Plan
+from rmqtool.rules.versions import newer_than_known
+from rmqtool.show.output import Style, note, print_labelled, show_effect
+from rmqtool.show.times import sentence
+from rmqtool.store.rocksdb_config import MISSING, lost_place
+from rmqtool.verify.bad_extents import UNREAD, State, cells
+from rmqtool.verify.gaps import is_of_verify, summary_of
+from rmqtool.verify.outcome import EMPTY, Outcome
+
+_MAX_EXTENTS = 10_000
+
+
+def outcome_json(outcome: Outcome) -> dict[str, Any]:
+    """The `result` of ``verify STORE``."""
+    start, clients = outcome.start, outcome.clients
+    return {
+        "note": outcome.note,
+        "verdict": outcome.verdict,
+        "complete": outcome.complete,
+        "messages": outcome.total.totals.messages,
+        "bytes": outcome.total.totals.bytes,
+        "commit_log": {
+            "files": len(outcome.snapshot.log.files),
+            "min_offset": outcome.log_start,
+            "max_offset": outcome.log_end,
+        },
+        "bad_extents": [
+            {"physical_offset": offset, "size": size, "reason": reason}
+            for offset, size, reason in outcome.total.extents
+            if reason != UNREAD
+        ],
+        "map": [
+            {"physical_offset": extent.physical_offset, "size": extent.size, "state": extent.state}
+            for extent in islice(outcome.log_map, _MAX_EXTENTS)
+        ],
+        "messages_lost": [{"topic": topic, "messages": count} for topic, count in sorted(outcome.lost.items())],
+        "releases": {
+            "oldest": str(outcome.snapshot.releases.oldest),
+            "newest": str(outcome.snapshot.releases.newest),
+            "named": outcome.snapshot.releases.is_named,
+            "evidence": list(outcome.snapshot.releases.evidence),
+        },
+        "start": {**start.as_json(), "clients": None if clients is None else clients.as_json()} if start else None,
+        "starts": [
+            {"releases": label(prediction.versions), "start": prediction.start.as_json()}
+            for prediction in outcome.starts
+        ],
+        "start_not_predicted": outcome.start_not_predicted,
+        "checks": outcome.checks,
+        "unproven": outcome.unproven,
+        "not_checked": [{"what": gap.what, "why": gap.why, "codes": list(gap.codes)} for gap in outcome.gaps],
+    }
+
+
+_INDENT = "     "
+
+
+def show_plan(plan: Plan, console: Console) -> None:
+    """Print what to do."""
+    head = Text("What to do", style="bold")
+    if plan.start_after:
+        head.append(f"  start no broker before step {plan.start_after} is done", style="bold red")
+    console.print(head, soft_wrap=True)
+    for number, step in enumerate(plan.steps, 1):
+        print_labelled(console, Text(f"{number:>3}. "), sentence(step.text))
+        if step.command:  # in one piece, so that it can be pasted
+            console.print(Text(_INDENT + visible(step.command), style="bold"), soft_wrap=True)
+        for change in step.changes:
+            print_labelled(console, Text(f"{_INDENT}- ", style="dim"), sentence(change))
+        for lost in step.lost:
+            print_labelled(console, Text(f"{_INDENT}lost: ", style="yellow"), sentence(lost))
+    for text in plan.remaining:
+        print_labelled(console, Text("  stays: ", style="dim"), sentence(text))
+    if plan.steps and plan.clients is not None:
+        print_labelled(console, Text("  after: ", style="dim"), _left_after(plan.clients))
+
+
+def _left_after(clients: ClientLosses) -> str:
+    """What clients do not get even after the plan and a start."""
+    refuses = "no broker starts" if clients.refuses else ""
+    return ", ".join(filter(None, (refuses, clients.in_words))) or "clients lose nothing"
+
+
+_LABEL_WIDTH = 9
+_CELLS, _LEAST_CELLS = 60, 20  # of one line of the map
+_OFFSET_WIDTH = 20  # of the offset before it
+_MAX_LINES = 8
+_SMALLEST_CELL = 512  # bytes
+_SIGNS: dict[State | None, tuple[str, str]] = {
+    "good": ("=", "green"),
+    "bad": ("X", "bold red"),
+    "torn": ("~", "yellow"),
+    "unreachable": ("!", "bold red"),
+    "unread": ("?", "bold magenta"),
+    "not-reached": ("-", "dim"),
+    None: (".", "dim"),
+}
+_MEANINGS: dict[State | None, str] = {
+    "good": "good",
+    "bad": "bad",
+    "torn": "torn",
+    "unreachable": "lost by a start",
+    "unread": "unreadable",
+    "not-reached": "not reached",
+    None: "empty",
+}
+_VERDICTS = {
+    "clean": ("bold green", ""),
+    "unproven": ("bold yellow", "nothing wrong in what was read"),
+    "dirty": ("bold yellow", "an unclean stop, which the next start fixes without loss"),
+    "corrupt": ("bold red", "see the findings"),
+}
+_LOOK = "rmqtool inspect "
+_MAX_EXAMPLES = 3  # of one code, without -v
+_SEVERITY_STYLES = {"info": "cyan", "warning": "yellow", "error": "bold red"}
+
+
+def show_outcome(outcome: Outcome, plan: Plan, style: Style, seconds: float) -> None:
+    """Print an outcome, and last its plan; findings that are only information are summed up unless verbose."""
+    console = style.console()
+    _show_facts(console, outcome, seconds)
+    if outcome.snapshot.log.files:
+        _show_map(console, outcome)
+    shown = [finding for finding in outcome.findings if finding.severity != "info" or style.verbosity > 0]
+    for _, same in groupby(shown, key=attrgetter("severity", "code")):
+        console.print()
+        _show_findings(console, list(same), everything=style.verbosity > 0)
+    hidden = len(outcome.findings) - len(shown)
+    if hidden or outcome.unproven:
+        console.print()
+    if hidden:
+        shown_by = "-v shows it" if hidden == 1 else "-v shows them"
+        print_labelled(console, _label("info"), f"{counted(hidden, 'note')}; {shown_by}")
+    if outcome.unproven:
+        print_labelled(console, _label("limits"), f"not checked, or cannot be: {sentence('; '.join(outcome.unproven))}")
+    if plan:
+        console.print()
+        show_verdict(console, outcome)
+        show_plan(plan, console)
+    elif not style.quiet:
+        note(f"next: {next_command(outcome)}")
+
+
+def next_command(outcome: Outcome) -> str:
+    """The command that follows an outcome without a plan."""
+    root = quote(str(outcome.root))
+    is_narrowed = outcome.gaps and all(gap.is_chosen for gap in outcome.gaps)
+    command = "verify" if is_narrowed or not outcome.complete else "inspect"
+    return " ".join(["rmqtool", command, root, *map(quote, outcome.resumed_by)])
+
+
+def _label(text: str) -> Text:
+    return Text(f"{text:<{_LABEL_WIDTH}}", style="dim")
+
+
+def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
+    totals = outcome.total.totals
+    show_verdict(console, outcome)
+    print_labelled(console, _label("store"), str(outcome.root))
+    read = byte_size(totals.bytes)
+    rate = f", {byte_size(int(totals.bytes / seconds))}/s" if seconds > 1 else ""
+    files = len(outcome.snapshot.log.files)
+    log = f"{counted(totals.messages, 'message')}, {read}, in {counted(files, 'file')}; {seconds:.1f} s{rate}"
+    print_labelled(console, _label("log"), log)
+    releases = outcome.snapshot.releases
+    if not releases.is_named:
+        evidence = f", shown by {', '.join(releases.evidence)}" if releases.evidence else "; --broker-version names one"
+        print_labelled(console, _label("rules of"), f"{releases}{evidence}")
+    elif is_newer := newer_than_known(releases.newest):
+        print_labelled(console, _label("rules of"), is_newer, style="yellow")
+    elif outcome.snapshot.release_contradiction:
+        text = f"{releases}, but {outcome.snapshot.release_contradiction}: name the release of the broker, or none"
+        print_labelled(console, _label("rules of"), text, style="bold red")
+    if outcome.start:
+        entry = "row in RocksDB" if outcome.snapshot.has_queues_twice else "queue entry"
+        _show_start(console, outcome, outcome.start, entry)
+    else:
+        print_labelled(console, _label("start"), f"not predicted: {outcome.start_not_predicted}")
+    for other in outcome.starts[1:]:
+        print_labelled(console, _label("start"), f"a broker {other.sentence}")
+    bad = sum(reason != UNREAD for _, _, reason in outcome.total.extents)
+    if bad:
+        text = f"{counted(bad, 'extent')} of the log, {byte_size(outcome.damaged_bytes)}, not as stored"
+        print_labelled(console, _label("bad"), text)
+    if outcome.lost:
+        topics = ", ".join(f"{visible(topic)} {count}" for topic, count in outcome.lost.most_common(8))
+        more = len(outcome.lost) - 8
+        topics += f" and {counted(more, 'more topic')}" if more > 0 else ""
+        text = f"{counted(outcome.lost.total(), 'message')} cannot be read: {topics}"
+        text = f"at least {text}" if outcome.lost_is_minimum else text
+        print_labelled(console, _label("lost"), text)
+
+
+def show_verdict(console: Console, outcome: Outcome) -> None:
+    """Print the line with the verdict."""
+    color, meaning = _VERDICTS[outcome.verdict]
+    if outcome.verdict == "clean" and any(finding.severity != "info" for finding in outcome.findings):
+        meaning = "messages, queues and index are; see the findings about what is around them"
+    loss = ""
+    if outcome.clients is not None and not outcome.clients.refuses:
+        loss = outcome.clients.in_words
+    loss = f"started now, a broker leaves {loss}" if loss else ""
+    empty = EMPTY if outcome.note == EMPTY else ""
+    sentence = "; ".join(filter(None, (empty, meaning, loss, summary_of(outcome.gaps))))
+    head = Text.assemble(_label("verdict"), Text(outcome.verdict, style=color), " - " if sentence else "")
+    print_labelled(console, head, sentence)
+
+
+def _show_start(console: Console, outcome: Outcome, start: StartPrediction, entry: str) -> None:
+    """The effect of the next start of a broker, in one sentence; `entry` is what messages may not get."""
+    text = f"a broker {start.version} would "
+    if any(finding.code == "upgrade.refused" for finding in outcome.findings):
+        text += "not start with this broker.conf; without that it would "
+    if start.refuses:
+        text += f"refuse to start: {start.refuses}"
+    elif start.hangs:
+        text += "never be ready"
+    else:
+        text += f"recover {'after a clean stop' if start.mode == 'normal' else 'as after a crash'}"
+        if start.scan_from:
+            text += f", scan from {start.scan_from.file}"
+        text += f" and end the log at {start.max_offset_after}; {'; '.join(_effects(outcome, start, entry))}"
+    print_labelled(console, _label("start"), text)
+
+
+def _effects(outcome: Outcome, start: StartPrediction, entry: str) -> Iterator[str]:
+    """What a start that succeeds does to the store, and what clients lose by it."""
+    if start.messages_lost:
+        lost = [counted(start.messages_lost, "message")]
+        lost += [counted(len(start.files_deleted), "file")] if start.files_deleted else []
+        yield f"lost: {', '.join(lost)}"
+    else:
+        yield "log intact"
+    changed = sum(bool(change.truncated or change.dispatched) for change in start.queues)
+    if changed:
+        yield f"{counted(changed, 'queue')} will change"
+    without = sum(change.lost for change in start.queues)
+    if without:
+        yield f"{counted(without, 'message')} would never get a {entry}"
+    gone = (each for each in outcome.findings if each.code == MISSING and each.details.get("lost") != "backup-left")
+    contents = sorted(set(map(lost_place, gone)))
+    if contents:
+        yield f"it would start without the contents of {', '.join(contents)}"
+    if outcome.clients is not None:
+        yield outcome.clients.in_words or "clients lose nothing"
+
+
+def _show_map(console: Console, outcome: Outcome) -> None:
+    begin, end = outcome.log_start, outcome.snapshot.log.files[-1].end_offset
+    lines = min(len(outcome.snapshot.log.files), _MAX_LINES)
+    width = max(_LEAST_CELLS, min(_CELLS, console.width - _OFFSET_WIDTH))
+    cell = max(_SMALLEST_CELL, -(-(end - begin) // (lines * width)))
+    count = -(-(end - begin) // cell)
+    states = cells(outcome.log_map, begin, cell, count)
+    used = [state for state in _SIGNS if state in states]
+    legend = ", ".join(f"{_SIGNS[state][0]} {_MEANINGS[state]}" for state in used)
+    console.print()
+    print_labelled(console, Text(), f"one character is {byte_size(cell)} of the log: {legend}", style="dim")
+    for first in range(0, count, width):
+        line = Text(f"{begin + first * cell:>18}  ", style="dim")
+        for state in states[first : first + width]:
+            sign, color = _SIGNS[state]
+            line.append(sign, style=color)
+        console.print(line)
+
+
+def _show_findings(console: Console, findings: list[Finding], *, everything: bool) -> None:
+    """The findings of one code: what the broker does once, then where and what."""
+    first = findings[0]
+    head = Text(f"{first.severity}: ", style=_SEVERITY_STYLES[first.severity])
+    fault = f" ({first.fault})" if first.fault else ""
+    total = sum(finding.count for finding in findings)
+    print_labelled(console, head, f"{first.code}{fault}{f', {total} times' if total > 1 else ''}")
+    effects = dict.fromkeys(finding.effect for finding in findings)
+    shown = findings if everything or len(findings) <= _MAX_EXAMPLES + 1 else findings[:_MAX_EXAMPLES]
+    for finding in shown:
+        location = location_of(finding)
+        if location:
+            print_labelled(console, Text("  where:  ", style="dim"), location)
+        print_labelled(console, Text("  what:   ", style="dim"), sentence(finding.message))
+        if len(effects) > 1:
+            show_effect(console, finding)
+    if len(shown) < len(findings):
+        print_labelled(console, Text("  ...     ", style="dim"), "-v shows more of them", style="dim")
+    if len(effects) == 1:
+        show_effect(console, first)
+    looks = dict.fromkeys(finding.remedy for finding in findings if finding.remedy and _LOOK in finding.remedy)
+    for look in list(looks)[:1]:
+        print_labelled(console, Text("  look:   ", style="dim"), str(look))
+
+
+def location_of(finding: Finding) -> str:
+    """Where a finding is: file, offset, queue."""
+    fields = []
+    if finding.file is not None:
+        fields.append(finding.file)
+    if finding.offset is not None:
+        fields.append(f"{'physical offset' if finding.code.startswith('commitlog.') else 'at byte'} {finding.offset}")
+    if finding.queue is not None:
+        fields.append(finding.queue)
+    if finding.queue_offset is not None:
+        fields.append(f"queue offset {finding.queue_offset}")
+    return ", ".join(fields)
+
+
+_SUITE = "rmqtool verify"
+_FORBIDDEN = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 65534, 65535), "�")
+
+
+def junit_report(outcome: Outcome, seconds: float) -> str:
+    """The report; a check fails when a finding of it is above information."""
+    failed: dict[str, list[Finding]] = {}
+    lines: list[str] = []
+    for finding in outcome.findings:
+        if finding.severity == "info":
+            lines.append(f"{finding.code}: {finding.message}")
+        else:
+            failed.setdefault(finding.code, []).append(finding)
+    codes = [code for code in CATALOGUE if code in failed or outcome.report.checked.get(code)]
+    skipped = _skipped(outcome, codes)
+    incomplete = outcome.is_interrupted
+    counts = {"tests": str(len(codes) + len(skipped) + incomplete), "failures": str(len(failed)),
+              "errors": str(int(incomplete)), "skipped": str(len(skipped))}  # fmt: skip
+    suites = ElementTree.Element("testsuites")
+    suite = ElementTree.SubElement(suites, "testsuite", {
+        "id": "0", "package": "rmqtool", "name": _SUITE, "hostname": "localhost", "time": f"{seconds:.3f}",
+        "timestamp": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S"), **counts,
+    })  # fmt: skip
+    properties = ElementTree.SubElement(suite, "properties")
+    for name, value in (("store", str(outcome.root)), ("verdict", outcome.verdict),
+                        ("messages", str(outcome.total.totals.messages))):  # fmt: skip
+        ElementTree.SubElement(properties, "property", {"name": name, "value": _clean(value)})
+    for code in codes:
+        case = _case(suite, code)
+        if code in failed:
+            shown = failed[code]
+            attributes = {"type": shown[0].severity, "message": _clean(CATALOGUE[code].title)}
+            ElementTree.SubElement(case, "failure", attributes).text = _clean("\n".join(map(_line, shown)))
+    for name, message in skipped.items():
+        ElementTree.SubElement(_case(suite, name), "skipped", {"message": _clean(message)})
+    if incomplete:
+        ElementTree.SubElement(_case(suite, "complete"), "error", {"type": "interrupted", "message": "interrupted"})
+    ElementTree.SubElement(suite, "system-out").text = _clean("\n".join((*lines, *outcome.unproven)))
+    ElementTree.SubElement(suite, "system-err")
+    ElementTree.indent(suites)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"
+
+
+def _skipped(outcome: Outcome, checked: Sequence[str]) -> dict[str, str]:
+    """The checks that were skipped, and why: left out by the user, or in need of files that are not read."""
+    reasons: dict[str, str] = {}
+    for gap in outcome.gaps:
+        if gap.why == "interrupted":
+            continue  # an error of its own
+        hidden = [code for code in CATALOGUE if is_of_verify(code) and gap.hides(code)]
+        names = hidden if gap.is_chosen and gap.codes else [gap.what]
+        reasons.update((name, gap.text) for name in names if name not in checked and name not in reasons)
+    return reasons
+
+
+def _case(suite: ElementTree.Element, name: str) -> ElementTree.Element:
+    kind = name.partition(".")[0] if name in CATALOGUE else "verification"
+    return ElementTree.SubElement(suite, "testcase", {"name": name, "classname": f"rmqtool.{kind}", "time": "0"})
+
+
+def _line(finding: Finding) -> str:
+    location = " ".join(
+        str(field) for field in (finding.file, finding.offset, finding.topic, finding.queue_id) if field is not None
+    )
+    count = f" ({finding.count} times)" if finding.count > 1 else ""
+    return f"{location}: {finding.message}{count}; broker: {finding.effect}"
+
+
+def _clean(text: str) -> str:
+    """Text without the characters that XML forbids: control characters and lone surrogates."""
+    return text.translate(_FORBIDDEN).encode("utf-8", "replace").decode()
