@@ -151,10 +151,13 @@ class ClientLosses:
             timers=replace(self.timers, never=0) if queues else self.timers,
         )
 
-    def with_whole(self, names: Sequence[tuple[str, int]], keys: int) -> ClientLosses:
-        """What is left where a message of some queues that was not whole is so again, with so many keys."""
+    def with_whole(self, names: Sequence[tuple[str, int]], keys: int, *, was_damage: bool) -> ClientLosses:
+        """What is left where a message of some queues that was not whole is so again, with so many keys.
+
+        Where it `was_damage` of the log its keys were not found, also where no queue lacked the message.
+        """
         lost = {(each.topic, each.queue_id): each for each in self.unreachable.queues}
-        is_counted = False
+        is_counted = was_damage
         for name in names:
             queue = lost.get(name)
             if queue and queue.in_damage:

@@ -116,7 +116,7 @@ class TakenOut:
 
 
 def name_in_store(store: Store, path: Path) -> str | None:
-    """The name by which a transaction changes `path`; None outside the store, after a link or on another disk.
+    """The name by which a transaction changes `path`; None outside the store, behind a link or on another disk.
 
     Of a store on another machine, of which only a plan is made, the name in the store.
     """

@@ -194,7 +194,7 @@ def _changed(clients: ClientLosses, change: Change, store: Store) -> ClientLosse
     by_offsets = clients.by_offsets
     if isinstance(change, RightFields):
         for each in change.fields:
-            clients = clients.with_whole(each.queues, each.keys)
+            clients = clients.with_whole(each.queues, each.keys, was_damage=each.damaged_bytes > 0)
         if by_offsets:
             by_offsets = by_offsets.with_whole([name for each in change.fields for name in each.queues])
             clients = replace(clients, by_offsets=by_offsets, groups=by_offsets.groups())

@@ -132,7 +132,7 @@ def moved_by_hand(snapshot: Snapshot, findings: Sequence[Finding]) -> dict[Path,
 def _out_of_reach(snapshot: Snapshot, findings: Sequence[Finding]) -> Iterator[NotHealed]:
     moved = moved_by_hand(snapshot, findings)
     if moved:
-        why = "outside the store, after a link, on another disk, or rmqtool's and the broker's own: move it away"
+        why = "outside the store, behind a link, on another disk, or rmqtool's and the broker's own: move it away"
         yield NotHealed(frozenset(moved.values()), why, moved=tuple(moved))
 
 

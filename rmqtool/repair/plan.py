@@ -74,7 +74,7 @@ _MADE_ANEW_BY_A_NODE = {
     "store.dledger-index": "Move the index of the entries away: the node makes all of it again when it starts:",
     "store.dledger-checkpoint": "Move the node's checkpoint away, without which it starts:",
 }
-_WHERE = "outside of the store, after a link or on another disk, where a repair replaces nothing"
+_WHERE = "outside of the store, behind a link or on another disk, where a repair replaces nothing"
 
 
 def log_by_hand(store: Store, found: Mapping[Treatment, Sequence[Finding]]) -> tuple[Path, ...]:

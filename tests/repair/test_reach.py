@@ -94,7 +94,7 @@ def test_a_link_to_a_disk_that_is_not_mounted(store: Path) -> None:
     shutil.rmtree(linked(store, "index"))
     repairs, plan = planned(store, "index.missing")
     assert not repairs
-    assert "after a link" in plan.steps[0].text
+    assert "behind a link" in plan.steps[0].text
 
 
 def test_config_behind_a_link_is_moved_first(store: Path) -> None:

@@ -399,7 +399,7 @@ def test_a_user_who_cannot_keep_the_owner_is_refused(store: Path, monkeypatch: p
 
 
 def test_a_commit_log_elsewhere_is_deleted_from(tmp_path: Path, store: Path) -> None:
-    """Files of a commit log path outside the store, and after a link; but nothing else."""
+    """Files of a commit log path outside the store, and behind a link; but nothing else."""
     (store / "commitlog").rename(tmp_path / "disk")
     (store / "commitlog").symlink_to(tmp_path / "disk")
     other = tmp_path / "disk2"
