@@ -249,7 +249,7 @@ TIMER = (
         what="Messages wait in the timer wheel that were due more than a week ago: the wheel goes around in two weeks. "
         "What clients lose is counted as of the newest message, and leaves these out.",
         how="The broker has been stopped for more than a week, or the store is an old copy.",
-        says="{messages:message} due from {first_due!t} on: a start now reads the wheel from {read_from!t} on",
+        says="{messages:message} due from {first_due!t} on: a start now leaves out what was due more than a week ago",
         effect="these messages are never delivered, though they are in the commit log",
         versions=(_BEFORE, ("5.0 and later", "leave out what was due a week before (`TimerMessageStore#recover`).")),
         repair="No repair is needed for a copy. Before a start take timerwheel, timerlog/ and config/timercheck out "

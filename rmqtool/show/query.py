@@ -93,7 +93,7 @@ def _state_cell(line: dict[str, Any]) -> Text:
 
 
 def _show(console: Console, label: str, text: str) -> None:
-    print_labelled(console, Text(f"{label:<{_LABEL_WIDTH}} ", style="dim"), text)
+    print_labelled(console, Text(f"{label:<{_ANSWER_LABEL_WIDTH}} ", style="dim"), text)
 
 
 Clock = Callable[[int], str]

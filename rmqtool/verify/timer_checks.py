@@ -200,8 +200,7 @@ def _report_aged(state: TimerState, queue: TimerQueue, next_read: NextRead, repo
     now = int(time.time() * 1000)
     aged = aged_out(state, queue, next_read, now) & ~aged_out(state, queue, next_read, state.latest)
     if aged.any():
-        facts = {"messages": int(np.count_nonzero(aged)), "first_due": int(next_read.slots[aged].min()),
-                 "read_from": state.first_slot(now)}  # fmt: skip
+        facts = {"messages": int(np.count_nonzero(aged)), "first_due": int(next_read.slots[aged].min())}
         report.add("timer.aged", details=facts, count=facts["messages"], topic=TIMER_TOPIC, queue_id=0,
                    queue_offset=int(queue.queue_offsets[aged][0]))  # fmt: skip
 

@@ -157,7 +157,7 @@ def test_a_lost_timer_leads_to_verify(tmp_path: Path) -> None:
 def test_nothing_is_owed(golden_store: GoldenStore) -> None:
     found = pending(golden_store("5.3.3-empty"))
     assert (found.status, found.err) == (Exit.OK, "")
-    assert found.out.startswith("nothing is awaiting delivery at ")
+    assert found.out.startswith("nothing awaits delivery at ")
 
 
 def test_the_default_is_the_clock(store: Path) -> None:

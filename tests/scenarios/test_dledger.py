@@ -272,8 +272,8 @@ def test_an_index_of_entries_that_cannot_be_read(small: Path, is_link: bool, mon
     [
         ("position", 1, "gives the position {position}, and stands at {place}"),
         ("body_size", -2, "gives its message {size} bytes, and that has {other}"),
-        ("index", 1024, "has the Raft index 1124 behind 99"),
-        ("term", -1, "has the Raft term 0 behind 1"),
+        ("index", 1024, "has the Raft index 1124 after 99"),
+        ("term", -1, "has the Raft term 0 after 1"),
         ("channel", 1, ""),
         ("body_crc", 1, ""),
     ],
@@ -332,7 +332,7 @@ def test_headers_of_entries_in_several_runs(small: Path) -> None:
     assert found(first[:1], first[1:4], first[4:]) == []
     assert found(first[:3], first[4:]) == []  # an extent of damage lies between: it is told apart
     first.block.data[int(first.positions[3]) - ENTRY_HEADER_SIZE + INDEX_AT] = 1
-    assert found(first[:3], first[3:4], first[5:]) == [f"the entry has the Raft index {(1 << 56) + 3} behind 2"]
+    assert found(first[:3], first[3:4], first[5:]) == [f"the entry has the Raft index {(1 << 56) + 3} after 2"]
 
 
 @pytest.mark.parametrize("cut", [0, 3000])

@@ -27,7 +27,7 @@ def test_a_file_far_behind_the_others(queue: str, file_size: int, tmp_path: Path
     outcome = verify(store)
     assert "consumequeue.gap" in codes_of(outcome)
     [gap] = [finding for finding in outcome.findings if finding.code == "consumequeue.gap"]
-    assert f"begins {start - end} bytes behind" in gap.message
+    assert f"begins {start - end} bytes past" in gap.message
     if queue == SIMPLE:
         unit = file_size // 30
         [hole] = [finding for finding in outcome.findings if finding.code == "consumequeue.hole"]
