@@ -227,7 +227,7 @@ def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = Fals
 
 def _with_clients(step: PlanStep, clients: Difference) -> PlanStep:
     """A step and what it does for clients; what it takes from them is among what is lost."""
-    taken = tuple(f"{in_words(kind, count)}, unlike without this step" for kind, count in clients.takes.items())
+    taken = tuple(f"{in_words(kind, count)} because of this step" for kind, count in clients.takes.items())
     return replace(step, clients=clients, lost=(*step.lost, *taken))
 
 
