@@ -48,7 +48,7 @@ class DelayRequest:
     unit's time is compared with its record, as where a verification has found wrong ones; else only those that cannot
     be times at all. Messages before the physical offset `lacks_until` may be missing in the log. `is_rebuilt`
     asks about queues that this program derives again, with the times that they had. `led_to` counts units that lead to
-    what the log has no more.
+    what the log has no more, `put_right` messages that are whole again.
     """
 
     now: int
@@ -60,6 +60,7 @@ class DelayRequest:
     beyond: Mapping[QueueName, int] = field(default_factory=dict)
     is_rebuilt: bool = False
     led_to: Mapping[QueueName, int] = field(default_factory=dict)
+    put_right: Mapping[QueueName, int] = field(default_factory=dict)
 
 
 def logged_levels(snapshot: Snapshot, log: LogEvidence) -> LoggedLevels:
@@ -150,8 +151,8 @@ class _Levels:
             return max(0, end - first)
         if self._request.is_rebuilt:
             gaps = max(0, state.next_offset - state.first_offset - state.had) + len(state.damaged or ())
-            gaps += self._request.led_to.get(state.name, 0)
-            return end - first - min(gaps, end - first - state.right_between(first, end))
+            gaps += self._request.led_to.get(state.name, 0) - self._request.put_right.get(state.name, 0)
+            return end - first - min(max(0, gaps), end - first - state.right_between(first, end))
         derived_from = min(max(first, after.derived_from), end)
         return state.right_between(first, derived_from) + end - derived_from
 

@@ -197,7 +197,7 @@ def _changed(clients: ClientLosses, change: Change, store: Store) -> ClientLosse
             clients = clients.with_whole(each.queues, each.keys, was_damage=each.damaged_bytes > 0)
         if by_offsets:
             by_offsets = by_offsets.with_whole([name for each in change.fields for name in each.queues])
-            clients = replace(clients, by_offsets=by_offsets, groups=by_offsets.groups())
+            clients = replace(clients, by_offsets=by_offsets, groups=by_offsets.groups(), delayed=by_offsets.delayed())
         return clients
     if isinstance(change, NewCheckpoint) and change.raises_index_time:  # the start keeps the index
         return clients.healed(queues=False, index=True)

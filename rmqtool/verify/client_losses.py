@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -324,7 +325,8 @@ class _WholeQueues:
         for name in (QueueName(*name) for name in names if name in self.ranges):
             end = min(rebuilt[name].max_offset + 1, self.ranges[name].max_offset)
             rebuilt[name] = replace(rebuilt[name], max_offset=end)
-        return replace(self, rebuilt=rebuilt)
+        request = self.request and replace(self.request, put_right=Counter(map(QueueName._make, names)))
+        return replace(self, rebuilt=rebuilt, request=request)
 
     def delayed(self, by_level: Mapping[int, int] | None = None) -> Due:
         """The delayed messages that come at another time; raises RmqtoolError."""
