@@ -20,7 +20,7 @@ from tests.verify.damages import overwrite
 from tests.verify.small_store import StoreBuilder, finish
 
 START = 1 << 16
-SOURCES = ("inspect/overview.py", "store/file_findings.py", "transaction/findings.py")
+SOURCES = ("inspect/overview.py", "store/file_findings.py", "transaction/home.py")
 
 
 def codes_of(source: str) -> set[str]:
