@@ -23,7 +23,7 @@ from tests.unchanged import unchanged
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     """A log of three messages and nothing else."""
-    return LogBuilder().add_all([{}, {}, {}]).write(tmp_path / "store")
+    return LogBuilder().add_all({"queue_offset": number} for number in range(3)).write(tmp_path / "store")
 
 
 def assert_says(found: Result, status: Exit, *words: str) -> None:
