@@ -7,7 +7,6 @@ import os
 import stat
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -33,6 +32,8 @@ from rmqtool.base.filesystems import (
 )
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from typing_extensions import Self
 
 NO_AUTHORITY = "@"

@@ -132,7 +132,7 @@ class RebuildRequest:
             target=self.to,
         )
         if self.plan:
-            from rmqtool.rebuild.plan import SavedPlan
+            from rmqtool.rebuild.saved_plan import SavedPlan
 
             self.options = SavedPlan(self.plan, self.command).options(self.options)
 
@@ -308,7 +308,7 @@ def _show_only(style: Style, request: RebuildRequest) -> Exit:
     plan = _make_plan(style, request)
     state: PlanState = "nothing" if plan.is_empty else "planned"
     if request.save_plan:
-        from rmqtool.rebuild.plan import rebuild_plan_text
+        from rmqtool.rebuild.saved_plan import rebuild_plan_text
 
         text = rebuild_plan_text(plan, request.command, plan_json(plan, state))
         write_plan(request.save_plan, text, request.store.root)
@@ -334,7 +334,7 @@ def _write_elsewhere(style: Style, request: RebuildRequest, directory: Path) -> 
 
 
 def _write(style: Style, request: RebuildRequest) -> Exit:
-    from rmqtool.rebuild.plan import SavedPlan
+    from rmqtool.rebuild.saved_plan import SavedPlan
     from rmqtool.rebuild.source import require_known_sizes
     from rmqtool.show.rebuild import plan_json
     from rmqtool.transaction import Transaction, conversion_command

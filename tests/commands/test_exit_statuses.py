@@ -23,7 +23,7 @@ from tests.unchanged import unchanged
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     """A log of three messages and nothing else."""
-    return LogBuilder().add_all([{}, {}, {}]).write(tmp_path / "store")
+    return LogBuilder().add_all({"queue_offset": number} for number in range(3)).write(tmp_path / "store")
 
 
 def assert_says(found: Result, status: Exit, *words: str) -> None:
@@ -276,7 +276,7 @@ def as_nobody(*arguments: str | Path) -> Result:
         "import os, sys; import rmqtool.show.overview, rmqtool.show.overview, rmqtool.inspect.overview;"
         "import rmqtool.inspect.registry, multiprocessing.connection;"
         "import rmqtool.inspect.commit_log, rmqtool.scan.row_text, rmqtool.show.messages;"
-        "import rmqtool.inspect.log_statistics, rmqtool.inspect.locate, rmqtool.commands.inspect;"
+        "import rmqtool.inspect.whole_log, rmqtool.inspect.locate, rmqtool.commands.inspect;"
         f"from rmqtool.cli import run; os.seteuid({NOBODY});"
         "sys.exit(run(sys.argv[1:]))"
     )

@@ -20,7 +20,7 @@ from tests.verify.damages import overwrite
 from tests.verify.small_store import StoreBuilder, finish
 
 START = 1 << 16
-SOURCES = ("inspect/overview.py", "store/file_findings.py", "transaction/findings.py")
+SOURCES = ("inspect/overview.py", "store/file_findings.py", "transaction/home.py")
 
 
 def codes_of(source: str) -> set[str]:
@@ -104,7 +104,11 @@ MAKE: Mapping[str, Callable[[Path], object]] = {
 def store(tmp_path: Path) -> Path:
     """A sound store of two commit log files, in a folder with a blank in its name."""
     root = tmp_path / "a store"
-    return LogBuilder(start_offset=START).add_all({"body": bytes(300)} for _ in range(12)).write(root)
+    return (
+        LogBuilder(start_offset=START)
+        .add_all({"body": bytes(300), "queue_offset": number} for number in range(12))
+        .write(root)
+    )
 
 
 def test_every_code_of_an_overview_is_tried() -> None:

@@ -245,7 +245,10 @@ def test_a_repair_that_waits_for_its_answer_is_named(store: Path) -> None:
     try:
         found = rmqtool("verify", store, "--json").document
         [in_use] = [each for each in found["findings"] if each["code"] == "store.in-use"]
-        assert in_use["details"] == {"pid": waiting.pid, "program": "rmqtool repair"}
+        who = f"rmqtool repair (process {waiting.pid})"
+        assert in_use["details"] == {
+            "problem": "program", "who": who, "pid": waiting.pid, "program": "rmqtool repair"
+        }  # fmt: skip
         [step] = found["result"]["plan"]["steps"]
         assert step["text"].startswith(f"rmqtool repair (process {waiting.pid}) works on the store")
         assert rmqtool("inspect", store, "--json").document["result"]["broker"]["running"] is False

@@ -18,7 +18,7 @@ DATA_SETS = {"pyarrow.dataset", "pyarrow.parquet", "pyarrow.fs", "pandas.core", 
 COMPUTING = "pyarrow._compute"
 DOCUMENTING = "pyarrow.vendored.docscrape"  # loaded by `pyarrow.compute`, when that is filled
 DRAWING = "rich.progress"
-WRITING = {"rmqtool.transaction", "rmqtool.broker.recovery", "rmqtool.rebuild.plan"}
+WRITING = {"rmqtool.transaction", "rmqtool.broker.recovery", "rmqtool.rebuild.saved_plan"}
 """What a store is written with, and the start of a broker on a damaged one."""
 
 

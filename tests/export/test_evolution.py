@@ -73,7 +73,7 @@ def test_a_check_sees_a_value_too_many_and_one_too_few(builder: LogBuilder, delt
         manifest["columns"][2]["null_before"] = {"shop": changed}
         (output / MANIFEST).write_text(json.dumps(manifest))
         [found] = check(store, output)
-        assert (found.code, "1 rows have another properties.A" in found.message) == ("export.differs", True)
+        assert (found.code, "1 row has another properties.A" in found.message) == ("export.differs", True)
 
 
 def test_a_version_claims_no_rows_that_it_does_not_have(builder: LogBuilder, delta: Table, tmp_path: Path) -> None:

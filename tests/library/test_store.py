@@ -221,7 +221,7 @@ def test_commands_open_stores_with_it() -> None:
         calls = re.findall(r"\bopen_store\(([^()]*)\)", path.read_text(encoding="utf-8"))
         if calls:
             own[path.stem] = calls
-    assert own == {"convert": ["new.directory"], "salvaging": ["new.directory"]}
+    assert own == {"convert": ["new.directory"], "salvage": ["new.directory"]}
 
 
 def test_commands_verify_with_it() -> None:
