@@ -11,10 +11,10 @@ from rmqtool.findings.finding import Finding, Severity
 
 NEEDING_QUEUES = (
     *("consumequeue.", "commitlog.queue-offset", "commitlog.deleted-topic", "commitlog.last-file-missing"),
-    "commitlog.head-missing",
+    *("commitlog.head-missing", "commitlog.field"),
     *("config.", "timer.", "start.", "store.abort-missing", "store.mixed"),
 )
-NEEDING_INDEX = ("index.", "store.mixed")
+NEEDING_INDEX = ("index.", "commitlog.field", "store.mixed")
 """Beginnings of the codes for which the queues, or the index, have to be held against the log."""
 
 UNREADABLE = frozenset({"commitlog.unreadable", "store.unreadable"})

@@ -29,6 +29,7 @@ class Record:
     physical_offset: int
     size: int
     topic: str
+    queue_id: int
     queue_offset: int
     path: Path  # below the store's root
     fields: Mapping[str, tuple[int, int]]
@@ -60,8 +61,8 @@ def _record(root: Path, snapshot: Snapshot, frames: RecordRun, row: int) -> Reco
         fields[f"{name} separator"] = at + len(name), 1
         fields[name] = at + len(name) + 1, len(value)
     text = bytes(frames.block.bytes[topic : topic + topic_size]).decode()
-    number = int(frames.headers.field("queue_offset")[row])
-    return Record(offset, int(frames.message_sizes[row]), text, number, file.path.relative_to(root), fields)
+    queue_id, number = (int(frames.headers.field(name)[row]) for name in ("queue_id", "queue_offset"))
+    return Record(offset, int(frames.message_sizes[row]), text, queue_id, number, file.path.relative_to(root), fields)
 
 
 def _properties(data: bytes) -> Iterator[tuple[str, int, bytes]]:
@@ -107,16 +108,23 @@ def served(root: Path, records: list[Record]) -> Served:
 
 
 def own_served(root: Path) -> dict[tuple[str, int, int], int]:
-    """Physical offsets by topic, queue id and queue offset, where these are the topic and the offset of the record."""
+    """Physical offsets by topic, queue id and queue offset, where these are the topic and the offset of the record.
+
+    Its queue id, which may be damaged, is another only where its own queue does not lead to it there.
+    """
     try:
         records = {record.physical_offset: record for record in records_of(root)}
         found = served(root, [*records.values()])
     except RmqtoolError:
         return {}
-    return {
-        place: offset for place, (offset, _) in found.items()
-        if (records[offset].topic, records[offset].queue_offset) == (place[0], place[2])
-    }  # fmt: skip
+    own: dict[tuple[str, int, int], int] = {}
+    for place, (offset, _) in found.items():
+        topic, queue_id, number = place
+        record = records[offset]
+        is_of_another = queue_id != record.queue_id and found.get((topic, record.queue_id, number), (-1,))[0] == offset
+        if (record.topic, record.queue_offset) == (topic, number) and not is_of_another:
+            own[place] = offset
+    return own
 
 
 def keys(root: Path) -> Counter[tuple[int, int]]:
