@@ -125,6 +125,7 @@ EQUAL = (
     ("4.9.7-shop", "a record zeroed", 1),
     ("5.3.3-shop", "a record: body flipped", 3),  # of a batch
     ("5.3.3-shop", "a queue: first file deleted", 2),
+    ("4.9.7-trimmed", "a record: body CRC flipped", 24),  # of a delayed message
 )
 """A store, a damage, and where: what the plan says is what a start of the repaired store gives, no less and no more."""
 
