@@ -182,7 +182,7 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
             clients = _changed(clients, change, diagnosis.snapshot.store)
     except RmqtoolError:
         return None
-    if repairs.goes_on and any(each.code == "config.delay-offset" for each in diagnosis.findings):
+    if repairs.goes_on and any(map(_is_of_delay_offsets, diagnosis.findings)):
         keeps_never = any(each.code == "config.delay-level" for each in diagnosis.findings)
         clients = replace(clients, delayed=_at_proven_offsets(clients.delayed, keeps_never=keeps_never))
     return clients
@@ -219,6 +219,10 @@ def _json_of(change: FileChange) -> Any:
 
 def _is_of_timer(name: str) -> bool:
     return name == f"{CONFIG}/{TIMER_CHECK}" or name.partition("/")[0] == TIMER_LOG or is_wheel_name(name)
+
+
+def _is_of_delay_offsets(finding: Finding) -> bool:
+    return finding.code == "config.delay-offset" or finding.details.get("proof") == "delays"
 
 
 def _at_proven_offsets(due: Due, *, keeps_never: bool) -> Due:
