@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -146,7 +147,7 @@ class Traces:
         """How many of what is gone left a trace, where that can be seen."""
         entries = [entry for entry in difference.unreachable if self._shows(entry, had.entries[entry][0])]
         pairs = [pair for pair in difference.keys_not_found if self._has(pair)]
-        groups = [group for (group, topic, _), _, _ in difference.groups if f"{topic}@{group}" in self.committed]
+        groups = [group for (group, topic, _), place, _ in difference.groups if self._commits(group, topic, place)]
         gone = {offset for topic, _, offset in difference.unreachable if topic == HALF_TOPIC}
         levels = {(queue + 1, had.entries[topic, queue, offset][0]) for topic, queue, offset in
                   {*difference.unreachable} - {*entries} if topic == SCHEDULE_TOPIC}  # fmt: skip
@@ -159,6 +160,11 @@ class Traces:
             "delayed.never": difference.delayed["never"] - len(levels & had.delayed.keys()),
             "half_messages_unchecked": len(passed),  # others are among those out of reach
         }
+
+    def _commits(self, group: str, topic: str, place: object) -> bool:
+        """Whether a file of offsets knows the group in the topic, and the number where it went on."""
+        is_there = re.search(rf"(?<!\d){place}(?!\d)", self.committed)
+        return f"{topic}@{group}" in self.committed and is_there is not None
 
     def _shows(self, entry: Entry, physical_offset: int) -> bool:
         if physical_offset in self.tail:
