@@ -77,7 +77,7 @@ def skipped_halves(snapshot: Snapshot) -> Iterator[SkippedHalves]:
         for each in snapshot.committed.offsets
         if each.group == TRANSACTION_GROUP
     }
-    for queue_id in snapshot.queue_ids(HALF_TOPIC):
+    for queue_id in [each.queue_id for each in snapshot.queues if each.topic == HALF_TOPIC]:  # not those of all topics
         queue, offset = snapshot.queue(HALF_TOPIC, queue_id), committed.get((HALF_TOPIC, queue_id), 0)
         if queue is None or queue.queue.kind != "simple" or offset <= max(0, queue.range.min_offset):
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from rmqtool.broker.dispatch_rules import DispatchRules
@@ -74,15 +74,14 @@ class ClientView:
 
         Of deliveries from `known_until` on, epoch ms, the offsets of delay levels need not know. Raises RmqtoolError.
         """
-        totals, states = self.total.totals, self.total.states
-        in_log = {name: state for name, state in states.items() if state.records}
+        totals = self.total.totals
         has_wrong_times = bool(self.total.report.all_totals().get("consumequeue.tags-code"))
         until = self.total.extents.lacks_until
         request = DelayRequest(totals.latest, totals.latest, known_until(), has_wrong_times, until,
                                beyond=self.beyond, led_to=self.led_to)  # fmt: skip
-        losses.delayed = self.delayed(start, in_log, request)
+        losses.delayed = self.delayed(start, self.in_log(), request)
         if isinstance(losses.by_offsets, _WholeQueues):
-            losses.by_offsets = replace(losses.by_offsets, in_log=in_log, request=request)
+            losses.by_offsets = replace(losses.by_offsets, request=request)
         if start.refuses:
             return
         losses.timers = timers_due(
@@ -92,6 +91,10 @@ class ClientView:
             losses.timers_without_files = timers_without_files(self.snapshot, totals.latest)
         losses.half_messages_unchecked = half_messages_unchecked(self.snapshot)
         losses.pop_lost = pop_lost(self.snapshot)
+
+    def in_log(self) -> LogEvidence:
+        """The queues of which the log has messages."""
+        return {name: state for name, state in self.total.states.items() if state.records}
 
     def delayed(self, start: StartPrediction, in_log: LogEvidence, request: DelayRequest) -> Due:
         """The delayed messages that come at another time after a start; raises RmqtoolError."""
@@ -121,7 +124,8 @@ class ClientView:
                 known = had.get(name, QueueRange(0, 0))
                 had[name] = replace(known, max_offset=max(known.max_offset, each.offset))
         rebuilt = {name: self._rebuilt(name, each, now.get(name) if is_up else None) for name, each in had.items()}
-        whole = _WholeQueues(self, start, before, after, had, rebuilt)
+        ranges = self.ranges if had == self.ranges else had  # one is kept where all are equal: there may be many
+        whole = _WholeQueues(self, start, before, after, ranges, ranges if rebuilt == ranges else rebuilt)
         losses.groups = whole.groups_in(now, after) if is_up else []
         losses.by_offsets = whole
 
@@ -131,6 +135,8 @@ class ClientView:
         ends = [state.next_offset] if state and state.records else []
         ends += [after_start.max_offset] if after_start else []
         end = max(ends, default=had.max_offset)
+        if had.min_offset <= had.max_offset <= end:
+            return had
         return replace(had, max_offset=min(had.max_offset, end), min_offset=min(had.min_offset, end))
 
     @cached_property
@@ -291,7 +297,7 @@ class _WholeQueues:
     """What offsets take from clients where all queues are as they had them (`losses.ByOffsets`).
 
     `committed` are the offsets of groups that the last broker had, `after` those that the `start` reads; `ranges` are
-    the queues, `rebuilt` those that are derived again. Of delayed messages the log has those of `in_log`.
+    the queues, `rebuilt` those that are derived again.
     """
 
     view: ClientView
@@ -300,7 +306,6 @@ class _WholeQueues:
     after: Sequence[CommittedOffset]
     ranges: Mapping[QueueName, QueueRange]
     rebuilt: Mapping[QueueName, QueueRange]
-    in_log: LogEvidence = field(default_factory=dict)
     request: DelayRequest | None = None
 
     def groups(self, committed: Iterable[CommittedOffset] | None = None) -> list[MovedGroup]:
@@ -332,12 +337,13 @@ class _WholeQueues:
         """The delayed messages that come at another time; raises RmqtoolError."""
         if self.request is None:
             return Due()
-        levels = (each for name, each in self.in_log.items() if name.topic == SCHEDULE_TOPIC)
+        in_log = self.view.in_log()
+        levels = (each for name, each in in_log.items() if name.topic == SCHEDULE_TOPIC)
         ends = ((each.name, (each.first_offset, each.next_offset)) for each in levels)
         whole = [QueueChange("simple", *name, *reach, *reach, 0, 0) for name, reach in ends]
-        whole += [each for each in self.start.queues if QueueName(each.topic, each.queue_id) not in self.in_log]
+        whole += [each for each in self.start.queues if QueueName(each.topic, each.queue_id) not in in_log]
         request = replace(self.request, offsets=by_level, is_rebuilt=True)
-        return self.view.delayed(replace(self.start, refusal=None, queues=whole), self.in_log, request)
+        return self.view.delayed(replace(self.start, refusal=None, queues=whole), in_log, request)
 
 
 def _worst_first(queue: UnreachableQueue) -> tuple[int, str, int]:
