@@ -257,8 +257,11 @@ class ClientView:
 
     @property
     def _is_in_rows(self) -> bool:
-        """Whether consumers read queues in RocksDB."""
-        return bool(self.snapshot.database) and not self.snapshot.has_queues_twice
+        """Whether consumers read queues in RocksDB, of which all files may be gone."""
+        snapshot = self.snapshot
+        if snapshot.database:
+            return not snapshot.has_queues_twice
+        return snapshot.store.is_of_rocksdb_type and not snapshot.queues
 
     def _has_batch_rows(self, queue: QueueEvidence) -> bool:
         """Whether it is a batch queue in RocksDB."""
