@@ -315,7 +315,8 @@ class Snapshot:
             for entry in list_directory(self.store.root / directory)
             if entry.is_dir()
         }
-        return sorted(with_queues | self._topics_in_rocksdb | set(self.topics.by_name))
+        known = set(self.topics.by_name)  # first: of equal texts it is that which stays, and these are held anyway
+        return sorted(known | with_queues | self._topics_in_rocksdb)
 
     @cached_property
     def committed(self) -> CommittedOffsets:
