@@ -137,7 +137,7 @@ def _is_of_light_queue(finding: Finding) -> bool:
 
 
 def _wrong_start(outcome: Outcome, predicted: PredictedRanges, after: Snapshot, said: dict[str, Any]) -> Iterator[str]:
-    """What a start leaves otherwise than was predicted; a kill makes no store corrupt, but for rows of light queues and keys."""
+    """What a start leaves otherwise than was predicted; a kill takes no more than rows of light queues and keys."""
     others = [
         each for each in outcome.findings
         if each.code != "start.keys-lost" and not (each.code == "start.rows-lost" and _is_of_light_queue(each))
