@@ -20,7 +20,9 @@ from rmqtool.verify.task import VerifyRequest
 from rmqtool.verify.verification import Verification
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden import stores
+from tests.repair.damaged_fields import flip, records_of
 from tests.unchanged import unchanged
 from tests.verify.circumstances import Circumstance, circumstances, database
 from tests.verify.damages import DAMAGES, keep_index, log_file, tear
@@ -288,6 +290,14 @@ def test_only_finds_what_all_find(each: Circumstance, tmp_path: Path) -> None:
             verification.run(lambda size: None)
             counts.append(outcome_of(verification).report.totals().get(each.code))
     assert counts[0] == counts[1]
+
+
+@pytest.mark.slow
+def test_only_finds_fields_that_the_index_shows(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """A damaged key, which no queue tells."""
+    store = copied(golden_store("5.3.3-clean"), tmp_path / "store")
+    flip(store, next(record for record in records_of(store) if "KEYS" in record.fields), "KEYS")
+    assert codes_of(verify(store, selection=only("commitlog.field"))) == {"commitlog.field"}
 
 
 @pytest.mark.parametrize("name", ["5.3.3-clean", "5.5.0-shop"])
