@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from struct import iter_unpack
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from tests.verify.damages import OFFSETS, patch_log
 from tests.verify.losses import Scene
 from tests.verify.small_store import FILE_SIZE, small_store
 
+_BODY_CRC = 8  # its place in a record, bytes
 HAD = Had({("orders", 0): 10, ("orders", 1): 5}, keys=30)
 _A_GROUP = [MovedGroup("billing", "orders", 0, 4, 0)]
 
@@ -149,3 +151,26 @@ def test_the_plan_says_what_the_repaired_store_gives(
     gone = sum(had.had.entries.values()) - sum(after.had.entries.values()) + after.unreachable.messages
     keys = had.had.keys - after.had.keys + after.keys_not_found
     assert planned.counts() == after.counts() | {"unreachable": gone, "keys_not_found": keys}
+
+
+@pytest.mark.slow
+def test_delayed_messages_in_two_files_of_the_log_are_put_right(unpacked: GoldenStore, tmp_path: Path) -> None:
+    """Each file is a change of its own, and the plan counts what all of them bring back."""
+    store = copied(unpacked("4.9.7-trimmed"), tmp_path / "store")
+    log = sorted((store / "commitlog").iterdir())
+    damaged: dict[Path, int] = {}
+    for queue in sorted((store / "consumequeue/SCHEDULE_TOPIC_XXXX").glob("*/*")):
+        for physical_offset, size, _ in iter_unpack(">qiq", queue.read_bytes()):
+            file = next((each for each in reversed(log) if int(each.name) <= physical_offset), None)
+            if size and file and len(damaged) < 2 and file not in damaged:
+                damaged[file] = physical_offset - int(file.name) + _BODY_CRC
+    assert len(damaged) == 2
+    for file, position in damaged.items():
+        data = bytearray(file.read_bytes())
+        data[position] ^= 1
+        file.write_bytes(data)
+    found = open_path(store).verify()
+    assert found.outcome.clients is not None
+    assert found.plan.clients is not None
+    assert found.outcome.clients.delayed.never >= 2
+    assert not any(found.plan.clients.counts().values())
