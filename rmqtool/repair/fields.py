@@ -63,10 +63,10 @@ class RightField:
     keys: int = 0
     damaged_bytes: int = 0
 
-    def write(self, record: bytearray | memoryview) -> None:
-        """Put the value into the bytes of the record."""
-        mask = (1 << 8 * self.width) - 1
-        record[self.place : self.place + self.width] = (self.right & mask).to_bytes(self.width, "big")
+    @property
+    def data(self) -> bytes:
+        """The bytes of the right value."""
+        return (self.right & ((1 << 8 * self.width) - 1)).to_bytes(self.width, "big")
 
     def __str__(self) -> str:
         """One line."""
@@ -103,9 +103,7 @@ class RightFields:
         file = transaction.file(self.name)
         file.copy(self.file.path)
         for each in self.fields:
-            data = bytearray(each.width)
-            replace(each, place=0).write(data)
-            file.write(bytes(data), each.physical_offset - self.file.start_offset + each.place)
+            file.write(each.data, each.physical_offset - self.file.start_offset + each.place)
         transaction.put(self.name)
 
 
@@ -113,9 +111,13 @@ def right_fields(snapshot: Snapshot, findings: Sequence[Finding]) -> Iterator[Ri
     """The fields that are proven, of each log file; none of a DLedger log, whose group has them."""
     by_file: dict[MappedFile, list[RightField]] = defaultdict(list)
     codes: dict[MappedFile, set[str]] = defaultdict(set)
-    for each in [each for each in findings if each.code in FIELD_CODES][:_MOST]:
+    found = [each for each in findings if each.code in FIELD_CODES][:_MOST]
+    if not found:
+        return
+    dispatcher = Dispatcher(DispatchRules.of_snapshot(snapshot), snapshot.topics.with_batch_queues)
+    for each in found:
         file = file_at(snapshot.log.files, each.offset) if each.offset is not None else None
-        field = _Record(snapshot, file, each).right_field() if file and not file.header_size else None
+        field = _Record(snapshot, dispatcher, file, each).right_field() if file and not file.header_size else None
         if file and field:
             by_file[file].append(field)
             codes[file].add(each.code)
@@ -128,8 +130,9 @@ def right_fields(snapshot: Snapshot, findings: Sequence[Finding]) -> Iterator[Ri
 class _Record:
     """A damaged record that a finding is about, in its file."""
 
-    def __init__(self, snapshot: Snapshot, file: MappedFile, finding: Finding) -> None:
+    def __init__(self, snapshot: Snapshot, dispatcher: Dispatcher, file: MappedFile, finding: Finding) -> None:
         self._snapshot = snapshot
+        self._dispatcher = dispatcher
         self._finding = finding
         self._offset = finding.offset or 0
         position = self._offset - file.start_offset
@@ -150,7 +153,7 @@ class _Record:
         found = {}
         for field in self._candidates():
             block.view[: self._size] = self._data
-            field.write(block.view)
+            block.view[field.place : field.place + field.width] = field.data
             block.start_offset, block.length = self._offset, self._size
             record = sound_prefix(block, np.zeros(1, dtype=np.intp))
             if record and int(record.message_sizes[0]) == self._size and not wrong_bodies(record).any():
@@ -203,8 +206,7 @@ class _Record:
 
     def _proven(self, record: RecordRun, field: RightField) -> RightField | None:
         """The field with the queues of its message, where more than its body proves the record."""
-        snapshot, data = self._snapshot, bytes(record.block.view[: self._size])
-        dispatcher = Dispatcher(DispatchRules.of_snapshot(snapshot), snapshot.topics.with_batch_queues)
+        dispatcher, data = self._dispatcher, bytes(record.block.view[: self._size])
         dispatched = dispatcher.dispatch(record)
         queues = tuple(QueueName(*dispatcher.queues[number]) for number in dispatched.units.queues.tolist())
         covered, mask = stored_record_crc(data), (1 << 8 * field.width) - 1
