@@ -19,7 +19,7 @@ MAX_TEXT = 16 << 20
 """A longer text is refused, bytes in UTF-8."""
 
 Payload = tuple[bytes, Mapping[str, Any]]
-"""The bytes, and what a function is told of them."""
+"""The bytes, and what a function learns about them."""
 
 
 class Decoded(NamedTuple):

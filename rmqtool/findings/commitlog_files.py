@@ -291,7 +291,7 @@ OTHER_LOGS = (
             "units": "no unit leads to {missing} of {entries} entries that are looked up",
             "unit": "the unit of the Raft index {index} does not lead to its entry",
         },
-        effect="the node makes the index again when it starts, from as much of its log as that takes: a long start",
+        effect="the node rebuilds the index when it starts, from as much of its log as that takes: a long start",
         versions=(
             (
                 "DLedger 0.2 and later",

@@ -207,8 +207,8 @@ def _changed(clients: ClientLosses, change: Change, store: Store) -> ClientLosse
         if change.name == f"{CONFIG}/{DELAY_OFFSET}":
             return replace(clients, delayed=by_offsets.delayed(offsets_by_level(_json_of(change))))
     if any(_is_of_timer(name) for name in names):
-        is_read_anew = isinstance(change, TakenOut) and change.lost
-        return replace(clients, timers=clients.timers_without_files if is_read_anew else Due())
+        reads_again = isinstance(change, TakenOut) and change.lost
+        return replace(clients, timers=clients.timers_without_files if reads_again else Due())
     return clients
 
 

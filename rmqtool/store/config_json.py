@@ -80,7 +80,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
 def _try_to_decode(
     path: Path, name: str, version: Version | None
 ) -> tuple[dict[str, Any] | None, str | None, BaseException | None]:
-    """Content of the config file `name`, or the problem and the error after it; all None without the file."""
+    """Content of the config file `name`, or the problem and the error that caused it; all None without the file."""
     try:
         content = _decode(path, version)
     except EndingError:
