@@ -13,8 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rmqtool.base.errors import NOT_THERE, RmqtoolError, UnreadableError, WrongKindError, noted, reason_of, shrunk
 from rmqtool.base.limits import exhausted, memory_is_short, open_files_at_once
@@ -24,6 +23,7 @@ from rmqtool.base.remote_path import RemoteEntry, RemotePath, unread_there
 if TYPE_CHECKING:
     from rmqtool.base.remote_path import RemoteFile
 
+_C = TypeVar("_C", bound="Closing")
 MOST = 1 << 20
 """So many bytes at most are compared at once."""
 
@@ -90,7 +90,21 @@ UNLIMITED = ReadPolicy()
 """As fast as the disk gives, through the page cache."""
 
 
-class InputFile:
+class Closing:
+    """What a `with` block closes at its end."""
+
+    def __enter__(self: _C) -> _C:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close it."""
+        raise NotImplementedError
+
+
+class InputFile(Closing):
     """A regular file open for reading; `size` is its size when opened, bytes, at least `listed`, that of a listing.
 
     Raises UnreadableError and WrongKindError.
@@ -117,14 +131,6 @@ class InputFile:
             if isinstance(error, OSError):
                 raise unreadable(path, None, error) from error
             raise
-
-    def __enter__(self) -> InputFile:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file; closing twice is harmless."""
@@ -344,9 +350,7 @@ class _Reported:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, OSError):
             raise unreadable(self._path, self._position, error) from error
 

@@ -9,9 +9,8 @@ import re
 import struct
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
-from rmqtool.base.files import InputFile, open_read_only
+from rmqtool.base.files import Closing, InputFile, open_read_only
 from rmqtool.base.paths import Place
 from rmqtool.base.times import file_time
 
@@ -100,7 +99,7 @@ def available_memory(meminfo: Path = Path("/proc/meminfo")) -> int | None:
     return None
 
 
-class DirectCopy:
+class DirectCopy(Closing):
     """Copies into the file at `target`, which is there, as long as both file systems can do it."""
 
     def __init__(self, target: Path) -> None:
@@ -109,14 +108,6 @@ class DirectCopy:
         self._descriptors: list[int] = []  # of the source and of the target
         self._can = self._can_share = True
         self._buffer = mmap.mmap(-1, COPY_SIZE)  # begins with a page
-
-    def __enter__(self) -> DirectCopy:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close()
 
     def copy(self, source: InputFile, position: int, size: int, to: int) -> int:
         """Copy up to COPY_SIZE bytes; return how many were copied from `position` on.
@@ -149,12 +140,13 @@ class DirectCopy:
     def _open(self, path: Place) -> None:
         if path == self._source:
             return
-        self._close()
+        self.close()
         self._descriptors.append(open_read_only(path, _DIRECT))
         self._descriptors.append(os.open(self._target, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | _DIRECT))
         self._source = path
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close both files."""
         self._source = None
         while self._descriptors:
             os.close(self._descriptors.pop())

@@ -59,6 +59,17 @@ def whole_file(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
         file.flush()
         os.fsync(file.fileno())
         os.replace(unfinished, path)
+        sync(path.parent)
+
+
+def sync(path: Path) -> int:
+    """Have a file, or the names in a directory, on the disk itself; return its size, bytes."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
 
 
 def _remove(path: str) -> None:

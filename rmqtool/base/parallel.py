@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Generic
 
 from rmqtool.base.child_process import kill_children
@@ -106,9 +105,7 @@ class WorkerPool(Generic[R]):
     def __enter__(self) -> WorkerPool[R]:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         try:
             if error is not None and self._patience:
                 self._unwind()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from types import TracebackType
 
 from rmqtool.base.errors import EndingError, RmqtoolError, UnreadableError, WrongKindError
 from rmqtool.base.files import unreadable
@@ -36,9 +35,7 @@ class _Scope(AbstractContextManager[None]):
     def __enter__(self) -> None:
         return None
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
         if error is None or isinstance(error, EndingError):
             return False
         if isinstance(error, RmqtoolError):
@@ -60,9 +57,7 @@ class _Skip:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
         return error is not None and self._is_skipped(error)
 
     @staticmethod

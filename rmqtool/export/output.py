@@ -16,13 +16,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError, UsageError, notice
+from rmqtool.base.files import Closing
+from rmqtool.base.own_files import sync, whole_file
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.export.options import DELTA, ICEBERG, Mode, Target
-from rmqtool.export.sink import DataFile, sync, unwritable
+from rmqtool.export.sink import DataFile, unwritable
 
 MANIFEST = "_manifest.json"
 SUCCESS = "_SUCCESS"
@@ -107,7 +108,7 @@ class Commit:
     removed: Sequence[str] = ()
 
 
-class Output:
+class Output(Closing):
     """The output, locked while a run writes to it; files that are not committed are removed when it is closed.
 
     Raises UsageError where the mode forbids the directory, RmqtoolError when it cannot be written.
@@ -129,14 +130,6 @@ class Output:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Output:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _prepare(self, mode: Mode) -> None:
         try:
@@ -220,15 +213,14 @@ def _lock(path: Path) -> int:
     return descriptor
 
 
+def as_json(value: dict[str, Any]) -> bytes:
+    """A manifest or a journal as the bytes of its file."""
+    return json.dumps(value, ensure_ascii=False, indent=1).encode()
+
+
 def _write_json(path: Path, value: dict[str, Any]) -> None:
-    """Write a file by a rename, so that it exists as a whole or not at all."""
-    temporary = path.with_name(f"{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(value, file, ensure_ascii=False, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    sync(path.parent)
+    with whole_file(path) as file:
+        file.write(as_json(value))
 
 
 def _remove_empty(folder: Path, root: Path) -> None:

@@ -12,13 +12,13 @@ import json
 import re
 import uuid
 from contextlib import suppress
-from types import TracebackType
 from typing import Any
 
 from rmqtool.base.errors import RmqtoolError, notice
+from rmqtool.base.files import Closing
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.export.options import Mode, Target
-from rmqtool.export.output import FINISHED, MANIFEST, SUCCESS, Commit, check_mode, follow_table, parse_manifest
+from rmqtool.export.output import FINISHED, MANIFEST, SUCCESS, Commit, as_json, check_mode, follow_table, parse_manifest
 from rmqtool.export.sink import files_in, read_remote, remove_remote, unwritable, write_remote
 
 JOURNAL = "_commit.json"
@@ -26,7 +26,7 @@ OURS = re.compile(r"(.*/)?part-(empty|\d{5}-\d{20}(-tail)?(-\d{5})?)-[0-9a-f]{12
 _OTHER = "another run has written to this output meanwhile: nothing of this one is in it"
 
 
-class RemoteOutput:
+class RemoteOutput(Closing):
     """The output while a run writes to it; files that are not committed are removed when it is closed.
 
     No lock keeps other runs away. One that has changed the output meanwhile is noticed by the commit, which then fails.
@@ -47,14 +47,6 @@ class RemoteOutput:
         except OSError as error:
             raise unwritable(path, error) from error
 
-    def __enter__(self) -> RemoteOutput:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def commit(self, commit: Commit) -> None:
         """Make all files of a run part of the export; raises RmqtoolError where one is missing."""
         journal = {"manifest": commit.manifest, "removed": list(commit.removed)}
@@ -63,7 +55,7 @@ class RemoteOutput:
             missing = [file.path for file in commit.files if there.get(file.path) != file.bytes]
             if missing or self._stored(MANIFEST) != self._before:
                 raise RmqtoolError(_OTHER, file=self.path, hint="run it again, one run at a time")
-            write_remote(self._file(JOURNAL), _as_json(journal))
+            write_remote(self._file(JOURNAL), as_json(journal))
             self._apply(journal)
         except OSError as error:
             raise unwritable(self.path, error) from error
@@ -87,7 +79,7 @@ class RemoteOutput:
     def _apply(self, journal: dict[str, Any]) -> None:
         """Carry out a journal; doing it again changes nothing."""
         remove_remote(self._file(SUCCESS))
-        write_remote(self._file(MANIFEST), _as_json(journal["manifest"]))
+        write_remote(self._file(MANIFEST), as_json(journal["manifest"]))
         follow_table(self.path, journal["manifest"])
         self._remove(journal["removed"])
         write_remote(self._file(SUCCESS), b"")
@@ -119,7 +111,3 @@ class RemoteOutput:
 
 def _paths(manifest: dict[str, Any] | None) -> set[str]:
     return {file["path"] for kind in ("files", "damaged") for file in (manifest or {}).get(kind, [])}
-
-
-def _as_json(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, ensure_ascii=False, indent=1).encode()

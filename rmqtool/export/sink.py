@@ -18,6 +18,7 @@ from zlib_ng import zlib_ng
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.filesystems import file_system, patiently
 from rmqtool.base.limits import sized
+from rmqtool.base.own_files import sync
 from rmqtool.base.remote_path import RemotePath
 
 _READ_AT_ONCE = 1 << 20
@@ -101,32 +102,6 @@ def abandon(writer: pq.ParquetWriter) -> None:
     writer.is_open = False  # else it would try once more, and complain, when it is collected
 
 
-def begin_sync(path: Path, position: int) -> int:
-    """Let the disk write a file from `position` on, and do not wait; return the file's size, bytes.
-
-    A disk that is at work while rows are made has less to do when `sync` waits for it. Linux begins to write when it
-    is told that pages are not needed, and keeps those that are not on the disk yet; other systems may ignore it.
-    """
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        if hasattr(os, "posix_fadvise"):
-            with suppress(OSError):  # a file system that takes no advice
-                os.posix_fadvise(descriptor, position, 0, os.POSIX_FADV_DONTNEED)
-        return os.fstat(descriptor).st_size
-    finally:
-        os.close(descriptor)
-
-
-def sync(path: Path) -> int:
-    """Bring a file to the disk itself; return its size, bytes."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-        return os.fstat(descriptor).st_size
-    finally:
-        os.close(descriptor)
-
-
 def file_crc32(path: Path) -> int:
     """CRC-32 of a whole file; just after writing it is in the page cache, and takes a fiftieth of the writing."""
     crc, piece = 0, memoryview(bytearray(_READ_AT_ONCE))
@@ -136,11 +111,47 @@ def file_crc32(path: Path) -> int:
     return crc
 
 
+class LocalSink:
+    """A file of this machine; `target` is its path, for a writer that opens it itself."""
+
+    def __init__(self, path: Path) -> None:
+        self.target = path
+        self._begun = 0  # size of what is on its way to the disk, bytes
+
+    def open(self) -> Any:
+        """The file, opened for bytes."""
+        return self.target.open("wb", buffering=0)
+
+    def begin_sync(self) -> None:
+        """Let the disk write what is written so far, and do not wait.
+
+        A disk that is at work while rows are made has less to do when `sync` waits for it. Linux begins to write when
+        it is told that pages are not needed, and keeps those that are not on the disk yet; others may ignore it.
+        """
+        with self.target.open("rb", buffering=0) as file:
+            if hasattr(os, "posix_fadvise"):
+                with suppress(OSError):  # a file system that takes no advice
+                    os.posix_fadvise(file.fileno(), self._begun, 0, os.POSIX_FADV_DONTNEED)
+            self._begun = os.fstat(file.fileno()).st_size
+
+    def finish(self) -> tuple[int, int]:
+        """Sync the file, which its writer has closed; its size, bytes, and its CRC-32."""
+        self.begin_sync()
+        crc = file_crc32(self.target)  # while the disk is at work
+        return sync(self.target), crc
+
+    def abandon(self) -> None:
+        """Nothing: the file goes with its directory."""
+
+
 _WITH_DIRECTORIES = ("hdfs", "viewfs")  # elsewhere a directory is the beginning of a name
 
 
-class RemoteWriter(io.RawIOBase):
-    """A new file; it is there when it is closed. `size`, bytes, and `crc32` are those of what is written so far."""
+class RemoteSink(io.RawIOBase):
+    """A file of another machine, there when it is closed; `target` is itself, to be written to.
+
+    `size`, bytes, and `crc32` are those of what is written so far.
+    """
 
     def __init__(self, path: RemotePath) -> None:
         super().__init__()
@@ -152,6 +163,11 @@ class RemoteWriter(io.RawIOBase):
         if path.scheme in _WITH_DIRECTORIES:
             patiently(lambda: system.create_dir(name.rpartition("/")[0], recursive=True))
         self._file: Any = patiently(lambda: system.open_output_stream(name, compression=None))
+
+    @property
+    def target(self) -> RemoteSink:
+        """What a writer writes to."""
+        return self
 
     def writable(self) -> bool:
         """It is."""
@@ -172,16 +188,33 @@ class RemoteWriter(io.RawIOBase):
             if not self._is_abandoned:
                 self._file.close()
 
+    def open(self) -> Any:
+        """The file, opened for bytes."""
+        return self
+
+    def begin_sync(self) -> None:
+        """Nothing: what is written is on its way."""
+
+    def finish(self) -> tuple[int, int]:
+        """Close the file, which is there then; its size, bytes, and its CRC-32."""
+        self.close()
+        return self.size, self.crc32
+
     def abandon(self) -> None:
         """Leave it unfinished, as far as the file system allows."""
         self._is_abandoned = True
+
+
+def new_sink(path: Path) -> LocalSink | RemoteSink:
+    """The sink of a new file; raises OSError."""
+    return RemoteSink(path) if isinstance(path, RemotePath) else LocalSink(path)
 
 
 def write_remote(path: RemotePath, data: bytes) -> None:
     """Write a small file, over the one that is there; raises OSError."""
 
     def write() -> None:
-        with RemoteWriter(path) as file:
+        with RemoteSink(path) as file:
             file.write(data)
 
     patiently(write)

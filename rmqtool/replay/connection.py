@@ -13,12 +13,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from construct import Bytes, Int8ub, Int24ub, Int32ub, Struct
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError, UsageError
+from rmqtool.base.files import Closing
 
 _NUMBER_AS_KEY = re.compile(r"([{,]\s*)(-?\d+)(\s*:)")
 _REST_OF_STRING = re.compile(r'(?:[^"\\]+|\\.)*"', re.DOTALL)
@@ -233,7 +233,7 @@ def parse_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-class Connection:
+class Connection(Closing):
     """One open connection; raises PeerError when it cannot be made. After any PeerError it must not be used again."""
 
     def __init__(self, address: str, security: Security) -> None:
@@ -299,14 +299,6 @@ class Connection:
     def close(self) -> None:
         """Close it."""
         self._socket.close()
-
-    def __enter__(self) -> Connection:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _signed(self, request: Request) -> Request:
         credentials = self._security.credentials

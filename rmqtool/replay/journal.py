@@ -14,13 +14,14 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError, UnwritableError, UsageError
+from rmqtool.base.files import Closing
+from rmqtool.base.own_files import sync
 from rmqtool.base.visible import json_text
 from rmqtool.replay.outgoing import Identity, Ready
 
@@ -63,7 +64,7 @@ class Done:
         return sum(map(len, self.done.values()))
 
 
-class Journal:
+class Journal(Closing):
     """An open journal, which no other replay writes to at the same time; raises UsageError or UnwritableError."""
 
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
@@ -119,14 +120,6 @@ class Journal:
         finally:
             self._file.close()
 
-    def __enter__(self) -> Journal:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _write(self, lines: Iterable[dict[str, Any]]) -> None:
         try:
             self._file.write("".join(f"{json_text(line)}\n" for line in lines).encode())
@@ -143,7 +136,7 @@ class Journal:
             if not end:
                 self._write([{"kind": "replay", "schema": SCHEMA, **header}])
                 self.sync()
-                _sync_directory(self.path.parent)
+                sync(self.path.parent)
         except OSError as error:
             raise _unwritable(self.path, error) from error
         return done
@@ -270,14 +263,6 @@ def _of(kind: str, one: Ready, at: int, result: Mapping[str, Any]) -> dict[str, 
         "queue_id": one.queue_id,
         **result,
     }
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _unwritable(path: Path, error: OSError) -> RmqtoolError:

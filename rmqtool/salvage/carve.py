@@ -6,25 +6,21 @@ physical offset says where it belongs, wherever it stands.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from struct import unpack_from
-from types import TracebackType
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
+from rmqtool.base.files import UNLIMITED, Closing, InputFile, ReadPolicy
 from rmqtool.formats.dledger import ENTRY_DTYPE, ENTRY_HEADER_SIZE, MAGIC_ENTRY
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.message import (
     BLANK_SIZE,
     HEAD,
     MAGIC_CODE_BLANK,
-    MAGIC_CODE_V1,
-    MAGIC_CODE_V2,
     MAGIC_POSITION,
     MIN_MESSAGE_SIZE,
     PREFIX_DTYPE,
@@ -33,10 +29,10 @@ from rmqtool.formats.message import (
 from rmqtool.rules.system_topics import is_system_topic
 from rmqtool.salvage.extents import NO_ENTRY, NO_EXTENTS, Entry, ExtentBuilder, Extents, of_records, shifts
 from rmqtool.salvage.inputs import Input, SalvagedFiles
-from rmqtool.scan.block import BLOCK_SIZE, MAX_MESSAGE_SIZE, Block, Positions, chain
+from rmqtool.scan.block import BLOCK_SIZE, MAX_MESSAGE_SIZE, RECORDS_AFTER_DAMAGE, Block, Positions, chain
 from rmqtool.scan.frames import RecordRun, in_whole_entries, sound_prefix, wrong_bodies, wrong_property_crcs
 from rmqtool.scan.inert_records import inert_rows
-from rmqtool.scan.probe import Probe, blank_of_entries, skip_zeros
+from rmqtool.scan.probe import MAGIC_CODES, Probe, blank_of_entries, skip_zeros
 
 _LEGAL = r"^[%|a-zA-Z0-9_\-]+$"  # what `TopicValidator` takes
 
@@ -85,15 +81,8 @@ def _mask(values: pa.BooleanArray) -> NDArray[np.bool_]:
     return np.array(pc.fill_null(values, True), dtype=np.bool_)
 
 
-_MAGIC_CODES = re.compile(
-    b"|".join(
-        re.escape(code.to_bytes(4, "big", signed=True)) for code in (MAGIC_CODE_V1, MAGIC_CODE_V2, MAGIC_CODE_BLANK)
-    )
-)
 Progress = Callable[[int], None]
 """Called with a number of bytes more that are done."""
-
-_RECORDS_BEHIND_DAMAGE = 32  # in the first run after damage; doubled with each run while all are proven
 
 
 def no_progress(done: int) -> None:
@@ -157,7 +146,7 @@ class Carver:
         while position < self._end:
             self._require(position, SIZE_AND_MAGIC.size)
             begin = position - self._block_position + MAGIC_POSITION
-            match = _MAGIC_CODES.search(self._block.data, begin, self._block.length)
+            match = MAGIC_CODES.search(self._block.data, begin, self._block.length)
             if match:
                 return self._block_position + match.start() - MAGIC_POSITION
             if self._block_end >= self._end:
@@ -207,7 +196,7 @@ class Carver:
         if last == self._reached:
             return None
         inside = self._file.read(last, self._reached - last + SIZE_AND_MAGIC.size)
-        for match in _MAGIC_CODES.finditer(inside, SIZE_AND_MAGIC.size):
+        for match in MAGIC_CODES.finditer(inside, SIZE_AND_MAGIC.size):
             position = last + match.start() - MAGIC_POSITION
             (size,) = unpack_from(">i", inside, match.start() - MAGIC_POSITION)
             if position < self._reached < position + size and (behind := self._take(position)):
@@ -246,9 +235,8 @@ class Carver:
         return position + taken.size
 
     def _limit_next(self, positions: Positions, count: int) -> None:
-        """After damage the next damage is near, and a walk far beyond it would be for nothing."""
         if count < len(positions):
-            self._max_records = _RECORDS_BEHIND_DAMAGE
+            self._max_records = RECORDS_AFTER_DAMAGE
         elif self._max_records is not None:
             self._max_records *= 2
 
@@ -299,7 +287,7 @@ def _entry(frames: RecordRun, count: int, header_size: int) -> tuple[Entry, int]
     return first, count if follow.all() else int(np.argmin(follow))
 
 
-class Sources:
+class Sources(Closing):
     """All files, opened when they are needed; `file_size` is that of a file of the log, bytes."""
 
     def __init__(self, files: Sequence[Input], file_size: int, reading: ReadPolicy = UNLIMITED) -> None:
@@ -308,12 +296,8 @@ class Sources:
         self._open = SalvagedFiles(reading)
         self.block = Block()  # for whoever reads next
 
-    def __enter__(self) -> Sources:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close all files."""
         self._open.close()
 
     def file(self, number: int) -> InputFile:

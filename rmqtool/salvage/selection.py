@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -272,9 +271,7 @@ class Numbering:
     def __enter__(self) -> Numbering:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for name, queue in self._counted.items():
             if queue.pending:
                 self.map.add(name, np.array([queue.pending], np.int64))

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
 from zlib_ng import zlib_ng
 
 from rmqtool.base.errors import ChangedError
-from rmqtool.base.files import InputFile, RateLimit
+from rmqtool.base.files import Closing, InputFile, RateLimit
 from rmqtool.base.new_files import (
     COPY_SIZE,
     DirectCopy,
@@ -155,7 +154,7 @@ def places(sizes: Offsets, end: int, file_end: int, file_size: int) -> Iterator[
             end, file_end = file_end, file_end + file_size
 
 
-class CompactLog:
+class CompactLog(Closing):
     """The files of the log in `directory`, from physical offset `start_offset` on, each of `file_size` bytes."""
 
     def __init__(self, directory: Path, start_offset: int, file_size: int) -> None:
@@ -166,14 +165,6 @@ class CompactLog:
         self._file_end = start_offset  # no file is open yet
         self._descriptor = -1
         self._timestamp = 0  # of the last record in the open file
-
-    def __enter__(self) -> CompactLog:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close()
 
     def add(self, frames: RecordRun, queue_offsets: Offsets | None) -> Offsets:
         """Append the records of a run, with other `queue_offsets` where they are given; their physical offsets."""
@@ -197,13 +188,14 @@ class CompactLog:
             if self._descriptor >= 0:
                 blank = build_blank(self._file_end - self.end)
                 write_all(self._descriptor, blank, self.end - self._file_end + self._file_size)
-            self._close()
+            self.close()
             self._descriptor = create_file(self._directory / file_name(offset), self._file_size)
             self._file_end = offset + self._file_size
         write_all(self._descriptor, data.data, offset - self._file_end + self._file_size)
         self.end, self._timestamp = offset + len(data), max(timestamp, 1)
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close the open file, whose time is that of its last record."""
         if self._descriptor >= 0:
             try:
                 set_time(self._descriptor, self._timestamp)

@@ -180,6 +180,9 @@ _MIN_STRIDE = 4 << 10
 _MAX_STRIDE = 32 << 10  # bytes between the starts of two lanes
 _FEW = 8  # records that are walked before lanes are begun
 
+RECORDS_AFTER_DAMAGE = 32
+"""The records that are tried at once: after damage the next is near. Doubled with each run while all are sound."""
+
 
 def chain(block: Block, start: int, limit: int | None = None, header_size: int = 0) -> Positions:
     """Positions of the records from `start` that lie in the block as a whole, as far as sizes lead.

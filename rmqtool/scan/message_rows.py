@@ -6,7 +6,6 @@ import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -99,9 +98,7 @@ class BodyDecoder:
     def __enter__(self) -> BodyDecoder:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self._decoding.close(in_peace=error is None)
         self.failures.out_of_step = self._decoding.out_of_step
         self.failures.given_up = self._decoder.health.given_up

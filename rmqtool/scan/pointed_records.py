@@ -19,14 +19,13 @@ from rmqtool.formats.message import (
     MIN_MESSAGE_SIZE,
     PREFIX_DTYPE,
 )
-from rmqtool.scan.block import BLOCK_SIZE, MAX_MESSAGE_SIZE, PADDING, Block, Positions
+from rmqtool.scan.block import BLOCK_SIZE, MAX_MESSAGE_SIZE, PADDING, RECORDS_AFTER_DAMAGE, Block, Positions
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.filters import Filters, Mask
 from rmqtool.scan.frames import Headers, RecordRun, sound_prefix
 
 _OWN_POSITION, _OWN_POSITION_AT = PREFIX_DTYPE["physical_offset"], position_of(PREFIX_DTYPE, "physical_offset")
 _GAP = 16 << 10  # bytes between two records that cost less to read along than a read of their own
-_RECORDS_BEHIND_DAMAGE = 32  # records that are proven at once after one that is not sound; doubled while all are
 
 Offsets = NDArray[np.int64]
 
@@ -195,4 +194,4 @@ def _sound_runs(block: Block, positions: Positions) -> Iterator[tuple[slice, Rec
             yield slice(at, at + len(frames)), frames
         is_whole = len(frames) == len(wanted)
         at += len(frames) + (not is_whole)
-        run_length = 2 * run_length if is_whole else _RECORDS_BEHIND_DAMAGE
+        run_length = 2 * run_length if is_whole else RECORDS_AFTER_DAMAGE

@@ -29,7 +29,7 @@ from rmqtool.scan.block import BLOCK_SIZE, MAX_MESSAGE_SIZE
 T = TypeVar("T")
 Kind = Literal["message", "blank", "zeroed", "magic-code", "physical-offset", "lengths", "truncated"]
 
-_MAGIC_CODES = re.compile(
+MAGIC_CODES = re.compile(
     b"|".join(
         re.escape(code.to_bytes(4, "big", signed=True)) for code in (MAGIC_CODE_V1, MAGIC_CODE_V2, MAGIC_CODE_BLANK)
     )
@@ -137,7 +137,7 @@ def find_next(file: InputFile, start_offset: int, position: int, header_size: in
     while position < limit:
         size = min(size, BLOCK_SIZE)
         data = file.read(position, size)
-        for match in _MAGIC_CODES.finditer(data):
+        for match in MAGIC_CODES.finditer(data):
             before = match.start() - MAGIC_POSITION - header_size
             if before >= 0 and is_sound(Probe(file, start_offset, position + before, header_size)):
                 return position + before

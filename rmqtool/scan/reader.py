@@ -15,7 +15,7 @@ from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy, stored_end
 from rmqtool.base.mapped_files import MappedFile, check_unchanged
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.scan.block import Blank, Block, Damage, Reason, block_size, chain
+from rmqtool.scan.block import RECORDS_AFTER_DAMAGE, Blank, Block, Damage, Reason, block_size, chain
 from rmqtool.scan.frames import RecordRun, in_whole_entries, sound_prefix
 from rmqtool.scan.probe import Probe, find_next, is_moved, is_sound, record_start
 
@@ -33,7 +33,6 @@ USUAL_RECORDS = 4500
 MANY_RECORDS = 2 * USUAL_RECORDS
 """The same where bodies are not copied: a twentieth less to do; else a quarter more, for they leave the cache."""
 
-_RECORDS_BEHIND_DAMAGE = 32  # records of the first run after damage; doubled with each run while all are sound
 _MAX_BLOCKS = 2  # are read at once then
 _SMALL_REST = 64  # reading less than this fraction of a block again costs less than probing it
 _PAGE_SIZE = 4096
@@ -210,7 +209,7 @@ class _FileScan:
             after = find_next(self._file, self._start_offset, start, self._header_size)
         if probe.kind == "blank" and after == self._file.size:
             return Blank(self._start_offset + position, after - position)
-        self._max_records = _RECORDS_BEHIND_DAMAGE
+        self._max_records = RECORDS_AFTER_DAMAGE
         return self._damage(probe, after)
 
     def _damage(self, probe: Probe, after: int) -> Damage:

@@ -16,11 +16,10 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from rmqtool.base.errors import UnreadableError, UnsupportedError, UnwritableError, note_failure, notice, reason_of
-from rmqtool.base.files import InputFile, list_directory, read_all
+from rmqtool.base.files import Closing, InputFile, list_directory, read_all
 from rmqtool.base.numbers import byte_size
 from rmqtool.base.own_files import own_directory
 from rmqtool.base.paths import DirectoryEntry, is_remote
@@ -139,7 +138,7 @@ def holds_rows(entry: DirectoryEntry) -> bool:
         return False  # a running broker deletes it when its content is in tables
 
 
-class RocksDb:
+class RocksDb(Closing):
     """A database that is open for reading; use it as a context manager."""
 
     def __init__(self, directory: Path) -> None:
@@ -168,12 +167,6 @@ class RocksDb:
                 self.close()
                 raise
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it."""
-        self.close()
 
     def close(self) -> None:
         """Close the database and remove the links."""

@@ -7,7 +7,6 @@ import os
 import pwd
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 from rmqtool.base.errors import UnwritableError
 from rmqtool.base.signals import deferred_signals
@@ -52,9 +51,7 @@ class Session:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.guard.release()
 
     def _check_rights(self) -> None:

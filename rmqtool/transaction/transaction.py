@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Literal
 
 from rmqtool.base.errors import UnwritableError
@@ -83,14 +82,12 @@ class Transaction:
         self._session.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             if self._staging and not self._journaled:
                 self._drop_staging()
         finally:
-            self._session.__exit__(kind, error, trace)
+            self._session.__exit__()
 
     @property
     def recovered(self) -> tuple[Recovered, ...]:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from rmqtool.base.errors import ChangedError
 from rmqtool.base.signals import deferred_signals
@@ -114,10 +113,8 @@ class Undo:
         self._session.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._session.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._session.__exit__()
 
     @property
     def recovered(self) -> tuple[Recovered, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from types import TracebackType
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import ReadPolicy, unreadable
@@ -100,9 +99,7 @@ class _Scope(AbstractContextManager[None]):
         self._unread = unread
         self._name = name
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
         if isinstance(error, OSError) and error.filename is not None:
             named = unreadable(path_of(error.filename), None, error)
             named.__cause__ = error

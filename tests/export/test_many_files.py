@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.base import own_files
 from rmqtool.base.files import InputFile
-from rmqtool.export import data_file, sink
+from rmqtool.export import sink
 from rmqtool.formats.message import build_blank
 from tests.building import GIB, LOG, message, write_sparse_log
 from tests.export.exporting import check, export, manifest_of, rows_of
@@ -22,13 +23,13 @@ OFFSETS = [number * GIB + place for number in range(FILES) for place in (0, SIZE
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The data files that are brought to the disk."""
     paths: list[Path] = []
-    original = sink.sync
+    original = own_files.sync
 
     def noted(path: Path) -> int:
         paths.append(path)
         return original(path)
 
-    monkeypatch.setattr(data_file, "sync", noted)
+    monkeypatch.setattr(sink, "sync", noted)
     return paths
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -276,7 +275,7 @@ def test_a_full_disk_is_a_sentence(store: Path, tmp_path: Path, monkeypatch: pyt
     def full(*args: object, **kwargs: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    for owner, name in ((pq.ParquetWriter, "write_table"), (pq.ParquetWriter, "close"), (json, "dump")):
+    for owner, name in ((pq.ParquetWriter, "write_table"), (pq.ParquetWriter, "close"), (os, "fsync")):
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, full)
             with pytest.raises(RmqtoolError, match="no space is left on the output's disk"):

@@ -99,7 +99,7 @@ def small_blocks(size: int, longest_blank: int = reader.LONGEST_BLANK) -> Iterat
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reader, "block_size", lambda: size)
         patch.setattr(reader, "LONGEST_BLANK", longest_blank)
-        patch.setattr(reader, "_RECORDS_BEHIND_DAMAGE", 1)
+        patch.setattr(reader, "RECORDS_AFTER_DAMAGE", 1)
         patch.setattr(reader, "_SMALL_REST", size // 64)
         patch.setattr(frames, "block_size", lambda: 4 * size)
         patch.setattr(probe, "BLOCK_SIZE", size)
