@@ -101,7 +101,7 @@ def _nobody_maps_stores(request: pytest.FixtureRequest) -> Iterator[None]:
     Tests of RocketMQ itself do so, as does every process that a test starts.
     """
     is_real = request.node.get_closest_marker("broker") is not None
-    with nullcontext() if is_real else patch("rmqtool.transaction.guard._PROC", Path("/nowhere")):
+    with nullcontext() if is_real else patch("rmqtool.transaction.session._PROC", Path("/nowhere")):
         yield
 
 

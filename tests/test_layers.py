@@ -252,7 +252,10 @@ def test_showing_below_its_room_is_found(tmp_path: Path, text: str) -> None:
             {"show__report_pictures": "from urllib.request import urlopen"},
             "rmqtool.show.report_pictures imports urllib.request.urlopen",
         ),
-        ({"commands__export": "from rmqtool.replay import run"}, "rmqtool.commands.export imports rmqtool.replay.run"),
+        (
+            {"commands__export": "from rmqtool.replay import sending"},
+            "rmqtool.commands.export imports rmqtool.replay.sending",
+        ),
     ],
 )
 def test_a_network_elsewhere_is_found(tmp_path: Path, texts: dict[str, str], problem: str) -> None:

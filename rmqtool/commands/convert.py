@@ -142,8 +142,7 @@ def _make(
     from rmqtool.base.files import ReadPolicy
     from rmqtool.rebuild.options import RebuildOptions
     from rmqtool.salvage.conversion import as_ordinary, loss_of, require_messages, write_conversion
-    from rmqtool.salvage.for_rebuild import rebuild_sources, write_checkpoint
-    from rmqtool.salvage.new_store import carried_bytes, carry_over
+    from rmqtool.salvage.new_store import carried_bytes, carry_over, rebuild_sources, write_checkpoint
     from rmqtool.show.progress import byte_progress
     from rmqtool.store.store import COMMIT_LOG, open_store
     from rmqtool.transaction import keep_losses

@@ -300,7 +300,7 @@ def export(
 
 def _preview(style: Style, given: Sequence[str], path: Path, options: dict[str, Any]) -> Exit:
     """Show what a run would read, and where it would write; nothing is made."""
-    from rmqtool.export.preview import manifest_there, preview_export
+    from rmqtool.export.plan import manifest_there, preview_export
     from rmqtool.export.run import check_output
     from rmqtool.show.export import preview_as_json, show_preview
     from rmqtool.store.store import open_stores

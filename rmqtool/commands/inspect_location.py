@@ -525,7 +525,7 @@ def _check_redaction(location: Location, request: ListingRequest, redaction: Red
 
 def _check_slots(location: Location, filters: Filters) -> None:
     """Raise UsageError unless the filters name a topic with a key or a tag, or nothing: a slot has only their hash."""
-    from rmqtool.inspect.index_files import HASHED, is_hashed
+    from rmqtool.inspect.unit_files import HASHED, is_hashed
 
     others = [name for name in FILTERS if name not in HASHED and is_given(name)]
     if others:

@@ -299,7 +299,7 @@ def _rebuild_plan(
 
 def _show_only(style: Style, request: RepairRequest) -> Exit:
     from rmqtool.repair.saved_plan import repair_plan_text
-    from rmqtool.show.repair_text import show_found
+    from rmqtool.show.verify import show_found
     from rmqtool.transaction import interrupted
 
     found = _find(style, request)
@@ -343,7 +343,7 @@ def _repair(style: Style, request: RepairRequest, done: _Done) -> _Found:
 
 def _show_done(style: Style, request: RepairRequest, found: _Found, done: _Done) -> Exit:
     """Show what is left after the last transaction, and say what was done, also where nobody reads the former."""
-    from rmqtool.show.repair_text import show_found, show_proof
+    from rmqtool.show.verify import show_found, show_proof
 
     if style.json:
         return _write_json(style, found, "done" if done.ids else "nothing", done)
@@ -395,7 +395,7 @@ def _require_consent(
     The question names the step of the plan, since what is written comes in several transactions, each asked for.
     """
     from rmqtool.rebuild.source import require_known_sizes
-    from rmqtool.show.repair_text import show_found
+    from rmqtool.show.verify import show_found
 
     require_known_sizes(request.store, found.needed_sizes, found.needed_sizes)
     if found.rebuild:

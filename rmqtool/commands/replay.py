@@ -21,8 +21,8 @@ from rmqtool.show.output import Style, note
 
 if TYPE_CHECKING:
     from rmqtool.replay.planning import ReplayPlan
-    from rmqtool.replay.rewriting import Rewriting
-    from rmqtool.replay.run import Replay, Selection, Sent
+    from rmqtool.replay.requests import Rewriting
+    from rmqtool.replay.sending import Replay, Selection, Sent
     from rmqtool.scan.filters import Filters
     from rmqtool.store.snapshot import Snapshot
 
@@ -175,7 +175,7 @@ class Wanted:
 
 def selections_of(wanted: Wanted) -> list[Selection]:
     """The messages; raises UsageError, NotAStoreError or UnreadableError."""
-    from rmqtool.replay.run import Selection
+    from rmqtool.replay.sending import Selection
     from rmqtool.replay.sources import ParquetSource, is_parquet
     from rmqtool.store.store import COMMIT_LOG
 
@@ -193,8 +193,8 @@ def selections_of(wanted: Wanted) -> list[Selection]:
 
 
 def _of_store(wanted: Wanted, rewriting: Rewriting) -> Iterator[Selection]:
-    from rmqtool.replay.rewriting import DELAYED_TOPICS
-    from rmqtool.replay.run import Selection
+    from rmqtool.replay.requests import DELAYED_TOPICS
+    from rmqtool.replay.sending import Selection
     from rmqtool.replay.sources import StoreSource, Unconsumed
     from rmqtool.scan.filters import TopicChoice
     from rmqtool.store.splits import find_source
@@ -242,7 +242,7 @@ def _of_store(wanted: Wanted, rewriting: Rewriting) -> Iterator[Selection]:
 
 
 def _rewriting(wanted: Wanted) -> Rewriting:
-    from rmqtool.replay.rewriting import Rewriting
+    from rmqtool.replay.requests import Rewriting
 
     given, names = wanted.given, dict(wanted.given["to_topics"])
     return Rewriting(
@@ -374,8 +374,7 @@ def replay(
     know of. Nothing in the source is changed.
     """
     from rmqtool.replay.cluster import Cluster
-    from rmqtool.replay.run import Replay
-    from rmqtool.replay.sending import SendOptions
+    from rmqtool.replay.sending import Replay, SendOptions
 
     style.store = str(path)
     check_options(given)

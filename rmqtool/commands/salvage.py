@@ -120,8 +120,7 @@ def salvage(style: Style, /, **given: Any) -> Exit:
     """
     from rmqtool.rebuild.options import RebuildOptions
     from rmqtool.salvage.conversion import as_ordinary
-    from rmqtool.salvage.for_rebuild import main_store
-    from rmqtool.salvage.new_store import NewStore, find_carried
+    from rmqtool.salvage.new_store import NewStore, find_carried, main_store
     from rmqtool.show.salvage import Salvaged
 
     request = _Request(**given)
@@ -169,8 +168,8 @@ def _stores(request: _Request) -> list[Store]:
 
 def _plan(style: Style, request: _Request, stores: Sequence[Store]) -> SalvagePlan:
     from rmqtool.base.files import ReadPolicy
-    from rmqtool.salvage.for_rebuild import known_topics
     from rmqtool.salvage.inputs import list_inputs
+    from rmqtool.salvage.new_store import known_topics
     from rmqtool.salvage.plan import make_plan
     from rmqtool.show.progress import byte_progress
 
@@ -282,7 +281,7 @@ class Making:
     def make(self) -> Salvaged:
         """Write all saved messages in their places, and what belongs to them."""
         from rmqtool.rebuild.losses import loss_of
-        from rmqtool.salvage.loss_record import COMMAND
+        from rmqtool.salvage.conversion import COMMAND
         from rmqtool.salvage.new_store import carried_bytes, carry_over
         from rmqtool.salvage.write_log import write_log
         from rmqtool.show.progress import byte_progress
@@ -343,8 +342,7 @@ class Making:
     def make_chosen(self, choice: Choice) -> Salvaged:
         """Write a new log of chosen messages, and what belongs to them."""
         from rmqtool.rebuild.options import QueueSelection
-        from rmqtool.salvage.for_rebuild import with_delays
-        from rmqtool.salvage.new_store import carried_bytes, carry_over
+        from rmqtool.salvage.new_store import carried_bytes, carry_over, with_delays
         from rmqtool.salvage.selection import needed_bytes
         from rmqtool.show.salvage import Salvaged
 
@@ -374,7 +372,7 @@ class Making:
         from rmqtool.salvage.selection import write_selected
         from rmqtool.show.progress import byte_progress
         from rmqtool.store.store import COMMIT_LOG, CONFIG
-        from rmqtool.transaction.selections import OFFSET_MAP
+        from rmqtool.transaction.losses import OFFSET_MAP
 
         directory, chosen = self.new.directory, choice.chosen
         config = directory / CONFIG
@@ -399,7 +397,7 @@ class Making:
         After the plan come the queues that are left out. With `moved_from` messages from that offset on were elsewhere
         before: no unit may lead there.
         """
-        from rmqtool.salvage.for_rebuild import rebuild_sources, write_checkpoint
+        from rmqtool.salvage.new_store import rebuild_sources, write_checkpoint
         from rmqtool.store.store import open_store
 
         new = self.new
@@ -432,7 +430,7 @@ class Making:
     def _keep_losses(
         self, derived: Loss | None, rebuild: RebuildPlan | None, filled: Sequence[tuple[int, int]] | None = None
     ) -> None:
-        from rmqtool.salvage.loss_record import losses_of
+        from rmqtool.salvage.conversion import losses_of
         from rmqtool.transaction import keep_losses
 
         findings = rebuild.findings if rebuild else ()
@@ -441,7 +439,7 @@ class Making:
             keep_losses(self.new.directory, losses)
 
     def _keep_choice(self, choice: Choice) -> None:
-        from rmqtool.transaction.selections import ChoiceRecord, keep_choice
+        from rmqtool.transaction.losses import ChoiceRecord, keep_choice
 
         selection = choice.selection
         record = ChoiceRecord(

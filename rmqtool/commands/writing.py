@@ -258,7 +258,7 @@ def cut_moved(rebuild: RebuildPlan, derived: Path, start: int) -> None:
     Raises UnsupportedError for a queue that was not derived from the log, OSError.
     """
     from rmqtool.rebuild.options import directory_of
-    from rmqtool.salvage.for_rebuild import cut_queue, require_derived
+    from rmqtool.salvage.new_store import cut_queue, require_derived
 
     require_derived(rebuild.findings)
     for queue in rebuild.without_messages:

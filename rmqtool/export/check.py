@@ -27,12 +27,11 @@ from rmqtool.base.errors import UnreadableError, UsageError
 from rmqtool.base.filesystems import file_system, patiently
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.base.worker import keep_arrow_to_one_thread
-from rmqtool.export.data_file import TextRows
 from rmqtool.export.options import TEXT_SUFFIXES, ExportOptions, options_of
 from rmqtool.export.output import MANIFEST, read_manifest
-from rmqtool.export.preview import interrupted_manifest
+from rmqtool.export.plan import interrupted_manifest
 from rmqtool.export.results import SUMMED_COLUMNS, QueueSums, Summing, Sums, merge_sums
-from rmqtool.export.sink import file_crc32
+from rmqtool.export.sink import TextRows, file_crc32
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.scan.block import Damage

@@ -15,14 +15,12 @@ from rmqtool.base.parallel import MAX_PARTS, WorkerPool
 from rmqtool.base.paths import is_remote
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.base.worker import Job
-from rmqtool.export.data_file import open_data_file
 from rmqtool.export.manifest import build_manifest, remaining_damaged
 from rmqtool.export.options import ExportOptions, Mode
-from rmqtool.export.output import Commit, Output, check_table
+from rmqtool.export.output import Commit, Output, RemoteOutput, check_table
 from rmqtool.export.plan import ExportPlan, plan_export
-from rmqtool.export.remote_output import RemoteOutput
 from rmqtool.export.results import ExportTotals, SplitResult
-from rmqtool.export.sink import DataFile
+from rmqtool.export.sink import DataFile, open_data_file
 from rmqtool.store.splits import HasSplit
 from rmqtool.store.store import NamedStore
 

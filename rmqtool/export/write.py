@@ -22,10 +22,20 @@ from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import file_at
 from rmqtool.base.times import rfc3339
 from rmqtool.base.worker import keep_arrow_to_one_thread
-from rmqtool.export.data_file import ParquetFile, TextFile, open_data_file
 from rmqtool.export.options import ExportOptions, PartitionKey, Target
 from rmqtool.export.results import SUMMED_COLUMNS, SplitResult, Summing
-from rmqtool.export.sink import DataFile, LocalSink, PartitionedRows, RemoteSink, abandon, new_sink, output_errors
+from rmqtool.export.sink import (
+    DataFile,
+    LocalSink,
+    ParquetFile,
+    PartitionedRows,
+    RemoteSink,
+    TextFile,
+    abandon,
+    new_sink,
+    open_data_file,
+    output_errors,
+)
 from rmqtool.scan.block import Damage
 from rmqtool.store.message_reader import SplitReader
 from rmqtool.store.splits import Split

@@ -19,8 +19,7 @@ from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, file_at, list_mapped_files
 from rmqtool.formats import dledger
 from rmqtool.inspect.locate import FileGroup, Location, require_kind
-from rmqtool.inspect.options import ListingOptions
-from rmqtool.inspect.unit_blocks import all_of, hex_of, read_units
+from rmqtool.inspect.options import ListingOptions, all_of, hex_of, read_units
 from rmqtool.scan.block import Block, Positions
 from rmqtool.scan.filters import Mask
 from rmqtool.scan.frames import RecordRun

@@ -32,11 +32,21 @@ from rmqtool.formats.timer_check import CHECK_DTYPE, TimerCheck
 from rmqtool.formats.timer_log import TimerLogUnit
 from rmqtool.formats.timer_wheel import TimerSlot
 from rmqtool.inspect.commit_log import RAFT_COLUMNS, list_compaction, list_dledger_index, list_entries, list_log
-from rmqtool.inspect.consume_queues import list_batch_queues, list_ext, list_queues
-from rmqtool.inspect.index_files import HASHED, HEADER_COLUMNS, count_units, is_hashed, list_index, list_slots
 from rmqtool.inspect.locate import Location, require_kind
 from rmqtool.inspect.options import ListingOptions
-from rmqtool.inspect.timer import list_timer_log, list_wheel
+from rmqtool.inspect.unit_files import (
+    HASHED,
+    HEADER_COLUMNS,
+    count_units,
+    is_hashed,
+    list_batch_queues,
+    list_ext,
+    list_index,
+    list_queues,
+    list_slots,
+    list_timer_log,
+    list_wheel,
+)
 from rmqtool.scan.filters import FILTER_NAMES, Filters
 from rmqtool.scan.message_rows import BODY_COLUMNS, MESSAGE_FIELDS, MessageShape
 from rmqtool.scan.rows import Rows, one_row

@@ -20,8 +20,7 @@ from rmqtool.formats.properties import (
     REAL_QUEUE_ID,
     REAL_TOPIC,
 )
-from rmqtool.pending.messages import View, messages_of, part_from
-from rmqtool.pending.waiting import Kind, integers, waiting
+from rmqtool.pending.messages import Kind, View, integers, messages_of, part_from, waiting
 from rmqtool.rules.system_topics import (
     HALF_TOPIC,
     OP_TOPIC,

@@ -21,9 +21,8 @@ from rmqtool.clients.never_delivered import lacks_pop_store
 from rmqtool.findings.finding import counted
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.properties import REAL_TOPIC, TAGS
-from rmqtool.pending.messages import Part, View, messages_at, messages_of, part_from
+from rmqtool.pending.messages import RETRY_TOPIC, Part, View, messages_at, messages_of, part_from, receivers, waiting
 from rmqtool.pending.timers import Timers
-from rmqtool.pending.waiting import RETRY_TOPIC, receivers, waiting
 from rmqtool.rules.system_topics import REVIVE_GROUP, REVIVE_PREFIX
 from rmqtool.store.config_json import parse_fastjson
 from rmqtool.store.rocksdb import holds_rows

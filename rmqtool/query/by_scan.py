@@ -18,10 +18,9 @@ from rmqtool.scan.columns import record_batches
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.message_rows import BodyChoice, message_dicts
-from rmqtool.scan.probe import find_next
 from rmqtool.scan.properties import read_properties
 from rmqtool.scan.reader import scan_files
-from rmqtool.scan.single_record import single_record_at
+from rmqtool.scan.single_record import find_next, single_record_at
 from rmqtool.store.commit_log import readable_end
 from rmqtool.store.snapshot import Snapshot
 

@@ -37,7 +37,7 @@ from rmqtool.store.single_messages import LEVELS, Deliveries, SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG
 from rmqtool.store.topics import TOPICS
-from rmqtool.transaction.selections import chosen_until
+from rmqtool.transaction.losses import chosen_until
 
 _NAMES = ("queue.type", "+queue.type")  # a change that was stored as one keeps its sign
 _TYPES = {True: "BatchCQ", False: "SimpleCQ"}

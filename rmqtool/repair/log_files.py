@@ -28,16 +28,15 @@ from rmqtool.rules.file_sizes import LOG_FILE_SIZE
 from rmqtool.rules.versions import CHECKPOINT_HAS_LOGICS_OFFSET
 from rmqtool.scan.block import Damage
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.probe import Probe, find_next
 from rmqtool.scan.reader import scan_files
+from rmqtool.scan.single_record import Probe, find_next
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, checkpoint_file, credible
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.missing import missing_files
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, Store
 from rmqtool.transaction import Loss, Transaction
-from rmqtool.transaction.digest import same_entry
-from rmqtool.transaction.system import SYSTEM
+from rmqtool.transaction.system import SYSTEM, same_entry
 
 _CODE = "commitlog.blank"
 

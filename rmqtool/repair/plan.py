@@ -37,8 +37,7 @@ from rmqtool.store.rocksdb_config import MISSING, lost_table
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import COMMIT_LOG, CONFIG, Store, owners_of
 from rmqtool.store.topics import TOPICS
-from rmqtool.transaction.home import STAGING, unfinished_deletion
-from rmqtool.transaction.journal import JOURNAL, STATE
+from rmqtool.transaction.home import JOURNAL, STAGING, STATE, unfinished_deletion
 from rmqtool.transaction.paths import HOME
 
 

@@ -13,10 +13,19 @@ from rmqtool.formats.layout import FormatError
 from rmqtool.formats.message import parse_message
 from rmqtool.formats.message_id import format_message_id
 from rmqtool.formats.properties import UNIQUE_KEY, decode_properties
-from rmqtool.replay import codes
-from rmqtool.replay.codes import look_up_refusal, refusal
-from rmqtool.replay.connection import UNIQUE_KEY_QUERY, Connection, PeerError, Request, Response, Security, load_json
-from rmqtool.replay.outgoing import Outgoing
+from rmqtool.replay import connection as codes
+from rmqtool.replay.connection import (
+    UNIQUE_KEY_QUERY,
+    Connection,
+    PeerError,
+    Request,
+    Response,
+    Security,
+    load_json,
+    look_up_refusal,
+    refusal,
+)
+from rmqtool.replay.journal import Outgoing
 from rmqtool.rules.broker_conf import DEFAULT_LEVELS, DelayLevels, parse_delay_levels
 
 _WRITABLE = 2  # PermName

@@ -8,10 +8,8 @@ from typing import NamedTuple
 
 from rmqtool.formats.properties import UNIQUE_KEY
 from rmqtool.replay.cluster import REPLAY_OF, BrokerFacts, Cluster, Copy, Route, Sought, TargetQueue, Targets
-from rmqtool.replay.journal import Done
-from rmqtool.replay.outgoing import EXPECTED, LeftOut, Outgoing, Ready, Reason
-from rmqtool.replay.requests import fit
-from rmqtool.replay.rewriting import DELAYED_TOPICS, Rewriting
+from rmqtool.replay.journal import EXPECTED, Done, LeftOut, Outgoing, Ready, Reason
+from rmqtool.replay.requests import DELAYED_TOPICS, Rewriting, fit
 from rmqtool.replay.sources import MessageSource, Reading, Row
 
 _EXAMPLES = 5

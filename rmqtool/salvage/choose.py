@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
-from rmqtool.salvage.extents import NO_EXTENTS, NO_TERM, Extents, ends, joined, of_records, shifts
+from rmqtool.salvage.carve import NO_EXTENTS, NO_TERM, Extents, ends, joined, of_records, shifts
 from rmqtool.salvage.inputs import Input
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -23,8 +23,7 @@ from rmqtool.formats.layout import position_of
 from rmqtool.formats.message import BLANK_SIZE, PREFIX_DTYPE, build_blank
 from rmqtool.salvage.carve import Progress, Sources, no_progress
 from rmqtool.salvage.entry_walk import LEFT_MEANINGS, EntryWalk, Filling, LeftOut, LeftReason, Offsets, Placement, Taken
-from rmqtool.salvage.layout import Layout
-from rmqtool.salvage.loss_record import lost_messages
+from rmqtool.salvage.layout import MEANINGS, MOST_LISTED, Layout, Ranges, meets
 from rmqtool.salvage.new_store import Carried, find_carried
 from rmqtool.salvage.plan import SalvagePlan
 from rmqtool.salvage.selection import Piece, runs_of
@@ -38,11 +37,82 @@ from rmqtool.store.dledger_node import committed_index
 from rmqtool.store.lock import lock_holder
 from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
 from rmqtool.store.store import CONFIG, SIDE_STORE, Store, layout_of_queues
-from rmqtool.transaction import Loss
-from rmqtool.transaction.losses import LostExtent
+from rmqtool.transaction import Loss, recorded_losses
+from rmqtool.transaction.losses import MAX_LISTED, DroppedUnits, LostExtent
 
-MAX_LISTED = 1000
-"""Extents that are listed one by one; all are counted."""
+SALVAGE = "salvage"
+_NEUTRAL = "rebuild.neutral-units"
+_SEEN_IN_GAPS = ("damaged", "unreadable")
+
+
+def losses_of(
+    plan: SalvagePlan,
+    derived: Loss | None,
+    findings: Sequence[Finding],
+    sources: Sequence[Store],
+    filled: Sequence[tuple[int, int]] | None = None,
+) -> list[Loss]:
+    """What the new store lacks: by this salvage, and by what is on record in the sources and was not filled.
+
+    `derived` and `findings` are what deriving its queues has shown; `filled` are the places of dummy records in a new
+    log of messages that have moved.
+    """
+    recorded = [*_of_sources(plan, sources)]
+    if filled is not None:  # old places are other ones there
+        recorded = [replace(loss, extents=()) for loss in recorded]
+    known = {(extent.physical_offset, extent.size) for loss in recorded for extent in loss.extents}
+    gaps = [gap for gap in plan.layout.gaps if (gap.physical_offset, gap.size) not in known]
+    places = [(gap.physical_offset, gap.size) for gap in gaps] if filled is None else filled
+    behind = derived or Loss(SALVAGE, int(time.time() * 1000))
+    loss = Loss(
+        SALVAGE,
+        behind.time,
+        sum(gap.size for gap in gaps),
+        tuple(LostExtent(offset, size, "missing") for offset, size in places[:MAX_LISTED]),
+        behind.dropped,
+        behind.files,
+        lost_messages(behind.dropped, findings),
+        (*behind.proofs, *_left(plan)),
+    )
+    return [*recorded, *(() if loss.is_none else (loss,))]
+
+
+def lost_messages(dropped: Iterable[DroppedUnits], findings: Sequence[Finding]) -> dict[str, int]:
+    """Lost messages by topic as far as the queues of the source show."""
+    counts: Counter[str] = Counter()
+    for each in dropped:
+        counts[each.topic] += each.units
+    for finding in findings:
+        if finding.code == _NEUTRAL and finding.topic:
+            counts[finding.topic] += finding.count
+    return dict(sorted(counts.items()))
+
+
+def _left(plan: SalvagePlan) -> Iterator[str]:
+    """What was left behind beside the gaps."""
+    if plan.committed_missing:
+        yield f"missing: {counted(plan.committed_missing, 'committed message')}, by the Raft indices of the entries"
+    for reason, total in sorted(plan.left.totals.items()):
+        if reason in ("not-a-record", "contradicted") or (reason in _SEEN_IN_GAPS and plan.layout.gaps):
+            continue
+        messages = f", {counted(total.records, 'message')}" if total.records else ""
+        yield f"left behind: {counted(total.size, 'byte')}{messages}: {MEANINGS[reason]}"
+
+
+def _of_sources(plan: SalvagePlan, sources: Sequence[Store]) -> Iterator[Loss]:
+    """The losses on record, but for those of bytes that this salvage has found elsewhere."""
+    pairs = [(gap.physical_offset, gap.physical_offset + gap.size) for gap in plan.layout.gaps]
+    gaps: Ranges = np.array(pairs, np.int64).reshape(-1, 2)
+    for source in sources:
+        for recorded in recorded_losses(source.root):
+            loss = recorded.loss
+            if loss and (not loss.extents or any(_meets(gaps, each) for each in loss.extents)):
+                yield loss
+
+
+def _meets(gaps: Ranges, extent: LostExtent) -> bool:
+    return meets(gaps, extent.physical_offset, extent.physical_offset + extent.size)
+
 
 _MORE_OF_A_MESSAGE = 60  # bytes of units and keys
 
@@ -124,7 +194,7 @@ class ConversionPlan:
 
     def leave(self, extent: LeftOut) -> None:
         """Count what is left out."""
-        self.left += [extent] if len(self.left) < MAX_LISTED else []
+        self.left += [extent] if len(self.left) < MOST_LISTED else []
         total = self.totals[extent.reason]
         total.extents += 1
         total.size += extent.size
@@ -133,7 +203,7 @@ class ConversionPlan:
     def fill(self, filling: Filling) -> None:
         """Count dummy records."""
         self.filled_bytes += int(filling.sizes.sum())
-        room = MAX_LISTED - len(self.filled)
+        room = MOST_LISTED - len(self.filled)
         self.filled += list(zip(filling.offsets[:room].tolist(), filling.sizes[:room].tolist(), strict=True))
 
 
@@ -300,7 +370,7 @@ def write_moved(
         for piece in pieces:
             if isinstance(piece, Filling):
                 writer.fill(piece)
-                moved.filled += _first(piece, MAX_LISTED - len(moved.filled))
+                moved.filled += _first(piece, MOST_LISTED - len(moved.filled))
                 continue
             writer.add(piece.run, piece.offsets)
             moved.messages += len(piece.run)

@@ -13,12 +13,10 @@ from rmqtool.base.files import UNLIMITED, RateLimit, ReadPolicy
 from rmqtool.base.parallel import MAX_PARTS, WorkerPool
 from rmqtool.base.worker import Job
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.salvage.carve import Progress, Sources, no_progress
+from rmqtool.salvage.carve import BLANK, NO_EXTENTS, Extents, Progress, Sources, joined, message_bytes, no_progress
 from rmqtool.salvage.choose import SourceRecords, agreed_terms, by_index, classify, fill, fill_by_term
-from rmqtool.salvage.extents import BLANK, NO_EXTENTS, Extents, joined, message_bytes
 from rmqtool.salvage.inputs import Input, Inputs, log_file_size
-from rmqtool.salvage.layout import Layout, lay_out, lay_out_moved
-from rmqtool.salvage.left_behind import LeftBehind, left_behind
+from rmqtool.salvage.layout import Layout, LeftBehind, lay_out, lay_out_moved, left_behind
 
 
 class Carved(NamedTuple):

@@ -21,9 +21,8 @@ from rmqtool.broker.queue_numbers import QueueNumbers, TopicNumbers
 from rmqtool.formats.properties import TIMER_DUE
 from rmqtool.formats.sys_flag import INNER_BATCH, TRANSACTION_PREPARED
 from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, REVIVE_PREFIX, ROCKSDB_HALF_TOPIC, TIMER_TOPIC
-from rmqtool.salvage.carve import Progress, Sources, no_progress
-from rmqtool.salvage.extents import Extents
-from rmqtool.salvage.layout import Layout
+from rmqtool.salvage.carve import Extents, Progress, Sources, no_progress
+from rmqtool.salvage.layout import MOST_LISTED, Layout
 from rmqtool.salvage.plan import SalvagePlan
 from rmqtool.salvage.write_log import CompactLog, begin_of, places
 from rmqtool.scan.block import BLOCK_SIZE, Block, chain
@@ -160,9 +159,6 @@ def _frames(block: Block, file: InputFile, position: int, size: int, shift: int,
     return frames or None
 
 
-MAX_LISTED = 1000
-"""Rows of the map that are listed one by one; all are in its file."""
-
 _KEPT = frozenset({HALF_TOPIC, OP_TOPIC, ROCKSDB_HALF_TOPIC})
 _ROWS_AT_ONCE = 1 << 16
 
@@ -198,7 +194,7 @@ class OffsetMap:
 
     def add(self, queue: QueueName, rows: Offsets) -> None:
         """Add rows of one queue: old offset, new offset, messages; shape ``(n, 3)``."""
-        self.listed += [Renumbered(queue, *row) for row in rows[: MAX_LISTED - len(self.listed)].tolist()]
+        self.listed += [Renumbered(queue, *row) for row in rows[: MOST_LISTED - len(self.listed)].tolist()]
         self.count += len(rows)
         self._rows.append((queue, rows))
         self._held += len(rows)

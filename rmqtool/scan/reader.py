@@ -17,7 +17,7 @@ from rmqtool.base.mapped_files import MappedFile, check_unchanged
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.scan.block import RECORDS_AFTER_DAMAGE, Blank, Block, Damage, Reason, block_size, chain
 from rmqtool.scan.frames import RecordRun, in_whole_entries, sound_prefix
-from rmqtool.scan.probe import Probe, find_next, is_moved, is_sound, record_start
+from rmqtool.scan.single_record import Probe, find_next, is_moved, is_sound, record_start
 
 Event = RecordRun | Blank | Damage
 """An event of a scan."""

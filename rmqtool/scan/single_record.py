@@ -1,21 +1,200 @@
-"""One record at a known physical offset, read without a scan (`CommitLog#getMessage`)."""
+"""One position of the log, read without a scan: what is there, and the sound record that begins there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Literal, TypeVar
 
 import numpy as np
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import MappedFile, file_at
+from rmqtool.formats.dledger import ENTRY_DTYPE, MAGIC_BLANK, MAGIC_ENTRY
 from rmqtool.formats.java import decode_text
-from rmqtool.formats.layout import integer_at, position_of
-from rmqtool.formats.message import HEADER_DTYPES, HOST_BITS, PREFIX_DTYPE, PROPERTIES_SIZE_WIDTH
+from rmqtool.formats.layout import integer_at, position_of, struct_of
+from rmqtool.formats.message import (
+    BLANK_SIZE,
+    BODY_SIZE_WIDTH,
+    HEAD,
+    HEADER_DTYPES,
+    HOST_BITS,
+    MAGIC_CODE_BLANK,
+    MAGIC_CODE_V1,
+    MAGIC_CODE_V2,
+    MAGIC_POSITION,
+    PREFIX_DTYPE,
+    PROPERTIES_SIZE_WIDTH,
+    SIZE_AND_MAGIC,
+    topic_size_width,
+)
 from rmqtool.formats.properties import decode_properties
-from rmqtool.scan.block import Block
+from rmqtool.scan.block import BLOCK_SIZE, MAX_MESSAGE_SIZE, Block
 from rmqtool.scan.frames import RecordRun, sound_prefix
-from rmqtool.scan.probe import Probe, read_message
+
+T = TypeVar("T")
+Kind = Literal["message", "blank", "zeroed", "magic-code", "physical-offset", "lengths", "truncated"]
+
+MAGIC_CODES = re.compile(
+    b"|".join(
+        re.escape(code.to_bytes(4, "big", signed=True)) for code in (MAGIC_CODE_V1, MAGIC_CODE_V2, MAGIC_CODE_BLANK)
+    )
+)
+_OVERLAP = SIZE_AND_MAGIC.size
+_ENTRY_START = struct_of(ENTRY_DTYPE, "magic", "size")
+_LEADING_ZEROS = 3
+_FIRST_READ = 16 << 10  # damage is mostly small; only where it is not, more is read at once, bytes
+
+
+class Probe:
+    """The kind and size of the bytes at `position` of a file whose first byte has physical offset `start_offset`.
+
+    With a `header_size` these are an entry of DLedger: a header of so many bytes and, at `record_position`, a message.
+    """
+
+    def __init__(self, file: InputFile, start_offset: int, position: int, header_size: int = 0) -> None:
+        self.file = file
+        self.start_offset = start_offset
+        self.position = position
+        self.record_position = position + header_size
+        self.size = 0
+        self.topic_position = self.topic_size = 0  # of a message
+        self.kind = self._kind_of_entry() if header_size else self._kind_of_bytes()
+
+    def _kind_of_entry(self) -> Kind:
+        head = self.file.read(self.position, _ENTRY_START.size)
+        if len(head) < _ENTRY_START.size:
+            return "truncated" if head.strip(b"\0") else "zeroed"
+        magic, size = _ENTRY_START.unpack(head)
+        self.size = size
+        if magic == MAGIC_BLANK:
+            return "blank"
+        if magic != MAGIC_ENTRY:
+            return "magic-code" if any(head) else "zeroed"
+        if self.position + size > self.file.size:
+            return "truncated" if size <= MAX_MESSAGE_SIZE else "lengths"
+        kind = self._kind_of_bytes()
+        if kind == "message" and self.record_position + self.size != self.position + size:
+            return "lengths"
+        self.size = size
+        return "magic-code" if kind in ("blank", "zeroed") else kind
+
+    def _kind_of_bytes(self) -> Kind:
+        head = self.file.read(self.record_position, HEAD.size)
+        if len(head) >= BLANK_SIZE:
+            self.size, magic_code = SIZE_AND_MAGIC.unpack_from(head)
+            if magic_code == MAGIC_CODE_BLANK:
+                return "blank"
+            if self.size == 0 and magic_code == 0:
+                return "zeroed"
+            if magic_code not in (MAGIC_CODE_V1, MAGIC_CODE_V2):
+                return "magic-code"
+        elif not head.strip(b"\0"):
+            return "zeroed"
+        if len(head) < HEAD.size:
+            return "truncated"
+        _, magic_code, physical_offset, sys_flag = HEAD.unpack(head)
+        if physical_offset != self.start_offset + self.record_position:
+            return "physical-offset"
+        return self._check_lengths(magic_code, sys_flag)
+
+    def _check_lengths(self, magic_code: int, sys_flag: int) -> Kind:
+        header_size = HEADER_DTYPES[sys_flag & HOST_BITS].itemsize
+        width = topic_size_width(magic_code)
+        if not header_size + width + PROPERTIES_SIZE_WIDTH <= self.size <= MAX_MESSAGE_SIZE:
+            return "lengths"
+        if self.record_position + self.size > self.file.size:
+            return "truncated"
+        body_size = _signed(self.file.read(self.record_position + header_size - BODY_SIZE_WIDTH, BODY_SIZE_WIDTH))
+        rest = self.size - header_size - body_size - width - PROPERTIES_SIZE_WIDTH
+        if body_size < 0 or rest < 0:
+            return "lengths"
+        topic_at = self.record_position + self.size - PROPERTIES_SIZE_WIDTH - rest - width
+        topic_size = _signed(self.file.read(topic_at, width))
+        if not 0 <= topic_size <= rest:
+            return "lengths"
+        self.topic_position, self.topic_size = topic_at + width, topic_size
+        properties_size = _signed(self.file.read(topic_at + width + topic_size, PROPERTIES_SIZE_WIDTH))
+        return "message" if properties_size == rest - topic_size else "lengths"
+
+
+def read_message(files: Sequence[MappedFile], physical_offset: int, read: Callable[[Probe], T]) -> T | None:
+    """What `read` makes of the sound message that begins at `physical_offset`; None when none does."""
+    mapped = file_at(files, physical_offset)
+    if mapped is None:
+        return None
+    position = physical_offset - mapped.start_offset - mapped.header_size
+    if position < 0:
+        return None
+    with InputFile(mapped.path) as file:
+        probe = Probe(file, mapped.start_offset, position, mapped.header_size)
+        return read(probe) if probe.kind == "message" else None
+
+
+def find_next(file: InputFile, start_offset: int, position: int, header_size: int = 0, limit: int | None = None) -> int:
+    """Position of the first sound record or blank at or after `position`; the file's size when there is none.
+
+    A blank counts only when its size leads exactly to the end of the file. With a `header_size` it is that of an entry.
+    What begins at or behind position `limit` need not be found.
+    """
+    limit = file.size if limit is None else limit
+    overlap, first = _OVERLAP + header_size, position
+    size = _FIRST_READ
+    while position < limit:
+        size = min(size, BLOCK_SIZE)
+        data = file.read(position, size)
+        for match in MAGIC_CODES.finditer(data):
+            before = match.start() - MAGIC_POSITION - header_size
+            if before >= 0 and is_sound(Probe(file, start_offset, position + before, header_size)):
+                return position + before
+        if position + len(data) >= file.size or len(data) < overlap:
+            break
+        position = skip_zeros(file, position + len(data) - overlap + 1, limit)
+        size *= 4
+    return blank_of_entries(file, first) if header_size else file.size
+
+
+def blank_of_entries(file: InputFile, position: int) -> int:
+    """Position of the blank at the end of a file of entries, at or after `position`; the file's size without one."""
+    end = file.data_end(position)
+    for start in range(max(position, end - _ENTRY_START.size), end):  # its last bytes may be zero
+        head = file.read(start, _ENTRY_START.size)
+        if head == _ENTRY_START.pack(MAGIC_BLANK, file.size - start):
+            return start
+    return file.size
+
+
+def skip_zeros(file: InputFile, position: int, limit: int) -> int:
+    """The first position from `position` to `limit` where a record can begin, as `record_start` of the next byte."""
+    return record_start(position, file.next_data(position, limit))
+
+
+def record_start(position: int, data: int) -> int:
+    """Where a record can begin, at or after `position`, before the first byte that is not zero, at `data`.
+
+    Up to three bytes of its size are zero.
+    """
+    return max(position, data - _LEADING_ZEROS)
+
+
+def is_sound(probe: Probe) -> bool:
+    """Whether it is a record, or a blank whose size leads exactly to the end of the file."""
+    if probe.kind == "blank":
+        return probe.position + probe.size == probe.file.size
+    return probe.kind == "message"
+
+
+def is_moved(probe: Probe) -> bool:
+    """Whether it is a record that is sound but for its stored physical offset: no unclean stop leaves such a record."""
+    stored = HEAD.unpack(probe.file.read(probe.record_position, HEAD.size))[2]
+    header_size = probe.record_position - probe.position
+    return Probe(probe.file, stored - probe.record_position, probe.position, header_size).kind == "message"
+
+
+def _signed(data: bytes) -> int:
+    return int.from_bytes(data, "big", signed=True)
 
 
 class SingleRecord:

@@ -16,7 +16,7 @@ from rmqtool.show.output import Style, note, print_labelled, show_finding
 
 if TYPE_CHECKING:
     from rmqtool.export.options import ExportOptions
-    from rmqtool.export.preview import Preview
+    from rmqtool.export.plan import Preview
     from rmqtool.export.run import Exported
     from rmqtool.store.splits import Source
 

@@ -15,12 +15,20 @@ from rmqtool.base.errors import Exit
 from rmqtool.base.times import rfc3339
 from rmqtool.base.visible import visible
 from rmqtool.findings.finding import counted
-from rmqtool.pending.waiting import OWED, Note
+from rmqtool.pending.messages import OWED, Note
 from rmqtool.pending.work import Count, PendingWork, next_steps
-from rmqtool.show.output import Columns, Style, error_json, show_table, table, terminal_width, write_document
+from rmqtool.show.output import (
+    Columns,
+    Style,
+    error_json,
+    show_table,
+    table,
+    terminal_width,
+    with_its_indent,
+    write_document,
+)
 from rmqtool.show.tables import is_unfolded
 from rmqtool.show.times import sentence, time_text
-from rmqtool.show.wrapping import with_its_indent
 from rmqtool.store.snapshot import Snapshot
 
 

@@ -12,9 +12,9 @@ from rmqtool.base.errors import Exit
 from rmqtool.base.numbers import byte_size
 from rmqtool.base.visible import visible
 from rmqtool.findings.finding import counted
-from rmqtool.replay.outgoing import EXPECTED, MEANINGS
+from rmqtool.replay.journal import EXPECTED, MEANINGS
 from rmqtool.replay.planning import Omitted, ReplayPlan
-from rmqtool.replay.run import Replay, Sent
+from rmqtool.replay.sending import Replay, Sent
 from rmqtool.show.output import Columns, Style, show_table, table, write_document
 
 

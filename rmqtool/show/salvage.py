@@ -16,13 +16,13 @@ from rmqtool.findings.finding import Finding, counted
 from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.salvage.conversion import ConversionPlan, MovedLog
 from rmqtool.salvage.entry_walk import LEFT_MEANINGS
-from rmqtool.salvage.left_behind import MEANINGS, Left
+from rmqtool.salvage.layout import MEANINGS, Left
 from rmqtool.salvage.new_store import Carried
 from rmqtool.salvage.plan import MAX_GAPS, SalvagePlan
 from rmqtool.salvage.selection import Chosen, SelectedLog, Selection, needed_bytes
 from rmqtool.show.filters_json import filters_json
 from rmqtool.show.output import Columns, Style, error_json, show_finding, show_table, table
-from rmqtool.transaction.selections import OFFSET_MAP
+from rmqtool.transaction.losses import OFFSET_MAP
 
 SalvageState = Literal["planned", "done", "nothing"]
 

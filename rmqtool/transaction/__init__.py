@@ -22,9 +22,9 @@ the broker judges by after what it judges: index, batch consume queues, consume 
 
 A path that already holds what is staged for it is left alone: a second run has nothing to do.
 
-On the disk: `journal.py` (what ``.rmqtool`` holds), `mover.py` (the renames, and why a broker may start between any
-two), `steps.py` (many queues change in one rename), `settle.py` (how runs end that were interrupted), `losses.py` (what
-a store no longer proves).
+On the disk: `home.py` (what ``.rmqtool`` holds), `mover.py` (the renames, why a broker may start between any two, and
+how runs end that were interrupted), `staging.py` (many queues change in one rename), `losses.py` (what a store no
+longer proves).
 """
 
 from rmqtool.transaction.home import Recovered, UnfinishedDeletion, has_leftovers, interrupted, unfinished_deletion

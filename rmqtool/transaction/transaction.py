@@ -17,15 +17,16 @@ from rmqtool.base.numbers import byte_size
 from rmqtool.base.signals import Deferred, deferred_signals
 from rmqtool.formats.file_name import start_offset_of
 from rmqtool.store.store import Store
-from rmqtool.transaction.attributes import set_attributes
-from rmqtool.transaction.digest import manifest_of, size_of
-from rmqtool.transaction.home import LOSS, NEW, OLD, Recovered
-from rmqtool.transaction.journal import (
+from rmqtool.transaction.home import (
     JOURNAL,
+    LOSS,
+    NEW,
+    OLD,
     TIMES,
     Deletion,
     Journal,
     PathChange,
+    Recovered,
     State,
     Step,
     prepare_state,
@@ -33,12 +34,20 @@ from rmqtool.transaction.journal import (
     write_state,
 )
 from rmqtool.transaction.losses import Loss, record_file
-from rmqtool.transaction.paths import parents_of
+from rmqtool.transaction.mover import ForeignError
+from rmqtool.transaction.paths import parents_of, set_attributes
 from rmqtool.transaction.session import Session
-from rmqtool.transaction.settle import ForeignError
-from rmqtool.transaction.staging import Check, StagedFile, Staging
-from rmqtool.transaction.steps import Planner
-from rmqtool.transaction.system import SYSTEM, System, create_file, remove_tree, reported, sync_path
+from rmqtool.transaction.staging import Check, Planner, StagedFile, Staging
+from rmqtool.transaction.system import (
+    SYSTEM,
+    System,
+    create_file,
+    manifest_of,
+    remove_tree,
+    reported,
+    size_of,
+    sync_path,
+)
 
 _SCRATCH = "scratch"
 _FULL = (errno.ENOSPC, errno.EDQUOT)

@@ -11,24 +11,27 @@ from rmqtool.base.errors import ChangedError
 from rmqtool.base.signals import deferred_signals
 from rmqtool.base.visible import quote
 from rmqtool.store.lock import ABORT_FILE, LOCK_FILE
-from rmqtool.transaction.digest import manifest_of, size_of
-from rmqtool.transaction.home import OLD, UNDO, UNDONE, Recovered, transactions
-from rmqtool.transaction.journal import (
+from rmqtool.transaction.home import (
     JOURNAL,
+    OLD,
+    UNDO,
+    UNDONE,
     Journal,
     PathChange,
+    Recovered,
     State,
     Step,
     prepare_state,
     read_journal,
     read_state,
+    transactions,
     write_state,
 )
+from rmqtool.transaction.mover import ForeignError
 from rmqtool.transaction.paths import HOME, StorePaths, parents_of
 from rmqtool.transaction.session import Session
-from rmqtool.transaction.settle import ForeignError
 from rmqtool.transaction.staging import Staging
-from rmqtool.transaction.system import SYSTEM, System, is_directory, remove_tree, reported
+from rmqtool.transaction.system import SYSTEM, System, is_directory, manifest_of, remove_tree, reported, size_of
 
 CONTINUED = ", continued"
 """Ends the command of a transaction that undo takes back together with the one before."""

@@ -16,7 +16,7 @@ from rmqtool.scan.block import Blank
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import Event
 from rmqtool.store.rocksdb_queues import QueueDatabase
-from rmqtool.transaction.selections import chosen_until
+from rmqtool.transaction.losses import chosen_until
 from rmqtool.verify.damage_checks import DamageChecks
 from rmqtool.verify.entry_checks import EntryChecks
 from rmqtool.verify.index_chains import ChainChecks

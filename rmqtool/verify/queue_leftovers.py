@@ -33,7 +33,7 @@ from rmqtool.store.rocksdb_units import RocksDbUnits, units_of
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store
 from rmqtool.store.unit_files import UnitFiles
-from rmqtool.transaction.selections import chosen_until
+from rmqtool.transaction.losses import chosen_until
 from rmqtool.verify.bad_extents import UNREAD, Extents
 from rmqtool.verify.offset_checks import check_kind
 from rmqtool.verify.queue_progress import MAX_LOOKUPS, QueueProgress, is_derived

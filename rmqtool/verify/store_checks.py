@@ -43,9 +43,8 @@ from rmqtool.store.store import (
     owners_of,
 )
 from rmqtool.transaction.home import interrupted_findings
-from rmqtool.transaction.losses import loss_findings
+from rmqtool.transaction.losses import choice_findings, loss_findings
 from rmqtool.transaction.paths import HOME
-from rmqtool.transaction.selections import choice_findings
 from rmqtool.verify.config_checks import check_config_files
 from rmqtool.verify.entry_checks import check_entry_index
 from rmqtool.verify.log_witnesses import ScannedLog

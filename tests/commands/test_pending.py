@@ -14,7 +14,7 @@ import pytest
 
 from rmqtool.base.errors import Exit
 from rmqtool.base.times import rfc3339
-from rmqtool.pending.waiting import KINDS
+from rmqtool.pending.messages import KINDS
 from tests.building import START_TIME
 from tests.commands.running import Result, command_named, rmqtool
 from tests.commands.terminal import on_terminal

@@ -396,7 +396,7 @@ def test_a_running_broker_keeps_writers_out(one: Path, monkeypatch: pytest.Monke
     from rmqtool.store.lock import Holder
 
     one_queue_gone(one)
-    for module in ("rmqtool.store.lock", "rmqtool.transaction.guard"):
+    for module in ("rmqtool.store.lock", "rmqtool.transaction.session"):
         monkeypatch.setattr(f"{module}.lock_holder", lambda root: Holder(4711, "lock"))
     with unchanged(one):
         assert rmqtool("rebuild-cq", one, "--yes").status == Exit.IN_USE

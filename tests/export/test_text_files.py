@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from rmqtool.base.errors import UsageError
-from rmqtool.export import data_file
+from rmqtool.export import sink
 from rmqtool.export.check import count_rows
 from rmqtool.export.options import ExportOptions, Format, parse_compression
 from tests.building import LogBuilder
@@ -135,7 +135,7 @@ def test_partitions_frames_and_later_runs(
     form: Format, odd: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with Parquet; an output has one format, and compression may change."""
-    monkeypatch.setattr(data_file, "_FRAME_BYTES", 1)
+    monkeypatch.setattr(sink, "_FRAME_BYTES", 1)
     store, output = tmp_path / "store", tmp_path / "out"
     builder = LogBuilder().add_all([{"topic": ODD[:5], "queue_id": number % 2} for number in range(4)])
     options: dict[str, Any] = {"format": form, "partition_by": ("topic", "queue")}

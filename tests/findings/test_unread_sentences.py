@@ -29,7 +29,7 @@ PASSED_ON = {
     "rmqtool.repair.plan._steps_after": "message",  # a step names what can wait
     "rmqtool.repair.plan._acknowledgement": "message",  # a step names a loss
     "rmqtool.repair.plan._remaining": "message",  # says what stays
-    "rmqtool.salvage.for_rebuild.require_derived": "message",  # becomes an error
+    "rmqtool.salvage.new_store.require_derived": "message",  # becomes an error
     "rmqtool.rebuild.plan.RebuildPlan.require_release": "message",  # becomes an error
     "rmqtool.commands.clean._require_release": "message",  # becomes an error
 }

@@ -19,9 +19,9 @@ from rmqtool.base.errors import ChangedError, UnreadableError, WrongKindError
 from rmqtool.formats import dledger
 from rmqtool.formats.file_name import file_name
 from rmqtool.inspect.commit_log import follow_log, list_log
-from rmqtool.inspect.index_files import chain_lengths
 from rmqtool.inspect.options import ListingOptions
 from rmqtool.inspect.registry import LISTINGS, limited
+from rmqtool.inspect.unit_files import chain_lengths
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.rows import Rows, make_rows, one_row
 from tests.building import LogBuilder, message, write_log
@@ -216,7 +216,7 @@ def test_ext_units_backwards_in_windows(extras: Path, tmp_path: Path, monkeypatc
         expected = objects(copy, "consumequeue-ext")
         assert (expected[-1]["kind"] == "bad_unit") == broken
         for window in (1, 50, 100, 1 << 20):
-            monkeypatch.setattr("rmqtool.inspect.consume_queues._WINDOW", window)
+            monkeypatch.setattr("rmqtool.inspect.unit_files._WINDOW", window)
             assert objects(copy, "consumequeue-ext") == expected
             assert objects(copy, "consumequeue-ext", reverse=True) == expected[::-1]
 

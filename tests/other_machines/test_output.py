@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rmqtool.base.errors import Exit, RmqtoolError, UsageError
-from rmqtool.export import remote_output
+from rmqtool.export import output as remote_output
 from rmqtool.export.check import open_stored
 from rmqtool.export.options import ExportOptions, Mode
 from rmqtool.export.plan import ExportPlan, names_in

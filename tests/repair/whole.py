@@ -86,7 +86,7 @@ def through(system: System) -> Iterator[None]:
             transactions, "Transaction", lambda store, command, options: Transaction(store, command, system, options)
         ),
         patch.object(transactions, "Undo", lambda root: Undo(root, system)),
-        patch("rmqtool.transaction.guard._PROC", Path("/nowhere")),
+        patch("rmqtool.transaction.session._PROC", Path("/nowhere")),
         patch("time.time_ns", lambda: _NOW * 10**9),
         patch("time.time", lambda: float(_NOW)),
     ):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqtool.replay.codes import NO_PERMISSION, look_up_refusal, refusal
-from rmqtool.replay.connection import Response
+from rmqtool.replay.connection import NO_PERMISSION, Response, look_up_refusal, refusal
 
 NO_PERMISSION_OF_5 = "User:a has no permission to access Topic:orders from 127.0.0.1, no matched policies."
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from rmqtool.base.errors import UnreadableError, UnwritableError, UsageError
-from rmqtool.replay.journal import Done, Journal, Receipt, read_done
-from rmqtool.replay.outgoing import Identity, Outgoing, Ready
-from rmqtool.replay.rewriting import Rewriting
+from rmqtool.replay.journal import Done, Identity, Journal, Outgoing, Ready, Receipt, read_done
+from rmqtool.replay.requests import Rewriting
 from tests.replay.rows import row
 
 HEADER: dict[str, Any] = {"source": "/store", "name_servers": ["h:1"], "topics": {}, "to_retry_topics": False}

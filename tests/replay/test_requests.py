@@ -9,9 +9,8 @@ import pytest
 
 from rmqtool.formats.sys_flag import COMPRESSED
 from rmqtool.replay.cluster import BrokerFacts, Route, TargetQueue, Targets
-from rmqtool.replay.outgoing import Outgoing
-from rmqtool.replay.requests import can_share, fit, send_request, unpack
-from rmqtool.replay.rewriting import Rewriting
+from rmqtool.replay.journal import Outgoing
+from rmqtool.replay.requests import Rewriting, can_share, fit, send_request, unpack
 from rmqtool.rules.broker_conf import parse_delay_levels
 from tests.replay.compressed import lz4
 from tests.replay.rows import TIME, row

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from rmqtool.formats.sys_flag import BORN_HOST_V6, COMPRESSED, INNER_BATCH, MULTI_TAGS, NEED_UNWRAP, STORE_HOST_V6
-from rmqtool.replay.outgoing import Identity, LeftOut, Outgoing
-from rmqtool.replay.requests import Part, pack
-from rmqtool.replay.rewriting import Rewriting
+from rmqtool.replay.journal import Identity, LeftOut, Outgoing
+from rmqtool.replay.requests import Part, Rewriting, pack
 from rmqtool.scan.filters import TopicChoice
 from tests.replay.rows import KEY, TIME, row
 

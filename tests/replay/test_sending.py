@@ -14,11 +14,9 @@ import pytest
 from rmqtool.replay import cluster, sending, sources
 from rmqtool.replay.cluster import Cluster
 from rmqtool.replay.connection import Security
-from rmqtool.replay.journal import Done, Journal
-from rmqtool.replay.outgoing import Reason
-from rmqtool.replay.rewriting import Rewriting
-from rmqtool.replay.run import Replay, Selection, Sent
-from rmqtool.replay.sending import SendOptions
+from rmqtool.replay.journal import Done, Journal, Reason
+from rmqtool.replay.requests import Rewriting
+from rmqtool.replay.sending import Replay, Selection, SendOptions, Sent
 from rmqtool.replay.sources import StoreSource
 from rmqtool.scan.filters import Filters
 from rmqtool.store.snapshot import Snapshot

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rmqtool.salvage.carve import EXTENT_DTYPE, NO_TERM, Extents
 from rmqtool.salvage.choose import agreed_terms, by_index, settle_terms
-from rmqtool.salvage.extents import EXTENT_DTYPE, NO_TERM, Extents
 from tests.building import START_TIME
 from tests.dledger_building import NODE, EntryBuilder, entry_log
 from tests.salvage.entry_logs import file_at, messages, salvaged

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
-from rmqtool.scan import block, frames, probe, reader
+from rmqtool.scan import block, frames, reader, single_record
 from rmqtool.scan.block import Blank, Damage
 from rmqtool.scan.columns import COLUMNS, record_batches
 from rmqtool.scan.frames import RecordRun
@@ -102,8 +102,8 @@ def small_blocks(size: int, longest_blank: int = reader.LONGEST_BLANK) -> Iterat
         patch.setattr(reader, "RECORDS_AFTER_DAMAGE", 1)
         patch.setattr(reader, "_SMALL_REST", size // 64)
         patch.setattr(frames, "block_size", lambda: 4 * size)
-        patch.setattr(probe, "BLOCK_SIZE", size)
-        patch.setattr(probe, "_FIRST_READ", min(probe._FIRST_READ, max(16, size // 4)))
+        patch.setattr(single_record, "BLOCK_SIZE", size)
+        patch.setattr(single_record, "_FIRST_READ", min(single_record._FIRST_READ, max(16, size // 4)))
         patch.setattr(block, "_FEW", 1)
         patch.setattr(block, "_MIN_STRIDE", min(block._MIN_STRIDE, max(250, size // 8)))
         patch.setattr(block, "_MAX_STRIDE", min(block._MAX_STRIDE, max(250, size // 2)))

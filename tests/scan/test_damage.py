@@ -10,7 +10,7 @@ import pytest
 from rmqtool.base.files import InputFile
 from rmqtool.formats.message import HEADER_DTYPES
 from rmqtool.scan.block import MAX_MESSAGE_SIZE, Damage
-from rmqtool.scan.probe import find_next
+from rmqtool.scan.single_record import find_next
 from tests.building import LOG, LogBuilder, message, write_log
 from tests.scan.reading import agree, damages, fast, messages, offsets, others, small_blocks
 

@@ -17,9 +17,8 @@ from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.block import Block, Damage, _walk_in_lanes, chain
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.probe import find_next
 from rmqtool.scan.reader import scan_files
-from rmqtool.scan.single_record import record_at
+from rmqtool.scan.single_record import find_next, record_at
 from rmqtool.store.commit_log import log_range
 from rmqtool.store.splits import find_source, split_source
 from rmqtool.store.store import open_store, open_stores

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool.base.files import InputFile
-from rmqtool.transaction.digest import file_digest, manifest_of
-from rmqtool.transaction.system import SYSTEM
+from rmqtool.transaction.system import SYSTEM, file_digest, manifest_of
 
 BLOCK = 4096
 

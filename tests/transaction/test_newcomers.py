@@ -95,7 +95,7 @@ class BrokerBegins(System):
 def broker(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BrokerBegins:
     processes = tmp_path / "proc"
     processes.mkdir()
-    monkeypatch.setattr("rmqtool.transaction.guard._PROC", processes)
+    monkeypatch.setattr("rmqtool.transaction.session._PROC", processes)
     return BrokerBegins(store, processes)
 
 
@@ -113,8 +113,8 @@ def test_one_that_begins_during_the_renames(
         if len(holders) == 2:
             broker.maps.unlink()
 
-    monkeypatch.setattr("rmqtool.transaction.guard.notice", told.append)
-    monkeypatch.setattr("rmqtool.transaction.guard.time", SimpleNamespace(monotonic=time.monotonic, sleep=end_later))
+    monkeypatch.setattr("rmqtool.transaction.session.notice", told.append)
+    monkeypatch.setattr("rmqtool.transaction.session.time", SimpleNamespace(monotonic=time.monotonic, sleep=end_later))
     before = tree(store)
     job(store, broker)
     assert ["process 4711, began to start meanwhile: the store stays locked" in text for text in told] == [True]
@@ -123,8 +123,8 @@ def test_one_that_begins_during_the_renames(
 
 
 def test_one_that_does_not_end(store: Path, broker: BrokerBegins, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqtool.transaction.guard._PATIENCE", 0)
-    monkeypatch.setattr("rmqtool.transaction.guard._PAUSE", 0)
+    monkeypatch.setattr("rmqtool.transaction.session._PATIENCE", 0)
+    monkeypatch.setattr("rmqtool.transaction.session._PAUSE", 0)
     before = tree(store)
     with pytest.raises(StoreInUseError, match=r"process 4711 .*: the store is written, and"):
         repair_one(store, broker)

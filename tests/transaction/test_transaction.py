@@ -341,7 +341,7 @@ def held(path: Path, action: str) -> Iterator[int]:
     ],
 )
 def test_a_running_broker_is_refused(store: Path, file: str, action: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqtool.transaction.guard._PROC", Path("/proc"))
+    monkeypatch.setattr("rmqtool.transaction.session._PROC", Path("/proc"))
     (store / "rocksdbstore").mkdir()
     (store / "rocksdbstore/LOCK").touch()
     with held(store / file, action) as pid:
@@ -355,7 +355,7 @@ def test_a_running_broker_is_refused(store: Path, file: str, action: str, monkey
 
 def test_a_broker_that_begins_to_recover_meanwhile_is_refused(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has opened what would be replaced, would get the lock behind us, and write to what was moved away."""
-    monkeypatch.setattr("rmqtool.transaction.guard._PROC", Path("/proc"))
+    monkeypatch.setattr("rmqtool.transaction.session._PROC", Path("/proc"))
     log, before = store / "commitlog/00000000000000000000", tree(store)
     with Transaction(store, "test") as transaction:
         transaction.file("checkpoint").write(b"other", 0)

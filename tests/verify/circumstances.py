@@ -18,7 +18,7 @@ from rmqtool.formats.file_name import file_name
 from rmqtool.formats.host import build_host
 from rmqtool.formats.message import MAGIC_CODE_V1
 from rmqtool.formats.timer_check import CHECK_DTYPE
-from rmqtool.transaction.selections import ChoiceRecord, keep_choice
+from rmqtool.transaction.losses import ChoiceRecord, keep_choice
 from rmqtool.verify import disk_and_time_checks
 from tests.building import START_TIME, message
 from tests.store.other_process import JAVA, another_process

@@ -1,14 +1,19 @@
-"""The files of an export as a Delta table, by the package deltalake: the table follows the manifest.
+"""Tables that an output may be, too: Delta Lake (package deltalake) and Iceberg (pyiceberg); they follow the manifest.
 
-A commit of the table adds the files that only the manifest names, and removes those that only the table has: done
-again it changes nothing. It is a step of the commit of the export, which an interruption leaves to the next run.
-New columns are a version of their own, before that of the files that have them.
+A commit of a table adds the files that only the manifest names, and removes those that only the table has: done again
+it changes nothing. It is a step of the commit of the export, which an interruption leaves to the next run.
+
+New columns of a Delta table are a version of their own, before that of the files that have them. An Iceberg table has
+absolute paths, in the catalog of pyiceberg's settings; where files are gone, all are replaced in one transaction.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,13 +23,13 @@ import pyarrow as pa
 
 from rmqtool.base.errors import RmqtoolError, UnsupportedError, UsageError
 from rmqtool.base.remote_path import RemotePath
-from rmqtool.export.options import watermarks
+from rmqtool.export.options import ICEBERG, watermarks
 
 _SCHEMES = ("s3", "s3a")
 _STATISTICS = "physical_offset"
 
 
-def check_possible(output: Path) -> None:
+def check_delta(output: Path) -> None:
     """Raise UnsupportedError without the package, UsageError for a place that it does not know."""
     if find_spec("deltalake") is None:
         hint = "pip install 'rmqtool[delta]'"
@@ -34,20 +39,20 @@ def check_possible(output: Path) -> None:
         raise UsageError(message, file=output, hint="export without --table, and register the files there")
 
 
-def follow_manifest(output: Path, manifest: dict[str, Any], schema: pa.Schema) -> None:
+def follow_delta(output: Path, manifest: dict[str, Any], schema: pa.Schema) -> None:
     """Make the table at `output` hold the files of a manifest, whose columns are `schema`; raises RmqtoolError."""
     from deltalake.exceptions import DeltaError
 
-    check_possible(output)
+    check_delta(output)
     try:
-        _follow(output, manifest, schema)
+        _follow_delta(output, manifest, schema)
     except (DeltaError, OSError) as error:
         message = f"the Delta table cannot be written: {' '.join(str(error).split())}"
         hint = "the export is whole; the next run into it brings the table up to date"
         raise RmqtoolError(message, file=output, hint=hint) from error
 
 
-def _follow(output: Path, manifest: dict[str, Any], schema: pa.Schema) -> None:
+def _follow_delta(output: Path, manifest: dict[str, Any], schema: pa.Schema) -> None:
     from deltalake import CommitProperties, DeltaTable, Schema
     from deltalake.transaction import RemoveAction, create_table_with_add_actions
 
@@ -62,7 +67,7 @@ def _follow(output: Path, manifest: dict[str, Any], schema: pa.Schema) -> None:
         )
         return
     table = DeltaTable(uri, storage_options=options)
-    there = _files_of(table)
+    there = _files_of_delta(table)
     added = [_added(file, schema) for path, file in wanted.items() if path not in there]
     if wanted.keys() >= there.keys():
         _add_columns(table, columns, None if added else properties)  # how far it reaches comes with the rows
@@ -84,7 +89,7 @@ def _add_columns(table: Any, columns: Any, properties: Any) -> None:
         table.update_incremental()
 
 
-def _files_of(table: Any) -> dict[str, int]:
+def _files_of_delta(table: Any) -> dict[str, int]:
     """The files of a table, with their sizes in bytes, by paths below it."""
     actions = pa.table(table.get_add_actions())
     return dict(
@@ -120,3 +125,78 @@ def _place(output: Path) -> tuple[str, dict[str, str] | None]:
         options["AWS_ENDPOINT_URL"] = f"{scheme}://{given['endpoint_override'].rpartition('://')[2]}"
         options["AWS_ALLOW_HTTP"] = str(scheme == "http").lower()
     return f"s3://{bucket}/{output.key}", options
+
+
+def check_iceberg(output: Path, name: str) -> None:
+    """Raise UnsupportedError without the package, UsageError for no name, or one of another output's table."""
+    if find_spec("pyiceberg") is None:
+        hint = "pip install 'rmqtool[iceberg]'"
+        raise UnsupportedError("--table iceberg needs the package pyiceberg", hint=hint)
+    if not all(name.split(".")) or "." not in name:
+        raise UsageError(f"--table {ICEBERG}{name}: no NAMESPACE.TABLE", hint=f"--table {ICEBERG}lake.messages")
+    with _told(output, name):
+        from pyiceberg.catalog import load_catalog
+
+        catalog = load_catalog()
+        if catalog.table_exists(name):
+            _files_of_iceberg(catalog.load_table(name), output, name)
+
+
+def follow_iceberg(output: Path, name: str, manifest: dict[str, Any], schema: pa.Schema) -> None:
+    """Make the table `name` hold the files of a manifest, whose columns are `schema`; raises RmqtoolError."""
+    with _told(output, name):
+        _follow_iceberg(output, name, manifest, schema)
+
+
+@contextmanager
+def _told(output: Path, name: str) -> Iterator[None]:
+    """Turn what a catalog or a file system raises, which may be anything, into an RmqtoolError."""
+    logging.getLogger("pyiceberg").setLevel(logging.ERROR)  # it warns of each column without statistics
+    try:
+        yield
+    except RmqtoolError:
+        raise
+    except Exception as error:
+        message = f"the Iceberg table {name} cannot be read or written: {' '.join(str(error).split())}"
+        hint = "what is exported is whole; the next run into it brings the table up to date"
+        raise RmqtoolError(message, file=output, hint=hint) from error
+
+
+def _root(output: Path) -> str:
+    """How paths of an output's files begin in a table."""
+    return f"{output}/" if isinstance(output, RemotePath) else f"{output.absolute()}/"
+
+
+def _files_of_iceberg(table: Any, output: Path, name: str) -> set[str]:
+    """The paths of a table's files; raises UsageError where they are those of another output."""
+    there = {task.file.file_path for task in table.scan().plan_files()}
+    if any(not path.startswith(_root(output)) for path in there):
+        raise UsageError(f"the Iceberg table {name} holds files of another output", file=output)
+    return there
+
+
+def _follow_iceberg(output: Path, name: str, manifest: dict[str, Any], schema: pa.Schema) -> None:
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.expressions import AlwaysTrue
+
+    catalog = load_catalog()
+    catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
+    table = catalog.create_table_if_not_exists(name, schema=schema)
+    there = _files_of_iceberg(table, output, name)
+    wanted = [_root(output) + file["path"] for file in manifest["files"]]
+    gone, added = there - set(wanted), [path for path in wanted if path not in there]
+    names = {field.name for field in table.schema().fields}
+    properties = {"rmqtool": json.dumps(watermarks(manifest))}
+    if not gone and not added and names == set(schema.names):
+        return
+    with table.transaction() as transaction:
+        if gone:
+            transaction.delete(AlwaysTrue())
+        if names != set(schema.names):  # none is deleted but of a table that is replaced
+            with transaction.update_schema(allow_incompatible_changes=True) as update:
+                for column in names - set(schema.names):
+                    update.delete_column(column)
+                update.union_by_name(schema)
+        files = wanted if gone else added
+        if files:
+            transaction.add_files(files, snapshot_properties=properties, check_duplicate_files=not gone)
