@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from rmqtool.findings.finding import Finding
 from rmqtool.store.store import Store
 from rmqtool.transaction import Loss, Transaction
 from rmqtool.transaction.paths import StorePaths
-from rmqtool.transaction.system import SYSTEM
 
 
 class Change(Protocol):
@@ -122,7 +120,7 @@ def name_in_store(store: Store, path: Path) -> str | None:
     """
     if is_remote(store.root):
         return store.relative(path)
-    paths = StorePaths(os.path.realpath(store.root), SYSTEM)
+    paths = StorePaths(store.root)
     try:
         return paths.check(store.relative(path))
     except (UnsupportedError, UnwritableError):

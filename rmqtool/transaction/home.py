@@ -29,7 +29,7 @@ from rmqtool.base.remote_path import RemotePath
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding, Severity
 from rmqtool.formats.file_name import start_offset_of
-from rmqtool.transaction.paths import HOME, Neighbours, StorePaths, read_attributes, set_attributes
+from rmqtool.transaction.paths import HOME, StorePaths, read_attributes, set_attributes
 from rmqtool.transaction.system import (
     SYSTEM,
     Manifest,
@@ -285,11 +285,10 @@ class Recovered:
 class Home:
     """Everything below ``.rmqtool``; made when the first transaction begins, gone with the last."""
 
-    def __init__(self, paths: StorePaths, neighbours: Neighbours, system: System) -> None:
+    def __init__(self, paths: StorePaths) -> None:
         self.path = paths.home
         self.paths = paths
-        self._neighbours = neighbours
-        self._system = system
+        self._system = paths.system
 
     @property
     def staging(self) -> str:
@@ -431,7 +430,7 @@ def unfinished_deletion(root: Path) -> UnfinishedDeletion | None:
     name = interrupted(root)
     if name is None or name == STAGING:
         return None
-    journal = read_journal(root / HOME / name, StorePaths(os.path.realpath(root), SYSTEM))
+    journal = read_journal(root / HOME / name, StorePaths(root))
     left = [each for each in journal.deletions if each.is_still(SYSTEM.lstat(str(root / each.path)))]
     if not left:
         return None

@@ -53,7 +53,6 @@ from rmqtool.transaction.paths import StorePaths, parents_of, read_attributes, s
 from rmqtool.transaction.staging import Assembler
 from rmqtool.transaction.system import (
     CANNOT,
-    System,
     copy_data,
     is_directory,
     manifest_of,
@@ -84,9 +83,9 @@ class StepPaths:
 class Mover:
     """Carries out steps, and finds out how far one that was interrupted is."""
 
-    def __init__(self, paths: StorePaths, system: System) -> None:
+    def __init__(self, paths: StorePaths) -> None:
         self._paths = paths
-        self._system = system
+        self._system = paths.system
 
     def progress(self, step: Step, paths: StepPaths) -> Progress:
         """How far a step is; `foreign` when somebody else has written to its paths."""
@@ -233,11 +232,11 @@ class ForeignError(Exception):
 class Settler:
     """Carries out the steps and deletions of journals."""
 
-    def __init__(self, home: Home, mover: Mover, assembler: Assembler, system: System) -> None:
+    def __init__(self, home: Home, assembler: Assembler) -> None:
         self._home = home
-        self._mover = mover
+        self._mover = Mover(home.paths)
         self._assembler = assembler
-        self._system = system
+        self._system = home.paths.system
 
     def commit(self, name: str, journal: Journal, deferred: Deferred | None = None, *, fresh: bool) -> Outcome:
         """Carry out all steps, or take them back; then delete. With `fresh` no step has begun.

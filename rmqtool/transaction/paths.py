@@ -9,9 +9,10 @@ import errno
 import os
 import stat
 from dataclasses import dataclass
+from pathlib import Path
 
 from rmqtool.base.errors import UnsupportedError, UnwritableError
-from rmqtool.transaction.system import CANNOT, System
+from rmqtool.transaction.system import CANNOT, SYSTEM, System
 
 HOME = ".rmqtool"
 """Directory in the store that holds everything of ours; every broker from 4.4.0 to 5.5.1 ignores it."""
@@ -20,13 +21,24 @@ _MAX_NAME = 255  # bytes
 _NOT_OURS = frozenset({HOME, "lock", "rocksdbstore"})  # they keep brokers and transactions apart: never changed
 
 
-class StorePaths:
-    """Turns names such as ``consumequeue/orders/0`` into paths below the store `root`."""
+@dataclass(frozen=True)
+class Attributes:
+    """Owner, group, permissions and security labels of a file or directory."""
 
-    def __init__(self, root: str, system: System) -> None:
-        self.root = root
-        self.home = os.path.join(root, HOME)
-        self._system = system
+    uid: int
+    gid: int
+    mode: int
+    labels: tuple[tuple[str, bytes], ...] = ()
+
+
+class StorePaths:
+    """Turns names such as ``consumequeue/orders/0`` into paths below the store `root`, for the calls of `system`."""
+
+    def __init__(self, root: Path, system: System = SYSTEM) -> None:
+        self.root = os.path.realpath(root)
+        self.home = os.path.join(self.root, HOME)
+        self.system = system
+        self._known_attributes: dict[tuple[str, bool], Attributes] = {}
         self._known: set[str] = {""}
         self._device: int | None = None
 
@@ -53,7 +65,7 @@ class StorePaths:
         if name in self._known:
             return
         self._check_parents(os.path.dirname(name))
-        status = self._system.lstat(self.path(name))
+        status = self.system.lstat(self.path(name))
         if status is not None:
             self._check_directory(name, status)
         self._known.add(name)
@@ -73,6 +85,50 @@ class StorePaths:
                 file=self.path(name),
                 hint=_ELSEWHERE,
             )
+
+    def attributes_for(self, name: str, *, directory: bool) -> Attributes:
+        """The attributes of what `name` is now, else of an entry beside it, else of the nearest one above."""
+        path = self.path(name)
+        status = self.system.lstat(path)
+        if status and stat.S_ISDIR(status.st_mode) == directory and not stat.S_ISLNK(status.st_mode):
+            return read_attributes(self.system, path, status)
+        return self._nearest(os.path.dirname(name), directory=directory)
+
+    def _nearest(self, parent: str, *, directory: bool) -> Attributes:
+        """The attributes of an entry of `parent`, else of the nearest directory above that has one."""
+        key = (parent, directory)
+        if key not in self._known_attributes:
+            attributes = self._in(self.path(parent), directory=directory, depth=_MAX_DEPTH)
+            self._known_attributes[key] = attributes or (
+                self._nearest(os.path.dirname(parent), directory=directory)
+                if parent
+                else self._root(directory=directory)
+            )
+        return self._known_attributes[key]
+
+    def _in(self, path: str, *, directory: bool, depth: int) -> Attributes | None:
+        """The attributes of a file at or below `path`, or of a directory right in it; None without one."""
+        status = self.system.lstat(path)
+        if status is None or not stat.S_ISDIR(status.st_mode) or depth == 0:
+            return None
+        entries = [entry for entry in self.system.list(path) if entry.name not in (HOME, "lock")]
+        for entry in entries:
+            neighbour = self.system.lstat(entry.path)
+            if neighbour and (stat.S_ISDIR if directory else stat.S_ISREG)(neighbour.st_mode):
+                return read_attributes(self.system, entry.path, neighbour)
+        if directory:
+            return read_attributes(self.system, path, status)
+        below = (self._in(entry.path, directory=directory, depth=depth - 1) for entry in entries)
+        return next((neighbour for neighbour in below if neighbour), None)
+
+    def _root(self, *, directory: bool) -> Attributes:
+        status = os.stat(self.root)
+        attributes = read_attributes(self.system, self.root, status)
+        return (
+            attributes
+            if directory
+            else Attributes(attributes.uid, attributes.gid, attributes.mode & _FILE_MODE, attributes.labels)
+        )
 
     def device(self) -> int:
         """The store's own file system."""
@@ -101,69 +157,6 @@ def parents_of(name: str) -> list[str]:
 _LABELS = ("security.selinux", "security.SMACK64", "system.posix_acl_access", "system.posix_acl_default", "user.")
 _FILE_MODE = 0o666  # of a directory's mode: users that may enter it may read its files
 _MAX_DEPTH = 8
-
-
-@dataclass(frozen=True)
-class Attributes:
-    """Owner, group, permissions and security labels of a file or directory."""
-
-    uid: int
-    gid: int
-    mode: int
-    labels: tuple[tuple[str, bytes], ...] = ()
-
-
-class Neighbours:
-    """Finds whose attributes a new file or directory of the store gets."""
-
-    def __init__(self, paths: StorePaths, system: System) -> None:
-        self._paths = paths
-        self._system = system
-        self._known_attributes: dict[tuple[str, bool], Attributes] = {}
-
-    def attributes_for(self, name: str, *, directory: bool) -> Attributes:
-        """The attributes of what `name` is now, else of an entry beside it, else of the nearest one above."""
-        path = self._paths.path(name)
-        status = self._system.lstat(path)
-        if status and stat.S_ISDIR(status.st_mode) == directory and not stat.S_ISLNK(status.st_mode):
-            return read_attributes(self._system, path, status)
-        return self._nearest(os.path.dirname(name), directory=directory)
-
-    def _nearest(self, parent: str, *, directory: bool) -> Attributes:
-        """The attributes of an entry of `parent`, else of the nearest directory above that has one."""
-        key = (parent, directory)
-        if key not in self._known_attributes:
-            attributes = self._in(self._paths.path(parent), directory=directory, depth=_MAX_DEPTH)
-            self._known_attributes[key] = attributes or (
-                self._nearest(os.path.dirname(parent), directory=directory)
-                if parent
-                else self._root(directory=directory)
-            )
-        return self._known_attributes[key]
-
-    def _in(self, path: str, *, directory: bool, depth: int) -> Attributes | None:
-        """The attributes of a file at or below `path`, or of a directory right in it; None without one."""
-        status = self._system.lstat(path)
-        if status is None or not stat.S_ISDIR(status.st_mode) or depth == 0:
-            return None
-        entries = [entry for entry in self._system.list(path) if entry.name not in (HOME, "lock")]
-        for entry in entries:
-            neighbour = self._system.lstat(entry.path)
-            if neighbour and (stat.S_ISDIR if directory else stat.S_ISREG)(neighbour.st_mode):
-                return read_attributes(self._system, entry.path, neighbour)
-        if directory:
-            return read_attributes(self._system, path, status)
-        below = (self._in(entry.path, directory=directory, depth=depth - 1) for entry in entries)
-        return next((neighbour for neighbour in below if neighbour), None)
-
-    def _root(self, *, directory: bool) -> Attributes:
-        status = os.stat(self._paths.root)
-        attributes = read_attributes(self._system, self._paths.root, status)
-        return (
-            attributes
-            if directory
-            else Attributes(attributes.uid, attributes.gid, attributes.mode & _FILE_MODE, attributes.labels)
-        )
 
 
 def read_attributes(system: System, path: str, status: os.stat_result) -> Attributes:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from rmqtool.base.errors import StoreInUseError, UnwritableError, notice
 from rmqtool.base.paths import DirectoryEntry, entry_path
@@ -23,11 +24,12 @@ from rmqtool.base.signals import deferred_signals
 from rmqtool.store.lock import HELD_HERE, LOCK_FILE, ROCKSDB_LOCK_FILE, Holder, lock_holder
 from rmqtool.store.store import COMMIT_LOG, CONFIG, INDEX, entries_of
 from rmqtool.transaction.home import STAGING, Home, Recovered
-from rmqtool.transaction.mover import Mover, Settler
-from rmqtool.transaction.paths import Neighbours, StorePaths, set_attributes
+from rmqtool.transaction.mover import Settler
+from rmqtool.transaction.paths import StorePaths, set_attributes
 from rmqtool.transaction.staging import Assembler
-from rmqtool.transaction.system import System, reported
+from rmqtool.transaction.system import SYSTEM, System, reported
 
+_S = TypeVar("_S", bound="Session")
 _PROC = Path("/proc")
 
 Traces = dict[str, tuple[int, int, int]]
@@ -113,13 +115,12 @@ class StoreGuard:
     opening the file a second time.
     """
 
-    def __init__(self, paths: StorePaths, neighbours: Neighbours, system: System, logs: Sequence[Path] = ()) -> None:
+    def __init__(self, paths: StorePaths, logs: Sequence[Path] = ()) -> None:
         """`logs` are the directories of the commit log beside ``commitlog/``."""
         self._paths = paths
         self._logs = logs
         self._seen: Traces = {}
-        self._neighbours = neighbours
-        self._system = system
+        self._system = paths.system
         self._descriptor = -1
         self._key: tuple[int, int] | None = None
 
@@ -192,7 +193,7 @@ class StoreGuard:
         path = self._paths.path(LOCK_FILE)
         if self._system.lstat(path):
             return self._system.open_to_write(path, create=False)
-        wanted = self._neighbours.attributes_for(LOCK_FILE, directory=False)
+        wanted = self._paths.attributes_for(LOCK_FILE, directory=False)
         descriptor = self._system.open_to_write(path, create=True)
         try:
             set_attributes(self._system, path, wanted)
@@ -230,65 +231,64 @@ _ROOT = 0
 class Session:
     """Holds the store from `__enter__` to `__exit__`; `recovered` are the interrupted runs that were ended."""
 
-    def __init__(self, root: Path, system: System, logs: Sequence[Path] = ()) -> None:
+    def __init__(self, root: Path, system: System = SYSTEM, logs: Sequence[Path] = ()) -> None:
         """`logs` are the directories of the commit log beside ``commitlog/``."""
-        self.system = system
-        self.paths = StorePaths(os.path.realpath(root), system)
-        self.neighbours = Neighbours(self.paths, system)
-        self.home = Home(self.paths, self.neighbours, system)
-        self.assembler = Assembler(self.paths, self.neighbours, system)
-        self.settler = Settler(self.home, Mover(self.paths, system), self.assembler, system)
-        self.recovered: list[Recovered] = []
-        self.root_mtime_ns = 0
-        self.guard = StoreGuard(self.paths, self.neighbours, system, logs)
+        self._system = system
+        self._paths = StorePaths(root, system)
+        self._home = Home(self._paths)
+        self._assembler = Assembler(self._paths)
+        self._settler = Settler(self._home, self._assembler)
+        self._guard = StoreGuard(self._paths, logs)
+        self._root_mtime_ns = 0
+        self.recovered: tuple[Recovered, ...] = ()
 
-    def __enter__(self) -> Session:
-        with reported(self.paths.root):
+    def __enter__(self: _S) -> _S:
+        with reported(self._paths.root):
             self._check_rights()
-            status = self.system.lstat(str(self.paths.root))  # before `lock`, and our directory, are made
-            self.root_mtime_ns = status.st_mtime_ns if status else 0
-            self.guard.acquire()
+            status = self._system.lstat(str(self._paths.root))  # before `lock`, and our directory, are made
+            self._root_mtime_ns = status.st_mtime_ns if status else 0
+            self._guard.acquire()
         try:
             self._recover()
-            self.guard.remember()
+            self._guard.remember()
         except BaseException:
-            self.guard.release()
+            self._guard.release()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.guard.release()
+        self._guard.release()
 
     def _check_rights(self) -> None:
         """Whoever writes must be able to give new files the owner of the others."""
-        owner = self.neighbours.attributes_for("checkpoint", directory=False).uid
+        owner = self._paths.attributes_for("checkpoint", directory=False).uid
         if os.geteuid() not in (_ROOT, owner):
             raise UnwritableError(
                 f"belongs to user {_user_name(owner)}: new files could not be given that owner",
-                file=self.paths.root,
+                file=self._paths.root,
                 hint=f"run as {_user_name(owner)} or as root",
             )
-        if not os.access(self.paths.root, os.W_OK | os.X_OK):
-            is_mounted_so = os.statvfs(self.paths.root).f_flag & os.ST_RDONLY
+        if not os.access(self._paths.root, os.W_OK | os.X_OK):
+            is_mounted_so = os.statvfs(self._paths.root).f_flag & os.ST_RDONLY
             code = errno.EROFS if is_mounted_so else errno.EACCES
-            with reported(self.paths.root):
+            with reported(self._paths.root):
                 raise OSError(code, os.strerror(code))
 
     def _recover(self) -> None:
-        with reported(self.paths.home), deferred_signals():
-            self.home.check()
-            for name in self.home.names_by_number().values():
-                recovered = self.settler.recover(name)
+        with reported(self._paths.home), deferred_signals():
+            self._home.check()
+            for name in self._home.names_by_number().values():
+                recovered = self._settler.recover(name)
                 if recovered:
-                    self.recovered.append(recovered)
+                    self.recovered += (recovered,)
             self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
-        if self.system.lstat(self.home.path):
-            was_staging = self.system.lstat(self.home.directory(STAGING)) is not None
-            self.home.clear()
+        if self._system.lstat(self._home.path):
+            was_staging = self._system.lstat(self._home.directory(STAGING)) is not None
+            self._home.clear()
             if was_staging:
-                self.recovered.append(Recovered(None, None, "rolled_back"))
+                self.recovered += (Recovered(None, None, "rolled_back"),)
 
 
 def _user_name(uid: int) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rmqtool.base.limits import open_files_at_once
 from rmqtool.transaction.home import Kind, PathChange, Step
-from rmqtool.transaction.paths import Neighbours, StorePaths, parents_of, read_attributes, set_attributes
+from rmqtool.transaction.paths import StorePaths, parents_of, read_attributes, set_attributes
 from rmqtool.transaction.system import NO_LINKS, System, copy_data, is_directory, reported, sync_path, write_all
 
 MAX_OPEN = 32  # descriptors that stay open between writes
@@ -168,10 +168,10 @@ WHOLE_DIRECTORIES = frozenset({"consumequeue", "batchconsumequeue", "index"})
 class Planner:
     """Makes the steps of one transaction from its changes."""
 
-    def __init__(self, paths: StorePaths, staging: Staging, system: System) -> None:
+    def __init__(self, paths: StorePaths, staging: Staging) -> None:
         self._paths = paths
         self._staging = staging
-        self._system = system
+        self._system = paths.system
 
     def plan(self, changes: Sequence[PathChange]) -> tuple[Step, ...]:
         """The steps, in the order of the changes; a step that covers several stands where the first of them stood."""
@@ -218,10 +218,9 @@ class Planner:
 class Assembler:
     """Completes a staged directory so that it can take the place of the one in the store."""
 
-    def __init__(self, paths: StorePaths, neighbours: Neighbours, system: System) -> None:
+    def __init__(self, paths: StorePaths) -> None:
         self._paths = paths
-        self._neighbours = neighbours
-        self._system = system
+        self._system = paths.system
 
     def add_kept(self, step: Step, target: str) -> None:
         """Link into `target` all files that a whole step does not change."""
@@ -259,7 +258,7 @@ class Assembler:
                 times.append(status.st_mtime_ns)
         if not name:
             return 0
-        set_attributes(self._system, path, self._neighbours.attributes_for(name, directory=True))
+        set_attributes(self._system, path, self._paths.attributes_for(name, directory=True))
         live = self._system.lstat(self._paths.path(name))
         mtime_ns = live.st_mtime_ns if live and stat.S_ISDIR(live.st_mode) else max(times)
         self._system.set_mtime(path, mtime_ns)

@@ -26,7 +26,6 @@ from rmqtool.transaction.home import (
     Deletion,
     Journal,
     PathChange,
-    Recovered,
     State,
     Step,
     prepare_state,
@@ -65,7 +64,7 @@ class Committed:
     backup_bytes: int = 0
 
 
-class Transaction:
+class Transaction(Session):
     """All changes that one command makes to a store: none of them, or all; see the package for how to use it."""
 
     def __init__(
@@ -75,10 +74,7 @@ class Transaction:
         self.command = command
         self.options = options
         self._logs = store.commit_log_directories if isinstance(store, Store) else ()
-        self._session = Session(root, system, self._logs)
-        self._system = system
-        self._paths = self._session.paths
-        self._home = self._session.home
+        super().__init__(root, system, self._logs)
         self._staging: Staging | None = None
         self._changes: dict[str, bool] = {}  # path -> whether something is staged for it
         self._above: set[str] = set()
@@ -87,21 +83,12 @@ class Transaction:
         self._deleted: list[str] = []  # before there was room for a journal
         self._journaled = False
 
-    def __enter__(self) -> Transaction:
-        self._session.__enter__()
-        return self
-
     def __exit__(self, *_: object) -> None:
         try:
             if self._staging and not self._journaled:
                 self._drop_staging()
         finally:
-            self._session.__exit__()
-
-    @property
-    def recovered(self) -> tuple[Recovered, ...]:
-        """The interrupted runs that were ended before this transaction began."""
-        return tuple(self._session.recovered)
+            super().__exit__()
 
     def require_space(self, size: int) -> None:
         """Raise UnwritableError unless `size` bytes can still be written beside the store's files."""
@@ -185,12 +172,12 @@ class Transaction:
         if journal is None:
             return Committed(None, "done" if self._deleted else "nothing", deleted=tuple(self._deleted))
         name = journal.id
-        self._session.guard.refuse_newcomers()
+        self._guard.refuse_newcomers()
         with deferred_signals() as deferred:
             with reported(self._paths.home):
                 self._begin(name)
             self._settle(name, journal, deferred)
-        self._session.guard.outlast_newcomers()
+        self._guard.outlast_newcomers()
         changes = [change for step in journal.steps for change in step.changes]
         return Committed(
             name,
@@ -247,8 +234,8 @@ class Transaction:
                     self._home.clear()
                     self._staging = None
                     self._deleted.append(next(iter(self._deletions)))
-                    self._session.settler.delete(self._deletions.pop(self._deleted[-1]))
-                    self._session.guard.remember()
+                    self._settler.delete(self._deletions.pop(self._deleted[-1]))
+                    self._guard.remember()
         return None
 
     def _prepare(self) -> Journal | None:
@@ -283,7 +270,7 @@ class Transaction:
 
     def _times(self, steps: tuple[Step, ...]) -> dict[str, int]:
         """The times of the directories whose entries the steps change, which an undo gives back."""
-        times = {"": self._session.root_mtime_ns}
+        times = {"": self._root_mtime_ns}
         for parent in sorted({os.path.dirname(step.path) for step in steps} - {""}):
             status = self._system.lstat(self._paths.path(parent))
             if status:
@@ -292,7 +279,7 @@ class Transaction:
 
     def _finish_file(self, file: StagedFile, staging: Staging) -> None:
         path = staging.path(file.name)
-        set_attributes(self._system, path, self._session.neighbours.attributes_for(file.name, directory=False))
+        set_attributes(self._system, path, self._paths.attributes_for(file.name, directory=False))
         mtime_ns = self._mtime_of(file.name) if file.mtime_ns is None else file.mtime_ns
         self._system.set_mtime(path, mtime_ns)
 
@@ -322,11 +309,11 @@ class Transaction:
         return changes
 
     def _assemble(self, changes: list[PathChange], staging: Staging) -> tuple[Step, ...]:
-        steps = Planner(self._paths, staging, self._system).plan(changes)
+        steps = Planner(self._paths, staging).plan(changes)
         for step in steps:
             if step.whole:
-                self._session.assembler.add_kept(step, staging.path(step.path))
-        self._session.assembler.finish_directories("", staging.root)
+                self._assembler.add_kept(step, staging.path(step.path))
+        self._assembler.finish_directories("", staging.root)
         old = Staging(os.path.join(self._home.staging, OLD), self._system)
         self._system.make_directory(old.root)
         for step in steps:
@@ -346,7 +333,7 @@ class Transaction:
 
     def _settle(self, name: str, journal: Journal, deferred: Deferred) -> None:
         try:
-            self._session.settler.commit(name, journal, deferred, fresh=True)
+            self._settler.commit(name, journal, deferred, fresh=True)
         except ForeignError as error:
             raise UnwritableError("somebody else writes to the store", file=self._paths.root) from error
         except UnwritableError as error:

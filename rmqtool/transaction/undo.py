@@ -18,7 +18,6 @@ from rmqtool.transaction.home import (
     UNDONE,
     Journal,
     PathChange,
-    Recovered,
     State,
     Step,
     prepare_state,
@@ -31,7 +30,7 @@ from rmqtool.transaction.mover import ForeignError
 from rmqtool.transaction.paths import HOME, StorePaths, parents_of
 from rmqtool.transaction.session import Session
 from rmqtool.transaction.staging import Staging
-from rmqtool.transaction.system import SYSTEM, System, is_directory, manifest_of, remove_tree, reported, size_of
+from rmqtool.transaction.system import is_directory, manifest_of, remove_tree, reported, size_of
 
 CONTINUED = ", continued"
 """Ends the command of a transaction that undo takes back together with the one before."""
@@ -77,7 +76,7 @@ def last_run(kept: Sequence[Kept]) -> list[Kept]:
 
 def kept_transactions(root: Path) -> list[Kept]:
     """The transactions of a store, the oldest first, interrupted ones too; reads only."""
-    paths = StorePaths(os.path.realpath(root), SYSTEM)
+    paths = StorePaths(root)
     places = [root / HOME / name for name in transactions(root).values()]
     return [_kept(read_journal(place, paths), read_state(place)) for place in places]
 
@@ -103,26 +102,8 @@ def _modified(path: Path) -> int:
         return 0
 
 
-class Undo:
+class Undo(Session):
     """Holds a store, as `Transaction` does, and undoes transactions, the last one first."""
-
-    def __init__(self, root: Path, system: System = SYSTEM) -> None:
-        self._session = Session(root, system)
-        self._system = system
-        self._home = self._session.home
-        self._paths = self._session.paths
-
-    def __enter__(self) -> Undo:
-        self._session.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._session.__exit__()
-
-    @property
-    def recovered(self) -> tuple[Recovered, ...]:
-        """The interrupted runs that were ended first."""
-        return tuple(self._session.recovered)
 
     def check(self) -> Kept | None:
         """The transaction that `put_back` takes back, None without one; raise ChangedError when it can't.
@@ -161,15 +142,15 @@ class Undo:
             journal = self._home.journal(kept.id)
             self._prepare(kept.id, journal)
             prepare_state(self._system, self._home.directory(kept.id), "done")
-            self._session.guard.refuse_newcomers()
+            self._guard.refuse_newcomers()
             with deferred_signals():
                 write_state(self._system, self._home.directory(kept.id), "undoing")
                 try:
-                    self._session.settler.undo(kept.id, journal, fresh=True)
+                    self._settler.undo(kept.id, journal, fresh=True)
                 except ForeignError as error:
                     raise ChangedError("somebody else writes to the store", file=self._paths.root) from error
-        self._session.guard.outlast_newcomers()
-        self._session.guard.remember()
+        self._guard.outlast_newcomers()
+        self._guard.remember()
         return kept
 
     def discard(self) -> list[Kept]:
@@ -250,7 +231,7 @@ class Undo:
         undo.sync_directories(directory)
 
     def _build(self, step: Step, old: str, target: str) -> None:
-        assembler = self._session.assembler
+        assembler = self._assembler
         assembler.thin_out(step, old)  # again: a loss of power may have brought names back
         assembler.add_replaced(old, target)
         assembler.add_kept(step, target)
