@@ -105,7 +105,16 @@ def _with_nulls(messages: pa.RecordBatch, offsets: pa.Int64Array, options: Expor
 def stored_rows(path: Path, split: Split, options: ExportOptions) -> pa.Table:
     """The rows of a split in a file, as `rows_schema`; raises OSError, ValueError or ArrowException when it cannot."""
     if options.format == "parquet":
-        return _parquet_rows(path, split, options)
+        schema = options.schema
+        wanted = (ds.field(OFFSET) >= split.start) & (ds.field(OFFSET) < split.stop)
+        if STORE_COLUMN in schema.names:
+            wanted &= ds.field(STORE_COLUMN) == split.store
+        system, name = None, str(path)
+        if isinstance(path, RemotePath):
+            system, prefix = file_system(path.scheme, path.authority)
+            name = f"{prefix}{path.key}"
+        source = ds.dataset([name], schema=schema, format="parquet", partitioning=None, filesystem=system)
+        return source.to_table(columns=list(schema.names), filter=wanted, use_threads=False)
     tables = [_within(table, split) for table in _text_rows(path, options)]
     return pa.concat_tables([_LINES.empty_table(), *tables])
 
@@ -116,19 +125,6 @@ def count_rows(path: Path, options: ExportOptions) -> int:
         with open_stored(path) as file:
             return int(pq.read_metadata(file).num_rows)
     return sum(len(ends) for _, ends in _records(path, options))
-
-
-def _parquet_rows(path: Path, split: Split, options: ExportOptions) -> pa.Table:
-    schema = options.schema
-    wanted = (ds.field(OFFSET) >= split.start) & (ds.field(OFFSET) < split.stop)
-    if STORE_COLUMN in schema.names:
-        wanted &= ds.field(STORE_COLUMN) == split.store
-    system, name = None, str(path)
-    if isinstance(path, RemotePath):
-        system, prefix = file_system(path.scheme, path.authority)
-        name = f"{prefix}{path.key}"
-    source = ds.dataset([name], schema=schema, format="parquet", partitioning=None, filesystem=system)
-    return source.to_table(columns=list(schema.names), filter=wanted, use_threads=False)
 
 
 def _within(table: pa.Table, split: Split) -> pa.Table:

@@ -351,18 +351,15 @@ class TextRows:
 
     def rows(self, messages: pa.RecordBatch) -> pa.StringArray:
         """Each message as a line with its line end."""
-        batch = self._with_text_bodies(messages)
-        if self._is_csv:
-            return csv_rows(batch, self.names)
-        raw = frozenset({BODY}) if self._body_format == "json" else frozenset[str]()
-        return json_rows(batch, frozenset({BODY_BASE64}), self._int64, raw=raw)
-
-    def _with_text_bodies(self, messages: pa.RecordBatch) -> pa.RecordBatch:
         columns = dict(zip(messages.schema.names, messages.columns, strict=True))
         if BODY in columns:
             bodies = columns[BODY].to_pylist()
             columns |= _text_bodies(bodies, self._body_format)
-        return pa.RecordBatch.from_arrays([columns[name] for name in self.names], names=list(self.names))
+        batch = pa.RecordBatch.from_arrays([columns[name] for name in self.names], names=list(self.names))
+        if self._is_csv:
+            return csv_rows(batch, self.names)
+        raw = frozenset({BODY}) if self._body_format == "json" else frozenset[str]()
+        return json_rows(batch, frozenset({BODY_BASE64}), self._int64, raw=raw)
 
 
 def text_columns(names: Sequence[str], body_format: BodyFormat) -> tuple[str, ...]:

@@ -291,7 +291,10 @@ class _SplitWriter:
                         self._add(event)
             self._close()
         except BaseException:
-            self._abandon()
+            if self._file is not None:
+                self._file.abandon()
+            for damaged in self._damaged.values():
+                damaged.abandon()
             raise
         return self._result
 
@@ -361,9 +364,3 @@ class _SplitWriter:
             end=reader.end,
             last_record=reader.last_record,
         )
-
-    def _abandon(self) -> None:
-        if self._file is not None:
-            self._file.abandon()
-        for damaged in self._damaged.values():
-            damaged.abandon()

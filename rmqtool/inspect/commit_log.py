@@ -20,7 +20,6 @@ from rmqtool.base.mapped_files import MappedFile, file_at, list_mapped_files
 from rmqtool.formats import dledger
 from rmqtool.inspect.locate import FileGroup, Location, require_kind
 from rmqtool.inspect.options import ListingOptions, all_of, hex_of, read_units
-from rmqtool.scan.block import Block, Positions
 from rmqtool.scan.filters import Mask
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import MessageShape, extent_row, message_rows
@@ -54,7 +53,7 @@ def log_rows(
     files: Sequence[MappedFile], location: Location, options: ListingOptions, to_rows: ToRows = message_rows
 ) -> Iterator[Rows]:
     """Messages, blanks and damage of the files of a log."""
-    end = written_end(files, reading=options.reading) if options.live else _end_of(files)
+    end = written_end(files, reading=options.reading) if options.live else (files[-1].end_offset if files else 0)
     start, stop = options.filters.start, min(options.filters.stop, end)
     if not options.reverse:
         for event in scan_files(files, start, stop, options.reading):
@@ -84,10 +83,6 @@ def event_rows(
             yield from to_rows(frames[: options.limit] if short else frames, file, options.shape)
     else:
         yield extent_row(event)
-
-
-def _end_of(files: Sequence[MappedFile]) -> int:
-    return files[-1].end_offset if files else 0
 
 
 _INDEX_KINDS = ("empty", "dledger_index_unit")
@@ -136,18 +131,15 @@ def _entry_rows(committed: int | None, frames: RecordRun, file: str, shape: Mess
     """Rows of messages with Raft index and term from the entries' headers."""
     done = 0
     for rows in message_rows(frames, file, shape):
-        yield _with_raft(rows, frames.block, frames.positions[done : done + len(rows)], committed)
+        positions = frames.positions[done : done + len(rows)]
+        headers = frames.block.gather(dledger.ENTRY_DTYPE, positions - dledger.ENTRY_HEADER_SIZE)
+        indices, terms = (pa.array(headers[name].astype(np.int64)) for name in ("index", "term"))
+        is_committed = pa.nulls(len(rows), pa.bool_()) if committed is None else pc.less_equal(indices, committed)
+        batch = rows.batch
+        for name, column in zip(RAFT_COLUMNS, (indices, terms, is_committed), strict=True):
+            batch = batch.append_column(name, column)
+        yield replace(rows, batch=batch)
         done += len(rows)
-
-
-def _with_raft(rows: Rows, block: Block, positions: Positions, committed: int | None) -> Rows:
-    headers = block.gather(dledger.ENTRY_DTYPE, positions - dledger.ENTRY_HEADER_SIZE)
-    indices, terms = (pa.array(headers[name].astype(np.int64)) for name in ("index", "term"))
-    is_committed = pa.nulls(len(rows), pa.bool_()) if committed is None else pc.less_equal(indices, committed)
-    batch = rows.batch
-    for name, column in zip(RAFT_COLUMNS, (indices, terms, is_committed), strict=True):
-        batch = batch.append_column(name, column)
-    return replace(rows, batch=batch)
 
 
 _PAUSE = 0.25  # seconds between two reads

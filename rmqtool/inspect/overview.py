@@ -217,16 +217,12 @@ def _findings(overview: Overview, unread: ReadErrors) -> Iterator[Finding]:
     for file, geometry in geometries:
         if geometry is None and file.keys and str(file.path) not in unread_files:
             yield index_finding(store, file)
-    yield from _version_findings(overview)
-    yield from offset_findings(store, snapshot.committed.file)
-
-
-def _version_findings(overview: Overview) -> Iterator[Finding]:
     oldest = max((sign.since for sign in overview.signs), default=None)
     expired = sum(reported.expired for _, reported in overview.queues)
     if overview.snapshot.version is None and expired and not (oldest and oldest >= EXPIRED_QUEUE_MIN_IS_MAX):
         remedy = f"rmqtool inspect {quote(str(overview.snapshot.store.root))} --broker-version 4.9"
         yield finding("store.version-ambiguous", remedy=remedy, count=expired, details={"problem": "minimum"})
+    yield from offset_findings(store, snapshot.committed.file)
 
 
 _HOUR_MS = 3_600_000

@@ -237,7 +237,15 @@ def list_index(location: Location, options: ListingOptions) -> Iterator[Rows]:
             count = _unit_count(header, geometry)
             start = unit_position(geometry.slots, 1)
             for block in read_units(mapped, UNIT_DTYPE, options.reading, start, count, reverse=options.reverse):
-                rows = make_rows("index_unit", _unit_columns(name, geometry, block, with_hex=options.with_hex))
+                units = block.units
+                hashes = units["key_hash"].astype(np.int64)
+                columns: dict[str, Any] = {
+                    "file": constant_strings(name, len(units)),
+                    "number": block.indices + 1,
+                    "slot": hashes % geometry.slots,
+                    **{field: units[field] for field in UNIT_DTYPE.names or ()},
+                }
+                rows = make_rows("index_unit", {**columns, "hex": hex_of(units)} if options.with_hex else columns)
                 passed = _passing(block.units, header, options.filters)
                 kept = options.by_records(location.groups[0], passed, block.units["physical_offset"])
                 yield rows.filter(kept, reverse=options.reverse)
@@ -317,18 +325,6 @@ def _geometry(mapped: MappedFile, header: IndexFile, known: tuple[int, int] | No
 def _unit_count(header: IndexFile, geometry: Geometry) -> int:
     """Units that the header counts, at most those that there is room for."""
     return min(header.keys, max(0, geometry.units - 1))
-
-
-def _unit_columns(name: str, geometry: Geometry, block: UnitBlock, *, with_hex: bool) -> dict[str, Any]:
-    units = block.units
-    hashes = units["key_hash"].astype(np.int64)
-    columns: dict[str, Any] = {
-        "file": constant_strings(name, len(units)),
-        "number": block.indices + 1,
-        "slot": hashes % geometry.slots,
-        **{field: units[field] for field in UNIT_DTYPE.names or ()},
-    }
-    return {**columns, "hex": hex_of(units)} if with_hex else columns
 
 
 def _passing(units: NDArray[np.void], header: IndexFile, filters: Filters) -> NDArray[np.bool_]:

@@ -68,7 +68,7 @@ def popped(view: View, timers: Timers) -> Iterator[pa.RecordBatch]:
             pop = _pop_of(fields)
             taken[pop] = _Taken(pop.time + fields["it"], _offsets_of(fields))
         elif tag in _ACKNOWLEDGEMENTS:
-            acknowledged.append((_pop_of(fields), _acknowledged_by(fields)))
+            acknowledged.append((_pop_of(fields), ({*fields["aol"]} if "aol" in fields else {fields.get("ao", -1)})))
     if odd:
         view.notes.add_unread(f"{counted(odd, 'check point')} of POP consumers", "their JSON cannot be read")
     for pop, offsets in acknowledged:
@@ -91,10 +91,6 @@ def _decoded(body: bytes) -> dict[str, Any] | None:
     numbers += [number for name in _LISTS for number in fields.get(name, [])] if is_list else []
     fits = is_list and all(type(number) is int and abs(number) < _MAX_NUMBER for number in numbers)
     return {**dict.fromkeys(_NUMBERS[:5], 0), **fields} if fits else None
-
-
-def _acknowledged_by(fields: dict[str, Any]) -> set[int]:
-    return {*fields["aol"]} if "aol" in fields else {fields.get("ao", -1)}
 
 
 def _pop_of(fields: dict[str, Any]) -> _Pop:

@@ -154,18 +154,15 @@ class SalvagedFile(InputFile):
         try:
             return super().read_into(target, position)
         except UnreadableError:
-            return self._read_pages(target, position)
-
-    def _read_pages(self, target: memoryview, position: int) -> int:
-        done, wanted = 0, max(0, min(len(target), self.size - position))
-        while done < wanted:
-            at = position + done
-            size = min(_PAGE_SIZE - at % _PAGE_SIZE, wanted - done)
-            page = target[done : done + size]
-            try:
-                super().read_into(page, at)
-            except UnreadableError:
-                page[:] = bytes(size)
-                self._unread.add(at - at % _PAGE_SIZE)
-            done += size
-        return done
+            done, wanted = 0, max(0, min(len(target), self.size - position))
+            while done < wanted:
+                at = position + done
+                size = min(_PAGE_SIZE - at % _PAGE_SIZE, wanted - done)
+                page = target[done : done + size]
+                try:
+                    super().read_into(page, at)
+                except UnreadableError:
+                    page[:] = bytes(size)
+                    self._unread.add(at - at % _PAGE_SIZE)
+                done += size
+            return done

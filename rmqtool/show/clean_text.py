@@ -18,15 +18,7 @@ from rmqtool.clean.losses import Losses, Undelivered
 from rmqtool.clean.plan import CleanPlan, QueueRows
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.scan.filters import TopicChoice
-from rmqtool.show.output import (
-    Columns,
-    Style,
-    note,
-    print_labelled,
-    show_finding,
-    show_table,
-    table,
-)
+from rmqtool.show.output import Columns, Style, note, print_fact, print_labelled, show_finding, show_table, table
 
 
 def rows_text(plan: CleanPlan, rows: QueueRows) -> str:
@@ -191,7 +183,7 @@ def losses_text(losses: Losses) -> str:
     if losses.unread:
         groups = losses.losing_groups
         verb = "loses" if groups == 1 else "lose"
-        parts.append(f"{_counted(groups, 'group')} {verb} {_counted(losses.unread, 'unread message')}")
+        parts.append(f"{counted(groups, 'group')} {verb} {counted(losses.unread, 'unread message')}")
     if not losses.is_known:
         parts.append("what groups have not read is not known")
     elif not losses.unread:
@@ -199,7 +191,7 @@ def losses_text(losses: Losses) -> str:
     if count := losses.undelivered_messages:
         at_most = "" if all(queue.exact for queue in losses.undelivered) else "up to "
         verb = "is" if count == 1 else "are"
-        parts.append(f"{at_most}{_counted(count, 'undelivered message')} {verb} lost")
+        parts.append(f"{at_most}{counted(count, 'undelivered message')} {verb} lost")
     return ", ".join(parts)
 
 
@@ -243,10 +235,6 @@ def _used(plan: CleanPlan) -> str:
     return f"{round(max(plan.trigger.log_ratio, plan.trigger.queue_ratio or 0) * 100, 2):g}"
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def moment(timestamp: int | None, plan: CleanPlan) -> str:
     """A time in the broker's zone, ``2026-11-22 04:00 +08:00``; with its number where no calendar has it."""
     if timestamp is None:
@@ -266,7 +254,6 @@ def duration(milliseconds: int) -> str:
     return f"{hours} h {rest} min" if hours else f"{rest} min"
 
 
-_LABEL_WIDTH = 12
 _SHOWN_RUNS = 20
 _KINDS = {
     "delay": "delayed messages that are not delivered yet",
@@ -291,11 +278,11 @@ def show_plan(
     print_labelled(console, Text(), answer(plan, losses), style="bold")
     console.print()
     for label, text in (*_facts(plan), *_forecast_facts(plan, forecast)):
-        print_labelled(console, Text(f"{label:<{_LABEL_WIDTH}} ", style="dim"), text)
+        print_fact(console, label, text)
     _show_files(console, plan, each=verbose)
     _show_runs(console, plan)
     if losses.rows:
-        print_labelled(console, Text(f"{'rows':<{_LABEL_WIDTH}} ", style="dim"), rows_text(plan, losses.rows))
+        print_fact(console, "rows", rows_text(plan, losses.rows))
     _show_consumers(console, losses.of(topics), each=verbose)
     _show_others(console, losses, topics)
     _show_topics(console, losses.of(topics))
@@ -459,7 +446,7 @@ def _show_consumers(console: Console, losses: Losses, *, each: bool) -> None:
         console.print()
         show_table(console, table("Who loses unread messages", columns, rows))
     for line in _undelivered_lines(losses):
-        print_labelled(console, Text("lost         ", style="red"), line)
+        print_fact(console, "lost", line, label_style="red")
 
 
 def _show_others(console: Console, losses: Losses, topics: TopicChoice) -> None:
@@ -467,7 +454,7 @@ def _show_others(console: Console, losses: Losses, topics: TopicChoice) -> None:
     others = replace(losses, groups=[each for each in losses.groups if each.topic not in topics])
     if others.unread:
         groups, messages = counted(others.losing_groups, "group"), counted(others.unread, "unread message")
-        print_labelled(console, Text("not shown    ", style="dim"), f"{groups} and {messages} of other topics")
+        print_fact(console, "not shown", f"{groups} and {messages} of other topics")
 
 
 def _undelivered_lines(losses: Losses) -> Iterator[str]:
@@ -488,9 +475,9 @@ def _show_topics(console: Console, losses: Losses) -> None:
     if emptied:
         shown = ", ".join(emptied[:5]) + (f" and {len(emptied) - 5} more" if len(emptied) > 5 else "")
         console.print()
-        print_labelled(console, Text("left empty   ", style="dim"), shown)
+        print_fact(console, "left empty", shown)
     if losses.messages_deleted and losses.oldest_timestamp is not None:
-        print_labelled(console, Text("log begins   ", style="dim"), moment(losses.oldest_timestamp, losses.plan))
+        print_fact(console, "log begins", moment(losses.oldest_timestamp, losses.plan))
 
 
 def _show_outlooks(console: Console, plan: CleanPlan, forecast: Forecast) -> None:

@@ -163,17 +163,13 @@ def _body_lines(message: dict[str, Any], body_format: BodyFormat) -> list[str]:
         except (ValueError, RecursionError):
             pass  # not JSON: shown as text
     if body_format == "hex" or text is None:
-        return _hex_lines(data)
+        lines = []
+        for start in range(0, len(data), _HEX_WIDTH):
+            row = data[start : start + _HEX_WIDTH]
+            shown = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
+            lines.append(f"{start:06x}  {row.hex(' '):<{3 * _HEX_WIDTH - 1}}  {shown}")
+        return lines
     return [visible(line) for line in text.split("\n")]
-
-
-def _hex_lines(data: bytes) -> list[str]:
-    lines = []
-    for start in range(0, len(data), _HEX_WIDTH):
-        row = data[start : start + _HEX_WIDTH]
-        shown = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
-        lines.append(f"{start:06x}  {row.hex(' '):<{3 * _HEX_WIDTH - 1}}  {shown}")
-    return lines
 
 
 def _styled(text: str, *, color: bool, **style: Any) -> str:

@@ -290,6 +290,15 @@ def show_finding(console: Console, finding: Finding) -> None:
         print_labelled(console, Text("  next: "), finding.remedy)
 
 
+def print_fact(
+    console: Console, label: str, text: str, style: str = "", *, label_style: str = "dim", width: int = 12
+) -> None:
+    """Print `text` after its label of so many columns, one of several facts below each other."""
+    from rich.text import Text
+
+    print_labelled(console, Text(f"{label:<{width}} ", style=label_style), text, style)
+
+
 def print_labelled(console: Console, head: Text, text: str, style: str = "") -> None:
     """Print `text` after `head`; a terminal gets it wrapped between words, but a long path in one piece."""
     from rich.text import Text

@@ -21,7 +21,7 @@ from rmqtool.show.output import (
     Columns,
     Style,
     note,
-    print_labelled,
+    print_fact,
     show_finding,
     show_table,
     table,
@@ -240,7 +240,6 @@ def topic_rows(overview: Overview) -> dict[str, TopicRow]:
     return {**rows, f"{LMQ_PREFIX}... ({len(light)} light queues, each with -v)": total}
 
 
-_LABEL_WIDTH = 12
 _PICTURE_WIDTH = 32
 _BARS = " ▁▂▃▄▅▆▇█"
 
@@ -249,7 +248,7 @@ def show_overview(overview: Overview, statistics: LogStatistics | None, style: S
     """Print an overview; verbose shows every queue and every committed offset instead of sums."""
     console = style.console()
     for label, text in _facts(overview, statistics):
-        print_labelled(console, Text(f"{label:<{_LABEL_WIDTH}} ", style="dim"), text)
+        print_fact(console, label, text)
     _show_queues(console, overview, statistics, each=style.verbosity > 0)
     _show_topics_without_queue(console, overview, statistics)
     _show_index(console, overview)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from string import ascii_lowercase
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from rmqtool.show.output import Columns, print_labelled, show_table, table, terminal_width
+from rmqtool.show.output import Columns, print_fact, show_table, table, terminal_width
 from rmqtool.show.times import time_text
 
-_ANSWER_LABEL_WIDTH = 8
 _STATUS_MEANINGS = {
     "FOUND": "messages are sent",
     "NO_MATCHED_MESSAGE": "none of the units read has a wanted tag; the consumer goes on at once",
@@ -31,17 +31,14 @@ _AT_END = ("OFFSET_OVERFLOW_ONE", "OFFSET_OVERFLOW_BADLY", "NO_MESSAGE_IN_QUEUE"
 def show_pull(console: Console, answer: dict[str, Any]) -> None:
     """Print the answer to a pull, without its messages."""
     where = f"{answer['topic']} queue {answer['queue_id']} from offset {answer['queue_offset']}"
-    _show(console, "pull", f"{where}, at most {answer['max']}")
-    _show(console, "status", f"{answer['status']}: {_meaning(answer)}")
+    show = partial(print_fact, console, width=8)
+    show("pull", f"{where}, at most {answer['max']}")
+    show("status", f"{answer['status']}: {_meaning(answer)}")
     messages = answer["messages"]
     dropped = sum(not message.get("tag_matches", True) for message in messages)
     left = f", {dropped} of which the client drops: equal hash, other tag" if dropped else ""
-    _show(console, "", f"{len(messages)} sent{left}")
-    _show(
-        console,
-        "next",
-        f"{answer['next_begin_offset']}; {_range(answer['min_offset'], answer['max_offset'])}",
-    )
+    show("", f"{len(messages)} sent{left}")
+    show("next", f"{answer['next_begin_offset']}; {_range(answer['min_offset'], answer['max_offset'])}")
 
 
 def _meaning(answer: dict[str, Any]) -> str:
@@ -90,10 +87,6 @@ def _state_cell(line: dict[str, Any]) -> Text:
     derived = line["after_next_start"]
     after = f", {derived} of the lag after the next start" if derived else ""
     return Text(line["state"] + after, style="" if line["state"] == "ok" else "yellow")
-
-
-def _show(console: Console, label: str, text: str) -> None:
-    print_labelled(console, Text(f"{label:<{_ANSWER_LABEL_WIDTH}} ", style="dim"), text)
 
 
 Clock = Callable[[int], str]
@@ -169,9 +162,9 @@ def show_trace(console: Console, message: dict[str, Any]) -> None:
     """Print the trace of a message, its JSON object `places`."""
     trace = message["places"]
     for label, text in trace_lines(message, min(_WIDTH, terminal_width() or _WIDTH)):
-        print_labelled(console, Text(f"{label:<{_LABEL_WIDTH}} ", style="dim"), text)
+        print_fact(console, label, text)
     for contradiction in trace["contradictions"]:
-        print_labelled(console, Text(f"{'WRONG':<{_LABEL_WIDTH}} ", style="bold red"), contradiction)
+        print_fact(console, "WRONG", contradiction, label_style="bold red")
 
 
 def trace_lines(message: dict[str, Any], width: int = _WIDTH) -> Iterator[Line]:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from rmqtool.base.numbers import byte_size
 from rmqtool.base.visible import visible
-from rmqtool.findings.finding import Finding, counted
+from rmqtool.findings.finding import counted
 from rmqtool.rebuild.conversion import Conversion
 from rmqtool.rebuild.plan import MovedConsumer, QueuePlan, RebuildPlan
 from rmqtool.show.output import Columns, Style, show_finding, show_table, table
@@ -114,7 +114,14 @@ def show_plan(plan: RebuildPlan, style: Style, *, verb: str) -> None:
     _show_lost(plan, console)
     _show_consumers(plan, console)
     for code, of_code in groupby(plan.findings, key=attrgetter("code")):
-        _show_findings(console, code, list(of_code), everything=style.verbosity > 0)
+        findings = list(of_code)
+        everything = style.verbosity > 0
+        shown = findings if everything or len(findings) <= _MAX_EXAMPLES + 1 else findings[:_MAX_EXAMPLES]
+        for finding in shown:
+            where = "" if finding.queue is None else f"{finding.queue}: "
+            show_finding(console, replace(finding, message=where + finding.message))
+        if len(shown) < len(findings):
+            _print(console, f"and {len(findings) - len(shown)} more findings of {code} (all with -v, or with --json)")
 
 
 def _show_conversion(conversion: Conversion, console: Console) -> None:
@@ -128,16 +135,6 @@ def _show_conversion(conversion: Conversion, console: Console) -> None:
     _print(console, f"{when} in broker.conf:")
     for name, value in conversion.settings.items():
         _print(console, f"  {name}={value}")
-
-
-def _show_findings(console: Console, code: str, findings: list[Finding], *, everything: bool) -> None:
-    """Those of one code, the first of them without -v."""
-    shown = findings if everything or len(findings) <= _MAX_EXAMPLES + 1 else findings[:_MAX_EXAMPLES]
-    for finding in shown:
-        where = "" if finding.queue is None else f"{finding.queue}: "
-        show_finding(console, replace(finding, message=where + finding.message))
-    if len(shown) < len(findings):
-        _print(console, f"and {len(findings) - len(shown)} more findings of {code} (all with -v, or with --json)")
 
 
 def _show_queues(plan: RebuildPlan, console: Console, verb: str, *, everything: bool) -> None:

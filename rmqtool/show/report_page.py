@@ -214,20 +214,12 @@ def report_page(report: StoreReport, redaction: Redaction | None) -> str:
         "head",
         Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
         element("title", title),
-        element("style", Html(_style())),
+        element("style", Html(Path(__file__).with_name("report.css").read_text(encoding="utf-8"))),
     )
-    body = element("body", element("header", element("h1", title), _made(report, clock)),
+    made = f"Made on {clock.time(report.now)} by rmqtool {__version__}; nothing in the store was changed."
+    body = element("body", element("header", element("h1", title), element("p", made, class_="soft")),
                    element("main", *_sections(report, clock, hidden)))  # fmt: skip
     return f'<!DOCTYPE html>\n<html lang="en">{head}{body}</html>\n'
-
-
-def _style() -> str:
-    return Path(__file__).with_name("report.css").read_text(encoding="utf-8")
-
-
-def _made(report: StoreReport, clock: Clock) -> Html:
-    made = f"Made on {clock.time(report.now)} by rmqtool {__version__}; nothing in the store was changed."
-    return element("p", made, class_="soft")
 
 
 def _sections(report: StoreReport, clock: Clock, hidden: ReportRedaction) -> Iterator[Html]:

@@ -249,7 +249,19 @@ def show_derived(rebuild: RebuildPlan, console: Console, most: int | None) -> No
     queues, units = len(rebuild.queues), sum(queue.units for queue in rebuild.queues)
     _print(console, f"{counted(queues, 'consume queue')} with {counted(units, 'unit')}, "
                     f"index of {counted(rebuild.index_units, 'unit')}")  # fmt: skip
-    _show_findings(worth_showing(rebuild.findings), console, most)
+    findings = worth_showing(rebuild.findings)
+    lost = [finding for finding in findings if finding.code == _LOST]
+    for finding in findings:
+        if finding.code != _LOST:
+            show_finding(console, finding)
+    if lost:
+        count = sum(finding.count for finding in lost)
+        messages = f"{counted(count, 'message')} of these queues {'is' if count == 1 else 'are'} lost"
+        _print(console, f"{messages}; units that do no harm keep the offsets of the others:")
+        rows = [(finding.topic or "", finding.queue_id, finding.count) for finding in lost[:most]]
+        columns: Columns = [("topic", "left"), ("queue", "right"), ("lost", "right")]
+        show_table(console, table("", columns, rows))
+        _show_more(console, len(lost) - len(rows))
 
 
 def _show_choice(plan: SalvagePlan, choice: Choice, console: Console, most: int | None) -> None:
@@ -275,21 +287,6 @@ def _show_choice(plan: SalvagePlan, choice: Choice, console: Console, most: int 
 def worth_showing(findings: Sequence[Finding]) -> list[Finding]:
     """The findings of a rebuild above information."""
     return [finding for finding in findings if finding.severity in _SHOWN]
-
-
-def _show_findings(findings: Sequence[Finding], console: Console, most: int | None) -> None:
-    lost = [finding for finding in findings if finding.code == _LOST]
-    for finding in findings:
-        if finding.code != _LOST:
-            show_finding(console, finding)
-    if lost:
-        count = sum(finding.count for finding in lost)
-        messages = f"{counted(count, 'message')} of these queues {'is' if count == 1 else 'are'} lost"
-        _print(console, f"{messages}; units that do no harm keep the offsets of the others:")
-        rows = [(finding.topic or "", finding.queue_id, finding.count) for finding in lost[:most]]
-        columns: Columns = [("topic", "left"), ("queue", "right"), ("lost", "right")]
-        show_table(console, table("", columns, rows))
-        _show_more(console, len(lost) - len(rows))
 
 
 def _show_saved(plan: SalvagePlan, console: Console, word: str) -> None:

@@ -21,7 +21,6 @@ from rmqtool.clients.losses import ClientLosses
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.rebuild.plan import RebuildPlan
-from rmqtool.repair.change import Change
 from rmqtool.repair.diagnosis import Repairs
 from rmqtool.repair.plan import Plan
 from rmqtool.repair.proof import Proof
@@ -409,7 +408,11 @@ def show_found(
     """Show each change with its details and those of the rebuild, and last, what is left to read: verdict and plan."""
     console = style.console()
     for change in repairs.changes if repairs else ():
-        _show_change(change, console)
+        print_labelled(console, Text("change  "), sentence(change.what))
+        for detail in change.details:
+            print_labelled(console, Text("        "), sentence(detail))
+        if change.lost:
+            print_labelled(console, Text("        lost: ", style="yellow"), sentence(change.lost))
     if rebuild:
         rebuild_text.show_plan(rebuild, style, verb="planned")
     if repairs:
@@ -426,11 +429,3 @@ def show_proof(proof: Proof, root: Path, style: Style) -> None:
         print_labelled(console, Text("not as planned: ", style="bold red"), sentence(str(each)))
     if proof.more_lost:
         console.print(Text(f"  take the repair back: rmqtool undo {quote(str(root))}", style="bold"), soft_wrap=True)
-
-
-def _show_change(change: Change, console: Console) -> None:
-    print_labelled(console, Text("change  "), sentence(change.what))
-    for detail in change.details:
-        print_labelled(console, Text("        "), sentence(detail))
-    if change.lost:
-        print_labelled(console, Text("        lost: ", style="yellow"), sentence(change.lost))
