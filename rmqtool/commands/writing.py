@@ -131,7 +131,9 @@ def print_recovered(recovered: Iterable[Recovered]) -> None:
 
 def recovered_json(recovered: Iterable[Recovered]) -> list[dict[str, str | None]]:
     """The interrupted runs that were ended, as JSON."""
-    return [{"transaction": run.id, "command": run.command, "outcome": run.outcome} for run in recovered]
+    from rmqtool.show.shapes import Recovered as Shown
+
+    return [Shown.of(run) for run in recovered]
 
 
 @contextmanager

@@ -8,7 +8,7 @@ of the object, and the comment at a field, or above it, says what it means.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import cache
 from operator import attrgetter
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -18,25 +18,23 @@ from rmqtool.base.times import Moment, rfc3339
 Read = Callable[[Any, Any], Any]
 
 
-class _Rule:
-    def __init__(self, read: Read) -> None:
-        self.read = read
+@dataclass(frozen=True)
+class Rule:
+    """How a field is read; one that is optional is not there where its value is None."""
+
+    read: Read
+    optional: bool = False
 
 
-def by(read: Read) -> Any:
+def by(read: Read, *, optional: bool = False) -> Any:
     """A field that a function makes of what is shown, and of what is around it."""
-    return _Rule(read)
+    return Rule(read, optional)
 
 
-def at(place: str) -> Any:
+def at(place: str, *, optional: bool = False) -> Any:
     """A field that stands in an attribute of another name, or of an attribute."""
     found = attrgetter(place)
-    return _Rule(lambda shown, _: found(shown))
-
-
-def same() -> Any:
-    """An object that shows another part of the same."""
-    return _Rule(lambda shown, _: shown)
+    return Rule(lambda shown, _: found(shown), optional)
 
 
 class Shape:
@@ -51,23 +49,36 @@ class Shape:
 def as_json(kind: type, shown: Any, around: Any = None) -> dict[str, Any]:
     """The JSON of an object that is shown by a Shape, or that is a dataclass: then all its fields are."""
     found: dict[str, Any] = {}
-    for name, part, is_list, read in _fields(kind):
-        value = read(shown, around)
+    for name, part, is_list, rule in _fields(kind):
+        value = rule.read(shown, around)
+        if value is None and rule.optional:
+            continue
         if part is Moment:
             found |= {f"{name}_timestamp": value, f"{name}_time": rfc3339(value)}
         elif part is None or value is None:
-            found[name] = value
+            found[name] = list(value) if type(value) is tuple else value
         else:
             found[name] = [as_json(part, each, around) for each in value] if is_list else as_json(part, value, around)
     return found
 
 
 @cache
-def _fields(kind: type) -> list[tuple[str, Any, bool, Read]]:
+def _fields(kind: type) -> list[tuple[str, Any, bool, Rule]]:
     """For each field its name, the kind of objects in it or Moment, whether it has many, and how it is read."""
     fields = get_type_hints(kind, include_extras=True).items()
-    rules = {name: rule for name, _ in fields if isinstance(rule := getattr(kind, name, None), _Rule)}
-    return [(name, *_kind(hint), rules.get(name, at(name)).read) for name, hint in fields]
+    return [(json_name(name), *_kind(hint), rule_of(kind, name)) for name, hint in fields]
+
+
+def rule_of(kind: type, name: str) -> Rule:
+    """How a field is read."""
+    found = getattr(kind, name, None)
+    rule: Rule = found if isinstance(found, Rule) else at(json_name(name))
+    return rule
+
+
+def json_name(name: str) -> str:
+    """The name of a field in JSON: words of Python have an underscore behind them in a class."""
+    return name.removesuffix("_")
 
 
 def _kind(hint: Any, *, is_list: bool = False) -> tuple[Any, bool]:

@@ -10,7 +10,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from types import NoneType
@@ -19,7 +19,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from rmqtool.base.errors import Exit
 from rmqtool.base.times import CertainMoment
 from rmqtool.show.clean_json import CleanResult
-from rmqtool.show.shapes import Shape
+from rmqtool.show.rebuild import RebuildResult
+from rmqtool.show.shapes import Shape, json_name, rule_of
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schema"
 
@@ -75,7 +76,8 @@ class Kept:
             assert name not in self.parts, f"two kinds of objects are {name}"
             self._of[kind] = name
             self.parts[name] = {}
-            self.parts[name] = closed(kind.__doc__ or "", dict(self.properties(kind)))
+            optional = {json_name(each) for each in get_type_hints(kind) if rule_of(kind, each).optional}
+            self.parts[name] = closed(kind.__doc__ or "", dict(self.properties(kind)), optional)
         return {"$ref": f"#/$defs/{name}"}
 
     def properties(self, kind: type) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -89,7 +91,10 @@ class Kept:
                 yield f"{name}_timestamp", time | {"description": f"{explained[name].removesuffix('.')}, epoch ms."}
                 yield f"{name}_time", self.ref("time") | {"description": "The same moment."}
             else:
-                yield name, self.of(hint) | told
+                found = self.of(hint)
+                if rule_of(kind, name).optional:
+                    found = next((each for each in found.get("anyOf", ()) if each != {"type": "null"}), found)
+                yield json_name(name), found | told
 
     def of(self, hint: Any) -> dict[str, Any]:
         """The schema of a type."""
@@ -119,12 +124,12 @@ def _any_of(schemas: list[dict[str, Any]]) -> dict[str, Any]:
     return {"anyOf": schemas}
 
 
-def closed(title: str, properties: dict[str, Any]) -> dict[str, Any]:
+def closed(title: str, properties: dict[str, Any], optional: Container[str] = ()) -> dict[str, Any]:
     """The schema of an object with these names and no others."""
     return {
         "title": inspect.cleandoc(title).split("\n\n")[0].removesuffix("."),
         "type": "object",
-        "required": [*properties],
+        "required": [name for name in properties if name not in optional],
         "properties": properties,
         "additionalProperties": False,
     }
@@ -226,6 +231,20 @@ DOCUMENTS = {
         CleanResult,
         "rmqtool clean STORE --json",
         "The one document of clean, or about why there is none.",
+        frozenset({Exit.OK, Exit.LOSSY}),
+    ),
+    "rebuild-cq": Document(
+        "rebuild-cq",
+        RebuildResult,
+        "rmqtool rebuild-cq STORE --json",
+        "The one document about a rebuild, or about why there is none.",
+        frozenset({Exit.OK, Exit.FINDINGS, Exit.LOSSY}),
+    ),
+    "rebuild-index": Document(
+        "rebuild-index",
+        RebuildResult,
+        "rmqtool rebuild-index STORE --json",
+        "The one document about a rebuild, or about why there is none.",
         frozenset({Exit.OK, Exit.LOSSY}),
     ),
 }
