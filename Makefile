@@ -52,9 +52,10 @@ ruff: $(VENV)/.test ## ruff alone: style and form
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-pages: $(VENV)/.test ## write what is made from the program: findings, man pages, sentences, picture of the rooms
+pages: $(VENV)/.test ## write what is made from the program: findings, man pages, schemas, sentences, picture of the rooms
 	$(BIN)/python -m tests.findings.findings_page
 	$(BIN)/python -m tests.commands.man_pages
+	$(BIN)/python -m tests.commands.schema_pages
 	$(BIN)/python -m tests.words.sentences
 	$(BIN)/python -m tests.rooms_picture
 	$(BIN)/rmqtool completion bash > docs/completions/rmqtool

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+Long = Annotated[int, "int64"]
+"""A Java `long`, of a field that is shown as JSON."""
+Count = Annotated[int, "count"]
+"""A number of at least 0, of a field that is shown as JSON."""
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 

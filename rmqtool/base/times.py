@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from datetime import datetime, timedelta, timezone, tzinfo
+from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 MIN_TIMESTAMP = -(1 << 63)
@@ -28,6 +29,11 @@ _CALENDAR = re.compile(
 )
 _UTC_TIME = re.compile(r"(?<![\w.:+-])\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z(?![\w-])", re.ASCII)
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2}):?([0-5]\d)", re.ASCII)
+
+
+Moment = Annotated[int | None, "moment"]
+"""A time, epoch ms, where there is one; a field of it has two names in JSON, ``*_timestamp`` and ``*_time``."""
+CertainMoment = Annotated[int, "moment"]
 
 
 def rfc3339(timestamp: int | None) -> str | None:

@@ -13,6 +13,8 @@ import numpy as np
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.numbers import Count, Long
+from rmqtool.base.times import Moment
 from rmqtool.broker.cleaner import QueueAfterRun
 from rmqtool.broker.half_messages import ended_halves
 from rmqtool.clean.plan import CleanPlan, QueueRows, queue_rows
@@ -47,19 +49,17 @@ OffsetsByGroup = dict[tuple[str, str, int], int]
 
 @dataclass(frozen=True)
 class Undelivered:
-    """Messages of one queue that wait and are deleted with their files.
+    """Waiting messages of one queue that go."""
 
-    Due times are epoch ms, None where the queue does not store them; `exact` is false when not all could be read and
-    `messages_lost` is an upper bound.
-    """
-
+    # delay: not delivered by a delay level. timer: not yet due by the timer. transaction: half messages neither
+    # committed nor rolled back.
     kind: Kind
-    topic: str
-    queue_id: int
-    messages_lost: int
-    first_due: int | None = None
-    last_due: int | None = None
-    exact: bool = True
+    topic: str  # Topic in which they wait.
+    queue_id: Long  # Queue number.
+    messages_lost: Count  # How many.
+    exact: bool = True  # False: not all could be looked at, and it is the most that it may be.
+    first_due: Moment = None  # When the first is due.
+    last_due: Moment = None  # When the last is due.
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _delayed(lost: _Lost, delivered: int) -> Undelivered:
         count += len(units)
         first = int(due.min()) if first is None else min(first, int(due.min()))
         last = int(due.max()) if last is None else max(last, int(due.max()))
-    return Undelivered("delay", lost.queue.topic, lost.queue.queue_id, count, first, last)
+    return Undelivered("delay", lost.queue.topic, lost.queue.queue_id, count, first_due=first, last_due=last)
 
 
 def _timed(lost: _Lost, log: Sequence[MappedFile], now: int) -> Undelivered | None:
@@ -123,9 +123,9 @@ def _timed(lost: _Lost, log: Sequence[MappedFile], now: int) -> Undelivered | No
         lost.queue.topic,
         lost.queue.queue_id,
         messages_lost,
+        exact,
         min(due, default=None),
         max(due, default=None),
-        exact,
     )
 
 
@@ -171,16 +171,16 @@ def _record(log: Sequence[MappedFile], unit: np.void) -> SingleRecord | None:
 
 @dataclass(frozen=True)
 class GroupLoss:
-    """One committed offset; `messages_lost` go unread now, `already_lost` went before."""
+    """One committed offset."""
 
-    group: str
-    topic: str
-    queue_id: int
-    committed_offset: int
-    min_offset: int | None
-    min_offset_after: int | None
-    messages_lost: int
-    already_lost: int
+    group: str  # Consumer group.
+    topic: str  # Topic.
+    queue_id: Long  # Queue number.
+    committed_offset: Long  # The next offset that the group reads.
+    min_offset: Long | None  # The queue's minimum now; null without the queue.
+    min_offset_after: Long | None  # The queue's minimum after all passes; null without the queue.
+    messages_lost: Count  # Messages that the group has not read and that go.
+    already_lost: Count  # Messages that it has not read and that went before.
 
 
 @dataclass

@@ -6,6 +6,7 @@ import io
 import tarfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -15,10 +16,9 @@ import click
 from rmqtool import __version__
 from rmqtool.base.errors import Exit
 from rmqtool.base.numbers import byte_size
-from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.options import size_of_at_least
-from rmqtool.commands.report import STATUSES, Request, counts_json, look_at, put, report_options, status_of
-from rmqtool.commands.shared_options import StorePath
+from rmqtool.commands.options import command, option, size_of_at_least
+from rmqtool.commands.report import STATUSES, ReportOptions, counts_json, look_at, put, status_of
+from rmqtool.commands.shared_options import output_option
 from rmqtool.findings.finding import Finding
 from rmqtool.show.output import Style, document_text, write_document, write_text
 
@@ -28,14 +28,6 @@ if TYPE_CHECKING:
     from rmqtool.show.report_page import ReportRedaction
 
 _TOP = "rmqtool-bundle"
-_EPILOG = examples_and_statuses(
-    (
-        "rmqtool bundle /data/rocketmq/store -o case.tar.gz",
-        "rmqtool bundle /data/rocketmq/store -o case.tar.gz --redact keys,hosts",
-        "rmqtool bundle /data/rocketmq/store -o case.tar.gz --max-damaged 64MiB",
-    ),
-    STATUSES,
-)
 _ABOUT = {
     "report.html": "one page to look at: verdict, plan, findings, pictures",
     "verify.json": "rmqtool verify STORE --json",
@@ -47,47 +39,59 @@ _ABOUT = {
 }
 
 
-@click.command("bundle", cls=HelpPage, epilog=_EPILOG)
-@click.argument("path", metavar="STORE", type=StorePath())
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, metavar="FILE",
-              help="The file, a .tar.gz; one that exists is replaced.")  # fmt: skip
-@click.option("--max-damaged", callback=size_of_at_least(0), default="16MiB", show_default=True, metavar="SIZE",
-              help="At most this many damaged bytes of the log.")  # fmt: skip
-@report_options
-@click.pass_obj
-def bundle(style: Style, /, max_damaged: int, **given: Any) -> Exit:
+@dataclass(frozen=True, kw_only=True)
+class BundleOptions(ReportOptions):
+    """What was asked for."""
+
+    output: Path = output_option(
+        "The file, a .tar.gz; one that exists is replaced.", "FILE", click.Path(path_type=Path, dir_okay=False),
+        required=True,
+    )  # fmt: skip
+    max_damaged: int = option(
+        "At most this many damaged bytes of the log.", callback=size_of_at_least(0), default="16MiB", metavar="SIZE"
+    )
+
+
+@command(
+    "bundle",
+    BundleOptions,
+    (
+        "rmqtool bundle /data/rocketmq/store -o case.tar.gz",
+        "rmqtool bundle /data/rocketmq/store -o case.tar.gz --redact keys,hosts",
+        "rmqtool bundle /data/rocketmq/store -o case.tar.gz --max-damaged 64MiB",
+    ),
+    STATUSES,
+)
+def bundle(style: Style, given: BundleOptions) -> Exit:
     """Pack what a support case needs into one file.
 
     A .tar.gz with the page of `rmqtool report`, the JSON of `verify` and `inspect`, a list of all files, the
     configuration without its secrets, and the damaged bytes of the log. Messages that can be read are not in it.
     Nothing in the store is changed.
     """
-    request = Request(**given)
-    facts = look_at(style, request)
+    facts = look_at(style, given)
     left: list[LeftOut] = []
-    members = _members(style, facts, request, max_damaged, left)
-    size = put(request.output, lambda file: _pack(file, members, left))
+    members = _members(style, facts, given, left)
+    size = put(given.output, lambda file: _pack(file, members, left))
     status = status_of(facts)
     if style.json:
-        result = {**counts_json(facts, request, size), "left_out": [each._asdict() for each in left]}
+        result = {**counts_json(facts, given, size), "left_out": [each._asdict() for each in left]}
         write_document(style, "bundle", style.store, result, status=status)
         return status
-    write_text(f"{request.output} written ({byte_size(size)}); verdict of the store: {facts.outcome.verdict}\n")
+    write_text(f"{given.output} written ({byte_size(size)}); verdict of the store: {facts.outcome.verdict}\n")
     for each in left:
         write_text(f"not in it: {each.name}: {each.why}\n")
     return status
 
 
-def _members(
-    style: Style, facts: StoreReport, request: Request, max_damaged: int, left: list[LeftOut]
-) -> Iterator[Member]:
+def _members(style: Style, facts: StoreReport, given: BundleOptions, left: list[LeftOut]) -> Iterator[Member]:
     """All files; what is left out is added to `left`."""
     from rmqtool.report.support_files import LeftOut, Member, config_files, damaged_bytes, file_list
     from rmqtool.show.overview import overview_json
     from rmqtool.show.report_page import ReportRedaction, report_page
     from rmqtool.show.verify import outcome_json
 
-    hidden, outcome, overview = ReportRedaction(request.redaction), facts.outcome, facts.overview
+    hidden, outcome, overview = ReportRedaction(given.redaction), facts.outcome, facts.overview
     root = str(outcome.root)
 
     def document(command: str, result: dict[str, Any], findings: tuple[Finding, ...], status: Exit) -> Member:
@@ -95,16 +99,16 @@ def _members(
         text = document_text(style, command, root, result, findings=redacted, status=status)
         return Member(f"{command}.json", hidden.text(text).encode())
 
-    yield Member("report.html", report_page(facts, request.redaction).encode())
+    yield Member("report.html", report_page(facts, given.redaction).encode())
     verified = {**outcome_json(outcome), "plan": facts.plan.as_json()}
     yield document("verify", verified, outcome.findings, outcome.status)
     status = Exit.LOSSY if overview.unread else Exit.OK
     yield document("inspect", overview_json(overview), overview.findings, status)
     yield file_list(outcome.snapshot.store)
-    quotes = request.redaction is None or not request.redaction.what & {"keys", "properties"}
+    quotes = given.redaction is None or not given.redaction.what & {"keys", "properties"}
     found = config_files(outcome.snapshot.store, hosts=not hidden.hides_hosts, expressions=quotes)
-    if request.redaction is None:
-        found = chain(found, damaged_bytes(outcome.snapshot, outcome, max_damaged))
+    if given.redaction is None:
+        found = chain(found, damaged_bytes(outcome.snapshot, outcome, given.max_damaged))
     elif outcome.total.extents:
         found = chain(found, [LeftOut("damaged/", "what is redacted may stand in damaged bytes")])
     for each in found:

@@ -6,34 +6,30 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import tzinfo
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-import rmqtool
 from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.base.numbers import PERCENT, byte_size
 from rmqtool.base.times import parse_zone, rfc3339
 from rmqtool.base.visible import quote
 from rmqtool.broker.trigger import MAX_TIME
-from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.options import global_options, now_option, store_options
-from rmqtool.commands.shared_options import StorePath, filter_options
-from rmqtool.commands.writing import (
-    confirm,
+from rmqtool.commands.options import command, flag, joined, now_option, option
+from rmqtool.commands.shared_options import (
+    OnStore,
     dry_run_option,
-    print_recovered,
-    recovered_json,
-    saved_plan_options,
-    told_anyway,
-    write_plan,
+    filter_options,
+    plan_option,
+    save_plan_option,
     yes_option,
 )
+from rmqtool.commands.writing import confirm, print_recovered, recovered_json, told_anyway, write_plan
 from rmqtool.rules.retention import NAMES
 from rmqtool.rules.versions import parse_version
 from rmqtool.show.output import Style, note, write_document, write_text
@@ -45,12 +41,10 @@ if TYPE_CHECKING:
     from rmqtool.clean.losses import Losses
     from rmqtool.clean.plan import CleanPlan
     from rmqtool.findings.finding import Finding
-    from rmqtool.scan.filters import Filters, TopicChoice
+    from rmqtool.scan.filters import Filters
     from rmqtool.show.clean_text import NextOptions
     from rmqtool.transaction import Recovered
     from rmqtool.transaction.plan_file import PlanFile
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _MAX_INT = (1 << 31) - 1
 _HOURS = re.compile(r"(?:[01]?\d|2[0-3])(?:;(?:[01]?\d|2[0-3]))*", re.ASCII)
@@ -109,44 +103,95 @@ def _float(ctx: click.Context, param: click.Parameter, value: float | None) -> f
     return value
 
 
-def cleaner_options(command: F) -> F:
-    """The cleaner's settings, collected in `options` by the broker's own names; and the assumed time and disk."""
+def _text(value: object) -> str:
+    """As it would stand in broker.conf."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
-    @wraps(command)
-    def collected(*args: Any, **kwargs: Any) -> Any:
-        given = {name: kwargs.pop(_parameter(name)) for name in NAMES}
-        kwargs["options"] = {name: _text(value) for name, value in given.items() if value is not None}
-        return command(*args, **kwargs)
 
-    options = [
-        *(click.option(f"--{_kebab(name)}", metavar=metavar, callback=check, help=text)
+def _kebab(name: str) -> str:
+    return re.sub(r"(?<!^)([A-Z])", r"-\1", name).lower()
+
+
+def _settings() -> Any:
+    """The cleaner's settings as one field: values by the broker's own names."""
+    parameters = [
+        *(click.Option([f"--{_kebab(name)}"], metavar=metavar, callback=check, help=text)
           for name, (metavar, check, text) in _SETTINGS.items()),
-        click.option(f"--{_kebab(_FORCIBLY)}/--no-{_kebab(_FORCIBLY)}", default=None,
+        click.Option([f"--{_kebab(_FORCIBLY)}/--no-{_kebab(_FORCIBLY)}"], default=None,
                      help="Whether files may go regardless of age. Default: they may."),
-        now_option,
-        click.option("--disk-used-percent", type=click.FloatRange(*PERCENT), callback=_float, metavar="PERCENT",
-                     help="As if every disk were this full, as that version computes it. Default: measured."),
     ]  # fmt: skip
-    wrapped: Any = collected
-    for option in reversed(options):
-        wrapped = option(wrapped)
-    return wrapped  # type: ignore[no-any-return]
+
+    def made(given: Mapping[str, Any], _: object) -> dict[str, str]:
+        values = {name: given[_kebab(name).replace("-", "_")] for name in NAMES}
+        return {name: _text(value) for name, value in values.items() if value is not None}
+
+    return joined(parameters, made, _setting_words)
+
+
+def _setting_words(settings: Mapping[str, str]) -> list[str]:
+    words = []
+    for name, value in settings.items():
+        if name == _FORCIBLY:
+            words.append(f"--{'' if value == 'true' else 'no-'}{_kebab(name)}")
+        else:
+            words += [f"--{_kebab(name)}", value]
+    return words
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleanOptions(OnStore):
+    """What was asked for; of a saved plan, what it was made with."""
+
+    dry_run: bool = dry_run_option()
+    save_plan: Path | None = save_plan_option()
+    plan: Path | None = plan_option()
+    all_runs: bool = flag("With --dry-run: show all runs until one deletes nothing.")
+    manual: bool = flag("As after mqadmin deleteExpiredCommitLog: expired files go at any hour.")
+    first_file_in_use: bool = flag("As if a consumer still read the first file (hanged file).")
+    options: dict[str, str] = _settings()
+    now: int | None = now_option()
+    disk_used_percent: float | None = option(
+        "As if every disk were this full, as that version computes it. Default: measured.",
+        type=click.FloatRange(*PERCENT), callback=_float, metavar="PERCENT",
+    )  # fmt: skip
+    filters: Filters = filter_options("topic", "exclude-topic")
+    yes: bool = yes_option()
+    allow_unread: bool = flag(
+        "Also delete messages that a group has not read or that wait for their delivery; else the store's name is "
+        "asked for."
+    )
+    zone: tzinfo | None = None  # of --time-zone, or of a saved plan
+
+    def require_consistent(self) -> None:
+        """Raise UsageError for options that exclude each other."""
+        if self.all_runs and (self.save_plan or not self.dry_run):
+            raise UsageError(
+                "--all-runs shows runs and deletes nothing: it needs --dry-run, and no plan holds several runs"
+            )
+        if self.plan and (self.dry_run or self.save_plan or self.chooses):
+            raise UsageError("--plan carries out what was saved: it cannot be combined with other choices")
+
+    @property
+    def chooses(self) -> bool:
+        """Whether it decides which files go, but for the zone, which is given for what is shown, too."""
+        given = (getattr(self, name) for name in _CHOICES if name != "zone")
+        return any(value is not None and value is not False and value != {} for value in given)
+
+    @property
+    def as_if(self) -> bool:
+        """Whether the time or the disk was given, and is not this machine's."""
+        return self.now is not None or self.disk_used_percent is not None
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """What decides which files go, as JSON."""
+        texts = ("zone", "broker_version")
+        found = {name: getattr(self, name) for name in _CHOICES}
+        return {name: str(value) if name in texts and value is not None else value for name, value in found.items()}
 
 
 _CHOICES = ("now", "zone", "disk_used_percent", "manual", "first_file_in_use", "options", "broker_version")
-"""What decides which files go, by the names of parameters; broker.conf is read again each time."""
-
-
-def chosen(asked: Mapping[str, Any]) -> bool:
-    """Whether a command line decides which files go, but for the zone, which is given for what is shown, too."""
-    given = (asked[name] for name in _CHOICES if name != "zone")
-    return any(value is not None and value is not False and value != {} for value in given)
-
-
-def choices(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides which files go, as JSON."""
-    texts = {name: None if asked[name] is None else str(asked[name]) for name in ("zone", "broker_version")}
-    return {name: asked[name] for name in _CHOICES} | texts
+"""What decides which files go, by the names of fields; broker.conf is read again each time."""
 
 
 def read_choices(saved: PlanFile) -> dict[str, Any]:
@@ -176,54 +221,31 @@ def _are_choices(found: Mapping[str, Any]) -> bool:
     )
 
 
-def next_options(asked: Mapping[str, Any], plan: Path | None) -> NextOptions:
-    """What the next command lines need of this one; `plan` is the file to which the plan is saved.
+def next_options(given: CleanOptions) -> NextOptions:
+    """What the next command lines need of this one.
 
     The consent of --allow-unread is for one run: it is in none of them.
     """
     from rmqtool.show.clean_text import NextOptions
 
-    conf, rate = asked["broker_conf"].path, asked["limit_rate"]
-    read = [("--broker-conf", conf), ("--limit-rate", rate and str(rate.bytes_per_second))]
-    same = _words([*read, *_decisions(asked)])
-    time = _words([("--now", None if asked["now"] is None else rfc3339(asked["now"]))])
-    return NextOptions(same, time, _words([("--plan", str(plan)), *read]) if plan else same + time)
+    read = given.words("broker_conf", "limit_rate")
+    zone = ("--time-zone", str(given.zone)) if given.zone else ()
+    percent = given.disk_used_percent
+    percents = () if percent is None else ("--disk-used-percent", str(percent).removesuffix(".0"))
+    flags = given.words("manual", "first_file_in_use", "options")
+    same = _words([*read, *given.words("broker_version"), *zone, *percents, *flags])
+    time = _words(() if given.now is None else ("--now", str(rfc3339(given.now))))
+    return NextOptions(same, time, _words(["--plan", str(given.save_plan), *read]) if given.save_plan else same + time)
 
 
-def _decisions(asked: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
-    """The options that decide which files go, but for the time; of value None where they were not given."""
-    version, zone, percent = asked["broker_version"], asked["zone"], asked["disk_used_percent"]
-    yield "--broker-version", version and str(version)
-    yield "--time-zone", zone and str(zone)
-    yield "--disk-used-percent", None if percent is None else str(percent).removesuffix(".0")
-    for flag in ("manual", "first_file_in_use"):
-        yield f"--{flag.replace('_', '-')}", "" if asked[flag] else None
-    for name, value in asked["options"].items():
-        if name == _FORCIBLY:
-            yield f"--{'' if value == 'true' else 'no-'}{_kebab(name)}", ""
-        else:
-            yield f"--{_kebab(name)}", value
+def _words(words: Iterable[str]) -> str:
+    """Words as they are written on a command line, each with a blank in front."""
+    return "".join(f" {quote(word)}" for word in words)
 
 
-def _words(options: Iterable[tuple[str, str | None]]) -> str:
-    """Options as they are written on a command line, each with a blank in front."""
-    return "".join(f" {name} {quote(value)}" if value else f" {name}" for name, value in options if value is not None)
-
-
-def _text(value: object) -> str:
-    """As it would stand in broker.conf."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _kebab(name: str) -> str:
-    return re.sub(r"(?<!^)([A-Z])", r"-\1", name).lower()
-
-
-def _parameter(name: str) -> str:
-    return _kebab(name).replace("-", "_")
-
-
-_EPILOG = examples_and_statuses(
+@command(
+    "clean",
+    CleanOptions,
     (
         "rmqtool clean /data/rocketmq/store --dry-run",
         "rmqtool clean /data/rocketmq/store --dry-run --all-runs",
@@ -241,40 +263,7 @@ _EPILOG = examples_and_statuses(
         Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
-
-
-@click.command("clean", cls=HelpPage, epilog=_EPILOG)
-@click.argument("path", metavar="STORE", type=StorePath())
-@dry_run_option
-@saved_plan_options
-@click.option("--all-runs", is_flag=True, help="With --dry-run: show all runs until one deletes nothing.")
-@click.option("--manual", is_flag=True, help="As after mqadmin deleteExpiredCommitLog: expired files go at any hour.")
-@click.option("--first-file-in-use", is_flag=True, help="As if a consumer still read the first file (hanged file).")
-@cleaner_options
-@filter_options("topic", "exclude-topic")
-@yes_option
-@click.option(
-    "--allow-unread",
-    is_flag=True,
-    help="Also delete messages that a group has not read or that wait for their delivery; else the store's "
-    "name is asked for.",
-)
-@store_options
-@global_options
-@click.pass_obj
-def clean(
-    style: Style,
-    /,
-    *,
-    path: Path,
-    dry_run: bool,
-    save_plan: Path | None,
-    plan: Path | None,
-    yes: bool,
-    allow_unread: bool,
-    filters: Filters,
-    **asked: Any,
-) -> Exit:
+def clean(style: Style, given: CleanOptions) -> Exit:
     """Preview or delete expired files; forecast the disk.
 
     STORE is the directory that broker.conf calls storePathRootDir. It shows which files the broker's cleaner deletes
@@ -287,51 +276,32 @@ def clean(
     from rmqtool.store.commit_log import retry_on_deletion
     from rmqtool.store.store import require_plain_log
 
-    style.store = str(path)
-    _require_consistent(asked, is_saved=plan is not None, dry_run=dry_run, save_plan=save_plan)
-    saved = SavedCleanPlan(plan) if plan else None
-    asked["zone"] = shown_zone()
+    given.require_consistent()
+    saved = SavedCleanPlan(given.plan) if given.plan else None
+    given = replace(given, zone=shown_zone())
     if saved:
-        asked |= _saved_choices(saved, asked["zone"])
-    moment = time.time_ns() // 1_000_000 if asked["now"] is None else asked["now"]
-    store = rmqtool.open(
-        path,
-        broker_conf=asked["broker_conf"],
-        broker_version=asked["broker_version"],
-        limit_rate=asked["limit_rate"],
-    )
-    if not dry_run:
+        given = replace(given, **_saved_choices(saved, given.zone))
+    store = given.opened
+    if not given.dry_run:
         require_plain_log(store.snapshot.store, "clean without --dry-run")
     make_plan = partial(
         store.clean_plan,
-        now=moment,
-        all_runs=asked["all_runs"],
-        manual=asked["manual"],
-        first_file_in_use=asked["first_file_in_use"],
-        settings=asked["options"],
-        disk_used_percent=asked["disk_used_percent"],
-        zone=asked["zone"],
+        now=time.time_ns() // 1_000_000 if given.now is None else given.now,
+        all_runs=given.all_runs,
+        manual=given.manual,
+        first_file_in_use=given.first_file_in_use,
+        settings=given.options,
+        disk_used_percent=given.disk_used_percent,
+        zone=given.zone,
     )
-    following = next_options(asked, save_plan)
-    shown = retry_on_deletion(lambda: _explained(style, make_plan(), following, filters))
-    if save_plan:
-        shown.save(save_plan, asked)
-    if dry_run or save_plan:
+    shown = retry_on_deletion(lambda: _explained(style, make_plan(), given))
+    if given.save_plan:
+        shown.save(given.save_plan)
+    if given.dry_run or given.save_plan:
         shown.show(shown.state)
-        return Exit.OK
-    as_if = asked["now"] is not None or asked["disk_used_percent"] is not None
-    _delete(shown, make_plan, saved, _Consent(yes, allow_unread, as_if))
+    else:
+        _delete(shown, make_plan, saved)
     return Exit.OK
-
-
-def _require_consistent(asked: Mapping[str, Any], *, is_saved: bool, dry_run: bool, save_plan: Path | None) -> None:
-    """Raise UsageError for options that exclude each other; `is_saved` when a saved plan is carried out."""
-    if asked["all_runs"] and (save_plan or not dry_run):
-        raise UsageError(
-            "--all-runs shows runs and deletes nothing: it needs --dry-run, and no plan holds several runs"
-        )
-    if is_saved and (dry_run or save_plan or chosen(asked)):
-        raise UsageError("--plan carries out what was saved: it cannot be combined with other choices")
 
 
 def _saved_choices(saved: SavedCleanPlan, given: tzinfo | None) -> dict[str, Any]:
@@ -344,18 +314,7 @@ def _saved_choices(saved: SavedCleanPlan, given: tzinfo | None) -> dict[str, Any
     return choices
 
 
-@dataclass(frozen=True)
-class _Consent:
-    """What was agreed to on the command line, and whether the time or the disk was given there."""
-
-    yes: bool
-    allow_unread: bool
-    as_if: bool
-
-
-def _delete(
-    shown: _PlanOutput, make_plan: Callable[[], CleanPlan], saved: SavedCleanPlan | None, consent: _Consent
-) -> None:
+def _delete(shown: _PlanOutput, make_plan: Callable[[], CleanPlan], saved: SavedCleanPlan | None) -> None:
     """Show the plan, ask, lock the store, plan again, and delete if the plan is the same."""
     from rmqtool.clean.deletion import delete, files_to_delete, refuse, same_deletion
     from rmqtool.transaction import Transaction, interrupted
@@ -375,7 +334,7 @@ def _delete(
     if plan.snapshot.holder:  # before anybody is asked; the transaction checks again
         hint = "stop the broker; or let it clean by itself: it does so every few seconds when it is time to"
         raise plan.snapshot.holder.refusal(plan.snapshot.store.root, effect="nothing is deleted", hint=hint)
-    _ask(shown, count, unfinished, consent)
+    _ask(shown, count, unfinished)
     with Transaction(plan.snapshot.store, "clean") as transaction:
         recovered = transaction.recovered
         print_recovered(recovered)
@@ -399,24 +358,25 @@ def _require_release(shown: _PlanOutput) -> None:
             raise UsageError(finding.message, hint="name the release with --broker-version; nothing was deleted")
 
 
-def _ask(shown: _PlanOutput, count: int, unfinished: str | None, consent: _Consent) -> None:
+def _ask(shown: _PlanOutput, count: int, unfinished: str | None) -> None:
     """Return when the user agrees; where unread messages go, --yes or a "y" is not enough."""
     from rmqtool.show.clean_text import losses_text
     from rmqtool.transaction import unfinished_deletion
 
+    given = shown.given
     first = f"End the interrupted run {unfinished} first, and look again. " if unfinished else ""
-    measured = ", by the time or disk that you gave and not this machine's" if consent.as_if else ""
-    if consent.yes and consent.as_if:
+    measured = ", by the time or disk that you gave and not this machine's" if given.as_if else ""
+    if given.yes and given.as_if:
         note("this deletes by the time or disk that you gave, not by this machine's")
     question = f"{first}Delete {'this file' if count == 1 else f'these {count} files'} for good{measured}?"
     left = unfinished_deletion(shown.plan.snapshot.store.root)
     if left:
         question = f"The interrupted {left.text}: that is done, and nothing else ({left.to_keep_them}). Go on?"
-    if consent.allow_unread or not shown.losses.may_lose_unread:
-        confirm(question, yes=consent.yes)
+    if given.allow_unread or not shown.losses.may_lose_unread:
+        confirm(question, yes=given.yes)
         return
     lost = losses_text(shown.losses)
-    if consent.yes:
+    if given.yes:
         hint = "look with --dry-run at who loses what; --allow-unread agrees to it; nothing was changed"
         raise UsageError(f"--yes is not enough: {lost}", file=shown.plan.snapshot.store.root, hint=hint)
     root = os.path.abspath(shown.plan.snapshot.store.root)
@@ -433,20 +393,20 @@ class _PlanOutput:
     forecast: Forecast
     findings: Sequence[Finding]
     following: NextOptions
-    topics: TopicChoice
+    given: CleanOptions
 
     @property
     def state(self) -> str:
         """Whether there is something to delete."""
         return "planned" if self.plan.runs[0].deletes else "nothing"
 
-    def save(self, path: Path, asked: Mapping[str, Any]) -> None:
+    def save(self, path: Path) -> None:
         """Write the plan to a file, with the choices that it was made with."""
         from rmqtool.clean.deletion import clean_plan_text
         from rmqtool.show.clean_json import clean_json
 
         result = {"state": self.state, **clean_json(self.plan, self.losses, self.forecast)}
-        write_plan(path, clean_plan_text(self.plan, choices(asked), result), self.plan.snapshot.store.root)
+        write_plan(path, clean_plan_text(self.plan, self.given.choices, result), self.plan.snapshot.store.root)
 
     def show(
         self,
@@ -463,10 +423,10 @@ class _PlanOutput:
         if self.style.json:
             result: dict[str, Any] = {"state": state, "transaction": transaction}
             result |= {"recovered": recovered_json(recovered)}
-            result |= clean_json(self.plan, self.losses, self.forecast, self.topics)
+            result |= clean_json(self.plan, self.losses, self.forecast, self.given.filters.topic_choice)
             write_document(self.style, "clean", self.style.store, result, findings=self.findings)
             return
-        show_plan(self.plan, self.losses, self.forecast, self.findings, self.style, self.topics)
+        show_plan(self.plan, self.losses, self.forecast, self.findings, self.style, self.given.filters.topic_choice)
         if next_commands and not self.style.quiet:
             note_next(self.plan, self.following, self.forecast.next_deletion)
 
@@ -483,14 +443,15 @@ class _PlanOutput:
             note_next(self.plan, self.following, None, done=True)
 
 
-def _explained(style: Style, plan: CleanPlan, following: NextOptions, filters: Filters) -> _PlanOutput:
+def _explained(style: Style, plan: CleanPlan, given: CleanOptions) -> _PlanOutput:
     """A plan with losses, forecast and findings, computed while its files are there."""
     from rmqtool.clean.findings import findings_of
     from rmqtool.clean.forecast import forecast
     from rmqtool.clean.losses import losses_of
     from rmqtool.store.missing import unknown_topic
 
+    following = next_options(given)
     findings = list(findings_of(plan, following.same + following.time))
-    for unknown in filter(None, (unknown_topic(plan.snapshot, topic) for topic in filters.topics)):
+    for unknown in filter(None, (unknown_topic(plan.snapshot, topic) for topic in given.filters.topics)):
         raise UsageError(unknown)
-    return _PlanOutput(style, plan, losses_of(plan), forecast(plan), findings, following, filters.topic_choice)
+    return _PlanOutput(style, plan, losses_of(plan), forecast(plan), findings, following, given)

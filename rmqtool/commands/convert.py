@@ -5,20 +5,16 @@ from __future__ import annotations
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-import rmqtool
 from rmqtool.base.errors import Exit, RmqtoolError
-from rmqtool.base.files import UNLIMITED, RateLimit
+from rmqtool.base.files import UNLIMITED
 from rmqtool.base.visible import join
-from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.options import global_options, jobs_option, store_options
-from rmqtool.commands.writing import cut_moved, derive, dry_run_option, owner_of
-from rmqtool.library.repeated_options import repeated_options
-from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.versions import Version
+from rmqtool.commands.options import argument, command, flag, jobs_option
+from rmqtool.commands.shared_options import NEW_STORE, OnStore, dry_run_option, output_option
+from rmqtool.commands.writing import cut_moved, derive, owner_of
 from rmqtool.show.output import Style, note, write_document
 
 if TYPE_CHECKING:
@@ -30,7 +26,31 @@ if TYPE_CHECKING:
     from rmqtool.store.store import Store
 
 _WRONG_BODY = "commitlog.body-crc"
-_EPILOG = examples_and_statuses(
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertOptions(OnStore):
+    """What was asked for."""
+
+    path: Path = argument("STORE", click.Path(path_type=Path))
+    output: Path = output_option(NEW_STORE, "NEW", click.Path(path_type=Path), required=True)
+    uncommitted: bool = flag("Also take entries after the committed index: of the last node that is left.")
+    dry_run: bool = dry_run_option()
+    jobs: int = jobs_option()
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """What is beside the log: what is carried over, or has a problem, the names of what is left, and older queues."""
+
+    carried: list[Carried]
+    left: list[str]
+    older_queues: int
+
+
+@command(
+    "convert",
+    ConvertOptions,
     (
         "rmqtool convert /data/rocketmq/store --output /data/new --dry-run",
         "rmqtool convert /data/rocketmq/store --output /data/new",
@@ -45,50 +65,7 @@ _EPILOG = examples_and_statuses(
         Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
-
-
-@dataclass(frozen=True)
-class _Request:
-    """What was asked for."""
-
-    path: Path
-    output: Path
-    uncommitted: bool
-    dry_run: bool
-    jobs: int
-    broker_version: Version | None
-    broker_conf: BrokerConf
-    limit_rate: RateLimit | None
-
-    @property
-    def words(self) -> list[str]:
-        """The command line that carries out what was planned."""
-        options = ["--uncommitted"] if self.uncommitted else []
-        options += repeated_options(self.broker_conf.path, self.broker_version)
-        return ["rmqtool", "convert", str(self.path), "--output", str(self.output), *options]
-
-
-@dataclass(frozen=True)
-class _Beside:
-    """What is beside the log: what is carried over, or has a problem, the names of what is left, and older queues."""
-
-    carried: list[Carried]
-    left: list[str]
-    older_queues: int
-
-
-@click.command("convert", cls=HelpPage, epilog=_EPILOG)
-@click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, metavar="NEW",
-              help="The new store: a directory that is empty, or does not exist yet.")  # fmt: skip
-@click.option("--uncommitted", is_flag=True,
-              help="Also take entries after the committed index: of the last node that is left.")  # fmt: skip
-@dry_run_option
-@jobs_option()
-@store_options
-@global_options
-@click.pass_obj
-def convert(style: Style, /, **given: Any) -> Exit:
+def convert(style: Style, given: ConvertOptions) -> Exit:
     """Make an ordinary store of one with DLedger.
 
     STORE is a directory that broker.conf calls storePathRootDir, of a broker that is stopped. The messages of DLedger's
@@ -100,23 +77,21 @@ def convert(style: Style, /, **given: Any) -> Exit:
     from rmqtool.salvage.new_store import NewStore, require_free_name
     from rmqtool.show.progress import byte_progress
 
-    request = _Request(**given)
-    style.store = str(request.path)
-    store = rmqtool.open(request.path, broker_conf=request.broker_conf).snapshot.store
-    require_free_name(request.output, [request.path, *store.log_directories])
+    store = given.store
+    require_free_name(given.output, [given.path, *store.log_directories])
     require_stopped(store)
-    conversion = conversion_of(store, with_uncommitted=request.uncommitted)
+    conversion = conversion_of(store, with_uncommitted=given.uncommitted)
     with byte_progress("reading the entries", sum(file.size for file in conversion.entries), style=style) as progress:
-        plan = plan_conversion(conversion, ReadPolicy(request.limit_rate), progress.update)
+        plan = plan_conversion(conversion, ReadPolicy(given.limit_rate), progress.update)
     carried, not_carried = carried_with(store)
     older_queues = _older_queues(store, conversion.min_offset)
-    if request.dry_run:
-        return _show(style, request, plan, _Beside(carried, not_carried, older_queues), None)
-    with NewStore(request.output).making() as new:
-        problems, rebuild = _make(style, request, plan, carried, new)
+    if given.dry_run:
+        return _show(style, given, plan, _Beside(carried, not_carried, older_queues), None)
+    with NewStore(given.output).making() as new:
+        problems, rebuild = _make(style, given, plan, carried, new)
         new.finish(owner_of([store]))
     carried = [*(each for each in carried if not each.problem), *problems]
-    return _show(style, request, plan, _Beside(carried, not_carried, older_queues), rebuild)
+    return _show(style, given, plan, _Beside(carried, not_carried, older_queues), rebuild)
 
 
 def _older_queues(store: Store, start: int) -> int:
@@ -136,7 +111,7 @@ def _older_queues(store: Store, start: int) -> int:
 
 
 def _make(
-    style: Style, request: _Request, plan: ConversionPlan, carried: list[Carried], new: NewStore
+    style: Style, given: ConvertOptions, plan: ConversionPlan, carried: list[Carried], new: NewStore
 ) -> tuple[list[Carried], RebuildPlan]:
     """Write all of the new store; what could not be carried over, and what was derived."""
     from rmqtool.base.files import ReadPolicy
@@ -151,32 +126,34 @@ def _make(
     require_messages(plan)
     new.require_space(plan.needed + carried_bytes([source], carried))
     with byte_progress("writing the commit log", plan.conversion.size, style=style) as progress:
-        write_conversion(plan, new.directory / COMMIT_LOG, ReadPolicy(request.limit_rate), progress.update)
+        write_conversion(plan, new.directory / COMMIT_LOG, ReadPolicy(given.limit_rate), progress.update)
     problems = carry_over([source], carried, new.directory)
-    options = RebuildOptions(frozenset(["queues", "index"]), version=request.broker_version, jobs=request.jobs)
-    sources = rebuild_sources(ordinary, new.directory, request.broker_conf)
+    options = RebuildOptions(frozenset(["queues", "index"]), version=given.broker_version, jobs=given.jobs)
+    sources = rebuild_sources(ordinary, new.directory, given.broker_conf)
     rebuild, left_out = derive(style, source, sources, new, options)
     if source.dledger_directory:
         cut_moved(rebuild, new.derived, plan.conversion.start)
     new.adopt_derived()
-    write_checkpoint(open_store(new.directory), source, rebuild.last_record, request.broker_version)
+    write_checkpoint(open_store(new.directory), source, rebuild.last_record, given.broker_version)
     losses = loss_of(plan, rebuild.findings)
     if losses:
         keep_losses(new.directory, [losses])
     return [*problems, *left_out], rebuild
 
 
-def _of_new(finding: Finding, request: _Request) -> Finding:
+def _of_new(finding: Finding, given: ConvertOptions) -> Finding:
     """A finding of the rebuild, which read the new log, with a remedy that names the new store."""
     command = finding.next_command
-    return replace(finding, next_command=command.on_store(request.output)) if command else finding
+    return replace(finding, next_command=command.on_store(given.output)) if command else finding
 
 
-def _show(style: Style, request: _Request, plan: ConversionPlan, beside: _Beside, rebuild: RebuildPlan | None) -> Exit:
+def _show(
+    style: Style, given: ConvertOptions, plan: ConversionPlan, beside: _Beside, rebuild: RebuildPlan | None
+) -> Exit:
     from rmqtool.show.salvage import convert_json, show_conversion, worth_showing
 
     if rebuild:
-        found = [_of_new(each, request) for each in rebuild.findings]
+        found = [_of_new(each, given) for each in rebuild.findings]
         is_told = plan.wrong_bodies > 0
         rebuild = replace(rebuild, findings=[each for each in found if each.code != _WRONG_BODY or not is_told])
     findings = worth_showing(rebuild.findings if rebuild else ())
@@ -188,17 +165,17 @@ def _show(style: Style, request: _Request, plan: ConversionPlan, beside: _Beside
     state: ConvertState = "done" if rebuild else "planned"
     if style.json:
         queues = beside.older_queues
-        result = convert_json(plan, beside.carried, beside.left, rebuild, request.output, state, queues)
+        result = convert_json(plan, beside.carried, beside.left, rebuild, given.output, state, queues)
         write_document(style, "convert", style.store, result, findings=findings, status=status)
         return status
     show_conversion(plan, beside.carried, beside.left, rebuild, style, older_queues=beside.older_queues)
     if not style.quiet:
         if "uncommitted" in plan.totals:
             note("--uncommitted also takes the entries after the committed index, of the last node that is left")
-        following = join(["rmqtool", "verify", str(request.output)])
         if rebuild:
-            note(f"done; next: {following}")
+            note(f"done; next: {join(['rmqtool', 'verify', str(given.output)])}")
             note("then start the broker on it, without enableDLegerCommitLog and with one storePathCommitLog")
         else:
-            note(f"nothing is written yet; next: {join(request.words)}")
+            words = given.words("path", "output", "uncommitted", "broker_conf", "broker_version")
+            note(f"nothing is written yet; next: {join(['rmqtool', 'convert', *words])}")
     return status

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-import rmqtool
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.files import RateLimit
-from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.options import global_options, spark_options, store_options
-from rmqtool.commands.shared_options import StorePath, filter_options, filter_words, redact_options
-from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.versions import Version
+from rmqtool.commands.options import OnStores, argument, command, conf_option, flag, master_option, option
+from rmqtool.commands.shared_options import StorePath, filter_options, redact_options
 from rmqtool.show.output import Style
 
 if TYPE_CHECKING:
@@ -27,7 +23,51 @@ if TYPE_CHECKING:
 
 _LOCAL_SPARK = {"spark.driver.memory": "2g"}  # rows are sorted in the JVM
 
-_EPILOG = examples_and_statuses(
+
+@dataclass(frozen=True, kw_only=True)
+class DiffOptions(OnStores):
+    """What was asked for."""
+
+    a: Path = argument(None, StorePath())
+    b: Path = argument(None, StorePath())
+    fast: bool = flag("Offsets, epochs and a page of each log file only.")
+    only: Name | None = option("List the messages that only A, or only B has.", type=click.Choice(["a", "b"]))
+    limit: int = option(
+        "List at most this many of each kind; all are counted.", type=click.IntRange(min=1), default=20, metavar="N"
+    )
+    by_message: bool = flag(
+        "Compare messages by topic, unique key and body, wherever they stand: of different brokers."
+    )
+    filters: Filters = filter_options()
+    engine: str = option(
+        "With --by-message: this machine, or Spark for stores of terabytes.",
+        type=click.Choice(["local", "spark"]), default="local",
+    )  # fmt: skip
+    master: str | None = master_option()
+    conf: dict[str, str] = conf_option()
+    redaction: Redaction | None = redact_options()
+
+    @property
+    def named(self) -> str | None:
+        """The first store."""
+        return str(self.a)
+
+    def require_consistent(self) -> None:
+        """Raise UsageError for options that do not fit each other."""
+        if self.fast and self.only:
+            raise UsageError("--only lists messages, which --fast does not read")
+        if self.by_message and self.fast:
+            raise UsageError("--by-message reads all messages, which --fast does not")
+        given = self.words("filters", "engine")
+        if given and not self.by_message:
+            raise UsageError(f"{given[0]} needs --by-message: logs are compared whole, byte by byte")
+        if (self.master or self.conf) and self.engine != "spark":
+            raise UsageError("--master and --conf are for --engine spark")
+
+
+@command(
+    "diff",
+    DiffOptions,
     (
         "rmqtool diff /data/rocketmq/store /slave/store",
         "rmqtool diff /data/rocketmq/store /slave/store --fast",
@@ -44,73 +84,7 @@ _EPILOG = examples_and_statuses(
         Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
-
-
-@dataclass(frozen=True)
-class _Request:
-    """What was asked for."""
-
-    a: Path
-    b: Path
-    fast: bool
-    only: Name | None
-    limit: int
-    by_message: bool
-    filters: Filters
-    engine: str
-    master: str | None
-    conf: dict[str, str]
-    redaction: Redaction | None
-    broker_version: Version | None
-    broker_conf: BrokerConf
-    limit_rate: RateLimit | None
-
-    def check(self) -> None:
-        """Raise UsageError for options that do not fit each other."""
-        if self.fast and self.only:
-            raise UsageError("--only lists messages, which --fast does not read")
-        if self.by_message and self.fast:
-            raise UsageError("--by-message reads all messages, which --fast does not")
-        given = filter_words(self.filters)
-        given += ["--engine"] if self.engine != "local" else []
-        if given and not self.by_message:
-            raise UsageError(f"{given[0]} needs --by-message: logs are compared whole, byte by byte")
-        if (self.master or self.conf) and self.engine != "spark":
-            raise UsageError("--master and --conf are for --engine spark")
-
-
-@click.command("diff", cls=HelpPage, epilog=_EPILOG)
-@click.argument("a", type=StorePath())
-@click.argument("b", type=StorePath())
-@click.option("--fast", is_flag=True, help="Offsets, epochs and a page of each log file only.")
-@click.option("--only", type=click.Choice(["a", "b"]), help="List the messages that only A, or only B has.")
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    metavar="N",
-    help="List at most this many of each kind; all are counted.",
-)
-@click.option(
-    "--by-message",
-    is_flag=True,
-    help="Compare messages by topic, unique key and body, wherever they stand: of different brokers.",
-)
-@filter_options()
-@click.option(
-    "--engine",
-    type=click.Choice(["local", "spark"]),
-    default="local",
-    show_default=True,
-    help="With --by-message: this machine, or Spark for stores of terabytes.",
-)
-@spark_options
-@redact_options
-@store_options
-@global_options
-@click.pass_obj
-def diff(style: Style, /, **given: Any) -> Exit:
+def diff(style: Style, given: DiffOptions) -> Exit:
     """Compare a store with its replica or its backup.
 
     A and B are directories that broker.conf calls storePathRootDir. The logs of one broker are the same byte by byte
@@ -122,28 +96,20 @@ def diff(style: Style, /, **given: Any) -> Exit:
     from rmqtool.diff.side import side_of
     from rmqtool.store.store import conf_for
 
-    request = _Request(**given)
-    style.store = str(request.a)
-    request.check()
-    rate = request.limit_rate
-    rates = [RateLimit(max(1, rate.bytes_per_second // 2)) if rate else None for _ in range(2)]
+    given.require_consistent()
+    halves = [RateLimit(max(1, given.bytes_per_second // 2)) if given.bytes_per_second else None for _ in range(2)]
     snapshots = [
-        rmqtool.open(
-            path,
-            broker_conf=conf_for(path, request.broker_conf),
-            broker_version=request.broker_version,
-            limit_rate=rate,
-        ).snapshot
-        for path, rate in zip((request.a, request.b), rates, strict=True)
+        replace(given, broker_conf=conf_for(path, given.broker_conf), limit_rate=half).open(path).snapshot
+        for path, half in zip((given.a, given.b), halves, strict=True)
     ]
     nodes = [snapshot for snapshot in snapshots if snapshot.store.dledger_directory]
-    if request.fast and len(nodes) == 1:
+    if given.fast and len(nodes) == 1:
         raise UsageError("--fast compares offsets, and those of a DLedger log are not those of a plain one")
     sides = side_of("a", snapshots[0]), side_of("b", snapshots[1])
-    return _by_message(style, request, *sides) if request.by_message else _by_offset(style, request, *sides)
+    return _by_message(style, given, *sides) if given.by_message else _by_offset(style, given, *sides)
 
 
-def _by_offset(style: Style, request: _Request, a: Side, b: Side) -> Exit:
+def _by_offset(style: Style, given: DiffOptions, a: Side, b: Side) -> Exit:
     from rmqtool.diff.comparison import DiffRequest, compare
     from rmqtool.show.diff import show_diff, write_diff
     from rmqtool.show.progress import byte_progress
@@ -151,9 +117,9 @@ def _by_offset(style: Style, request: _Request, a: Side, b: Side) -> Exit:
     is_moved = (a.node is None) != (b.node is None)
     size = a.end - a.start if is_moved else max(0, min(a.end, b.end) - max(a.start, b.start))
     with byte_progress("comparing the logs", size, style=style) as progress:
-        comparison = compare(a, b, DiffRequest(request.fast, request.only, request.limit), progress.update)
-    if request.redaction is not None:
-        comparison = comparison.redacted(request.redaction)
+        comparison = compare(a, b, DiffRequest(given.fast, given.only, given.limit), progress.update)
+    if given.redaction is not None:
+        comparison = comparison.redacted(given.redaction)
     if style.json:
         write_diff(comparison, style)
     else:
@@ -161,21 +127,21 @@ def _by_offset(style: Style, request: _Request, a: Side, b: Side) -> Exit:
     return comparison.status
 
 
-def _by_message(style: Style, request: _Request, a: Side, b: Side) -> Exit:
+def _by_message(style: Style, given: DiffOptions, a: Side, b: Side) -> Exit:
     from rmqtool.show.diff import show_messages, write_messages
 
-    compare = _compare_on_spark if request.engine == "spark" else _compare_here
-    comparison = compare(style, request, a, b)
-    if request.redaction is not None:
-        comparison = comparison.redacted(request.redaction)
+    compare = _compare_on_spark if given.engine == "spark" else _compare_here
+    comparison = compare(style, given, a, b)
+    if given.redaction is not None:
+        comparison = comparison.redacted(given.redaction)
     if style.json:
-        write_messages(comparison, request.filters, request.only, style)
+        write_messages(comparison, given.filters, given.only, style)
     else:
-        show_messages(comparison, request.only)
+        show_messages(comparison, given.only)
     return comparison.status
 
 
-def _compare_here(style: Style, request: _Request, a: Side, b: Side) -> MessageComparison:
+def _compare_here(style: Style, given: DiffOptions, a: Side, b: Side) -> MessageComparison:
     from rmqtool.diff.by_message import compare_messages
     from rmqtool.show.progress import byte_progress
 
@@ -187,10 +153,10 @@ def _compare_here(style: Style, request: _Request, a: Side, b: Side) -> MessageC
             done += size
             progress.update(done)
 
-        return compare_messages(a, b, request.filters, request.limit, add)
+        return compare_messages(a, b, given.filters, given.limit, add)
 
 
-def _compare_on_spark(style: Style, request: _Request, a: Side, b: Side) -> MessageComparison:
+def _compare_on_spark(style: Style, given: DiffOptions, a: Side, b: Side) -> MessageComparison:
     from rmqtool.diff.by_message import Counts, MessageComparison, Surplus, list_first
     from rmqtool.show.progress import byte_progress
     from rmqtool.spark.multisets import compare_multisets
@@ -198,13 +164,13 @@ def _compare_on_spark(style: Style, request: _Request, a: Side, b: Side) -> Mess
 
     with byte_progress("comparing messages", a.end - a.start + b.end - b.start, style=style) as progress:
         progress.wait_for("comparing with Spark")
-        settings = {**({} if request.master else _LOCAL_SPARK), **request.conf}
-        with spark_context(request.master, settings) as context:
-            paths = os.path.abspath(request.a), os.path.abspath(request.b)
+        settings = {**({} if given.master else _LOCAL_SPARK), **given.conf}
+        with spark_context(given.master, settings) as context:
+            paths = os.path.abspath(given.a), os.path.abspath(given.b)
             # One store's log paths are not for the other, which is opened without them, see `conf_for`.
-            given = request.broker_conf
-            conf_a, conf_b = (given.path if side.snapshot.store.conf == given else None for side in (a, b))
-            found = compare_multisets(context, paths, request.filters, (conf_a, conf_b), request.limit)
+            conf = given.broker_conf
+            conf_a, conf_b = (conf.path if side.snapshot.store.conf == conf else None for side in (a, b))
+            found = compare_multisets(context, paths, given.filters, (conf_a, conf_b), given.limit)
     only: dict[Name, Surplus] = {}
     counts: dict[Name, Counts] = {}
     for side, each in zip((a, b), found, strict=True):

@@ -6,37 +6,53 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.numbers import byte_size
 from rmqtool.commands.completion import columns, complete_from, compressions
-from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.options import global_options, jobs_option, size_of_at_least, spark_options, store_options
+from rmqtool.commands.options import (
+    OnStores,
+    argument,
+    command,
+    conf_option,
+    flag,
+    jobs_option,
+    master_option,
+    option,
+    size_of_at_least,
+)
 from rmqtool.commands.shared_options import (
+    BODY_FORMAT,
     StorePath,
+    body_option,
     decoder_option,
+    dry_run_option,
     filter_options,
     memory_option,
     note_failures,
+    output_option,
     redact_options,
     within_memory,
 )
-from rmqtool.commands.writing import dry_run_option, told_anyway
+from rmqtool.commands.writing import told_anyway
 from rmqtool.show.output import Style, note, write_document
 
 if TYPE_CHECKING:
     from rmqtool.base.decoders import Decoder
     from rmqtool.base.files import RateLimit
     from rmqtool.export.check import CheckResult
-    from rmqtool.export.options import ExportOptions, Mode
+    from rmqtool.export.options import BodyFormat, ExportOptions, Mode, PartitionKey
     from rmqtool.export.plan import ExportPlan
     from rmqtool.export.results import SplitResult
+    from rmqtool.scan.filters import Filters
+    from rmqtool.scan.message_rows import BodyChoice
+    from rmqtool.scan.redaction import Redaction
     from rmqtool.store.store import NamedStore
 
 _PATIENCE = 5.0  # seconds: a machine under load lets processes wait
@@ -44,60 +60,144 @@ _SMALL = 1 << 30
 """Bytes of log that processes of this machine export before Spark would have read the first."""
 
 
+_LEAST_SPLIT = 1 << 20
+_KEYS = ("topic", "date", "hour", "queue")
+
+
+def _list(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Values that are repeated, or written with commas between them."""
+    return tuple(item.strip() for value in values for item in value.split(",") if item.strip())
+
+
+def _choices(*allowed: str) -> Any:
+    def callback(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+        chosen = tuple(dict.fromkeys(_list(ctx, param, values)))
+        for value in chosen:
+            if value not in allowed:
+                raise click.BadParameter(f"{value!r} is none of {', '.join(allowed)}", ctx, param)
+        return chosen
+
+    return callback
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportChoices(OnStores):
+    """What was asked for."""
+
+    stores: tuple[str, ...] = argument("STORE...", nargs=-1, required=True)
+    output: Path | None = output_option("Directory of the files, or its URI.", "DIR", StorePath(may_be_remote=True))
+    format: Literal["parquet", "csv", "ndjson"] = option(
+        "The files: Parquet, CSV, or JSON with one object per line.",
+        type=click.Choice(["parquet", "csv", "ndjson"]), default="parquet",
+    )  # fmt: skip
+    check: Path | None = option(
+        "Compare an export with the log again, row by row, instead.",
+        type=StorePath(may_be_remote=True), metavar="DIR",
+    )  # fmt: skip
+    mode: Mode = option(
+        "What to do when DIR holds an export: add what is new, replace it, ...",
+        type=click.Choice(["error", "append", "overwrite", "incremental"]), default="error",
+    )  # fmt: skip
+    columns: tuple[str, ...] = option(
+        "Columns, with commas; '*' for the usual ones (the default); body_text, properties.NAME, body.PATH, file, ...",
+        multiple=True, callback=_list, shell_complete=complete_from(columns), metavar="NAMES",
+    )  # fmt: skip
+    body: BodyChoice = body_option()
+    body_format: BodyFormat | None = option(
+        "How CSV and NDJSON hold a body (default: base64); what is not text, or not JSON, is base64 beside it.",
+        type=BODY_FORMAT,
+    )
+    include: tuple[str, ...] = option(
+        "prepared, rolled-back: messages that no consumer sees too.",
+        multiple=True, callback=_choices("prepared", "rolled-back"), metavar="KINDS",
+    )  # fmt: skip
+    partition_by: tuple[PartitionKey, ...] = option(
+        "topic, date, hour, queue: directories, nested in this order.",
+        multiple=True, callback=_choices(*_KEYS), shell_complete=complete_from(lambda: _KEYS), metavar="KEYS",
+    )  # fmt: skip
+    compression: str | None = option(
+        "zstd (default of Parquet), gzip, none (default of CSV and NDJSON); Parquet also brotli, snappy, lz4.",
+        shell_complete=complete_from(compressions), metavar="CODEC[:LEVEL]",
+    )  # fmt: skip
+    table: str | None = option(
+        "Make DIR a table too, whose versions are the runs: delta, or iceberg:NAMESPACE.TABLE.", metavar="KIND"
+    )
+    store_column: bool = flag("A column with the store's name for a single store too.")
+    engine: Literal["auto", "spark", "local"] = option(
+        "Spark, or processes of this machine; auto: Spark from 1 GiB of log on, and where Spark is asked for.",
+        type=click.Choice(["auto", "spark", "local"]), default="auto",
+    )  # fmt: skip
+    master: str | None = master_option()
+    conf: dict[str, str] = conf_option()
+    jobs: int | None = jobs_option(default=None)
+    memory: int | None = memory_option()
+    split_size: int = option(
+        "Bytes of log for one task.", callback=size_of_at_least(_LEAST_SPLIT), default="128MiB", metavar="SIZE"
+    )
+    dry_run: bool = dry_run_option()
+    redaction: Redaction | None = redact_options()
+    decoder: Decoder | None = decoder_option()
+    filters: Filters = filter_options()
+    form: dict[str, Any] = field(default_factory=dict)  # of the files
+
+    @property
+    def named(self) -> str | None:
+        """The store, where there is one."""
+        return self.stores[0] if len(self.stores) == 1 else None
+
+
 @contextmanager
-def export_engine(
-    style: Style, options: dict[str, Any], size: int
-) -> Iterator[Callable[[ExportPlan], list[SplitResult]]]:
+def export_engine(style: Style, given: ExportChoices, size: int) -> Iterator[Callable[[ExportPlan], list[SplitResult]]]:
     """The function that writes the splits of a plan, of logs of `size` bytes; Spark starts in the background."""
-    with local_processes(style, options, size) as jobs:
+    with local_processes(style, given, size) as jobs:
         if jobs is not None:
-            yield lambda plan: _run_local(style, plan, options, jobs)
+            yield lambda plan: _run_local(style, plan, given, jobs)
             return
     from rmqtool.spark.session import starting_spark
 
-    with starting_spark(options["master"], options["conf"]) as start:
-        yield lambda plan: _run_on_spark(style, plan, options, start)
+    with starting_spark(given.master, given.conf) as start:
+        yield lambda plan: _run_on_spark(style, plan, given, start)
 
 
 @contextmanager
-def local_processes(style: Style, options: dict[str, Any], size: int) -> Iterator[int | None]:
+def local_processes(style: Style, given: ExportChoices, size: int) -> Iterator[int | None]:
     """How many processes of this machine export logs of `size` bytes; None where Spark does."""
-    if not _is_local(style, options, size):
-        if options["memory"] is not None:
+    if not _is_local(style, given, size):
+        if given.memory is not None:
             raise UsageError("--memory is for --engine local: Spark has spark.executor.memory and others")
         yield None
         return
     from rmqtool.export.run import EXPORT_NEED, usable_cores
 
-    with within_memory(style, options["memory"], options["jobs"] or usable_cores(), EXPORT_NEED) as jobs:
+    with within_memory(style, given.memory, given.jobs or usable_cores(), EXPORT_NEED) as jobs:
         yield jobs
 
 
-def _is_local(style: Style, options: dict[str, Any], size: int) -> bool:
+def _is_local(style: Style, given: ExportChoices, size: int) -> bool:
     """Whether it is done without Spark; where nobody said it, Spark is for what it is worth starting for."""
-    if options["engine"] != "auto":
-        return bool(options["engine"] == "local")
+    if given.engine != "auto":
+        return bool(given.engine == "local")
     from rmqtool.spark.gateway import is_submitted
 
-    if options["master"] or options["conf"] or is_submitted():
+    if given.master or given.conf or is_submitted():
         return False
     if not (find_spec("pyspark") and ("JAVA_HOME" in os.environ or shutil.which("java"))):
         return True
-    is_local = bool(options["jobs"] or options["memory"]) or size < _SMALL
+    is_local = bool(given.jobs or given.memory) or size < _SMALL
     if not style.quiet:
         other = "spark" if is_local else "local"
         note(f"{byte_size(size)} of log: {'without ' if is_local else 'with '}Spark (--engine {other} to change that)")
     return is_local
 
 
-def _run_local(style: Style, plan: ExportPlan, options: dict[str, Any], jobs: int) -> list[SplitResult]:
+def _run_local(style: Style, plan: ExportPlan, given: ExportChoices, jobs: int) -> list[SplitResult]:
     from rmqtool.export.run import run_local
     from rmqtool.export.write import write_split
     from rmqtool.show.progress import byte_progress
 
     with byte_progress("exporting", plan.size, style=style) as progress:
-        tasks = _limited(plan.tasks, options["limit_rate"], jobs)
-        return run_local(write_split, tasks, jobs, progress.update, patience=patience_for(options["decoder"]))
+        tasks = _limited(plan.tasks, given.limit_rate, jobs)
+        return run_local(write_split, tasks, jobs, progress.update, patience=patience_for(given.decoder))
 
 
 def patience_for(decoder: Decoder | None) -> float:
@@ -106,7 +206,7 @@ def patience_for(decoder: Decoder | None) -> float:
 
 
 def _run_on_spark(
-    style: Style, plan: ExportPlan, options: dict[str, Any], start: Callable[[], AbstractContextManager[Any]]
+    style: Style, plan: ExportPlan, given: ExportChoices, start: Callable[[], AbstractContextManager[Any]]
 ) -> list[SplitResult]:
     from rmqtool.export.results import join_results
     from rmqtool.export.write import write_split
@@ -117,7 +217,7 @@ def _run_on_spark(
         progress.wait_for("starting Spark")
         # Spark ends before the output is cleaned up: no worker may write to removed files.
         with start() as context:
-            tasks = _limited(plan.tasks, options["limit_rate"], context.defaultParallelism)
+            tasks = _limited(plan.tasks, given.limit_rate, context.defaultParallelism)
             return run_on_spark(context, write_split, join_results, tasks, progress.update)
 
 
@@ -132,7 +232,9 @@ def _limited(tasks: Sequence[Any], limit: RateLimit | None, workers: int) -> Seq
     ]
 
 
-_EPILOG = examples_and_statuses(
+@command(
+    "export",
+    ExportChoices,
     (
         "rmqtool export /data/rocketmq/store --output /lake/all --dry-run",
         "rmqtool export /data/rocketmq/store --output /lake/all",
@@ -154,163 +256,36 @@ _EPILOG = examples_and_statuses(
         Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
-_LEAST_SPLIT = 1 << 20
-
-
-def _list(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Values that are repeated, or written with commas between them."""
-    return tuple(item.strip() for value in values for item in value.split(",") if item.strip())
-
-
-def _choices(*allowed: str) -> Any:
-    def callback(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-        chosen = tuple(dict.fromkeys(_list(ctx, param, values)))
-        for value in chosen:
-            if value not in allowed:
-                raise click.BadParameter(f"{value!r} is none of {', '.join(allowed)}", ctx, param)
-        return chosen
-
-    return callback
-
-
-@click.command("export", cls=HelpPage, epilog=_EPILOG)
-@click.argument("stores", nargs=-1, required=True, metavar="STORE...")
-@click.option(
-    "-o", "--output", type=StorePath(may_be_remote=True), metavar="DIR", help="Directory of the files, or its URI."
-)
-@click.option(
-    "--format",
-    type=click.Choice(["parquet", "csv", "ndjson"]),
-    default="parquet",
-    show_default=True,
-    help="The files: Parquet, CSV, or JSON with one object per line.",
-)
-@click.option(
-    "--check",
-    type=StorePath(may_be_remote=True),
-    metavar="DIR",
-    help="Compare an export with the log again, row by row, instead.",
-)
-@click.option(
-    "--mode",
-    type=click.Choice(["error", "append", "overwrite", "incremental"]),
-    default="error",
-    show_default=True,
-    help="What to do when DIR holds an export: add what is new, replace it, ...",
-)
-@click.option(
-    "--columns",
-    multiple=True,
-    callback=_list,
-    shell_complete=complete_from(columns),
-    metavar="NAMES",
-    help="Columns, with commas; '*' for the usual ones (the default); body_text, properties.NAME, body.PATH, file, ...",
-)
-@click.option(
-    "--body",
-    type=click.Choice(["decompressed", "stored", "none"]),
-    default="decompressed",
-    show_default=True,
-    help="Which form of the body.",
-)
-@click.option(
-    "--body-format",
-    type=click.Choice(["text", "hex", "json", "base64"]),
-    help="How CSV and NDJSON hold a body (default: base64); what is not text, or not JSON, is base64 beside it.",
-)
-@click.option(
-    "--include",
-    multiple=True,
-    callback=_choices("prepared", "rolled-back"),
-    metavar="KINDS",
-    help="prepared, rolled-back: messages that no consumer sees too.",
-)
-@click.option(
-    "--partition-by",
-    multiple=True,
-    callback=_choices("topic", "date", "hour", "queue"),
-    shell_complete=complete_from(lambda: ("topic", "date", "hour", "queue")),
-    metavar="KEYS",
-    help="topic, date, hour, queue: directories, nested in this order.",
-)
-@click.option(
-    "--compression",
-    shell_complete=complete_from(compressions),
-    metavar="CODEC[:LEVEL]",
-    help="zstd (default of Parquet), gzip, none (default of CSV and NDJSON); Parquet also brotli, snappy, lz4.",
-)
-@click.option(
-    "--table",
-    metavar="KIND",
-    help="Make DIR a table too, whose versions are the runs: delta, or iceberg:NAMESPACE.TABLE.",
-)
-@click.option("--store-column", is_flag=True, help="A column with the store's name for a single store too.")
-@click.option(
-    "--engine",
-    type=click.Choice(["auto", "spark", "local"]),
-    default="auto",
-    show_default=True,
-    help="Spark, or processes of this machine; auto: Spark from 1 GiB of log on, and where Spark is asked for.",
-)
-@spark_options
-@jobs_option(default=None)
-@memory_option
-@click.option(
-    "--split-size",
-    default="128MiB",
-    show_default=True,
-    callback=size_of_at_least(_LEAST_SPLIT),
-    metavar="SIZE",
-    help="Bytes of log for one task.",
-)
-@dry_run_option
-@redact_options
-@decoder_option
-@filter_options()
-@store_options
-@global_options
-@click.pass_obj
-def export(
-    style: Style,
-    /,
-    *,
-    stores: tuple[str, ...],
-    output: Path | None,
-    check: Path | None,
-    dry_run: bool,
-    **options: Any,
-) -> Exit:
+def export(style: Style, given: ExportChoices) -> Exit:
     """Write messages to Parquet, CSV or NDJSON files.
 
     STORE is a directory that broker.conf calls storePathRootDir, or its URI (s3://, hdfs://, ...), NAME=STORE, or a
     pattern of such directories in quotes. A store that a broker runs on may be exported too; nothing in it is changed.
     """
-    style.store = stores[0] if len(stores) == 1 else None
-    if (output is None) == (check is None):
+    if (given.output is None) == (given.check is None):
         raise UsageError("one of --output and --check is needed", hint="rmqtool export STORE --output DIR")
-    if check is not None:
-        if dry_run:
-            raise UsageError("--check writes nothing: leave out --dry-run")
-        return _check(style, stores, check, options)
+    if given.check is not None and given.dry_run:
+        raise UsageError("--check writes nothing: leave out --dry-run")
+    output = given.output
     if output is None:
-        return Exit.USAGE
-    options["form"] = _form_of(style, options)
-    return _preview(style, stores, output, options) if dry_run else _export(style, stores, output, options)
+        return _check(style, Path(given.check or ""), given)
+    given = replace(given, form=_form_of(style, given))
+    return _preview(style, output, given) if given.dry_run else _export(style, output, given)
 
 
-def _preview(style: Style, given: Sequence[str], path: Path, options: dict[str, Any]) -> Exit:
+def _preview(style: Style, path: Path, given: ExportChoices) -> Exit:
     """Show what a run would read, and where it would write; nothing is made."""
     from rmqtool.export.plan import manifest_there, preview_export
     from rmqtool.export.run import check_output
     from rmqtool.show.export import preview_as_json, show_preview
     from rmqtool.store.store import open_stores
 
-    check_output(path, [named.store.root for named in open_stores(given, options["broker_conf"])])
-    mode, manifest = options["mode"], manifest_there(path)
-    stores, settings = _selection(given, options, manifest)
+    check_output(path, [named.store.root for named in open_stores(given.stores, given.broker_conf)])
+    mode, manifest = given.mode, manifest_there(path)
+    stores, settings = _selection(given, manifest)
     preview = preview_export(stores, path, mode, settings, manifest)
     size = sum(named.store.commit_log().size for named in stores)
-    with local_processes(style, options, size) as jobs:
+    with local_processes(style, given, size) as jobs:
         document = preview_as_json(preview, path, settings, mode, "spark" if jobs is None else "local")
     if style.json:
         write_document(style, "export", style.store, {"plan": document}, status=Exit.OK)
@@ -319,17 +294,17 @@ def _preview(style: Style, given: Sequence[str], path: Path, options: dict[str, 
     return Exit.OK
 
 
-def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, Any]) -> Exit:
+def _export(style: Style, path: Path, given: ExportChoices) -> Exit:
     from rmqtool.store.store import open_stores
 
-    if options["table"]:
+    if given.table:
         from rmqtool.export.output import check_table
 
-        check_table(path, options["table"])
+        check_table(path, given.table)
     # A directory that is no store is reported before the output is made, and before Spark is started.
-    opened = open_stores(given, options["broker_conf"])
+    opened = open_stores(given.stores, given.broker_conf)
     size = sum(named.store.commit_log().size for named in opened)
-    with export_engine(style, options, size) as engine:
+    with export_engine(style, given, size) as engine:
         from rmqtool.export.manifest import summary
         from rmqtool.export.run import check_output, open_output, run_export
         from rmqtool.scan.filters import Filters
@@ -338,10 +313,9 @@ def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, A
         from rmqtool.store.snapshot import Snapshot
 
         check_output(path, [named.store.root for named in opened])
-        mode: Mode = options["mode"]
-        with open_output(path, mode) as output:
-            stores, settings = _selection(given, options, output.manifest)
-            exported = run_export(stores, output, mode, settings, engine)
+        with open_output(path, given.mode) as output:
+            stores, settings = _selection(given, output.manifest)
+            exported = run_export(stores, output, given.mode, settings, engine)
     is_empty = not exported.manifest["rows"] and settings.query.filters != Filters()
     status = Exit.LOSSY if exported.totals.is_lossy else Exit.FINDINGS if is_empty else Exit.OK
     with told_anyway(style, f"exported: {path} is whole"):
@@ -350,7 +324,7 @@ def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, A
         else:
             show_export(exported, path, style)
     rows = exported.manifest["rows"]
-    if rows and not style.json and _has_encoded_bodies(exported.manifest, given=options["body_format"]):
+    if rows and not style.json and _has_encoded_bodies(exported.manifest, given=given.body_format):
         note("bodies are base64; --body-format text writes those that are text as they are")
     note_failures(style, exported.totals.decode_failures)
     for named in () if style.quiet else stores:
@@ -368,60 +342,58 @@ def _has_encoded_bodies(manifest: dict[str, Any], *, given: str | None) -> bool:
     return given is None and manifest["body_format"] is not None and "body" in [c["name"] for c in manifest["columns"]]
 
 
-def _selection(
-    given: Sequence[str], options: dict[str, Any], manifest: dict[str, Any] | None
-) -> tuple[list[NamedStore], ExportOptions]:
+def _selection(given: ExportChoices, manifest: dict[str, Any] | None) -> tuple[list[NamedStore], ExportOptions]:
     """The stores, by the names that an output with this manifest has for them, and the options of a run into it."""
     from rmqtool.export.plan import has_store_column, names_in
     from rmqtool.store.store import open_stores
 
-    before = manifest if options["mode"] in ("append", "incremental") else None
-    stores = open_stores(given, options["broker_conf"], names_in(before))
-    with_store = options["store_column"] or len(stores) > 1 or has_store_column(before)
-    return stores, _export_options(options, with_store=with_store)
+    before = manifest if given.mode in ("append", "incremental") else None
+    stores = open_stores(given.stores, given.broker_conf, names_in(before))
+    with_store = given.store_column or len(stores) > 1 or has_store_column(before)
+    return stores, _export_options(given, with_store=with_store)
 
 
-def _form_of(style: Style, options: dict[str, Any]) -> dict[str, Any]:
+def _form_of(style: Style, given: ExportChoices) -> dict[str, Any]:
     """The form of the files; raises UsageError for options that do not fit the format."""
     from rmqtool.export.options import parse_compression
 
-    name, body_format = options["format"], options["body_format"]
+    name, body_format = given.format, given.body_format
     if name == "parquet" and body_format is not None:
         raise UsageError("--body-format is for CSV and NDJSON: Parquet holds the bytes", hint="add --format ndjson")
-    if options["table"] and name != "parquet":
-        raise UsageError(f"--table {options['table']} is for Parquet", hint="leave out --format")
-    codec, level = parse_compression(options["compression"], name)
-    _check_redaction(options)
+    if given.table and name != "parquet":
+        raise UsageError(f"--table {given.table} is for Parquet", hint="leave out --format")
+    codec, level = parse_compression(given.compression, name)
+    _check_redaction(given)
     return {
         "format": name,
         "body_format": body_format or "base64",
         "int64": style.int64,
         "codec": codec,
         "level": level,
-        "table": options["table"],
+        "table": given.table,
     }
 
 
-def _check_redaction(options: dict[str, Any]) -> None:
+def _check_redaction(given: ExportChoices) -> None:
     """Raise UsageError for filters whose values would stand in the manifest, and are redacted."""
-    redaction, filters = options["redaction"], options["filters"]
-    for name, values, field in (("key", filters.keys, "keys"), ("tag", filters.tags, "tags")):
-        if redaction is not None and values and redaction.hides(field):
+    redaction, filters = given.redaction, given.filters
+    for name, values, hidden in (("key", filters.keys, "keys"), ("tag", filters.tags, "tags")):
+        if redaction is not None and values and redaction.hides(hidden):
             raise UsageError(f"--{name} names what --redact leaves out: the manifest would hold it")
 
 
-def _export_options(options: dict[str, Any], *, with_store: bool) -> ExportOptions:
+def _export_options(given: ExportChoices, *, with_store: bool) -> ExportOptions:
     from rmqtool.export.options import ExportOptions
     from rmqtool.store.message_reader import make_query
 
-    columns, filters, include = options["columns"] or None, options["filters"], options["include"]
-    is_text = options["format"] != "parquet"
-    query = make_query(columns, options["body"], filters, include, with_store=with_store, epoch_ms=is_text,
-                       redaction=options["redaction"], decoder=options["decoder"])  # fmt: skip
-    return ExportOptions(query, options["partition_by"], split_size=options["split_size"], **options["form"])
+    columns, filters, include = given.columns or None, given.filters, given.include
+    is_text = given.format != "parquet"
+    query = make_query(columns, given.body, filters, include, with_store=with_store, epoch_ms=is_text,
+                       redaction=given.redaction, decoder=given.decoder)  # fmt: skip
+    return ExportOptions(query, given.partition_by, split_size=given.split_size, **given.form)
 
 
-def _check(style: Style, given: Sequence[str], path: Path, options: dict[str, Any]) -> Exit:
+def _check(style: Style, path: Path, given: ExportChoices) -> Exit:
     from rmqtool.export.check import Given, check_files, check_split, check_sums, manifest_to_check, plan_check
     from rmqtool.export.plan import names_in
     from rmqtool.export.run import EXPORT_NEED, run_local, usable_cores
@@ -430,14 +402,14 @@ def _check(style: Style, given: Sequence[str], path: Path, options: dict[str, An
     from rmqtool.store.store import open_stores
 
     manifest = manifest_to_check(path)
-    limit = options["limit_rate"]
-    opened = open_stores(given, options["broker_conf"], names_in(manifest))
-    with within_memory(style, options["memory"], options["jobs"] or usable_cores(), EXPORT_NEED) as jobs:
+    limit = given.limit_rate
+    opened = open_stores(given.stores, given.broker_conf, names_in(manifest))
+    with within_memory(style, given.memory, given.jobs or usable_cores(), EXPORT_NEED) as jobs:
         rate = None if limit is None else limit.bytes_per_second // jobs
-        plan = plan_check(path, manifest, opened, rate, Given(options["redaction"], options["decoder"]))
+        plan = plan_check(path, manifest, opened, rate, Given(given.redaction, given.decoder))
         with byte_progress("comparing", plan.size, style=style) as progress:
             results: list[CheckResult] = run_local(
-                check_split, plan.tasks, jobs, progress.update, patience=patience_for(options["decoder"])
+                check_split, plan.tasks, jobs, progress.update, patience=patience_for(given.decoder)
             )
     findings = [*check_files(path, manifest, results), *(finding for result in results for finding in result.findings)]
     findings += check_sums(manifest, plan, results)

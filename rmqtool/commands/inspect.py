@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,53 +12,27 @@ from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.base.paths import is_remote
 from rmqtool.base.times import parse_duration
 from rmqtool.base.visible import quote
-from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.inspect_location import FILTERS, ListingRequest, is_given, list_from, option_name
-from rmqtool.commands.options import global_options, jobs_option, store_options
-from rmqtool.commands.shared_options import StorePath, decoder_option, filter_options, limit_option, redact_options
-from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.versions import Version
+from rmqtool.commands.inspect_location import FILTERS, OF_STORES, ListingRequest, is_given, list_from, option_name
+from rmqtool.commands.options import command, flag, jobs_option, option
 from rmqtool.show.output import Style, write_document, write_text
 from rmqtool.show.pager import begin_paging
 
 if TYPE_CHECKING:
-    from rmqtool.base.files import RateLimit
     from rmqtool.inspect.log_statistics import LogStatistics
     from rmqtool.inspect.overview import Overview
     from rmqtool.show.monitoring import Measure
     from rmqtool.store.paths import Kind
     from rmqtool.store.snapshot import Snapshot
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 _KINDS = (  # those of `store.paths`, written out so that `--help` loads nothing
     "store", "commitlog", "consumequeue", "batchconsumequeue", "consumequeue-ext", "index", "checkpoint", "abort",
     "lock", "config", "timerwheel", "timerlog", "timercheck", "compaction", "compaction-queue", "dledger",
     "dledger-index", "text", "rocksdb",
 )  # fmt: skip
-_EPILOG = examples_and_statuses(
-    (
-        "rmqtool inspect /data/rocketmq/store",
-        "rmqtool inspect /data/rocketmq/store --scan",
-        "rmqtool inspect /data/rocketmq/store/commitlog --topic orders --from -2h",
-        "rmqtool inspect /data/rocketmq/store/commitlog --json | jq .topic",
-        "rmqtool inspect /data/rocketmq/store/commitlog --limit 5 --format csv",
-        "rmqtool inspect /data/rocketmq/store/consumequeue/orders/0 --reverse",
-        "rmqtool inspect hdfs://namenode:8020/backups/store",
-    ),
-    {
-        Exit.OK: "done",
-        Exit.FINDINGS: "nothing passes the filters",
-        Exit.LOSSY: "done, but a part cannot be read or decoded, or bytes or a unit are wrong",
-        Exit.FAILED: "the store or what is listed cannot be read, or is not supported",
-        Exit.NOT_A_STORE: "not a RocketMQ store",
-    },
-)
 _LISTING = (
     *FILTERS, "limit", "reverse", "follow", "as_hex", "columns", "output_format", "count", "slots", "body",
     "body_format", "decoder", "redact", "redact_as", "redact_salt",
 )  # fmt: skip
-_OF_STORES = ("openmetrics", "nagios")  # formats for a whole store
 
 
 def _limits(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> dict[Any, float]:
@@ -85,80 +58,46 @@ def _limit(name: str, text: str) -> float:
     return float(text.removesuffix("%"))
 
 
-def _limit_option(name: str) -> Callable[[F], F]:
-    help_text = f"With --format nagios, {name.upper()} above lag=MESSAGES, disk=PERCENT, age=DURATION (last message)."
-    return click.option(f"--{name}", metavar="NAME=VALUE", multiple=True, callback=_limits, help=help_text)
+def _limit_option(name: str) -> Any:
+    text = f"With --format nagios, {name.upper()} above lag=MESSAGES, disk=PERCENT, age=DURATION (last message)."
+    return option(text, metavar="NAME=VALUE", multiple=True, callback=_limits)
 
 
-@click.command("inspect", cls=HelpPage, epilog=_EPILOG)
-@click.argument("path", type=StorePath(may_be_remote=True))
-@click.option("--scan", is_flag=True, help="Read the whole log: messages and bytes by topic and queue, sizes, damage.")
-@filter_options()
-@limit_option
-@click.option("--reverse", is_flag=True, help="Newest first.")
-@click.option("-f", "--follow", is_flag=True, help="Follow the log as the broker appends to it, until Ctrl-C.")
-@click.option(
-    "--hex",
-    "as_hex",
-    is_flag=True,
-    envvar="RMQTOOL_INSPECT_HEX",
-    help="Also show the bytes of each unit, with its fields named.",
+@dataclass(frozen=True, kw_only=True)
+class InspectOptions(ListingRequest):
+    """What was asked for."""
+
+    scan: bool = flag("Read the whole log: messages and bytes by topic and queue, sizes, damage.")
+    warning: dict[Measure, float] = _limit_option("warning")
+    critical: dict[Measure, float] = _limit_option("critical")
+    kind: Kind | None = option(
+        f"What PATH is, when its place does not say: {', '.join(_KINDS)}.",
+        "--as", type=click.Choice(_KINDS), envvar="RMQTOOL_INSPECT_AS", metavar="KIND",
+    )  # fmt: skip
+    jobs: int = jobs_option()
+
+
+@command(
+    "inspect",
+    InspectOptions,
+    (
+        "rmqtool inspect /data/rocketmq/store",
+        "rmqtool inspect /data/rocketmq/store --scan",
+        "rmqtool inspect /data/rocketmq/store/commitlog --topic orders --from -2h",
+        "rmqtool inspect /data/rocketmq/store/commitlog --json | jq .topic",
+        "rmqtool inspect /data/rocketmq/store/commitlog --limit 5 --format csv",
+        "rmqtool inspect /data/rocketmq/store/consumequeue/orders/0 --reverse",
+        "rmqtool inspect hdfs://namenode:8020/backups/store",
+    ),
+    {
+        Exit.OK: "done",
+        Exit.FINDINGS: "nothing passes the filters",
+        Exit.LOSSY: "done, but a part cannot be read or decoded, or bytes or a unit are wrong",
+        Exit.FAILED: "the store or what is listed cannot be read, or is not supported",
+        Exit.NOT_A_STORE: "not a RocketMQ store",
+    },
 )
-@click.option("--columns", metavar="NAMES", help="Only these fields, separated by commas.")
-@click.option(
-    "--format",
-    "output_format",
-    envvar="RMQTOOL_INSPECT_FORMAT",
-    type=click.Choice(["text", "table", "json", "csv", *_OF_STORES]),
-    help="text for people (default), a table, JSON lines, or CSV; figures of a store: openmetrics, nagios.",
-)
-@_limit_option("warning")
-@_limit_option("critical")
-@click.option("--count", is_flag=True, help="Only the number of each kind.")
-@click.option("--slots", is_flag=True, help="Hash slots of an index file, and the lengths of their chains.")
-@click.option(
-    "--body",
-    type=click.Choice(["decompressed", "stored", "none"]),
-    default="decompressed",
-    show_default=True,
-    help="Which form of the body.",
-)
-@click.option(
-    "--body-format",
-    type=click.Choice(["text", "hex", "json", "base64"]),
-    default="text",
-    show_default=True,
-    help="How text output shows a body; bytes that are not text are shown as hex.",
-)
-@click.option(
-    "--as",
-    "kind",
-    type=click.Choice(_KINDS),
-    envvar="RMQTOOL_INSPECT_AS",
-    metavar="KIND",
-    help=f"What PATH is, when its place does not say: {', '.join(_KINDS)}.",
-)
-@redact_options
-@decoder_option
-@jobs_option()
-@store_options
-@global_options
-@click.pass_obj
-def inspect(
-    style: Style,
-    /,
-    *,
-    path: Path,
-    scan: bool,
-    kind: Kind | None,
-    jobs: int,
-    broker_version: Version | None,
-    broker_conf: BrokerConf,
-    limit_rate: RateLimit | None,
-    warning: dict[Measure, float],
-    critical: dict[Measure, float],
-    **listing: Any,
-) -> int:
+def inspect(style: Style, given: InspectOptions) -> int:
     """Show what a store holds, or what is at a place in one.
 
     PATH is a store (the directory that broker.conf calls storePathRootDir), or anything in there: its commit log, a
@@ -167,37 +106,37 @@ def inspect(
     """
     from rmqtool.inspect.locate import Location, locate
 
-    style.store = str(path)
-    if listing["output_format"] == "json":
+    path, scan = given.path, given.scan
+    if given.output_format == "json":
         style.json = True
-    form = listing["output_format"] if listing["output_format"] in _OF_STORES else None
+    form = given.output_format if given.output_format in OF_STORES else None
     _require_fitting_form(
-        form, "--json" if style.json else "--scan" if scan else None, has_limits=bool(warning or critical)
+        form, "--json" if style.json else "--scan" if scan else None, has_limits=bool(given.warning or given.critical)
     )
-    if listing["follow"] and is_remote(path):
+    if given.follow and is_remote(path):
         raise UsageError("--follow works on stores of this machine only: no broker appends to a copy", file=path)
     if is_given("jobs") and not scan:
         raise UsageError("--jobs is for --scan: all else reads little, or row by row")
-    target = locate(path, kind, broker_conf)
-    if not listing["follow"]:
+    target = locate(path, given.kind, given.broker_conf)
+    if not given.follow:
         begin_paging(style)
     if isinstance(target, Location):
         if form:
             raise UsageError(f"--format {form} is for a whole store", hint=f"rmqtool inspect {quote(str(target.root))}")
         if is_given("scan"):
             raise UsageError("--scan is for a whole store", hint=f"rmqtool inspect {quote(str(target.root))} --scan")
-        return list_from(style, target, limit_rate, broker_conf, ListingRequest(**listing))
-    fitting = ("json", *_OF_STORES)
-    given = [f"--{option_name(name)}" for name in _LISTING if is_given(name) and listing.get(name) not in fitting]
-    if given:
-        hint = f"rmqtool inspect {quote(str(path / 'commitlog'))} {given[0]} ..."
-        raise UsageError(f"{', '.join(given)}: works on a part of a store", hint=hint)
+        return list_from(style, target, given)
+    fits = given.output_format in ("json", *OF_STORES)
+    unfit = [f"--{option_name(name)}" for name in _LISTING if is_given(name) and not (name == "output_format" and fits)]
+    if unfit:
+        hint = f"rmqtool inspect {quote(str(path / 'commitlog'))} {unfit[0]} ..."
+        raise UsageError(f"{', '.join(unfit)}: works on a part of a store", hint=hint)
     from rmqtool.inspect.overview import overview_of
 
-    overview = overview_of(target, broker_version, limit_rate)
-    return (
-        _show_figures(overview, form, warning, critical) if form else _show_store(style, overview, scan=scan, jobs=jobs)
-    )
+    overview = overview_of(target, given.broker_version, given.limit_rate)
+    if form:
+        return _show_figures(overview, form, given.warning, given.critical)
+    return _show_store(style, overview, scan=scan, jobs=given.jobs)
 
 
 def _require_fitting_form(form: str | None, other: str | None, *, has_limits: bool) -> None:

@@ -8,20 +8,30 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-import rmqtool
 from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.base.visible import json_text, quote
-from rmqtool.commands.shared_options import note_failures
-from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.commands.options import argument, flag, option
+from rmqtool.commands.shared_options import (
+    OnStore,
+    StorePath,
+    body_format_option,
+    body_option,
+    decoder_option,
+    filter_options,
+    limit_option,
+    note_failures,
+    redact_options,
+)
 from rmqtool.show.output import Style, flush, note, terminal_width, write_bytes, write_line, write_text
 
 if TYPE_CHECKING:
     from rmqtool.base.decoders import Decoder
-    from rmqtool.base.files import RateLimit, ReadPolicy
+    from rmqtool.base.files import ReadPolicy
     from rmqtool.inspect.locate import Location
     from rmqtool.inspect.options import ListingOptions, RecordFilter
     from rmqtool.inspect.registry import Listed
@@ -32,7 +42,7 @@ if TYPE_CHECKING:
     from rmqtool.show.messages import BodyFormat
     from rmqtool.show.tables import TableWriter
 
-Format = Literal["text", "table", "json", "csv"]
+Format = Literal["text", "table", "json", "csv", "openmetrics", "nagios"]
 
 _PEOPLE_ROWS = 1000  # rows that become Python objects at once
 _BAD_KINDS = frozenset({"damage", "bad_unit", "bad_row", "config_problem", "rocksdb_problem"})
@@ -288,28 +298,35 @@ FILTERS = ("topic", "exclude_topic", "queue", "tag", "key", "transaction", "from
 """The options of filters, in the order of help and messages."""
 
 
-@dataclass(frozen=True)
-class ListingRequest:
-    """The options of inspect for a listing, as they were given."""
-
-    filters: Filters
-    limit: int | None
-    reverse: bool
-    follow: bool
-    as_hex: bool
-    columns: str | None
-    output_format: Format | None
-    count: bool
-    slots: bool
-    body: BodyChoice
-    body_format: BodyFormat
-    redaction: Redaction | None
-    decoder: Decoder | None
+OF_STORES = ("openmetrics", "nagios")  # formats for a whole store
 
 
-def list_from(
-    style: Style, location: Location, limit_rate: RateLimit | None, conf: BrokerConf, request: ListingRequest
-) -> Exit:
+@dataclass(frozen=True, kw_only=True)
+class ListingRequest(OnStore):
+    """What was asked for of inspect, for a listing."""
+
+    path: Path = argument(None, StorePath(may_be_remote=True))
+    filters: Filters = filter_options()
+    limit: int | None = limit_option()
+    reverse: bool = flag("Newest first.")
+    follow: bool = flag("Follow the log as the broker appends to it, until Ctrl-C.", "-f", "--follow")
+    as_hex: bool = flag(
+        "Also show the bytes of each unit, with its fields named.", "--hex", envvar="RMQTOOL_INSPECT_HEX"
+    )
+    columns: str | None = option("Only these fields, separated by commas.", metavar="NAMES")
+    output_format: Format | None = option(
+        "text for people (default), a table, JSON lines, or CSV; figures of a store: openmetrics, nagios.",
+        "--format", envvar="RMQTOOL_INSPECT_FORMAT", type=click.Choice(["text", "table", "json", "csv", *OF_STORES]),
+    )  # fmt: skip
+    count: bool = flag("Only the number of each kind.")
+    slots: bool = flag("Hash slots of an index file, and the lengths of their chains.")
+    body: BodyChoice = body_option()
+    body_format: BodyFormat = body_format_option()
+    redaction: Redaction | None = redact_options()
+    decoder: Decoder | None = decoder_option()
+
+
+def list_from(style: Style, location: Location, request: ListingRequest) -> Exit:
     """Show the listing of a location, by the options of inspect; raise UsageError where they do not fit."""
     from rmqtool.inspect.registry import count_location
     from rmqtool.scan.filters import Filters
@@ -317,7 +334,7 @@ def list_from(
     _check(location, request, style)
     request = replace(request, decoder=fitting_decoder(location, request))
     names = checked_columns(request.columns, location, request.decoder)
-    options = _options(location, request, names, limit_rate, conf)
+    options = _options(location, request, names)
     if request.count:
         with _reading_shown(style, "counting", location, options) as watched:
             counts = count_location(location, watched)
@@ -332,7 +349,7 @@ def list_from(
     nothing_fits = shown.empty and request.limit != 0 and request.filters != Filters()
     if not style.quiet:
         if nothing_fits or request.filters.excluded_topics:
-            for text in _about_filters(location, request.filters, conf, limit_rate, nothing_fits=nothing_fits):
+            for text in _about_filters(location, request, nothing_fits=nothing_fits):
                 note(text)
         elif shown.empty and request.limit != 0:
             note(f"nothing is stored in this part of the {'commit log' if location.kind == 'commitlog' else 'store'}")
@@ -365,13 +382,7 @@ def _reading_shown(style: Style, title: str, location: Location, options: Listin
         yield replace(options, reading=replace(options.reading, on_read=on_read))
 
 
-def _options(
-    location: Location,
-    request: ListingRequest,
-    columns: tuple[str, ...],
-    limit_rate: RateLimit | None,
-    conf: BrokerConf,
-) -> ListingOptions:
+def _options(location: Location, request: ListingRequest, columns: tuple[str, ...]) -> ListingOptions:
     from rmqtool.base.files import ReadPolicy
     from rmqtool.inspect.options import ListingOptions
     from rmqtool.inspect.registry import LISTINGS
@@ -379,8 +390,8 @@ def _options(
     from rmqtool.store.lock import lock_holder
 
     live = lock_holder(location.root) is not None
-    reading = ReadPolicy(limit_rate, drop_page_cache=live)
-    filters, by_record = _fitting(location, request.filters, conf, reading)
+    reading = ReadPolicy(request.limit_rate, drop_page_cache=live)
+    filters, by_record = _fitting(location, request, reading)
     chosen = columns
     if request.output_format == "table" and not columns:
         chosen = (*LISTINGS[location.kind].table, "body_crc_ok")
@@ -396,7 +407,7 @@ def _options(
         with_hex=with_hex,
         slots=request.slots,
         shape=shape,
-        conf=conf,
+        conf=request.broker_conf,
         reading=reading,
         live=live,
     )
@@ -432,15 +443,15 @@ def _listing(location: Location, request: ListingRequest, options: ListingOption
     return limited(follow_log(location, options, from_end=from_end), request.limit)
 
 
-def _about_filters(
-    location: Location, filters: Filters, conf: BrokerConf, limit_rate: RateLimit | None, *, nothing_fits: bool
-) -> list[str]:
+def _about_filters(location: Location, request: ListingRequest, *, nothing_fits: bool) -> list[str]:
     """Why nothing passes the filters, or which of them leave nothing out."""
     from rmqtool.store.missing import NOTHING_FITS, excludes_nothing, why_nothing
 
     try:
-        snapshot = rmqtool.open(location.root, broker_conf=conf, limit_rate=limit_rate).snapshot
-        return [why_nothing(snapshot, filters)] if nothing_fits else [*excludes_nothing(snapshot, filters)]
+        snapshot = replace(request, broker_version=None).open(location.root).snapshot
+        if nothing_fits:
+            return [why_nothing(snapshot, request.filters)]
+        return [*excludes_nothing(snapshot, request.filters)]
     except RmqtoolError:  # a file without its store
         return [NOTHING_FITS] if nothing_fits else []
 
@@ -457,9 +468,7 @@ def _print_other_kind(location: Location) -> None:
         note(f"this looks like {name_of(other_kind)} rather than {name_of(location.kind)}: {as_hint(other_kind)}")
 
 
-def _fitting(
-    location: Location, filters: Filters, conf: BrokerConf, reading: ReadPolicy
-) -> tuple[Filters, RecordFilter | None]:
+def _fitting(location: Location, request: ListingRequest, reading: ReadPolicy) -> tuple[Filters, RecordFilter | None]:
     """The filters that units decide, and those that need their records; raise UsageError for one that fits neither.
 
     A filter that is set by the environment is ignored where it does not fit.
@@ -472,10 +481,10 @@ def _fitting(
     wrong = [name for name in FILTERS if name not in known and is_given(name)]
     if wrong:
         raise _filter_not_possible(location, wrong, "what is here does not show it")
-    by_units, by_records = split_filters(location.kind, filters)
+    by_units, by_records = split_filters(location.kind, request.filters)
     if by_records == Filters():
         return by_units, None
-    record_filter = RecordFilter(location, by_records, conf, reading)
+    record_filter = RecordFilter(location, by_records, request.broker_conf, reading)
     if record_filter.has_log:
         return by_units, record_filter
     asked = [name for name in FILTERS if by_records.only([name]) != Filters() and is_given(name)]

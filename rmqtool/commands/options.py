@@ -1,31 +1,150 @@
-"""Options that several commands share, spelt once."""
+"""A command's options: each is a field of one frozen dataclass, which click fills and the command is given."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rmqtool.base.errors import RmqtoolError
+import rmqtool
+from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.base.files import RateLimit
 from rmqtool.base.numbers import JOBS
 from rmqtool.base.times import parse_time, parse_zone
 from rmqtool.broker.trigger import MAX_TIME
 from rmqtool.commands.completion import complete_from, releases, time_zones
+from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.rules.broker_conf import BrokerConf, read_broker_conf
 from rmqtool.rules.versions import Version, parse_version
 from rmqtool.show.output import Style
 from rmqtool.show.times import show_times_in, shown_zone
 
+if TYPE_CHECKING:
+    from rmqtool.library.store import Store as OpenedStore
+
 F = TypeVar("F", bound=Callable[..., Any])
+OptionsT = TypeVar("OptionsT", bound="Options")
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]i?)?b?(?:/s)?", re.IGNORECASE | re.ASCII)
 _SIZE = re.compile(r"(\d+)\s*(?:([kmg])(?:i?b)?)?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _FACTORS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
+
+
+@dataclass(frozen=True)
+class _Declared:
+    """What a field is made of: click's parameters for its name, and a function that makes one value of theirs.
+
+    The function is given the values by the names of their parameters, and the fields above this one.
+    """
+
+    parameters: Callable[[str], Sequence[click.Parameter]]
+    made: Callable[[Mapping[str, Any], Mapping[str, Any]], Any] | None = None
+    words: Callable[[Any], list[str]] | None = None
+
+
+def option(help_text: str, *names: str, default: Any = None, show_default: bool = True, **settings: Any) -> Any:
+    """A field that is an option, of the field's name unless `names` are given."""
+
+    def parameters(name: str) -> list[click.Parameter]:
+        long = [] if any(each.startswith("--") for each in names) else [f"--{name.replace('_', '-')}"]
+        is_shown = show_default and default is not None
+        return [click.Option([name, *names, *long], help=help_text, default=default, show_default=is_shown, **settings)]
+
+    return field(metadata={"declared": _Declared(parameters)})
+
+
+def flag(help_text: str, *names: str, **settings: Any) -> Any:
+    """A field that is true where its option is given."""
+    return option(help_text, *names, default=False, show_default=False, is_flag=True, **settings)
+
+
+def argument(metavar: str | None, kind: click.ParamType[Any] | None = None, **settings: Any) -> Any:
+    """A field that stands on the command line without a name."""
+    make = _Declared(lambda name: [click.Argument([name], metavar=metavar, type=kind, **settings)])
+    return field(metadata={"declared": make})
+
+
+def joined(
+    parameters: Sequence[click.Parameter],
+    made: Callable[[Mapping[str, Any], Mapping[str, Any]], Any],
+    words: Callable[[Any], list[str]] | None = None,
+) -> Any:
+    """A field whose one value is made of those of several options; `words` are these options of such a value."""
+    return field(metadata={"declared": _Declared(lambda _: parameters, made, words)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The arguments and options of a command."""
+
+    @property
+    def named(self) -> str | None:
+        """The store that the command was given."""
+        return None
+
+    def words(self, *names: str) -> tuple[str, ...]:
+        """What was given in the options `names`, as words of a command line that gives it again."""
+        by_name = {each.name: each for each in declared_fields(type(self))}
+        asked = (by_name[name] for name in names if name in by_name)
+        return tuple(word for each in asked for word in _words_of(each, getattr(self, each.name)))
+
+
+def declared_fields(options: type[Options]) -> list[Field[Any]]:
+    """The fields of a command in the order of its help: its own ones, then those that it has in common with others."""
+    by_name = {each.name: each for each in fields(options) if each.metadata}
+    own = dict.fromkeys(name for kind in options.__mro__ for name in vars(kind).get("__annotations__", ()))
+    return [by_name[name] for name in own if name in by_name]
+
+
+def _words_of(of: Field[Any], value: Any) -> Iterator[str]:
+    declared: _Declared = of.metadata["declared"]
+    if declared.words:
+        yield from declared.words(value)
+        return
+    [parameter] = declared.parameters(of.name)
+    for each in value if type(value) is tuple else (value,):  # a Version is one, too
+        yield from _word(parameter, each)
+
+
+def _word(parameter: click.Parameter, value: Any) -> Iterator[str]:
+    if isinstance(value, BrokerConf):
+        value = value.path
+    if value is None or value is False or value == parameter.default:
+        return
+    if isinstance(parameter, click.Option):
+        yield max(parameter.opts, key=len)
+    if value is not True:
+        yield str(value.bytes_per_second if isinstance(value, RateLimit) else value)
+
+
+def command(
+    name: str, options: type[OptionsT], examples: Sequence[str], statuses: Mapping[Exit, str]
+) -> Callable[[Callable[[Style, OptionsT], int]], click.Command]:
+    """Make a function a command that gets its `options`; its docstring is the help."""
+    found = [(each.name, each.metadata["declared"]) for each in declared_fields(options)]
+    parameters = {each: declared.parameters(each) for each, declared in found}
+    in_order = [parameter for each in parameters.values() for parameter in each]
+
+    def decorate(run: Callable[[Style, OptionsT], int]) -> click.Command:
+        def callback(style: Style, /, **given: Any) -> int:
+            made: dict[str, Any] = {}
+            for each, declared in found:
+                made[each] = declared.made(given, made) if declared.made else given[each]
+            filled = options(**made)
+            style.store = filled.named
+            return run(style, filled)
+
+        callback.__doc__ = run.__doc__
+        epilog = examples_and_statuses(examples, statuses)
+        make = click.command(name, cls=HelpPage, epilog=epilog, params=in_order)
+        return make(global_options(click.pass_obj(callback)))
+
+    return decorate
 
 
 def size_of_at_least(least: int) -> Callable[[click.Context, click.Parameter, str], int]:
@@ -53,16 +172,14 @@ def _spark_conf(ctx: click.Context, param: click.Parameter, values: tuple[str, .
     return settings
 
 
-def spark_options(command: F) -> F:
-    """``--master`` and ``--conf``, for commands that Spark may do."""
-    for option in (
-        click.option("--conf", multiple=True, callback=_spark_conf, metavar="NAME=VALUE",
-                     help="A setting of Spark. Repeatable."),
-        click.option("--master", metavar="URL",
-                     help="Spark's master. Default: local[*], all cores of this machine."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+def conf_option() -> Any:
+    """``--conf``, for commands that Spark may do: settings of Spark by name."""
+    return option("A setting of Spark. Repeatable.", multiple=True, callback=_spark_conf, metavar="NAME=VALUE")
+
+
+def master_option() -> Any:
+    """``--master``, for commands that Spark may do."""
+    return option("Spark's master. Default: local[*], all cores of this machine.", metavar="URL")
 
 
 def time_of(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
@@ -110,13 +227,10 @@ def _in_calendar(ctx: click.Context, param: click.Parameter, value: str | None) 
     return time
 
 
-now_option = click.option(
-    "--now",
-    callback=_in_calendar,
-    metavar="TIME",
-    help="Answer for this time: '2026-11-21 04:00', tomorrow, +2h, with Z in UTC. Default: the clock.",
-)
-"""The time at which a command answers, the argument `now`: epoch ms, None for the clock."""
+def now_option() -> Any:
+    """The time at which a command answers: epoch ms, None for the clock."""
+    text = "Answer for this time: '2026-11-21 04:00', tomorrow, +2h, with Z in UTC. Default: the clock."
+    return option(text, callback=_in_calendar, metavar="TIME")
 
 
 def _remember(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
@@ -190,25 +304,35 @@ def global_options(command: F) -> F:
     return command
 
 
-def jobs_option(*, default: int | None = 1) -> Callable[[F], F]:
-    """``--jobs N``, the argument `jobs`; without a `default` None, for all cores."""
-    shown = "1" if default else "all cores"
-    return click.option("-j", "--jobs", type=click.IntRange(*JOBS), default=default, metavar="N",
-                        help=f"Work with N processes; the result is the same. Default: {shown}.")  # fmt: skip
+def jobs_option(*, default: int | None = 1) -> Any:
+    """``--jobs N``; without a `default` None, for all cores."""
+    text = f"Work with N processes; the result is the same. Default: {'1' if default else 'all cores'}."
+    return option(text, "-j", "--jobs", type=click.IntRange(*JOBS), default=default, show_default=False, metavar="N")
 
 
-def store_options(command: F) -> F:
-    """Options of every command on a store."""
-    for option in reversed(
-        (
-            click.option("--broker-version", callback=_version, metavar="VERSION",
-                         shell_complete=complete_from(releases),
-                         help="Release of the broker, such as 5.3 or 5.3.3. Default: the newest that fits."),
-            click.option("--broker-conf", type=click.Path(path_type=Path), callback=_conf, metavar="FILE",
-                         help="The broker's broker.conf: several commit log paths, index geometry."),
-            click.option("--limit-rate", callback=_rate, metavar="RATE",
-                         help="Read at most this many bytes per second, such as 50MiB: for a disk that a broker uses."),
-        )
-    ):  # fmt: skip
-        command = option(command)
-    return command
+@dataclass(frozen=True, kw_only=True)
+class OnStores(Options):
+    """Options of every command on stores."""
+
+    broker_version: Version | None = option(
+        "Release of the broker, such as 5.3 or 5.3.3. Default: the newest that fits.",
+        callback=_version, metavar="VERSION", shell_complete=complete_from(releases),
+    )  # fmt: skip
+    broker_conf: BrokerConf = option(
+        "The broker's broker.conf: several commit log paths, index geometry.",
+        type=click.Path(path_type=Path), callback=_conf, metavar="FILE",
+    )  # fmt: skip
+    limit_rate: RateLimit | None = option(
+        "Read at most this many bytes per second, such as 50MiB: for a disk that a broker uses.",
+        callback=_rate, metavar="RATE",
+    )  # fmt: skip
+
+    @property
+    def bytes_per_second(self) -> int | None:
+        """Bytes per second to read at most."""
+        return self.limit_rate.bytes_per_second if self.limit_rate else None
+
+    def open(self, path: Path) -> OpenedStore:
+        """A store, as these options say."""
+        return rmqtool.open(path, broker_conf=self.broker_conf, broker_version=self.broker_version,
+                            limit_rate=self.limit_rate)  # fmt: skip

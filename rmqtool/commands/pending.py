@@ -3,29 +3,50 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import click
 
-import rmqtool
 from rmqtool.base.errors import Exit
 from rmqtool.commands.completion import complete_group
-from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.options import global_options, now_option, store_options, time_from
-from rmqtool.commands.shared_options import StorePath, filter_options, redact_options
-from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.versions import Version
+from rmqtool.commands.options import command, flag, now_option, option, time_from
+from rmqtool.commands.shared_options import OnStore, filter_options, redact_options
 from rmqtool.show.output import Style, note
 
 if TYPE_CHECKING:
-    from rmqtool.base.files import RateLimit
+    from rmqtool.pending.messages import Kind
     from rmqtool.scan.filters import Filters
     from rmqtool.scan.redaction import Redaction
 
 _KINDS = ("delay", "lost-delay", "timer", "lost-timer", "half", "lost-half", "pop", "retry", "dead-letter")
-_EPILOG = examples_and_statuses(
+
+
+@dataclass(frozen=True, kw_only=True)
+class PendingOptions(OnStore):
+    """What was asked for."""
+
+    listed: bool = flag("List the messages too, with their places, the most urgent first.", "--list")
+    kinds: tuple[Kind, ...] = option(
+        f"Only this kind: {', '.join(_KINDS)}. Repeatable.",
+        "--kind", type=click.Choice(_KINDS), multiple=True, metavar="KIND",
+    )  # fmt: skip
+    filters: Filters = filter_options("topic", "exclude-topic")
+    groups: tuple[str, ...] = option(
+        "Only what waits for this consumer group, or is of this producer group. Repeatable.",
+        "--group", multiple=True, shell_complete=complete_group, metavar="GROUP",
+    )  # fmt: skip
+    due_before: str | None = option("Only what is due before then; +1h counts from --now.", metavar="TIME")
+    limit: int = option(
+        "List at most this many; all are counted.", type=click.IntRange(min=1), default=100, metavar="N"
+    )
+    redaction: Redaction | None = redact_options()
+    now: int | None = now_option()
+
+
+@command(
+    "pending",
+    PendingOptions,
     (
         "rmqtool pending /data/rocketmq/store",
         "rmqtool pending /data/rocketmq/store --list --topic orders",
@@ -42,58 +63,7 @@ _EPILOG = examples_and_statuses(
         Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
-
-
-@click.command("pending", cls=HelpPage, epilog=_EPILOG)
-@click.argument("path", metavar="STORE", type=StorePath())
-@click.option("--list", "listed", is_flag=True, help="List the messages too, with their places, the most urgent first.")
-@click.option(
-    "--kind",
-    "kinds",
-    type=click.Choice(_KINDS),
-    multiple=True,
-    metavar="KIND",
-    help=f"Only this kind: {', '.join(_KINDS)}. Repeatable.",
-)
-@filter_options("topic", "exclude-topic")
-@click.option(
-    "--group",
-    "groups",
-    multiple=True,
-    shell_complete=complete_group,
-    metavar="GROUP",
-    help="Only what waits for this consumer group, or is of this producer group. Repeatable.",
-)
-@click.option("--due-before", metavar="TIME", help="Only what is due before then; +1h counts from --now.")
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=100,
-    show_default=True,
-    metavar="N",
-    help="List at most this many; all are counted.",
-)
-@redact_options
-@now_option
-@store_options
-@global_options
-@click.pass_obj
-def pending(
-    style: Style,
-    /,
-    *,
-    path: Path,
-    listed: bool,
-    limit: int,
-    now: int | None,
-    due_before: str | None,
-    redaction: Redaction | None,
-    broker_version: Version | None,
-    broker_conf: BrokerConf,
-    limit_rate: RateLimit | None,
-    filters: Filters,
-    **chosen: Any,
-) -> Exit:
+def pending(style: Style, given: PendingOptions) -> Exit:
     """Show what a stopped broker still has to deliver.
 
     STORE is the directory that broker.conf calls storePathRootDir. Shown is how many messages are due when, and for
@@ -108,23 +78,21 @@ def pending(
     from rmqtool.show.progress import byte_progress
     from rmqtool.store.missing import unknown_topic
 
-    style.store = str(path)
     errors = ReadErrors()
-    store = rmqtool.open(path, broker_conf=broker_conf, broker_version=broker_version, limit_rate=limit_rate)
-    snapshot = store.snapshot.within(errors.scope)
-    moment = time.time_ns() // 1_000_000 if now is None else now
-    due = None if due_before is None else time_from(due_before, "--due-before", moment)
-    topics = filters.topic_choice
-    request = PendingRequest(moment, topics=topics, due_before=due, **chosen, limit=limit if listed else 0)
+    snapshot = given.opened.snapshot.within(errors.scope)
+    now = time.time_ns() // 1_000_000 if given.now is None else given.now
+    due = None if given.due_before is None else time_from(given.due_before, "--due-before", now)
+    request = PendingRequest(now, kinds=given.kinds, groups=given.groups, topics=given.filters.topic_choice,
+                             due_before=due, limit=given.limit if given.listed else 0)  # fmt: skip
     with byte_progress("reading what waits", snapshot.log.size, style=style) as progress:
         work = pending_work(snapshot, errors, request, progress.update)
-    if redaction is not None:
-        work = replace(work, messages=redaction.table(work.messages))
+    if given.redaction is not None:
+        work = replace(work, messages=given.redaction.table(work.messages))
     if style.json:
         write_pending(snapshot, work, style)
     else:
         show_pending(snapshot, work, style)
-    unknown = [told for topic in filters.topics if (told := unknown_topic(snapshot, topic))]
+    unknown = [told for topic in given.filters.topics if (told := unknown_topic(snapshot, topic))]
     if unknown and not work.owed.messages:
         note("; ".join(unknown))
         return Exit.FINDINGS

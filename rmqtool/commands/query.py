@@ -4,33 +4,37 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
-import rmqtool
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.numbers import OFFSETS
 from rmqtool.base.times import rfc3339
 from rmqtool.base.visible import quote, visible
 from rmqtool.commands.completion import complete_group
-from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.options import global_options, store_options, time_of
-from rmqtool.commands.shared_options import StorePath, decoder_option, filter_options, limit_option, redact_options
+from rmqtool.commands.options import argument, command, flag, option, time_of
+from rmqtool.commands.shared_options import (
+    OnStore,
+    StorePath,
+    body_format_option,
+    body_option,
+    decoder_option,
+    filter_options,
+    limit_option,
+    redact_options,
+)
 from rmqtool.commands.verifying import progress_bar
 from rmqtool.findings.finding import counted
-from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import BEYOND_MAX_TO_MAX, PULL_BY_UNITS, TIME_BY_RECORDS, Version, release_before
 from rmqtool.show.output import Style, note, terminal_width, write_line, write_text
 from rmqtool.show.pager import begin_paging
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rmqtool.base.files import RateLimit
+    from rmqtool.base.decoders import Decoder
     from rmqtool.broker.offset_by_time import QueueTimes
     from rmqtool.broker.pull import Answer, Subscription
     from rmqtool.clients.queue_view import QueueHole, QueueViews
@@ -38,10 +42,12 @@ if TYPE_CHECKING:
     from rmqtool.query.by_scan import Condition
     from rmqtool.query.lookup import By, Lookup
     from rmqtool.rules.versions import Releases
+    from rmqtool.scan.filters import Filters
+    from rmqtool.scan.message_rows import BodyChoice, BodyDecoder
+    from rmqtool.scan.redaction import Redaction
+    from rmqtool.show.messages import BodyFormat
     from rmqtool.store.queue_units import LoadedQueue
     from rmqtool.store.snapshot import Snapshot
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 Question = Literal[
     "pull", "at", "group", "time", "scan", "offset", "msg-id", "unique-key", "key", "queue-offset",
@@ -94,42 +100,51 @@ def _conditions(ctx: click.Context, param: click.Parameter, values: tuple[str, .
         raise click.BadParameter(str(error), ctx, param) from error
 
 
-def query_options(command: F) -> F:
-    """All options of query but those that other commands have too."""
-    offset = click.IntRange(*OFFSETS)
-    options = (
-        click.option("--unique-key", metavar="KEY", help="By the unique key, which clients print as the message id."),
-        click.option("--id", "--msg-id", "msg_id", metavar="ID",
-                     help="By an id that a client or broker printed: offset message id or unique key."),
-        click.option("--offset", type=offset, metavar="BYTES", help="By the physical offset in the commit log."),
-        click.option("--queue-offset", type=offset, metavar="N", help="By the offset in --topic and --queue."),
-        click.option("--time", callback=time_of, metavar="TIME", help="What was stored then and next, 10 messages."),
-        click.option("--scan", is_flag=True, help="Look at every message of the log, without index and queues."),
-        click.option("--where", multiple=True, callback=_conditions, metavar="NAME=TEXT",
-                     help="Scan for a property: NAME=TEXT, NAME!=TEXT, NAME~TEXT (holds it). Repeatable."),
-        click.option("--body-contains", metavar="TEXT", help="Scan for a text in the decompressed body."),
-        click.option("--hash-matches", is_flag=True, help="With a key: one message for each index unit of its hash."),
-        click.option("--trace", is_flag=True, help="Where each message stands, who has read it, what became of it."),
-        click.option("--pull", is_flag=True, help="What a consumer gets that pulls from --queue-offset."),
-        click.option("--max", "most", type=click.IntRange(1, 1 << 20), default=32, show_default=True, metavar="N",
-                     help="Messages that the pull asks for."),
-        click.option("--at", callback=time_of, metavar="TIME", help="The queue offset for a moment, for resetOffset."),
-        click.option("--group", metavar="GROUP", shell_complete=complete_group,
-                     help="What a consumer group has consumed."),
-        filter_options(),
-        limit_option,
-        click.option("--body", type=click.Choice(["decompressed", "stored", "none"]), default="decompressed",
-                     show_default=True, help="Which form of the body."),
-        click.option("--body-format", type=click.Choice(["text", "hex", "json", "base64"]), default="text",
-                     show_default=True, help="How text output shows a body; bytes that are not text are shown as hex."),
-        click.option("--save-body", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-                     help="Write the body of the one message that is found to a new file."),
-        redact_options,
-        decoder_option,
+_OFFSET = click.IntRange(*OFFSETS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryOptions(OnStore):
+    """What was asked for."""
+
+    path: Path = argument("STORE", StorePath(may_be_remote=True))
+    unique_key: str | None = option("By the unique key, which clients print as the message id.", metavar="KEY")
+    msg_id: str | None = option(
+        "By an id that a client or broker printed: offset message id or unique key.", "--id", "--msg-id", metavar="ID"
+    )
+    offset: int | None = option("By the physical offset in the commit log.", type=_OFFSET, metavar="BYTES")
+    queue_offset: int | None = option("By the offset in --topic and --queue.", type=_OFFSET, metavar="N")
+    time: int | None = option("What was stored then and next, 10 messages.", callback=time_of, metavar="TIME")
+    scan: bool = flag("Look at every message of the log, without index and queues.")
+    where: tuple[Condition, ...] = option(
+        "Scan for a property: NAME=TEXT, NAME!=TEXT, NAME~TEXT (holds it). Repeatable.",
+        multiple=True, callback=_conditions, metavar="NAME=TEXT",
     )  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+    body_contains: str | None = option("Scan for a text in the decompressed body.", metavar="TEXT")
+    hash_matches: bool = flag("With a key: one message for each index unit of its hash.")
+    trace: bool = flag("Where each message stands, who has read it, what became of it.")
+    pull: bool = flag("What a consumer gets that pulls from --queue-offset.")
+    most: int = option(
+        "Messages that the pull asks for.", "--max", type=click.IntRange(1, 1 << 20), default=32, metavar="N"
+    )
+    at: int | None = option("The queue offset for a moment, for resetOffset.", callback=time_of, metavar="TIME")
+    group: str | None = option("What a consumer group has consumed.", metavar="GROUP", shell_complete=complete_group)
+    filters: Filters = filter_options()
+    limit: int | None = limit_option()
+    body: BodyChoice = body_option()
+    body_format: BodyFormat = body_format_option()
+    save_body: Path | None = option(
+        "Write the body of the one message that is found to a new file.",
+        type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    )  # fmt: skip
+    redaction: Redaction | None = redact_options()
+    decoder: Decoder | None = decoder_option()
+    decoding: BodyDecoder | None = None  # the decoder as it runs
+
+    @property
+    def body_read(self) -> BodyChoice:
+        """The form of the body that is read, which a decoder needs."""
+        return "decompressed" if self.decoder and self.body == "none" else self.body
 
 
 def question_of(context: click.Context) -> Question:
@@ -166,7 +181,9 @@ def _is_given(context: click.Context, option: str) -> bool:
     return source is click.core.ParameterSource.COMMANDLINE
 
 
-_EPILOG = examples_and_statuses(
+@command(
+    "query",
+    QueryOptions,
     (
         "rmqtool query /data/rocketmq/store --key order-42 --topic orders",
         "rmqtool query /data/rocketmq/store --offset 42594 --trace",
@@ -184,24 +201,7 @@ _EPILOG = examples_and_statuses(
         Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
-
-
-@click.command("query", cls=HelpPage, epilog=_EPILOG)
-@click.argument("path", metavar="STORE", type=StorePath(may_be_remote=True))
-@query_options
-@store_options
-@global_options
-@click.pass_obj
-def query(
-    style: Style,
-    /,
-    *,
-    path: Path,
-    broker_version: Version | None,
-    broker_conf: BrokerConf,
-    limit_rate: RateLimit | None,
-    **asked: Any,
-) -> Exit:
+def query(style: Style, given: QueryOptions) -> Exit:
     """Find a message: where it is, and who has read it.
 
     STORE is the directory that broker.conf calls storePathRootDir. Nothing in it is changed, and a broker may run on
@@ -209,119 +209,114 @@ def query(
     """
     from rmqtool.query.by_place import Notes
 
-    style.store = str(path)
     question = question_of(click.get_current_context())
-    store = rmqtool.open(path, broker_conf=broker_conf, broker_version=broker_version, limit_rate=limit_rate)
-    snapshot = store.snapshot
+    snapshot = given.opened.snapshot
     notes = Notes()
     begin_paging(style)
-    status = _decoded_answer(style, snapshot, question, asked, notes)
+    status = _decoded_answer(style, snapshot, question, given, notes)
     if not style.quiet:
         for line in notes.lines:
             note(line)
     return Exit.LOSSY if status is Exit.OK and notes.lossy else status
 
 
-def _decoded_answer(style: Style, snapshot: Snapshot, question: Question, asked: dict[str, Any], notes: Notes) -> Exit:
+def _decoded_answer(style: Style, snapshot: Snapshot, question: Question, given: QueryOptions, notes: Notes) -> Exit:
     """The answer, with bodies decoded where that is asked for."""
-    decoder, body = asked["decoder"], asked["body"]
-    if decoder is None:
-        return _answer(style, snapshot, question, {**asked, "body_read": body}, notes)
+    if given.decoder is None:
+        return _answer(style, snapshot, question, given, notes)
     from rmqtool.scan.message_rows import BodyDecoder
 
-    with BodyDecoder(decoder, asked["redaction"], body) as decoding:
-        asked = {**asked, "decoder": decoding, "body_read": "decompressed" if body == "none" else body}
-        status = _answer(style, snapshot, question, asked, notes)
+    with BodyDecoder(given.decoder, given.redaction, given.body) as decoding:
+        status = _answer(style, snapshot, question, replace(given, decoding=decoding), notes)
     for sentence in decoding.failures.sentences():
         notes.add(visible(sentence), lossy=True)
     return status
 
 
-def _answer(style: Style, snapshot: Snapshot, question: Question, asked: dict[str, Any], notes: Notes) -> Exit:
-
+def _answer(style: Style, snapshot: Snapshot, question: Question, given: QueryOptions, notes: Notes) -> Exit:
     match question:
         case "pull":
-            return pull(style, snapshot, asked, notes)
+            return pull(style, snapshot, given, notes)
         case "at":
-            return offsets_at(style, snapshot, asked, notes)
+            return offsets_at(style, snapshot, given, notes)
         case "group":
-            return group(style, snapshot, asked["group"], notes)
+            return group(style, snapshot, str(given.group), notes)
         case _:
-            return _show_messages(style, snapshot, question, asked, notes)
+            return _show_messages(style, snapshot, question, given, notes)
 
 
-def _lookup_of(question: Question, asked: dict[str, Any]) -> Lookup:
+def _lookup_of(question: Question, given: QueryOptions) -> Lookup:
     """The question for messages that the command line asks."""
     from rmqtool.query.lookup import Lookup
 
-    filters, conditions, contains = asked["filters"], asked["where"], asked["body_contains"]
-    unique_key = asked["unique_key"] and asked["unique_key"].strip()
+    filters, conditions, contains = given.filters, given.where, given.body_contains
+    unique_key = given.unique_key and given.unique_key.strip()
     if unique_key is not None and question in ("scan", "time"):
         from rmqtool.query.by_scan import Condition
 
         conditions += (Condition("UNIQ_KEY", "=", unique_key),)
     return Lookup(
         by=cast("By", question),
-        number=asked[question.replace("-", "_")] if question in ("offset", "queue-offset", "time") else 0,
-        text=asked["msg_id"].strip() if question == "msg-id" else unique_key or "",
+        number=getattr(given, question.replace("-", "_")) if question in ("offset", "queue-offset", "time") else 0,
+        text=(given.msg_id or "").strip() if question == "msg-id" else unique_key or "",
         queue=one_queue(question, filters.topics, filters.queue_ids) if question == "queue-offset" else ("", 0),
         filters=filters,
         conditions=conditions,
         body_contains=None if contains is None else contains.encode(),
-        limit=asked["limit"],
-        hash_matches=asked["hash_matches"],
+        limit=given.limit,
+        hash_matches=given.hash_matches,
     )
 
 
 def _messages(
-    style: Style, snapshot: Snapshot, question: Question, asked: dict[str, Any], notes: Notes
+    style: Style, snapshot: Snapshot, question: Question, given: QueryOptions, notes: Notes
 ) -> Iterator[Message]:
     """The messages that the command line asks for; a scan is done under a progress bar."""
     from rmqtool.query.lookup import look_up
 
     with progress_bar(style, "reading the commit log") as progress:
-        yield from look_up(snapshot, _lookup_of(question, asked), asked["body_read"], notes, progress)
+        yield from look_up(snapshot, _lookup_of(question, given), given.body_read, notes, progress)
 
 
-def _show_messages(style: Style, snapshot: Snapshot, question: Question, asked: dict[str, Any], notes: Notes) -> Exit:
-    save_to = asked["save_body"]
-    if save_to is not None and asked["redaction"] and asked["redaction"].hides("body"):
+def _show_messages(style: Style, snapshot: Snapshot, question: Question, given: QueryOptions, notes: Notes) -> Exit:
+    save_to = given.save_body
+    if save_to is not None and given.redaction and given.redaction.hides("body"):
         raise UsageError("--save-body writes what --redact bodies leaves out")
     if save_to is not None:
-        _refuse_inside(snapshot, save_to, asked["body"])
+        _refuse_inside(snapshot, save_to, given.body)
     last, count = None, 0
-    for message in _messages(style, snapshot, question, asked, notes):
+    for message in _messages(style, snapshot, question, given, notes):
         count += 1
         if count > 1 and save_to is not None:
             raise UsageError("--save-body is for one message, but several are found", hint="add --limit 1 or --offset")
         notes.lossy |= not message["body_crc_ok"] or "body_error" in message
         last = message
-        if asked["decoder"] is not None:
-            asked["decoder"].add_to(message)
-        _show_message(style, snapshot, message, asked)
+        if given.decoding is not None:
+            given.decoding.add_to(message)
+        _show_message(style, snapshot, message, given)
     if last is None:
         return Exit.FINDINGS
     if save_to is not None:
         _save_body(last, save_to)
     if not style.quiet and not style.json:
-        _note_next(snapshot, last, count, asked)
+        _note_next(snapshot, last, count, given)
     return Exit.OK
 
 
-def _show_message(style: Style, snapshot: Snapshot, message: Message, asked: dict[str, Any]) -> None:
-    if asked["trace"]:
+def _show_message(style: Style, snapshot: Snapshot, message: Message, given: QueryOptions) -> None:
+    if given.trace:
         from rmqtool.query.trace import trace_of
 
         message["places"] = trace_of(snapshot, message).as_json(snapshot)
-    if asked["redaction"]:
-        message = asked["redaction"].value(message)
+    if given.redaction:
+        message = given.redaction.value(message)
     if style.json:
         write_line(style, message)
         return
     from rmqtool.show.messages import object_text
 
-    write_text(object_text(message, asked["body_format"], color=style.wants_color(), width=terminal_width()))
-    if asked["trace"]:
+    write_text(object_text(message, given.body_format, color=style.wants_color(), width=terminal_width()))
+    if given.trace:
         from rmqtool.show.query import show_trace
 
         show_trace(style.console(), message)
@@ -344,12 +339,12 @@ def _save_body(message: Message, save_to: Path) -> None:
         raise UsageError(f"{save_to} exists already", hint="--save-body writes a new file only") from None
 
 
-def _note_next(snapshot: Snapshot, message: Message, count: int, asked: dict[str, Any]) -> None:
+def _note_next(snapshot: Snapshot, message: Message, count: int, given: QueryOptions) -> None:
     store = quote(str(snapshot.store.root))
     conf = f" --broker-conf {quote(snapshot.store.conf.path)}" if snapshot.store.conf.path else ""
     command = f"rmqtool query {store}{conf}"
     note("")
-    if not asked["trace"]:
+    if not given.trace:
         which = "it" if count == 1 else "the last one"
         note(
             f"who has read {which}, and what has become of it: {command} --offset {message['physical_offset']} --trace"
@@ -365,7 +360,7 @@ def _note_next(snapshot: Snapshot, message: Message, count: int, asked: dict[str
 _GOES_ON = ("ok", "hole", "never-consumed")  # states of an offset from which a group gets a message next
 
 
-def pull(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: Notes) -> Exit:
+def pull(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Notes) -> Exit:
     """Print the broker's answer to a pull, whatever its status."""
     from rmqtool.broker.pull import Subscription, puller_from
     from rmqtool.clients.queue_view import QueueView, QueueViews
@@ -373,9 +368,10 @@ def pull(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: Notes) 
     from rmqtool.show.query import show_pull
     from rmqtool.store.topics import is_compacted
 
-    filters = asked["filters"]
+    filters = given.filters
     topic, queue_id = one_queue("pull", filters.topics, filters.queue_ids)
-    if asked["queue_offset"] is None:
+    start = given.queue_offset
+    if start is None:
         raise UsageError("--pull needs --queue-offset", hint="where the consumer stands: rmqtool query STORE --group G")
     views = QueueViews.of_snapshot(snapshot)
     puller = puller_from(snapshot, views.loaded(topic, queue_id))
@@ -386,12 +382,12 @@ def pull(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: Notes) 
     subscription = Subscription(filters.tags)
 
     def answer_of(version: Version) -> Answer:
-        return replace(puller, version=version).pull(asked["queue_offset"], asked["most"], subscription)
+        return replace(puller, version=version).pull(start, given.most, subscription)
 
     answer = answer_of(puller.version)
     _note_other_releases(snapshot.releases, answer_of, answer, notes)
     view = QueueView() if answer.status == "FOUND" else views.of(topic, queue_id)
-    hole = view.hole_at(asked["queue_offset"]) or view.hole_at(answer.next_begin_offset)
+    hole = view.hole_at(start) or view.hole_at(answer.next_begin_offset)
     if hole:
         notes.add(_hole_text(views, topic, queue_id, hole), lossy=True)
     if answer.passed_over:
@@ -401,20 +397,20 @@ def pull(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: Notes) 
         "kind": "pull",
         "topic": topic,
         "queue_id": queue_id,
-        "queue_offset": asked["queue_offset"],
-        "max": asked["most"],
+        "queue_offset": start,
+        "max": given.most,
         "tags": list(filters.tags),
         **{name: getattr(answer, name) for name in ("status", "next_begin_offset", "min_offset", "max_offset")},
         "hole": hole.as_json() if hole else None,
-        "messages": [_sent(snapshot, unit, subscription, asked, notes) for unit in answer.units],
+        "messages": [_sent(snapshot, unit, subscription, given, notes) for unit in answer.units],
     }
-    if asked["redaction"]:
-        line = asked["redaction"].value(line)
+    if given.redaction:
+        line = given.redaction.value(line)
     if style.json:
         write_line(style, line)
     else:
         show_pull(style.console(), line)
-        _show_sent(style, line["messages"], asked["body_format"])
+        _show_sent(style, line["messages"], given.body_format)
     return Exit.OK
 
 
@@ -433,11 +429,11 @@ def _note_other_releases(
             )
 
 
-def _sent(snapshot: Snapshot, unit: Any, subscription: Subscription, asked: dict[str, Any], notes: Notes) -> Message:
+def _sent(snapshot: Snapshot, unit: Any, subscription: Subscription, given: QueryOptions, notes: Notes) -> Message:
     """The message that is sent for a unit, or the damage where no such message is."""
     from rmqtool.query.by_place import message_at
 
-    message = message_at(snapshot, unit.physical_offset, asked["body_read"])
+    message = message_at(snapshot, unit.physical_offset, given.body_read)
     if message is None or message["message_size"] != unit.message_size:
         notes.add(f"the bytes at {unit.physical_offset} are sent, but are no message of that size", lossy=True)
         return {
@@ -446,8 +442,8 @@ def _sent(snapshot: Snapshot, unit: Any, subscription: Subscription, asked: dict
             "size": unit.message_size,
             "reason": "physical-offset" if message is None else "lengths",
         }
-    if asked["decoder"] is not None:
-        asked["decoder"].add_to(message)
+    if given.decoding is not None:
+        given.decoding.add_to(message)
     return {**message, "tag_matches": subscription.takes(message["tags"])}
 
 
@@ -460,14 +456,14 @@ def _show_sent(style: Style, messages: list[Message], body_format: Any) -> None:
             write_text("  the client drops it: its tag has the hash of one that is wanted\n")
 
 
-def offsets_at(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: Notes) -> Exit:
+def offsets_at(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Notes) -> Exit:
     """Print the queue offset for a time, of one queue or of all queues of a topic."""
     from rmqtool.broker.offset_by_time import QueueTimes
     from rmqtool.query.by_place import why_no_queue
     from rmqtool.scan.filters import is_pattern
     from rmqtool.show.query import show_offsets
 
-    filters, timestamp = asked["filters"], asked["at"]
+    filters, timestamp = given.filters, given.at or 0
     if len(filters.topics) != 1 or is_pattern(filters.topics[0]):
         raise UsageError("--at needs one --topic", hint="such as: --at -2h --topic T --queue 0")
     topic = filters.topics[0]

@@ -3,125 +3,93 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
-import rmqtool
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.visible import join, quote
-from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.options import F, global_options, jobs_option, store_options
-from rmqtool.commands.shared_options import StorePath, filter_options, memory_option, within_memory
+from rmqtool.commands.options import command, flag, jobs_option, option
+from rmqtool.commands.shared_options import (
+    OnStore,
+    dry_run_option,
+    filter_options,
+    memory_option,
+    older_release_option,
+    output_option,
+    plan_option,
+    save_plan_option,
+    within_memory,
+    yes_option,
+)
 from rmqtool.commands.verifying import progress_bar, recorded_options
 from rmqtool.commands.writing import (
     confirm,
     confirm_deletion,
-    dry_run_option,
-    older_release_option,
     print_recovered,
     recovered_json,
     reporting_state,
     require_answer,
     require_release,
-    saved_plan_options,
     write_plan,
-    yes_option,
 )
 from rmqtool.library.repeated_options import repeated_options
-from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, note, write_document
 
 if TYPE_CHECKING:
-    from rmqtool.base.files import RateLimit
     from rmqtool.findings.finding import Finding
     from rmqtool.rebuild.options import Part, RebuildOptions, Target
     from rmqtool.rebuild.plan import RebuildPlan
     from rmqtool.scan.filters import Filters
     from rmqtool.show.progress import ByteProgress
     from rmqtool.show.rebuild import PlanState
-    from rmqtool.store.store import Store
     from rmqtool.transaction import Committed, Transaction
 
 
-def append_order_option(*, hidden: bool = False) -> Callable[[F], F]:
-    """``--append-order``; hidden where it has no meaning, and is taken because 1.0.0rc1 had it."""
-    return click.option("--append-order", is_flag=True, hidden=hidden,
-                        help="Number units in the order in which a broker appends them to empty queues. "
-                        "Default: stored queue offsets are kept.")  # fmt: skip
+_APPEND_ORDER = ("Number units in the order in which a broker appends them to empty queues. "
+                 "Default: stored queue offsets are kept.")  # fmt: skip
 
 
-def rebuild_options(command: F) -> F:
-    """The options of both rebuilds."""
-    path = click.Path(path_type=Path)
-    for option in reversed(
-        (
-            click.argument("path", type=StorePath(), metavar="STORE"),
-            filter_options("topic", "exclude-topic", "queue"),
-            click.option("--only-damaged", is_flag=True,
-                         help="Only what `rmqtool verify` finds wrong: it is run first."),
-            click.option("--neutralise", is_flag=True,
-                         help="Put dummy records in place of damaged bytes of the log, so that no start of the broker "
-                         "ends the log there; the bytes are kept until undo."),
-            click.option("-o", "--output", type=path, metavar="DIR",
-                         help="Write the files below DIR; the store is only read."),
-            dry_run_option,
-            saved_plan_options,
-            yes_option,
-            memory_option,
-            jobs_option(),
-            older_release_option,
-            store_options,
-            global_options,
-        )
-    ):  # fmt: skip
-        command = option(command)
-    return command
+@dataclass(frozen=True, kw_only=True)
+class RebuildCqOptions(OnStore):
+    """What was asked for."""
 
+    command: ClassVar[str] = "rebuild-cq"
+    part: ClassVar[Part] = "queues"
 
-@dataclass
-class RebuildRequest:
-    """A request for a rebuild: arguments and options by the names that click gives them, and what follows from them.
+    filters: Filters = filter_options("topic", "exclude-topic", "queue")
+    only_damaged: bool = flag("Only what `rmqtool verify` finds wrong: it is run first.")
+    neutralise: bool = flag(
+        "Put dummy records in place of damaged bytes of the log, so that no start of the broker ends the log there; "
+        "the bytes are kept until undo."
+    )
+    output: Path | None = output_option(
+        "Write the files below DIR; the store is only read.", "DIR", click.Path(path_type=Path)
+    )
+    dry_run: bool = dry_run_option()
+    save_plan: Path | None = save_plan_option()
+    plan: Path | None = plan_option()
+    yes: bool = yes_option()
+    memory: int | None = memory_option()
+    jobs: int = jobs_option()
+    allow_older_release: bool = older_release_option()
+    append_order: bool = flag(_APPEND_ORDER)
+    to: Target | None = option(
+        "Bring queues, topics, groups and offsets into files, or into RocksDB, for a broker with the other storeType.",
+        type=click.Choice(["files", "rocksdb"]),
+    )
+    found: RebuildOptions | None = None  # what a saved plan, or a look at the damage, makes of all that
 
-    Raises UsageError for choices that contradict each other.
-    """
-
-    command: str
-    part: Part
-    path: Path
-    filters: Filters
-    only_damaged: bool
-    append_order: bool
-    neutralise: bool
-    output: Path | None
-    dry_run: bool
-    save_plan: Path | None
-    plan: Path | None
-    jobs: int
-    yes: bool
-    allow_older_release: bool
-    broker_version: Version | None
-    broker_conf: BrokerConf
-    limit_rate: RateLimit | None
-    memory: int | None
-    to: Target | None = None
-    store: Store = field(init=False)
-    options: RebuildOptions = field(init=False)
-
-    def __post_init__(self) -> None:
+    @property
+    def options(self) -> RebuildOptions:
+        """The rebuild that was asked for."""
         from rmqtool.rebuild.options import QueueSelection, RebuildOptions
-        from rmqtool.store.store import require_plain_log
 
-        self._require_consistent()
-        self.store = rmqtool.open(self.path, broker_conf=self.broker_conf).snapshot.store
-        if self.neutralise:
-            require_plain_log(self.store, "--neutralise")
-        self.options = RebuildOptions(
+        return self.found or RebuildOptions(
             parts=frozenset([self.part]),
             selection=QueueSelection(self.filters.topic_choice, frozenset(self.filters.queue_ids)),
             version=self.broker_version,
@@ -131,17 +99,14 @@ class RebuildRequest:
             jobs=self.jobs,
             target=self.to,
         )
-        if self.plan:
-            from rmqtool.rebuild.saved_plan import SavedPlan
-
-            self.options = SavedPlan(self.plan, self.command).options(self.options)
 
     @property
     def only_shows(self) -> bool:
         """Whether nothing is to be written."""
         return self.dry_run or self.save_plan is not None
 
-    def _require_consistent(self) -> None:
+    def require_consistent(self) -> None:
+        """Raise UsageError for choices that contradict each other."""
         chooses = bool(self.filters.topic_choice or self.filters.queue_ids)
         selects = chooses or self.only_damaged
         if self.plan and (selects or self.append_order or self.neutralise or self.output or self.only_shows or self.to):
@@ -165,23 +130,25 @@ class RebuildRequest:
             )
 
 
-def command_line(request: RebuildRequest, *more: str) -> str:
+@dataclass(frozen=True, kw_only=True)
+class RebuildIndexOptions(RebuildCqOptions):
+    """What was asked for; --append-order has no meaning here, and is taken because 1.0.0rc1 had it."""
+
+    command: ClassVar[str] = "rebuild-index"
+    part: ClassVar[Part] = "index"
+
+    append_order: bool = flag(_APPEND_ORDER, hidden=True)
+    to: Target | None = None
+
+
+def command_line(given: RebuildCqOptions) -> str:
     """The command line that carries out the plan that was shown."""
-    selection = request.options.selection
-    words = ["rmqtool", request.command, str(request.store.root), *more]
-    if not more:
-        words += [word for topic in selection.topics.wanted for word in ("--topic", topic)]
-        words += [word for topic in selection.topics.excluded for word in ("--exclude-topic", topic)]
-        words += [word for queue_id in sorted(selection.queue_ids) for word in ("--queue", str(queue_id))]
-        words += ["--only-damaged"] if request.only_damaged else []
-        words += ["--neutralise"] if request.options.neutralise else []
-        words += ["--append-order"] if request.options.order == "broker" else []
-        words += ["--to", request.options.target] if request.options.target else []
-    words += ["--jobs", str(request.options.jobs)] if request.options.jobs > 1 else []
-    words += ["--memory", str(request.memory)] if request.memory is not None else []
-    words += ["--broker-version", str(request.options.version)] if request.options.version else []
-    words += ["--broker-conf", request.store.conf.path] if request.store.conf.path else []
-    return " ".join(map(quote, words))
+    words = ["rmqtool", given.command, str(given.store.root)]
+    if given.save_plan:
+        words += ["--plan", str(given.save_plan)]
+    else:
+        words += given.words("filters", "only_damaged", "neutralise", "append_order", "to")
+    return join([*words, *given.words("jobs", "memory", "broker_version", "broker_conf")])
 
 
 _STATUSES = {
@@ -195,29 +162,19 @@ _STATUSES = {
 }
 
 
-@click.command(
+@command(
     "rebuild-cq",
-    cls=HelpPage,
-    epilog=examples_and_statuses(
-        (
-            "rmqtool rebuild-cq /data/rocketmq/store --dry-run",
-            "rmqtool rebuild-cq /data/rocketmq/store --topic orders --dry-run",
-            "rmqtool rebuild-cq /data/rocketmq/store -j 2 --memory 256MiB --dry-run",
-            "rmqtool rebuild-cq /data/rocketmq/store --output /data/rocketmq/store-new",
-            "rmqtool rebuild-cq /data/rocketmq/store --to files --dry-run",
-        ),
-        _STATUSES,
+    RebuildCqOptions,
+    (
+        "rmqtool rebuild-cq /data/rocketmq/store --dry-run",
+        "rmqtool rebuild-cq /data/rocketmq/store --topic orders --dry-run",
+        "rmqtool rebuild-cq /data/rocketmq/store -j 2 --memory 256MiB --dry-run",
+        "rmqtool rebuild-cq /data/rocketmq/store --output /data/rocketmq/store-new",
+        "rmqtool rebuild-cq /data/rocketmq/store --to files --dry-run",
     ),
+    _STATUSES,
 )
-@rebuild_options
-@append_order_option()
-@click.option(
-    "--to",
-    type=click.Choice(["files", "rocksdb"]),
-    help="Bring queues, topics, groups and offsets into files, or into RocksDB, for a broker with the other storeType.",
-)
-@click.pass_obj
-def rebuild_cq(style: Style, /, **given: Any) -> Exit:
+def rebuild_cq(style: Style, given: RebuildCqOptions) -> Exit:
     """Rebuild the consume queues from the commit log.
 
     STORE is the directory that broker.conf calls storePathRootDir. Queues that are as they should be are left alone;
@@ -227,143 +184,144 @@ def rebuild_cq(style: Style, /, **given: Any) -> Exit:
     With --to a store goes from one world to the other: its queues from the log, its topics, groups and committed
     offsets as they are. The settings that its broker needs then are printed.
     """
-    return _rebuild(style, "rebuild-cq", "queues", given)
+    return _rebuild(style, given)
 
 
-@click.command(
+@command(
     "rebuild-index",
-    cls=HelpPage,
-    epilog=examples_and_statuses(
-        (
-            "rmqtool rebuild-index /data/rocketmq/store --dry-run",
-            "rmqtool rebuild-index /data/rocketmq/store --output /lake/index",
-        ),
-        _STATUSES,
+    RebuildIndexOptions,
+    (
+        "rmqtool rebuild-index /data/rocketmq/store --dry-run",
+        "rmqtool rebuild-index /data/rocketmq/store --output /lake/index",
     ),
+    _STATUSES,
 )
-@rebuild_options
-@append_order_option(hidden=True)
-@click.pass_obj
-def rebuild_index(style: Style, /, **given: Any) -> Exit:
+def rebuild_index(style: Style, given: RebuildIndexOptions) -> Exit:
     """Rebuild the index files from the commit log.
 
     By the index a broker finds messages by key. STORE is the directory that broker.conf calls storePathRootDir. The
     files that are replaced are kept until `rmqtool undo`. An index file holds keys of all topics: --topic and
     --queue are for --output only.
     """
-    if given["append_order"] and not style.quiet:
+    if given.append_order and not style.quiet:
         note("--append-order changes nothing here: keys in an index have no queue offsets")
-    return _rebuild(style, "rebuild-index", "index", {**given, "append_order": False})
+    return _rebuild(style, replace(given, append_order=False))
 
 
-def _rebuild(style: Style, command: str, part: Part, given: dict[str, Any]) -> Exit:
+def _rebuild(style: Style, given: RebuildCqOptions) -> Exit:
     from rmqtool.rebuild.workers import REBUILD_NEED
 
-    style.store = str(given["path"])
-    with within_memory(style, given["memory"], given["jobs"], REBUILD_NEED[part]) as given["jobs"]:
-        return _rebuild_within(style, command, part, given)
+    with within_memory(style, given.memory, given.jobs, REBUILD_NEED[given.part]) as jobs:
+        return _rebuild_within(style, replace(given, jobs=jobs))
 
 
-def _rebuild_within(style: Style, command: str, part: Part, given: dict[str, Any]) -> Exit:
+def _rebuild_within(style: Style, given: RebuildCqOptions) -> Exit:
     from rmqtool.store.snapshot import Snapshot
+    from rmqtool.store.store import require_plain_log
 
-    request = RebuildRequest(command, part, **given)
-    named = Snapshot(request.store, request.options.version, request.limit_rate)
-    only_reads = bool(request.output or request.only_shows)
-    require_release(named, yes=request.yes, is_allowed=request.allow_older_release or only_reads)
-    if request.only_damaged:
-        select_damaged(style, request)
-    if request.output:
-        return _write_elsewhere(style, request, request.output)
-    if request.only_shows:
-        return _show_only(style, request)
-    with reporting_state(style, request.store.root, "is written: the store is as planned"):
-        return _write(style, request)
+    given.require_consistent()
+    if given.neutralise:
+        require_plain_log(given.store, "--neutralise")
+    if given.plan:
+        from rmqtool.rebuild.saved_plan import SavedPlan
+
+        given = replace(given, found=SavedPlan(given.plan, given.command).options(given.options))
+    only_reads = bool(given.output or given.only_shows)
+    named = Snapshot(given.store, given.options.version, given.limit_rate)
+    require_release(named, yes=given.yes, is_allowed=given.allow_older_release or only_reads)
+    if given.only_damaged:
+        given = replace(given, found=damaged_only(style, given))
+    if given.output:
+        return _write_elsewhere(style, given, given.output)
+    if given.only_shows:
+        return _show_only(style, given)
+    with reporting_state(style, given.store.root, "is written: the store is as planned"):
+        return _write(style, given)
 
 
-def _progress(style: Style, request: RebuildRequest, title: str) -> AbstractContextManager[ByteProgress]:
+def _progress(style: Style, given: RebuildCqOptions, title: str) -> AbstractContextManager[ByteProgress]:
     from rmqtool.show.progress import byte_progress
 
-    return byte_progress(title, request.store.commit_log().size, style=style)
+    return byte_progress(title, given.store.commit_log().size, style=style)
 
 
-def _make_plan(style: Style, request: RebuildRequest) -> RebuildPlan:
+def _make_plan(style: Style, given: RebuildCqOptions) -> RebuildPlan:
     from rmqtool.rebuild.plan import make_plan
     from rmqtool.rebuild.source import open_source
 
-    with _progress(style, request, "comparing with the commit log") as progress:
-        return make_plan(open_source(request.store, request.options), progress.update)
+    with _progress(style, given, "comparing with the commit log") as progress:
+        return make_plan(open_source(given.store, given.options), progress.update)
 
 
-def _apply(style: Style, request: RebuildRequest, plan: RebuildPlan, transaction: Transaction) -> Committed:
+def _apply(style: Style, given: RebuildCqOptions, plan: RebuildPlan, transaction: Transaction) -> Committed:
     from rmqtool.rebuild.apply import apply_plan
 
-    with _progress(style, request, "rebuilding") as progress:
+    with _progress(style, given, "rebuilding") as progress:
         return apply_plan(plan, transaction, progress.update)
 
 
-def _show_only(style: Style, request: RebuildRequest) -> Exit:
+def _show_only(style: Style, given: RebuildCqOptions) -> Exit:
     from rmqtool.show.rebuild import plan_json
 
-    plan = _make_plan(style, request)
+    plan = _make_plan(style, given)
     state: PlanState = "nothing" if plan.is_empty else "planned"
-    if request.save_plan:
+    if given.save_plan:
         from rmqtool.rebuild.saved_plan import rebuild_plan_text
 
-        text = rebuild_plan_text(plan, request.command, plan_json(plan, state))
-        write_plan(request.save_plan, text, request.store.root)
-    following = command_line(request, *(("--plan", str(request.save_plan)) if request.save_plan else ()))
+        text = rebuild_plan_text(plan, given.command, plan_json(plan, state))
+        write_plan(given.save_plan, text, given.store.root)
+    following = command_line(given)
     if plan.written_kinds & plan.source.sizes.assumed:
         following += " --broker-conf BROKER_CONF"  # without it nothing is written
-    return _show(style, request, _Outcome(plan, state, next_command=following))
+    return _show(style, given, _Outcome(plan, state, next_command=following))
 
 
-def _write_elsewhere(style: Style, request: RebuildRequest, directory: Path) -> Exit:
+def _write_elsewhere(style: Style, given: RebuildCqOptions, directory: Path) -> Exit:
     from rmqtool.rebuild.output_tree import write_output
     from rmqtool.rebuild.source import open_source
     from rmqtool.salvage.new_store import new_tree
 
     title = f"writing below {directory}"
-    with new_tree(directory, request.store.root) as new, _progress(style, request, title) as progress:
-        plan = write_output(open_source(request.store, request.options), new.empty_derived(), progress.update)
+    with new_tree(directory, given.store.root) as new, _progress(style, given, title) as progress:
+        plan = write_output(open_source(given.store, given.options), new.empty_derived(), progress.update)
         new.adopt_derived(directory)
-    status = _show(style, request, _Outcome(plan, "done", verb="written"))
+    status = _show(style, given, _Outcome(plan, "done", verb="written"))
     if not (style.json or style.quiet):
         note(f"written below {directory}; the store is as it was")
     return status
 
 
-def _write(style: Style, request: RebuildRequest) -> Exit:
+def _write(style: Style, given: RebuildCqOptions) -> Exit:
     from rmqtool.rebuild.saved_plan import SavedPlan
     from rmqtool.rebuild.source import require_known_sizes
     from rmqtool.show.rebuild import plan_json
     from rmqtool.transaction import Transaction, conversion_command
 
-    require_answer(yes=request.yes)
-    saved = SavedPlan(request.plan, request.command) if request.plan else None
-    options = recorded_options(request.store.conf.path, request.options.version)
-    confirm_deletion(request.store.root, yes=request.yes)
-    with Transaction(request.store, request.command, options=options) as transaction:
+    require_answer(yes=given.yes)
+    saved = SavedPlan(given.plan, given.command) if given.plan else None
+    options = recorded_options(given.store.conf.path, given.options.version)
+    confirm_deletion(given.store.root, yes=given.yes)
+    with Transaction(given.store, given.command, options=options) as transaction:
         print_recovered(transaction.recovered)
         recovered = recovered_json(transaction.recovered)
         if saved:
-            saved.require_same_store(request.store)
-        plan = _make_plan(style, request)
-        require_known_sizes(request.store, plan.source.sizes.assumed, plan.written_kinds)
+            saved.require_same_store(given.store)
+        plan = _make_plan(style, given)
+        require_known_sizes(given.store, plan.source.sizes.assumed, plan.written_kinds)
         if saved:
-            saved.require_same_result(request.store, plan_json(plan, "nothing" if plan.is_empty else "planned"))
+            saved.require_same_result(given.store, plan_json(plan, "nothing" if plan.is_empty else "planned"))
         if plan.is_empty:
-            return _show(style, request, _Outcome(plan, "nothing", recovered=recovered))
+            return _show(style, given, _Outcome(plan, "nothing", recovered=recovered))
         plan.require_release()
-        if not request.yes:
+        if not given.yes:
             _show_for_confirmation(style, plan)
-            confirm("Write this?", yes=request.yes, has_changed=bool(transaction.recovered))
+            confirm("Write this?", yes=given.yes, has_changed=bool(transaction.recovered))
         if plan.conversion and not plan.conversion.is_in_place:
             transaction.command = conversion_command(plan.conversion.target)
-        committed = _apply(style, request, plan, transaction)
+        committed = _apply(style, given, plan, transaction)
     plan = replace(plan, backup_bytes=committed.backup_bytes)
-    outcome = _Outcome(plan, "done", transaction=committed.id, is_shown=not request.yes, recovered=recovered)
-    return _show(style, request, outcome)
+    outcome = _Outcome(plan, "done", transaction=committed.id, is_shown=not given.yes, recovered=recovered)
+    return _show(style, given, outcome)
 
 
 def _show_for_confirmation(style: Style, plan: RebuildPlan) -> None:
@@ -387,16 +345,16 @@ class _Outcome:
     recovered: Sequence[dict[str, str | None]] = ()
 
 
-def _show(style: Style, request: RebuildRequest, outcome: _Outcome) -> Exit:
+def _show(style: Style, given: RebuildCqOptions, outcome: _Outcome) -> Exit:
     from rmqtool.show.rebuild import plan_json, show_plan
 
-    plan, root = outcome.plan, str(request.store.root)
-    selection = request.options.selection
-    is_none = request.part != "index" and not plan.queues and bool(selection.topics or selection.queue_ids)
+    plan, root = outcome.plan, str(given.store.root)
+    selection = given.options.selection
+    is_none = given.part != "index" and not plan.queues and bool(selection.topics or selection.queue_ids)
     status = Exit.LOSSY if plan.is_lossy else Exit.FINDINGS if is_none else Exit.OK
     if style.json:
         result = {**plan_json(plan, outcome.state, outcome.transaction), "recovered": list(outcome.recovered)}
-        write_document(style, request.command, style.store, result, findings=plan.findings, status=status)
+        write_document(style, given.command, style.store, result, findings=plan.findings, status=status)
         return status
     if not outcome.is_shown:
         show_plan(plan, style, verb=outcome.verb)
@@ -405,19 +363,19 @@ def _show(style: Style, request: RebuildRequest, outcome: _Outcome) -> Exit:
     if is_none:
         from rmqtool.store.missing import why_nothing
 
-        note(why_nothing(plan.source.snapshot, request.filters))
+        note(why_nothing(plan.source.snapshot, given.filters))
     elif outcome.transaction:
         note(f"done: {outcome.transaction}; to take it back, before a broker starts: rmqtool undo {quote(root)}")
-        conf = request.store.conf.path
+        conf = given.store.conf.path
         if plan.conversion:
             conf = None  # which is for the store as it was
             settings = ", ".join(f"{name}={value}" for name, value in plan.conversion.settings.items())
             note(f"before you start the broker, set in broker.conf: {settings}")
-        words = repeated_options(conf, request.options.version)
+        words = repeated_options(conf, given.options.version)
         note(f"next: {join(['rmqtool', 'verify', root, *words])}")
     elif outcome.state == "nothing":
         there = plan.conversion and plan.conversion.is_in_place
-        place = "RocksDB" if request.options.target == "rocksdb" else "files"
+        place = "RocksDB" if given.options.target == "rocksdb" else "files"
         note(f"nothing to do{f': the store is in {place} already' if there else ''}")
     elif outcome.next_command:
         note(f"nothing is written yet; next: {outcome.next_command}")
@@ -427,23 +385,21 @@ def _show(style: Style, request: RebuildRequest, outcome: _Outcome) -> Exit:
 _ALL_EXAMPLES = 1 << 31  # each finding names its queue
 
 
-def select_damaged(style: Style, request: RebuildRequest) -> None:
-    """Select the queues, or the index, with a finding above `info`; nothing at all without one."""
-    options = request.options
-    if request.part == "index":
-        wanted = bool(_verify(style, request, "index."))
+def damaged_only(style: Style, given: RebuildCqOptions) -> RebuildOptions:
+    """The rebuild of the queues, or the index, with a finding above `info`; of nothing at all without one."""
+    options = given.options
+    if given.part == "index":
+        wanted = bool(_verify(style, given, "index."))
     else:
-        queues = ((finding.topic, finding.queue_id) for finding in _verify(style, request, "consumequeue."))
+        queues = ((finding.topic, finding.queue_id) for finding in _verify(style, given, "consumequeue."))
         only = frozenset((topic, queue_id) for topic, queue_id in queues if topic is not None and queue_id is not None)
         wanted = bool(only)
         options = replace(options, selection=replace(options.selection, only=only))
-    request.options = options if wanted else replace(options, parts=frozenset())
+    return options if wanted else replace(options, parts=frozenset())
 
 
-def _verify(style: Style, request: RebuildRequest, prefix: str) -> list[Finding]:
+def _verify(style: Style, given: RebuildCqOptions, prefix: str) -> list[Finding]:
     """The findings above `info` whose code begins with `prefix`."""
-    store = rmqtool.open(request.path, broker_conf=request.broker_conf, broker_version=request.broker_version,
-                         limit_rate=request.limit_rate)  # fmt: skip
     with progress_bar(style, "verifying") as progress:
-        verified = store.verify(only=prefix, max_examples=_ALL_EXAMPLES, jobs=request.jobs, progress=progress)
+        verified = given.opened.verify(only=prefix, max_examples=_ALL_EXAMPLES, jobs=given.jobs, progress=progress)
     return [finding for finding in verified.findings if finding.severity != "info" and finding.code.startswith(prefix)]

@@ -4,106 +4,81 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-import rmqtool
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.visible import join, quote, visible
-from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.options import global_options, jobs_option, store_options
-from rmqtool.commands.shared_options import StorePath, memory_option, within_memory
+from rmqtool.commands.options import command, flag, jobs_option
+from rmqtool.commands.shared_options import (
+    OF_NEXT,
+    OnStore,
+    dry_run_option,
+    memory_option,
+    older_release_option,
+    plan_option,
+    save_plan_option,
+    within_memory,
+    yes_option,
+)
 from rmqtool.commands.verifying import progress_bar, recorded_options
 from rmqtool.commands.writing import (
     confirm,
     confirm_deletion,
-    dry_run_option,
-    older_release_option,
     print_recovered,
     recovered_json,
     reporting_state,
     require_answer,
     require_release,
-    saved_plan_options,
     write_plan,
-    yes_option,
 )
-from rmqtool.library.repeated_options import repeated_options
-from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, note, write_document, write_text
 from rmqtool.show.times import sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rmqtool.base.files import RateLimit
     from rmqtool.base.limits import MemoryNeed
     from rmqtool.broker.field_damage import FieldDamage
-    from rmqtool.library.store import Store as OpenedStore
     from rmqtool.rebuild.plan import RebuildPlan
     from rmqtool.repair.diagnosis import Repairs
     from rmqtool.repair.plan import Plan
     from rmqtool.repair.proof import Proof
-    from rmqtool.repair.saved_plan import RepairOptions, SavedRepairPlan
+    from rmqtool.repair.saved_plan import SavedRepairPlan
     from rmqtool.store.missing import Sized
-    from rmqtool.store.store import Store
     from rmqtool.transaction import Transaction
     from rmqtool.verify.outcome import Outcome
 
 
-@dataclass
-class RepairRequest:
-    """The arguments and options of a repair, by the names that click gives them; so many `processes` work."""
+@dataclass(frozen=True, kw_only=True)
+class RepairOptions(OnStore):
+    """What was asked for; of a saved plan, what it was made with."""
 
-    path: Path
-    dry_run: bool
-    save_plan: Path | None
-    plan: Path | None
-    keep_offsets: bool
-    acknowledge: bool
-    jobs: int
-    memory: int | None
-    yes: bool
-    allow_older_release: bool
-    broker_version: Version | None
-    broker_conf: BrokerConf
-    limit_rate: RateLimit | None
-    processes: int = field(init=False)
-    store: Store = field(init=False)
-    options: RepairOptions = field(init=False)
-    saved: SavedRepairPlan | None = field(init=False, default=None)
+    dry_run: bool = dry_run_option()
+    save_plan: Path | None = save_plan_option()
+    plan: Path | None = plan_option()
+    keep_offsets: bool = flag("Leave committed offsets as they are, even impossible ones.")
+    acknowledge: bool = flag("Repair nothing: remove the records of losses, which verify reports until then.")
+    jobs: int = jobs_option()
+    memory: int | None = memory_option()
+    yes: bool = yes_option()
+    allow_older_release: bool = older_release_option()
+    processes: int = 1  # that fit into the memory
 
-    def __post_init__(self) -> None:
-        from rmqtool.repair.saved_plan import RepairOptions, SavedRepairPlan
-        from rmqtool.store.store import require_plain_log
-
+    def require_consistent(self) -> None:
+        """Raise UsageError for options that do not fit each other."""
         if self.acknowledge and (self.plan or self.keep_offsets or self.save_plan):
             raise UsageError("--acknowledge repairs nothing: no other choice may be made beside it")
         if self.plan and (self.only_shows or self.keep_offsets or self.broker_version):
             raise UsageError("--plan carries out what was saved: it cannot be combined with other choices")
-        self.processes = self.jobs
-        self.store = rmqtool.open(self.path, broker_conf=self.broker_conf).snapshot.store
-        if not self.acknowledge:
-            require_plain_log(self.store, "repair")
-        self.options = RepairOptions(self.broker_version, self.keep_offsets)
-        if self.plan:
-            self.saved = SavedRepairPlan(self.plan)
-            self.options = self.saved.options
 
-    def reopen(self) -> None:
-        """See the store as the last transaction has left it: queues may be in RocksDB again."""
-        self.store = rmqtool.open(self.path, broker_conf=self.broker_conf).snapshot.store
+    @cached_property
+    def saved(self) -> SavedRepairPlan | None:
+        """The plan to carry out."""
+        from rmqtool.repair.saved_plan import SavedRepairPlan
 
-    @property
-    def opened(self) -> OpenedStore:
-        """The store as it was seen last, by the rules of the release that a saved plan may name."""
-        from rmqtool.library.store import Store as OpenedStore
-        from rmqtool.store.snapshot import Snapshot
-
-        return OpenedStore(Snapshot(self.store, self.options.version, self.limit_rate))
+        return SavedRepairPlan(self.plan) if self.plan else None
 
     @property
     def only_shows(self) -> bool:
@@ -111,16 +86,19 @@ class RepairRequest:
         return self.dry_run or self.save_plan is not None
 
     @property
-    def words(self) -> tuple[str, ...]:
-        """The options that other commands on the store need, too."""
-        rate = self.limit_rate.bytes_per_second if self.limit_rate else None
-        return repeated_options(self.broker_conf.path, self.options.version, rate, self.jobs, self.memory)
+    def chosen(self) -> dict[str, Any]:
+        """What decides about a repair, which a saved plan holds."""
+        return {"broker_version": self.broker_version, "keep_offsets": self.keep_offsets}
 
 
 _NOTHING = "nothing to repair"
 _MOST = 6  # transactions of one repair
 _EXAMPLES = 10_000  # of each code: what a repair does about offsets and topics goes by them
-_EPILOG = examples_and_statuses(
+
+
+@command(
+    "repair",
+    RepairOptions,
     (
         "rmqtool repair /data/rocketmq/store --dry-run",
         "rmqtool repair /data/rocketmq/store --save-plan /tmp/plan.json",
@@ -136,39 +114,25 @@ _EPILOG = examples_and_statuses(
         Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
-
-
-@click.command("repair", cls=HelpPage, epilog=_EPILOG)
-@click.argument("path", metavar="STORE", type=StorePath())
-@dry_run_option
-@saved_plan_options
-@click.option("--keep-offsets", is_flag=True, help="Leave committed offsets as they are, even impossible ones.")
-@click.option(
-    "--acknowledge",
-    is_flag=True,
-    help="Repair nothing: remove the records of losses, which verify reports until then.",
-)
-@jobs_option()
-@memory_option
-@yes_option
-@older_release_option
-@store_options
-@global_options
-@click.pass_obj
-def repair(style: Style, /, **given: Any) -> Exit:
+def repair(style: Style, given: RepairOptions) -> Exit:
     """Carry out the plan that verify ends with.
 
     The store is verified before and after it. STORE is the directory that broker.conf calls storePathRootDir. What
     is replaced is kept in STORE/.rmqtool until `rmqtool undo`. Stop the broker first.
     """
-    request = RepairRequest(**given)
-    style.store = str(request.path)
-    if request.acknowledge:
-        return _acknowledge(style, request)
-    only_reads = request.only_shows
-    require_release(request.opened.snapshot, yes=request.yes, is_allowed=request.allow_older_release or only_reads)
-    with within_memory(style, request.memory, request.jobs, _need()) as request.processes:
-        return _show_only(style, request) if request.only_shows else _carry_out(style, request)
+    from rmqtool.store.store import require_plain_log
+
+    given.require_consistent()
+    if given.acknowledge:
+        return _acknowledge(style, given)
+    require_plain_log(given.store, "repair")
+    if given.saved:
+        given = replace(given, **given.saved.options)
+    only_reads = given.only_shows
+    require_release(given.opened.snapshot, yes=given.yes, is_allowed=given.allow_older_release or only_reads)
+    with within_memory(style, given.memory, given.jobs, _need()) as processes:
+        given = replace(given, processes=processes)
+        return _show_only(style, given) if only_reads else _carry_out(style, given)
 
 
 def _need() -> MemoryNeed:
@@ -179,32 +143,32 @@ def _need() -> MemoryNeed:
     return VERIFY_NEED.with_later(*REBUILD_NEED.values())
 
 
-def _carry_out(style: Style, request: RepairRequest) -> Exit:
+def _carry_out(style: Style, given: RepairOptions) -> Exit:
     """Repair, after a question, and show what is left."""
-    require_answer(yes=request.yes)
-    root = request.store.root
-    on = join(["rmqtool", "repair", str(root), *request.words])
+    require_answer(yes=given.yes)
+    root = given.store.root
+    on = join(["rmqtool", "repair", str(root), *given.words(*OF_NEXT)])
     done = f"is written; undo takes it back, to go on: {on}"
     done_so_far = _Done()
-    confirm_deletion(root, yes=request.yes)
+    confirm_deletion(root, yes=given.yes)
     with reporting_state(style, root, done):
-        found = _repair(style, request, done_so_far)
-    return _show_done(style, request, found, done_so_far)
+        found = _repair(style, given, done_so_far)
+    return _show_done(style, given, found, done_so_far)
 
 
-def _acknowledge(style: Style, request: RepairRequest) -> Exit:
+def _acknowledge(style: Style, given: RepairOptions) -> Exit:
     """Show the records of losses, and remove them."""
     from rmqtool.transaction import acknowledge, recorded_losses
 
-    root = request.store.root
+    root = given.store.root
     losses = [each.loss.text if each.loss else f"{each.file}: no record" for each in recorded_losses(root)]
     if not style.json:
         write_text("".join(f"lost: {visible(sentence(text))}\n" for text in losses) or "no loss is on record\n")
-    if losses and not request.dry_run:
-        confirm("Is this known to everybody?", yes=request.yes)
+    if losses and not given.dry_run:
+        confirm("Is this known to everybody?", yes=given.yes)
         acknowledge(root)
     if style.json:
-        state = "nothing" if not losses else "planned" if request.dry_run else "done"
+        state = "nothing" if not losses else "planned" if given.dry_run else "done"
         result = {"state": state, "transactions": [], "acknowledged": losses, "verdict": None, "plan": None,
                   "changes": [], "rebuild": None, "recovered": [], "proof": None}  # fmt: skip
         write_document(style, "repair", style.store, result)
@@ -258,26 +222,25 @@ class _Done:
         return proof_of(next(planned, None), last.outcome.clients) if self.ids else None
 
 
-def _find(style: Style, request: RepairRequest) -> _Found:
+def _find(style: Style, given: RepairOptions) -> _Found:
     """Verify the store, and plan the next transaction."""
     from rmqtool.repair.diagnosis import repairs_of
     from rmqtool.repair.needed_conf import needed_sizes
     from rmqtool.repair.plan import plan_of
 
     with progress_bar(style, "verifying") as progress:
-        verified = request.opened.verify(max_examples=_EXAMPLES, jobs=request.processes, progress=progress)
-    diagnosis = replace(verified, options=request.words).diagnosis
-    keep_offsets = request.options.keep_offsets
-    repairs = repairs_of(diagnosis, keep_offsets=keep_offsets)
-    rebuild = _rebuild_plan(style, request, repairs, verified.outcome.total.damages)
+        verified = given.opened.verify(max_examples=_EXAMPLES, jobs=given.processes, progress=progress)
+    diagnosis = replace(verified, options=given.words(*OF_NEXT)).diagnosis
+    repairs = repairs_of(diagnosis, keep_offsets=given.keep_offsets)
+    rebuild = _rebuild_plan(style, given, repairs, verified.outcome.total.damages)
     if rebuild and rebuild.is_empty:
-        repairs, rebuild = repairs_of(diagnosis, keep_offsets=keep_offsets, is_rebuilt=True), None
-    plan = plan_of(diagnosis, repairs, keep_offsets=keep_offsets)
+        repairs, rebuild = repairs_of(diagnosis, keep_offsets=given.keep_offsets, is_rebuilt=True), None
+    plan = plan_of(diagnosis, repairs, keep_offsets=given.keep_offsets)
     return _Found(verified.outcome, plan, repairs, rebuild, needed_sizes(diagnosis, repairs))
 
 
 def _rebuild_plan(
-    style: Style, request: RepairRequest, repairs: Repairs, damages: Sequence[FieldDamage]
+    style: Style, given: RepairOptions, repairs: Repairs, damages: Sequence[FieldDamage]
 ) -> RebuildPlan | None:
     """The rebuild of a repair; records with `damages` count as what they were, whichever part is rebuilt."""
     from rmqtool.rebuild.options import Part, RebuildOptions
@@ -289,29 +252,29 @@ def _rebuild_plan(
     parts = frozenset(part for part, is_wanted in wanted.items() if is_wanted)
     if not parts:
         return None
-    options = RebuildOptions(parts, version=request.options.version, limit=request.limit_rate,
-                             neutralise=repairs.neutralise, jobs=request.processes)  # fmt: skip
-    with byte_progress("comparing with the commit log", request.store.commit_log().size, style=style) as bar:
-        source = open_source(request.store, options)
+    options = RebuildOptions(parts, version=given.broker_version, limit=given.limit_rate,
+                             neutralise=repairs.neutralise, jobs=given.processes)  # fmt: skip
+    with byte_progress("comparing with the commit log", given.store.commit_log().size, style=style) as bar:
+        source = open_source(given.store, options)
         source.damages = [*damages] or None
         return make_plan(source, bar.update)
 
 
-def _show_only(style: Style, request: RepairRequest) -> Exit:
+def _show_only(style: Style, given: RepairOptions) -> Exit:
     from rmqtool.repair.saved_plan import repair_plan_text
     from rmqtool.show.verify import show_found
     from rmqtool.transaction import interrupted
 
-    found = _find(style, request)
-    if request.save_plan:
-        text = repair_plan_text(request.store, request.options, found.as_json())
-        write_plan(request.save_plan, text, request.store.root)
+    found = _find(style, given)
+    if given.save_plan:
+        text = repair_plan_text(given.store, given.chosen, found.as_json())
+        write_plan(given.save_plan, text, given.store.root)
     if style.json:
         return _write_json(style, found, "nothing" if found.is_empty else "planned", _Done())
     show_found(found.outcome, found.plan, found.repairs, found.rebuild, style)
     if not style.quiet:
-        is_done = found.is_empty and not interrupted(request.store.root)
-        note(_nothing(found) if is_done else f"nothing is written yet; next: {_following(request, found)}")
+        is_done = found.is_empty and not interrupted(given.store.root)
+        note(_nothing(found) if is_done else f"nothing is written yet; next: {_following(given, found)}")
     return Exit.OK
 
 
@@ -320,12 +283,12 @@ def _nothing(found: _Found) -> str:
     return f"{_NOTHING}: the steps above are done by hand" if found.plan.steps else _NOTHING
 
 
-def _following(request: RepairRequest, found: _Found) -> str:
+def _following(given: RepairOptions, found: _Found) -> str:
     """The command line that carries out the plan that was shown."""
     rebuild = found.rebuild
-    words = ["rmqtool", "repair", str(request.store.root), *request.words]
-    words += ["--keep-offsets"] if request.keep_offsets else []
-    words += ["--plan", str(request.save_plan)] if request.save_plan else []
+    words = ["rmqtool", "repair", str(given.store.root), *given.words(*OF_NEXT)]
+    words += given.words("keep_offsets")
+    words += ["--plan", str(given.save_plan)] if given.save_plan else []
     if rebuild and rebuild.undecided:
         words += ["--broker-version", "VERSION"]
     if found.needed_sizes or (rebuild and rebuild.written_kinds & rebuild.source.sizes.assumed):
@@ -333,15 +296,15 @@ def _following(request: RepairRequest, found: _Found) -> str:
     return join(words)
 
 
-def _repair(style: Style, request: RepairRequest, done: _Done) -> _Found:
+def _repair(style: Style, given: RepairOptions, done: _Done) -> _Found:
     """Repair until nothing is left to do: what is wrong after a first repair may show only after it."""
-    found = _run(style, request, done)
+    found = _run(style, given, done)
     while not found.is_empty and len(done.ids) < _MOST:
-        found = _run(style, request, done)
+        found = _run(style, given, done)
     return found
 
 
-def _show_done(style: Style, request: RepairRequest, found: _Found, done: _Done) -> Exit:
+def _show_done(style: Style, given: RepairOptions, found: _Found, done: _Done) -> Exit:
     """Show what is left after the last transaction, and say what was done, also where nobody reads the former."""
     from rmqtool.show.verify import show_found, show_proof
 
@@ -351,10 +314,10 @@ def _show_done(style: Style, request: RepairRequest, found: _Found, done: _Done)
     try:
         show_found(found.outcome, found.plan, None, None, style)
         if proof:
-            show_proof(proof, request.store.root, style)
+            show_proof(proof, given.store.root, style)
     finally:
         if not style.quiet:
-            back = f"to take it back, before a broker starts: rmqtool undo {quote(str(request.store.root))}"
+            back = f"to take it back, before a broker starts: rmqtool undo {quote(str(given.store.root))}"
             note(f"done: {', '.join(done.ids)}; {back}" if done.ids else _nothing(found))
     return _status(found, proof) if done.ids else Exit.OK
 
@@ -363,33 +326,31 @@ def _status(found: _Found, proof: Proof | None) -> Exit:
     return Exit.LOSSY if proof and proof.more_lost else found.outcome.status
 
 
-def _run(style: Style, request: RepairRequest, done: _Done) -> _Found:
+def _run(style: Style, given: RepairOptions, done: _Done) -> _Found:
     """Verify, and write what is to be repaired in one transaction, which is added to those `done`."""
     from rmqtool.transaction import CONTINUED, Transaction
 
     if done.ids:
-        request.reopen()
-    saved = None if done.ids else request.saved
+        given = replace(given)  # queues may be in RocksDB again
+    saved = None if done.ids else given.saved
     command = f"repair{CONTINUED}" if done.ids else "repair"
-    options = recorded_options(request.store.conf.path, request.options.version)
-    with Transaction(request.store, command, options=options) as transaction:
+    options = recorded_options(given.store.conf.path, given.broker_version)
+    with Transaction(given.store, command, options=options) as transaction:
         print_recovered(transaction.recovered)
         done.recovered += recovered_json(transaction.recovered)
         if saved:
-            saved.require_same_store(request.store)
-        found = _find(style, request)
+            saved.require_same_store(given.store)
+        found = _find(style, given)
         if saved:
-            saved.require_same_result(request.store, found.as_json())
+            saved.require_same_result(given.store, found.as_json())
         if not found.is_empty:
-            _require_consent(style, request, found, done.ids, has_changed=bool(transaction.recovered or done.ids))
-            done.ids.append(_write(style, request, found, transaction))
+            _require_consent(style, given, found, done.ids, has_changed=bool(transaction.recovered or done.ids))
+            done.ids.append(_write(style, given, found, transaction))
             done.found.append(found)
     return found
 
 
-def _require_consent(
-    style: Style, request: RepairRequest, found: _Found, done: list[str], *, has_changed: bool
-) -> None:
+def _require_consent(style: Style, given: RepairOptions, found: _Found, done: list[str], *, has_changed: bool) -> None:
     """Return when what the result depends on is known and the user agrees; raises UsageError or click.Abort.
 
     The question names the step of the plan, since what is written comes in several transactions, each asked for.
@@ -397,11 +358,11 @@ def _require_consent(
     from rmqtool.rebuild.source import require_known_sizes
     from rmqtool.show.verify import show_found
 
-    require_known_sizes(request.store, found.needed_sizes, found.needed_sizes)
+    require_known_sizes(given.store, found.needed_sizes, found.needed_sizes)
     if found.rebuild:
-        require_known_sizes(request.store, found.rebuild.source.sizes.assumed, found.rebuild.written_kinds)
+        require_known_sizes(given.store, found.rebuild.source.sizes.assumed, found.rebuild.written_kinds)
         found.rebuild.require_release()
-    if request.yes:
+    if given.yes:
         return
     if not style.json:
         show_found(found.outcome, found.plan, found.repairs, found.rebuild, style)
@@ -412,7 +373,7 @@ def _require_consent(
     confirm(f"{step}, too?" if done else f"{step} now?", yes=False, has_changed=has_changed)
 
 
-def _write(style: Style, request: RepairRequest, found: _Found, transaction: Transaction) -> str:
+def _write(style: Style, given: RepairOptions, found: _Found, transaction: Transaction) -> str:
     """Stage all changes and commit; returns the transaction's id."""
     from rmqtool.rebuild.apply import stage_plan
     from rmqtool.show.progress import byte_progress
@@ -422,7 +383,7 @@ def _write(style: Style, request: RepairRequest, found: _Found, transaction: Tra
     for change in changes:
         change.stage(transaction)
     if found.rebuild:
-        with byte_progress("repairing", request.store.commit_log().size, style=style) as bar:
+        with byte_progress("repairing", given.store.commit_log().size, style=style) as bar:
             stage_plan(found.rebuild, transaction, bar.update)
     return str(transaction.commit().id)
 

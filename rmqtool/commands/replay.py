@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-import rmqtool
 from rmqtool.base.errors import Exit, NotAStoreError, RmqtoolError, UsageError
 from rmqtool.base.numbers import byte_size
-from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.options import global_options, store_options
-from rmqtool.commands.shared_options import filter_options, limit_option
-from rmqtool.commands.writing import confirm, dry_run_option, yes_option
+from rmqtool.commands.options import argument, command, flag, option
+from rmqtool.commands.shared_options import OnStore, dry_run_option, filter_options, limit_option, yes_option
+from rmqtool.commands.writing import confirm
 from rmqtool.show.output import Style, note
 
 if TYPE_CHECKING:
+    from rmqtool.replay.connection import Security
     from rmqtool.replay.planning import ReplayPlan
     from rmqtool.replay.requests import Rewriting
     from rmqtool.replay.sending import Replay, Selection, Sent
     from rmqtool.scan.filters import Filters
     from rmqtool.store.snapshot import Snapshot
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/s)?", re.ASCII)
 _SECONDS = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m)?", re.ASCII)
@@ -75,83 +72,100 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
     return seconds
 
 
-_OPTIONS = (
-    click.option("--nameserver", "name_servers", callback=_name_servers, metavar="HOST:PORT",
-                 help="Name server of the target; several with ';' between them. --dry-run counts without it, too."),
-    click.option("--unconsumed-by", metavar="GROUP",
-                 help="Only what this consumer group has not consumed, by its committed offsets."),
-    click.option("--dead-letters-of", metavar="GROUP",
-                 help="The dead letters of this consumer group; --topic is then where they came from."),
-    click.option("--delays", type=click.Choice(["leave-out", "keep", "now"]), default="leave-out", show_default=True,
-                 help="Delayed messages that still wait: not sent, delivered at their time, or now."),
-    click.option("--include-replays", is_flag=True, help="Also messages that a replay has sent to this store."),
-    click.option("--to-topic", "to_topics", multiple=True, callback=_topics, metavar="[OLD=]NEW",
-                 help="Send to this topic, or what was in OLD to NEW. Repeatable."),
-    click.option("--to-retry-topic", is_flag=True,
-                 help="Send retries and dead letters to %RETRY%GROUP, which only their group consumes."),
-    click.option("--keep-dispatch", is_flag=True, help="Keep the properties that put a message into light queues too."),
-    click.option("--empty-bodies", type=click.Choice(["refuse", "blank"]), default="refuse", show_default=True,
-                 help="Messages without a body, which brokers refuse: left out, or sent with one blank."),
-    click.option("--look-up/--no-look-up", default=True, show_default=True,
-                 help="Look for each message on the target by its unique key before it is sent."),
-    click.option("--send-again", is_flag=True,
-                 help="Also send what is there under the same key and not from this replay: to its own cluster."),
-    click.option("--send", is_flag=True, help="Send the messages; without it they are counted only."),
-    click.option("--journal", type=_PATH, metavar="FILE",
-                 help="What was sent, with a receipt for each message. Default: beside the source."),
-    click.option("--rate", callback=_rate, metavar="N/s", help="Send at most this many messages a second."),
-    click.option("--batch", type=click.IntRange(1, 4096), default=64, show_default=True, metavar="N",
-                 help="Send up to N messages of a queue together, where they may be."),
-    click.option("--loose-born-time", is_flag=True,
-                 help="Let batches hold messages of several born times: all get that of the first."),
-    click.option("--keep-going", is_flag=True, help="Go on after a message was refused."),
-    click.option("--timeout", callback=_seconds, default="10s", show_default=True, metavar="TIME",
-                 help="How long to wait for a connection, and for each answer."),
-    click.option("--patience", callback=_seconds, default="1m", show_default=True, metavar="TIME",
-                 help="How long brokers may be away while messages are sent."),
-    click.option("--acl-file", type=_PATH, metavar="FILE",
-                 help="File with accessKey and secretKey, such as tools.yml."),
-    click.option("--tls", is_flag=True, help="Connect with TLS."),
-    click.option("--tls-ca", type=_PATH, metavar="FILE",
-                 help="Certificates that sign those of the target, instead of the system's; implies --tls."),
-    click.option("--tls-cert", type=_PATH, metavar="FILE",
-                 help="Our certificate, with or without its key; implies --tls."),
-    click.option("--tls-key", type=_PATH, metavar="FILE", help="Private key of the client certificate."),
-    click.option("--tls-no-verify", is_flag=True, help="Take any certificate; implies --tls."),
-)  # fmt: skip
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions(OnStore):
+    """What was asked for."""
 
+    path: Path = argument("STORE|PARQUET", _PATH)
+    name_servers: tuple[str, ...] = option(
+        "Name server of the target; several with ';' between them. --dry-run counts without it, too.",
+        "--nameserver", callback=_name_servers, metavar="HOST:PORT",
+    )  # fmt: skip
+    unconsumed_by: str | None = option(
+        "Only what this consumer group has not consumed, by its committed offsets.", metavar="GROUP"
+    )
+    dead_letters_of: str | None = option(
+        "The dead letters of this consumer group; --topic is then where they came from.", metavar="GROUP"
+    )
+    delays: Literal["leave-out", "keep", "now"] = option(
+        "Delayed messages that still wait: not sent, delivered at their time, or now.",
+        type=click.Choice(["leave-out", "keep", "now"]), default="leave-out",
+    )  # fmt: skip
+    include_replays: bool = flag("Also messages that a replay has sent to this store.")
+    to_topics: dict[str, str] = option(
+        "Send to this topic, or what was in OLD to NEW. Repeatable.",
+        "--to-topic", multiple=True, callback=_topics, metavar="[OLD=]NEW",
+    )  # fmt: skip
+    to_retry_topic: bool = flag("Send retries and dead letters to %RETRY%GROUP, which only their group consumes.")
+    keep_dispatch: bool = flag("Keep the properties that put a message into light queues too.")
+    empty_bodies: Literal["refuse", "blank"] = option(
+        "Messages without a body, which brokers refuse: left out, or sent with one blank.",
+        type=click.Choice(["refuse", "blank"]), default="refuse",
+    )  # fmt: skip
+    look_up: bool = option(
+        "Look for each message on the target by its unique key before it is sent.",
+        "--look-up/--no-look-up", default=True,
+    )  # fmt: skip
+    send_again: bool = flag("Also send what is there under the same key and not from this replay: to its own cluster.")
+    send: bool = flag("Send the messages; without it they are counted only.")
+    journal: Path | None = option(
+        "What was sent, with a receipt for each message. Default: beside the source.", type=_PATH, metavar="FILE"
+    )
+    rate: float | None = option("Send at most this many messages a second.", callback=_rate, metavar="N/s")
+    batch: int = option(
+        "Send up to N messages of a queue together, where they may be.",
+        type=click.IntRange(1, 4096), default=64, metavar="N",
+    )  # fmt: skip
+    loose_born_time: bool = flag("Let batches hold messages of several born times: all get that of the first.")
+    keep_going: bool = flag("Go on after a message was refused.")
+    timeout: float = option(
+        "How long to wait for a connection, and for each answer.", callback=_seconds, default="10s", metavar="TIME"
+    )
+    patience: float = option(
+        "How long brokers may be away while messages are sent.", callback=_seconds, default="1m", metavar="TIME"
+    )
+    acl_file: Path | None = option("File with accessKey and secretKey, such as tools.yml.", type=_PATH, metavar="FILE")
+    tls: bool = flag("Connect with TLS.")
+    tls_ca: Path | None = option(
+        "Certificates that sign those of the target, instead of the system's; implies --tls.",
+        type=_PATH, metavar="FILE",
+    )  # fmt: skip
+    tls_cert: Path | None = option(
+        "Our certificate, with or without its key; implies --tls.", type=_PATH, metavar="FILE"
+    )
+    tls_key: Path | None = option("Private key of the client certificate.", type=_PATH, metavar="FILE")
+    tls_no_verify: bool = flag("Take any certificate; implies --tls.")
+    filters: Filters = filter_options()
+    limit: int | None = limit_option()
+    dry_run: bool = dry_run_option()
+    yes: bool = yes_option()
 
-def replay_options(command: F) -> F:
-    """The options that only `replay` has."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    def require_consistent(self) -> None:
+        """Raise UsageError for options that do not fit each other."""
+        if self.send and self.dry_run:
+            raise UsageError("--send and --dry-run: one of them")
+        if self.unconsumed_by and self.dead_letters_of:
+            raise UsageError("--unconsumed-by and --dead-letters-of: one of them")
+        if self.yes and not self.send:
+            raise UsageError("--yes answers the question of --send, which is missing")
 
+    @property
+    def security(self) -> Security:
+        """How to connect; raises UsageError."""
+        from rmqtool.replay.connection import Security, read_credentials, tls_context
 
-def security_of(given: dict[str, Any]) -> Any:
-    """How to connect (`Security`), from the options, which are taken out of `given`; raises UsageError."""
-    from rmqtool.replay.connection import Security, read_credentials, tls_context
+        if self.tls_key is not None and self.tls_cert is None:
+            raise UsageError("--tls-key is the key of a certificate: name it with --tls-cert")
+        tls = None
+        if self.tls or self.tls_no_verify or self.tls_ca or self.tls_cert:
+            files = (None if path is None else str(path) for path in (self.tls_ca, self.tls_cert, self.tls_key))
+            tls = tls_context(*files, verifies=not self.tls_no_verify)
+        return Security(self.timeout, tls, None if self.acl_file is None else read_credentials(self.acl_file))
 
-    files = {name: given.pop(f"tls_{name}") for name in ("ca", "cert", "key")}
-    no_verify, wants = given.pop("tls_no_verify"), given.pop("tls")
-    acl_file, timeout = given.pop("acl_file"), given.pop("timeout")
-    if files["key"] is not None and files["cert"] is None:
-        raise UsageError("--tls-key is the key of a certificate: name it with --tls-cert")
-    tls = None
-    if wants or no_verify or files["ca"] or files["cert"]:
-        authority, certificate, key = (None if path is None else str(path) for path in files.values())
-        tls = tls_context(authority, certificate, key, verifies=not no_verify)
-    return Security(timeout, tls, None if acl_file is None else read_credentials(acl_file))
-
-
-def check_options(given: dict[str, Any]) -> None:
-    """Raise UsageError for options that do not fit each other."""
-    if given["send"] and given["dry_run"]:
-        raise UsageError("--send and --dry-run: one of them")
-    if given["unconsumed_by"] and given["dead_letters_of"]:
-        raise UsageError("--unconsumed-by and --dead-letters-of: one of them")
-    if given["yes"] and not given["send"]:
-        raise UsageError("--yes answers the question of --send, which is missing")
+    @property
+    def sends_delayed(self) -> bool:
+        """Whether messages that wait are sent."""
+        return self.delays != "leave-out"
 
 
 _EXPECTED = "neither a store (a directory with commitlog/), nor the directory or a Parquet file of an export"
@@ -159,40 +173,26 @@ _NAMES_FOUND = 4  # of a directory, that are shown
 _MOST_DELAYED = 1_000_000  # messages that wait, whose times are kept in memory
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What the options ask for."""
-
-    path: Path
-    filters: Filters
-    given: dict[str, Any]
-
-    @property
-    def delays(self) -> bool:
-        """Whether messages that wait are sent."""
-        return bool(self.given["delays"] != "leave-out")
-
-
-def selections_of(wanted: Wanted) -> list[Selection]:
+def selections_of(given: ReplayOptions) -> list[Selection]:
     """The messages; raises UsageError, NotAStoreError or UnreadableError."""
     from rmqtool.replay.sending import Selection
     from rmqtool.replay.sources import ParquetSource, is_parquet
     from rmqtool.store.store import COMMIT_LOG
 
-    rewriting = _rewriting(wanted)
-    if not (wanted.path / COMMIT_LOG).exists() and is_parquet(wanted.path):
-        if wanted.given["unconsumed_by"] or wanted.delays:
-            option = "--unconsumed-by" if wanted.given["unconsumed_by"] else "--delays"
-            raise UsageError(f"{option} needs the store: an export does not say it", file=wanted.path)
-        filters, rewriting = _dead_letters(wanted, rewriting)
-        source = ParquetSource(wanted.path, filters)
+    rewriting = _rewriting(given)
+    if not (given.path / COMMIT_LOG).exists() and is_parquet(given.path):
+        if given.unconsumed_by or given.sends_delayed:
+            option = "--unconsumed-by" if given.unconsumed_by else "--delays"
+            raise UsageError(f"{option} needs the store: an export does not say it", file=given.path)
+        filters, rewriting = _dead_letters(given, rewriting)
+        source = ParquetSource(given.path, filters)
         if not source.files:
-            raise UsageError("it holds no Parquet files", file=wanted.path)
+            raise UsageError("it holds no Parquet files", file=given.path)
         return [Selection(source, rewriting)]
-    return [*_of_store(wanted, rewriting)]
+    return [*_of_store(given, rewriting)]
 
 
-def _of_store(wanted: Wanted, rewriting: Rewriting) -> Iterator[Selection]:
+def _of_store(given: ReplayOptions, rewriting: Rewriting) -> Iterator[Selection]:
     from rmqtool.replay.requests import DELAYED_TOPICS
     from rmqtool.replay.sending import Selection
     from rmqtool.replay.sources import StoreSource, Unconsumed
@@ -200,73 +200,67 @@ def _of_store(wanted: Wanted, rewriting: Rewriting) -> Iterator[Selection]:
     from rmqtool.store.splits import find_source
     from rmqtool.store.store import NamedStore
 
-    given = wanted.given
     try:
-        snapshot = rmqtool.open(
-            wanted.path,
-            broker_conf=given["broker_conf"],
-            broker_version=given["broker_version"],
-            limit_rate=given["limit_rate"],
-        ).snapshot
+        snapshot = given.opened.snapshot
     except NotAStoreError as error:
-        raise NotAStoreError(f"{_EXPECTED}; found: {_found(wanted.path)}", file=wanted.path, hint=error.hint) from error
+        raise NotAStoreError(f"{_EXPECTED}; found: {_found(given.path)}", file=given.path, hint=error.hint) from error
     store, rate = snapshot.store, snapshot.bytes_per_second
-    filters, unconsumed = wanted.filters, None
+    filters, unconsumed = given.filters, None
     log = find_source(NamedStore("", store), filters.start, filters.stop)
     choice = filters.topic_choice
-    if given["unconsumed_by"]:
-        unconsumed = Unconsumed.of_group(snapshot, given["unconsumed_by"])
+    if given.unconsumed_by:
+        unconsumed = Unconsumed.of_group(snapshot, given.unconsumed_by)
         topics = tuple(topic for topic in unconsumed.topics if topic in choice)
         if not topics:
-            raise _no_group(snapshot, given["unconsumed_by"])
+            raise _no_group(snapshot, given.unconsumed_by)
         _note_without_offset(unconsumed, snapshot)
         filters = replace(filters, topics=topics, excluded_topics=())
         rewriting = replace(rewriting, named=TopicChoice(topics))
-    elif given["dead_letters_of"]:
-        _require_group(snapshot, given["dead_letters_of"])
-        filters, rewriting = _dead_letters(wanted, rewriting)
-    if wanted.delays:
+    elif given.dead_letters_of:
+        _require_group(snapshot, given.dead_letters_of)
+        filters, rewriting = _dead_letters(given, rewriting)
+    if given.sends_delayed:
         filters = replace(filters, excluded_topics=(*filters.excluded_topics, *DELAYED_TOPICS))
     yield Selection(StoreSource(snapshot, log, filters, unconsumed, rate), rewriting)
-    if wanted.delays:
+    if given.sends_delayed:
         due = _due(snapshot)
-        delayed = replace(wanted.filters, topics=DELAYED_TOPICS, excluded_topics=(), queue_ids=())
+        delayed = replace(given.filters, topics=DELAYED_TOPICS, excluded_topics=(), queue_ids=())
         chosen = replace(
             rewriting,
             due=due,
-            keeps_due=given["delays"] == "keep",
+            keeps_due=given.delays == "keep",
             choice=choice,
-            queue_ids=frozenset(wanted.filters.queue_ids),
+            queue_ids=frozenset(given.filters.queue_ids),
         )
         yield Selection(StoreSource(snapshot, log, delayed, None, rate), chosen)
 
 
-def _rewriting(wanted: Wanted) -> Rewriting:
+def _rewriting(given: ReplayOptions) -> Rewriting:
     from rmqtool.replay.requests import Rewriting
 
-    given, names = wanted.given, dict(wanted.given["to_topics"])
+    names = dict(given.to_topics)
     return Rewriting(
-        named=wanted.filters.topic_choice,
+        named=given.filters.topic_choice,
         only_topic=names.pop("", None),
         topics=names,
-        to_group=given["to_retry_topic"],
-        include_replays=given["include_replays"],
-        keep_dispatch=given["keep_dispatch"],
-        blank_for_empty=given["empty_bodies"] == "blank",
+        to_group=given.to_retry_topic,
+        include_replays=given.include_replays,
+        keep_dispatch=given.keep_dispatch,
+        blank_for_empty=given.empty_bodies == "blank",
     )
 
 
-def _dead_letters(wanted: Wanted, rewriting: Rewriting) -> tuple[Filters, Rewriting]:
+def _dead_letters(given: ReplayOptions, rewriting: Rewriting) -> tuple[Filters, Rewriting]:
     """Filters for the dead letters of a group, if they are asked for: topics are then those that they came from."""
     from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX
     from rmqtool.scan.filters import TopicChoice
 
-    group = wanted.given["dead_letters_of"]
+    group = given.dead_letters_of
     if not group:
-        return wanted.filters, rewriting
+        return given.filters, rewriting
     topics = (f"{DEAD_LETTER_PREFIX}{group}",)
-    filters = replace(wanted.filters, topics=topics, excluded_topics=())
-    return filters, replace(rewriting, named=TopicChoice(topics), choice=wanted.filters.topic_choice)
+    filters = replace(given.filters, topics=topics, excluded_topics=())
+    return filters, replace(rewriting, named=TopicChoice(topics), choice=given.filters.topic_choice)
 
 
 def _due(snapshot: Snapshot) -> dict[int, int]:
@@ -333,7 +327,9 @@ def _no_group(snapshot: Snapshot, group: str) -> RmqtoolError:
     return UsageError(f"the group {group} has committed no offset of such a topic", hint=shown)
 
 
-_EPILOG = examples_and_statuses(
+@command(
+    "replay",
+    ReplayOptions,
     (
         "rmqtool replay /data/rocketmq/store --nameserver localhost:9876",
         "rmqtool replay /data/rocketmq/store --dead-letters-of billing --dry-run",
@@ -351,21 +347,7 @@ _EPILOG = examples_and_statuses(
         Exit.NOT_A_STORE: "neither a store nor an export",
     },
 )
-
-
-@click.command("replay", cls=HelpPage, epilog=_EPILOG)
-@click.argument("path", metavar="STORE|PARQUET", type=click.Path(path_type=Path))
-@replay_options
-@filter_options()
-@limit_option
-@dry_run_option
-@yes_option
-@store_options
-@global_options
-@click.pass_obj
-def replay(
-    style: Style, /, *, path: Path, filters: Filters, name_servers: tuple[str, ...], limit: int | None, **given: Any
-) -> Exit:
+def replay(style: Style, given: ReplayOptions) -> Exit:
     """Send messages of a store to a live cluster.
 
     The messages are those of a store, or of the Parquet files of an export. Without --send nothing is sent: it is
@@ -376,27 +358,26 @@ def replay(
     from rmqtool.replay.cluster import Cluster
     from rmqtool.replay.sending import Replay, SendOptions
 
-    style.store = str(path)
-    check_options(given)
-    security = security_of(given)
-    selections = selections_of(Wanted(path, filters, given))
-    journal = given["journal"] or Path(f"{path.resolve()}.replay.ndjson")
-    _check_journal(journal, path)
-    if not (name_servers or given["dry_run"]):
+    given.require_consistent()
+    security = given.security
+    selections = selections_of(given)
+    journal = given.journal or Path(f"{given.path.resolve()}.replay.ndjson")
+    _check_journal(journal, given.path)
+    if not (given.name_servers or given.dry_run):
         raise UsageError("it is not said where to send to: --nameserver HOST:PORT", hint="--dry-run counts without it")
     options = SendOptions(
-        batch=given["batch"],
-        rate=given["rate"],
-        patience=given["patience"],
-        loose_born_time=given["loose_born_time"],
-        looks_up=given["look_up"],
-        send_again=given["send_again"],
-        keeps_going=given["keep_going"],
+        batch=given.batch,
+        rate=given.rate,
+        patience=given.patience,
+        loose_born_time=given.loose_born_time,
+        looks_up=given.look_up,
+        send_again=given.send_again,
+        keeps_going=given.keep_going,
     )
-    with Cluster(name_servers, security) as cluster:
-        job = Replay(selections, cluster, options, limit)
-        if given["send"]:
-            return _send(style, job, journal, yes=given["yes"])
+    with Cluster(given.name_servers, security) as cluster:
+        job = Replay(selections, cluster, options, given.limit)
+        if given.send:
+            return _send(style, job, journal, yes=given.yes)
         return _plan(style, job, journal)
 
 

@@ -11,18 +11,13 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-import rmqtool
 from rmqtool.base.errors import Exit, RmqtoolError
-from rmqtool.base.files import RateLimit
 from rmqtool.base.numbers import byte_size
 from rmqtool.base.own_files import whole_file
-from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.options import F, global_options, jobs_option, now_option, store_options
-from rmqtool.commands.shared_options import StorePath, redact_options
+from rmqtool.commands.options import command, jobs_option, now_option, option
+from rmqtool.commands.shared_options import OnStore, output_option, redact_options
 from rmqtool.commands.verifying import progress_bar, scanned_events
 from rmqtool.commands.writing import check_place, unwritable
-from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, note, write_document, write_text
 from rmqtool.show.times import shown_zone
 
@@ -33,6 +28,7 @@ if TYPE_CHECKING:
     from rmqtool.store.snapshot import Snapshot
     from rmqtool.store.store import Store
 
+_FILE = click.Path(path_type=Path, dir_okay=False)
 STATUSES = {
     Exit.OK: "written; nothing is wrong",
     Exit.FINDINGS: "written; there are findings above info, or no message of --trace",
@@ -43,49 +39,33 @@ STATUSES = {
 }
 
 
-def report_options(command: F) -> F:
-    """The options that `Request` holds, but for ``--output``."""
-    shared = (redact_options, now_option, jobs_option(), store_options, global_options)
-    for option in reversed(shared):
-        command = option(command)
-    text = "Also the life of this message, by its message id or unique key. Repeatable."
-    return click.option("--trace", "traces", multiple=True, metavar="ID", help=text)(command)
-
-
-@dataclass(frozen=True)
-class Request:
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(OnStore):
     """What was asked for."""
 
-    path: Path
-    output: Path
-    traces: tuple[str, ...]
-    now: int | None
-    jobs: int
-    redaction: Redaction | None
-    broker_version: Version | None
-    broker_conf: BrokerConf
-    limit_rate: RateLimit | None
+    output: Path = output_option("The HTML file; one that exists is replaced.", "FILE", _FILE, required=True)
+    traces: tuple[str, ...] = option(
+        "Also the life of this message, by its message id or unique key. Repeatable.",
+        "--trace", multiple=True, metavar="ID",
+    )  # fmt: skip
+    redaction: Redaction | None = redact_options()
+    now: int | None = now_option()
+    jobs: int = jobs_option()
 
 
-def look_at(style: Style, request: Request) -> StoreReport:
+def look_at(style: Style, given: ReportOptions) -> StoreReport:
     """All that is to be shown of a store, after it is clear that the output can be written."""
     from rmqtool.report.facts import gather
 
-    style.store = str(request.path)
-    opened = rmqtool.open(
-        request.path,
-        broker_conf=request.broker_conf,
-        broker_version=request.broker_version,
-        limit_rate=request.limit_rate,
-    )
+    opened = given.opened
     store = opened.snapshot.store
-    check_place(request.output, store)
-    now = time.time_ns() // 1_000_000 if request.now is None else request.now
+    check_place(given.output, store)
+    now = time.time_ns() // 1_000_000 if given.now is None else given.now
     with progress_bar(style, "verifying") as progress:
-        verified = opened.verify(jobs=request.jobs, progress=progress)
-    overview, timeline = _scanned(style, request, store)
+        verified = opened.verify(jobs=given.jobs, progress=progress)
+    overview, timeline = _scanned(style, given, store)
     facts = gather(now, shown_zone(), overview, verified.outcome, verified.plan, timeline)
-    return replace(facts, lives=[_life(overview.snapshot, each.strip()) for each in request.traces])
+    return replace(facts, lives=[_life(overview.snapshot, each.strip()) for each in given.traces])
 
 
 def status_of(facts: StoreReport) -> Exit:
@@ -98,13 +78,13 @@ def status_of(facts: StoreReport) -> Exit:
     return Exit.LOSSY if facts.overview.unread else Exit.OK
 
 
-def _scanned(style: Style, request: Request, store: Store) -> tuple[Overview, Timeline]:
+def _scanned(style: Style, given: ReportOptions, store: Store) -> tuple[Overview, Timeline]:
     """The overview, and the bytes of the log by topic along time and place."""
     from rmqtool.inspect.overview import overview_of
     from rmqtool.report.facts import Timeline
     from rmqtool.scan.frames import RecordRun
 
-    overview = overview_of(store, request.broker_version, request.limit_rate)
+    overview = overview_of(store, given.broker_version, given.limit_rate)
     snapshot, log, unread = overview.snapshot, overview.log_range, list[RmqtoolError]()
     files = snapshot.log.files
     start, end = (files[0].start_offset, files[-1].end_offset) if files else (0, 0)
@@ -141,11 +121,11 @@ def put(path: Path, write: Callable[[IO[bytes]], object]) -> int:
         raise unwritable(path, OSError(error.errno, error.strerror)) from error
 
 
-def counts_json(facts: StoreReport, request: Request, size: int) -> dict[str, Any]:
+def counts_json(facts: StoreReport, given: ReportOptions, size: int) -> dict[str, Any]:
     """What was written, and what verify says, in short."""
     severities = [each.severity for each in facts.outcome.findings]
     return {
-        "output": str(request.output),
+        "output": str(given.output),
         "bytes": size,
         "verdict": facts.outcome.verdict,
         "errors": severities.count("error"),
@@ -153,7 +133,9 @@ def counts_json(facts: StoreReport, request: Request, size: int) -> dict[str, An
     }
 
 
-_EPILOG = examples_and_statuses(
+@command(
+    "report",
+    ReportOptions,
     (
         "rmqtool report /data/rocketmq/store -o report.html",
         "rmqtool report /data/rocketmq/store -o report.html --redact keys,hosts",
@@ -161,15 +143,7 @@ _EPILOG = examples_and_statuses(
     ),
     STATUSES,
 )
-
-
-@click.command("report", cls=HelpPage, epilog=_EPILOG)
-@click.argument("path", metavar="STORE", type=StorePath())
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, metavar="FILE",
-              help="The HTML file; one that exists is replaced.")  # fmt: skip
-@report_options
-@click.pass_obj
-def report(style: Style, /, **given: Any) -> Exit:
+def report(style: Style, given: ReportOptions) -> Exit:
     """Write one page about a store: verdict, plan, pictures.
 
     The page is one HTML file that loads nothing: what is wrong and what to do, the log by state and topic, growth,
@@ -178,15 +152,14 @@ def report(style: Style, /, **given: Any) -> Exit:
     """
     from rmqtool.show.report_page import report_page
 
-    request = Request(**given)
-    facts = look_at(style, request)
-    page = report_page(facts, request.redaction).encode()
-    size = put(request.output, lambda file: file.write(page))
+    facts = look_at(style, given)
+    page = report_page(facts, given.redaction).encode()
+    size = put(given.output, lambda file: file.write(page))
     status = status_of(facts)
     if style.json:
-        write_document(style, "report", style.store, counts_json(facts, request, size), status=status)
+        write_document(style, "report", style.store, counts_json(facts, given, size), status=status)
     else:
-        write_text(f"{request.output} written ({byte_size(size)}); verdict of the store: {facts.outcome.verdict}\n")
+        write_text(f"{given.output} written ({byte_size(size)}); verdict of the store: {facts.outcome.verdict}\n")
         if not style.quiet:
-            note(f"open it in a browser: {request.output.resolve().as_uri()}")
+            note(f"open it in a browser: {given.output.resolve().as_uri()}")
     return status

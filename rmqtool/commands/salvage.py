@@ -7,24 +7,27 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 import rmqtool
 from rmqtool.base.errors import ChangedError, EndingError, Exit, RmqtoolError, UnsupportedError, UsageError
-from rmqtool.base.files import RateLimit
 from rmqtool.base.visible import join
-from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.options import global_options, jobs_option, store_options
-from rmqtool.commands.shared_options import StorePath, filter_options, filter_words
-from rmqtool.commands.writing import cut_moved, derive, dry_run_option, owner_of, told_anyway
-from rmqtool.library.repeated_options import repeated_options
-from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.versions import Version
+from rmqtool.commands.options import OnStores, argument, command, jobs_option, option
+from rmqtool.commands.shared_options import (
+    NEW_STORE,
+    StorePath,
+    dry_run_option,
+    filter_options,
+    filter_words,
+    output_option,
+)
+from rmqtool.commands.writing import cut_moved, derive, owner_of, told_anyway
 from rmqtool.show.output import Style, note, write_document
 
 if TYPE_CHECKING:
+    from rmqtool.base.files import RateLimit
     from rmqtool.base.mapped_files import MappedFile
     from rmqtool.broker.dispatched_units import QueueName
     from rmqtool.rebuild.options import RebuildOptions
@@ -39,7 +42,46 @@ if TYPE_CHECKING:
     from rmqtool.transaction import Loss
 
 _MOST_DOUBTFUL = 10_000  # records of one source
-_EPILOG = examples_and_statuses(
+
+
+@dataclass(frozen=True, kw_only=True)
+class SalvageOptions(OnStores):
+    """What was asked for."""
+
+    sources: tuple[Path, ...] = argument("[SOURCE]...", StorePath(), nargs=-1)
+    output: Path = output_option(NEW_STORE, "NEW", click.Path(path_type=Path), required=True)
+    raw: tuple[Path, ...] = option(
+        "Any file with records in it, such as a lost log file or a disk image. Repeatable.",
+        type=click.Path(path_type=Path), multiple=True, metavar="FILE",
+    )  # fmt: skip
+    filters: Filters = filter_options()
+    queue_offsets: QueueOffsets | None = option(
+        "For chosen messages: as stored, or counted again from 0. Default: new with --tag or --key, else keep.",
+        type=click.Choice(["keep", "new"]),
+    )
+    dry_run: bool = dry_run_option()
+    jobs: int = jobs_option()
+
+    @property
+    def named(self) -> str | None:
+        """The first source."""
+        return next(map(str, (*self.sources, *self.raw)), None)
+
+    @property
+    def selection(self) -> Selection | None:
+        """What is chosen; None where all messages are saved in their places."""
+        from rmqtool.salvage.selection import Selection
+
+        is_of_single_messages = bool(self.filters.tags or self.filters.keys)
+        queue_offsets = self.queue_offsets or ("new" if is_of_single_messages else "keep")
+        if self.filters == type(self.filters)() and queue_offsets == "keep":
+            return None
+        return Selection(self.filters, queue_offsets)
+
+
+@command(
+    "salvage",
+    SalvageOptions,
     (
         "rmqtool salvage /data/rocketmq/store --output /data/new --dry-run",
         "rmqtool salvage /data/rocketmq/store /slave/store --output /data/new",
@@ -56,60 +98,7 @@ _EPILOG = examples_and_statuses(
         Exit.NOT_A_STORE: "a source is not a RocketMQ store",
     },
 )
-
-
-@dataclass(frozen=True)
-class _Request:
-    """What was asked for."""
-
-    sources: tuple[Path, ...]
-    raw: tuple[Path, ...]
-    output: Path
-    dry_run: bool
-    jobs: int
-    broker_version: Version | None
-    broker_conf: BrokerConf
-    limit_rate: RateLimit | None
-    filters: Filters
-    queue_offsets: QueueOffsets | None
-
-    @property
-    def selection(self) -> Selection | None:
-        """What is chosen; None where all messages are saved in their places."""
-        from rmqtool.salvage.selection import Selection
-
-        is_of_single_messages = bool(self.filters.tags or self.filters.keys)
-        queue_offsets = self.queue_offsets or ("new" if is_of_single_messages else "keep")
-        if self.filters == type(self.filters)() and queue_offsets == "keep":
-            return None
-        return Selection(self.filters, queue_offsets)
-
-    @property
-    def words(self) -> list[str]:
-        """The command line that carries out what was planned."""
-        sources = [*map(str, self.sources), *(word for path in self.raw for word in ("--raw", str(path)))]
-        options = filter_words(self.filters)
-        options += ["--queue-offsets", self.queue_offsets] if self.queue_offsets else []
-        options += repeated_options(self.broker_conf.path, self.broker_version)
-        return ["rmqtool", "salvage", *sources, "--output", str(self.output), *options]
-
-
-@click.command("salvage", cls=HelpPage, epilog=_EPILOG)
-@click.argument("sources", metavar="[SOURCE]...", nargs=-1, type=StorePath())
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, metavar="NEW",
-              help="The new store: a directory that is empty, or does not exist yet.")  # fmt: skip
-@click.option("--raw", type=click.Path(path_type=Path), multiple=True, metavar="FILE",
-              help="Any file with records in it, such as a lost log file or a disk image. Repeatable.")  # fmt: skip
-@filter_options()
-@click.option("--queue-offsets", type=click.Choice(["keep", "new"]),
-              help="For chosen messages: as stored, or counted again from 0. "
-              "Default: new with --tag or --key, else keep.")  # fmt: skip
-@dry_run_option
-@jobs_option()
-@store_options
-@global_options
-@click.pass_obj
-def salvage(style: Style, /, **given: Any) -> Exit:
+def salvage(style: Style, given: SalvageOptions) -> Exit:
     """Make a new store of what is sound, or of chosen messages.
 
     SOURCE is a store, or a copy of one, damaged in any way: each further one fills what those before it have lost.
@@ -123,74 +112,73 @@ def salvage(style: Style, /, **given: Any) -> Exit:
     from rmqtool.salvage.new_store import NewStore, find_carried, main_store
     from rmqtool.show.salvage import Salvaged
 
-    request = _Request(**given)
-    if not (request.sources or request.raw):
+    if not (given.sources or given.raw):
         raise UsageError("nothing to salvage from: name a store, or a file with --raw")
-    style.store = str((*request.sources, *request.raw)[0])
-    stores, selection = _stores(request), request.selection
+    stores, selection = _stores(given), given.selection
     main = main_store(stores)
     if main and main.dledger_directory:
         as_ordinary(main)  # raises where its queues cannot be made
-    plan = _plan(style, request, stores)
+    plan = _plan(style, given, stores)
     carried = find_carried(stores, main, only_config=selection is not None)
-    choice = _choose(style, plan, stores, selection, request.limit_rate) if selection and not plan.is_empty else None
+    choice = _choose(style, plan, stores, selection, given.limit_rate) if selection and not plan.is_empty else None
     found = Salvaged(plan, carried, choice=choice)
-    if request.dry_run or found.is_empty:
-        return _show(style, request, found, stores)
-    with NewStore(request.output).making() as new:
+    if given.dry_run or found.is_empty:
+        return _show(style, given, found, stores)
+    with NewStore(given.output).making() as new:
         if new.began_anew and not style.quiet:
             note("an earlier salvage was interrupted: it begins again, for the sources may have changed since")
-        options = RebuildOptions(frozenset(["queues", "index"]), version=request.broker_version,
-                                 limit=request.limit_rate, jobs=request.jobs)  # fmt: skip
-        work = Making(style, plan, Stores(stores, main, carried), new, request.broker_conf, options)
+        options = RebuildOptions(frozenset(["queues", "index"]), version=given.broker_version,
+                                 limit=given.limit_rate, jobs=given.jobs)  # fmt: skip
+        work = Making(style, plan, Stores(stores, main, carried), new, given.broker_conf, options)
         found = work.make() if choice is None else work.make_chosen(choice)
         new.finish(owner_of(stores))
-    with told_anyway(style, f"done: {request.output} is whole"):
-        return _show(style, request, found, stores)
+    with told_anyway(style, f"done: {given.output} is whole"):
+        return _show(style, given, found, stores)
 
 
-def _stores(request: _Request) -> list[Store]:
+def _stores(given: SalvageOptions) -> list[Store]:
     """The stores at the sources; raises RmqtoolError where no new one can be made of them at the output."""
     from rmqtool.salvage.inputs import require_one_kind
     from rmqtool.salvage.new_store import require_free_name
     from rmqtool.store.store import conf_for
 
-    conf, selection = request.broker_conf, request.selection
+    conf, selection = given.broker_conf, given.selection
     stores = [
         rmqtool.open(path, broker_conf=conf_for(path, conf) if number else conf).snapshot.store
-        for number, path in enumerate(request.sources)
+        for number, path in enumerate(given.sources)
     ]
-    require_free_name(request.output, [*request.sources, *(path for store in stores for path in store.log_directories)])
+    require_free_name(given.output, [*given.sources, *(path for store in stores for path in store.log_directories)])
     require_one_kind(stores)
     require_movable(stores, is_numbered_anew=selection is not None and selection.queue_offsets == "new")
     return stores
 
 
-def _plan(style: Style, request: _Request, stores: Sequence[Store]) -> SalvagePlan:
+def _plan(style: Style, given: SalvageOptions, stores: Sequence[Store]) -> SalvagePlan:
     from rmqtool.base.files import ReadPolicy
     from rmqtool.salvage.inputs import list_inputs
     from rmqtool.salvage.new_store import known_topics
     from rmqtool.salvage.plan import make_plan
     from rmqtool.show.progress import byte_progress
 
-    inputs = list_inputs(stores, request.raw)
+    inputs = list_inputs(stores, given.raw)
     if len(inputs.names) > 1:
-        inputs = inputs.with_doubts({source: _doubtful(request, store) for source, store in enumerate(stores)})
+        inputs = inputs.with_doubts({source: _doubtful(given, store) for source, store in enumerate(stores)})
     total = sum(file.size for file in inputs.files)
     with byte_progress("looking for messages", total, style=style) as progress:
-        reading = ReadPolicy(request.limit_rate)
+        reading = ReadPolicy(given.limit_rate)
         topics = known_topics(stores)
-        return make_plan(inputs, request.broker_conf, topics, reading, progress.update, request.jobs)
+        return make_plan(inputs, given.broker_conf, topics, reading, progress.update, given.jobs)
 
 
-def _doubtful(request: _Request, store: Store) -> frozenset[int]:
+def _doubtful(given: SalvageOptions, store: Store) -> frozenset[int]:
     """The records of a source that its own queues and index contradict: another copy of these is to be preferred."""
     from rmqtool.verify.task import VerifyRequest
     from rmqtool.verify.verification import Verification
 
-    rate = request.limit_rate.bytes_per_second if request.limit_rate else None
     try:
-        verification = Verification(store, VerifyRequest(max_examples=_MOST_DOUBTFUL, jobs=request.jobs, rate=rate))
+        verification = Verification(
+            store, VerifyRequest(max_examples=_MOST_DOUBTFUL, jobs=given.jobs, rate=given.bytes_per_second)
+        )
         verification.run(lambda _: None)
     except EndingError:
         raise
@@ -213,25 +201,26 @@ def _choose(
     return Choice(selection, chosen, not_carried(stores))
 
 
-def _show(style: Style, request: _Request, found: Salvaged, stores: Sequence[Store]) -> Exit:
+def _show(style: Style, given: SalvageOptions, found: Salvaged, stores: Sequence[Store]) -> Exit:
     from rmqtool.show.salvage import salvage_json, show_salvage, worth_showing
 
     if style.json:
-        result = salvage_json(found, request.output)
+        result = salvage_json(found, given.output)
         findings = worth_showing(found.rebuild.findings if found.rebuild else ())
         write_document(style, "salvage", style.store, result, findings=findings, status=found.status)
         return found.status
     show_salvage(found, style)
     if not style.quiet:
-        following = join(["rmqtool", "verify", str(request.output)])
-        notes = {"nothing": f"{_why_nothing(request, found, stores)}: nothing is written",
-                 "planned": f"nothing is written yet; next: {join(request.words)}",
+        following = join(["rmqtool", "verify", str(given.output)])
+        again = given.words("sources", "raw", "output", "filters", "queue_offsets", "broker_conf", "broker_version")
+        notes = {"nothing": f"{_why_nothing(given, found, stores)}: nothing is written",
+                 "planned": f"nothing is written yet; next: {join(['rmqtool', 'salvage', *again])}",
                  "done": f"done; next: {following}"}  # fmt: skip
         note(notes[found.state])
     return found.status
 
 
-def _why_nothing(request: _Request, found: Salvaged, stores: Sequence[Store]) -> str:
+def _why_nothing(given: SalvageOptions, found: Salvaged, stores: Sequence[Store]) -> str:
     from rmqtool.store.missing import NOTHING_FITS, WHERE_IT_MAY_BE, why_nothing
     from rmqtool.store.snapshot import Snapshot
 
@@ -241,7 +230,7 @@ def _why_nothing(request: _Request, found: Salvaged, stores: Sequence[Store]) ->
         return "no message can be verified"
     with suppress(RmqtoolError):
         if stores:
-            return why_nothing(Snapshot(stores[0]), request.filters)
+            return why_nothing(Snapshot(stores[0]), given.filters)
     return NOTHING_FITS
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import wraps
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+import rmqtool
 from rmqtool.base.errors import RmqtoolError, UsageError
 from rmqtool.base.limits import MemoryNeed, holding, processes_within
 from rmqtool.base.numbers import OFFSETS, QUEUE_IDS
@@ -18,16 +20,16 @@ from rmqtool.base.paths import is_remote, path_of
 from rmqtool.base.times import rfc3339
 from rmqtool.base.visible import visible
 from rmqtool.commands.completion import complete_queue, complete_topic
-from rmqtool.commands.options import size_of_at_least, time_of
+from rmqtool.commands.options import OnStores, argument, flag, joined, option, size_of_at_least, time_of
 from rmqtool.show.output import Style, note
 
 if TYPE_CHECKING:
     from rmqtool.base.decoders import Decoder
+    from rmqtool.library.store import Store as OpenedStore
     from rmqtool.scan.filters import Filters
     from rmqtool.scan.message_rows import DecodeFailures
     from rmqtool.scan.redaction import Redaction
-
-F = TypeVar("F", bound=Callable[..., Any])
+    from rmqtool.store.store import Store
 
 QUEUE_ID = click.IntRange(*QUEUE_IDS)
 """The type of an option for a queue's number, which is a Java int."""
@@ -44,85 +46,50 @@ def _tags(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
     return () if _ANY_TAG in tags else tags
 
 
-_OPTIONS: Mapping[str, tuple[str, Callable[[F], F]]] = {
-    "topic": ("topics", click.option("--topic", multiple=True, metavar="TOPIC", shell_complete=complete_topic,
-                                        help="Of this topic; 'order*' for several. Repeatable.")),
-    "exclude-topic": (
-        "excluded_topics",
-        click.option("--exclude-topic", multiple=True, metavar="TOPIC", shell_complete=complete_topic,
-                     help="Not of this topic, or 'order*'. Repeatable."),
-    ),
-    "queue": (
-        "queue_ids",
-        click.option("--queue", type=QUEUE_ID, multiple=True, metavar="N",
-                     shell_complete=complete_queue, help="Of the queue of this number. Repeatable."),
-    ),
-    "tag": (
-        "tags",
-        click.option("--tag", multiple=True, callback=_tags, metavar="TAG",
-                     help="With this tag, or one of 'A || B'. Repeatable."),
-    ),
-    "key": (
-        "keys",
-        click.option("--key", multiple=True, metavar="KEY", help="With this key or unique key. Repeatable."),
-    ),
-    "transaction": (
-        "transactions",
-        click.option("--transaction", type=click.Choice(["none", "prepared", "commit", "rollback"]), multiple=True,
-                     help="Records of this type: of no transaction, half, committed, rolled back. Repeatable."),
-    ),
-    "from": (
-        "from_timestamp",
-        click.option("--from", callback=time_of, metavar="TIME",
-                     help="Stored then or later: '2026-11-21 10:52', yesterday, -2h, with Z in UTC, epoch s or ms."),
-    ),
-    "to": (
-        "to_timestamp",
-        click.option("--to", callback=time_of, metavar="TIME", help="Stored before then."),
-    ),
-    "from-offset": (
-        "from_offset",
-        click.option("--from-offset", type=click.IntRange(*OFFSETS), default=0, metavar="BYTES",
-                     help="First physical offset (of a queue: to which units lead)."),
-    ),
-    "to-offset": (
-        "to_offset",
-        click.option("--to-offset", type=click.IntRange(*OFFSETS), metavar="BYTES",
-                     help="Stop before this physical offset."),
-    ),
+_FILTERS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "topic": ("topics", {"multiple": True, "metavar": "TOPIC", "shell_complete": complete_topic,
+                         "help": "Of this topic; 'order*' for several. Repeatable."}),
+    "exclude-topic": ("excluded_topics", {"multiple": True, "metavar": "TOPIC", "shell_complete": complete_topic,
+                                          "help": "Not of this topic, or 'order*'. Repeatable."}),
+    "queue": ("queue_ids", {"type": QUEUE_ID, "multiple": True, "metavar": "N", "shell_complete": complete_queue,
+                            "help": "Of the queue of this number. Repeatable."}),
+    "tag": ("tags", {"multiple": True, "callback": _tags, "metavar": "TAG",
+                     "help": "With this tag, or one of 'A || B'. Repeatable."}),
+    "key": ("keys", {"multiple": True, "metavar": "KEY", "help": "With this key or unique key. Repeatable."}),
+    "transaction": ("transactions", {
+        "type": click.Choice(["none", "prepared", "commit", "rollback"]), "multiple": True,
+        "help": "Records of this type: of no transaction, half, committed, rolled back. Repeatable."}),
+    "from": ("from_timestamp", {
+        "callback": time_of, "metavar": "TIME",
+        "help": "Stored then or later: '2026-11-21 10:52', yesterday, -2h, with Z in UTC, epoch s or ms."}),
+    "to": ("to_timestamp", {"callback": time_of, "metavar": "TIME", "help": "Stored before then."}),
+    "from-offset": ("from_offset", {"type": click.IntRange(*OFFSETS), "default": 0, "metavar": "BYTES",
+                                    "help": "First physical offset (of a queue: to which units lead)."}),
+    "to-offset": ("to_offset", {"type": click.IntRange(*OFFSETS), "metavar": "BYTES",
+                                "help": "Stop before this physical offset."}),
 }  # fmt: skip
+"""For each filter its field in Filters, and its option."""
 
 
-def filter_options(*names: str) -> Callable[[F], F]:
-    """Give a command the filters `names` (``"topic"``, ``"from"`` ...; default: all) as one argument, `filters`.
+def filter_options(*names: str) -> Any:
+    """The filters `names` (``"topic"``, ``"from"`` ...; default: all) as one field; `limit_option` is apart."""
+    chosen = names or tuple(_FILTERS)
 
-    Stands anywhere between ``@click.command`` and the function: ``@filter_options()``. ``limit_option`` is apart.
-    """
-    chosen = names or tuple(_OPTIONS)
+    def made(given: Mapping[str, Any], _: object) -> Filters:
+        from rmqtool.scan.filters import Filters
 
-    def decorate(command: F) -> F:
-        @wraps(command)
-        def with_filters(*args: Any, **kwargs: Any) -> Any:
-            from rmqtool.scan.filters import Filters
+        filters = Filters(**{_FILTERS[name][0]: given[name.replace("-", "_")] for name in chosen})
+        _check_times(filters.from_timestamp, filters.to_timestamp)
+        _check_offsets(filters.from_offset, filters.to_offset)
+        return filters
 
-            given = {_OPTIONS[name][0]: kwargs.pop(name.replace("-", "_")) for name in chosen}
-            filters = Filters(**given)
-            _check_times(filters.from_timestamp, filters.to_timestamp)
-            _check_offsets(filters.from_offset, filters.to_offset)
-            return command(*args, filters=filters, **kwargs)
-
-        decorated: Any = with_filters
-        for name in reversed(chosen):
-            decorated = _OPTIONS[name][1](decorated)
-        return decorated  # type: ignore[no-any-return]
-
-    return decorate
+    return joined([click.Option([f"--{name}"], **_FILTERS[name][1]) for name in chosen], made, filter_words)
 
 
 def filter_words(filters: Filters) -> list[str]:
     """The options that give `filters`, as words of a command line."""
     words: list[str] = []
-    for name, (field, _) in _OPTIONS.items():
+    for name, (field, _) in _FILTERS.items():
         value = getattr(filters, field)
         if value == getattr(type(filters)(), field):
             continue
@@ -131,10 +98,24 @@ def filter_words(filters: Filters) -> list[str]:
     return words
 
 
-def limit_option(command: F) -> F:
-    """``--limit N``, the argument `limit`: at most so many messages or units, None without a limit."""
-    count = click.IntRange(*OFFSETS)
-    return click.option("--limit", type=count, metavar="N", help="Stop after N of them.")(command)
+def limit_option() -> Any:
+    """``--limit N``: at most so many messages or units, None without a limit."""
+    return option("Stop after N of them.", type=click.IntRange(*OFFSETS), metavar="N")
+
+
+def body_option() -> Any:
+    """``--body``: which form of it."""
+    kinds = click.Choice(["decompressed", "stored", "none"])
+    return option("Which form of the body.", type=kinds, default="decompressed")
+
+
+BODY_FORMAT = click.Choice(["text", "hex", "json", "base64"])
+
+
+def body_format_option() -> Any:
+    """``--body-format``, of text output."""
+    text = "How text output shows a body; bytes that are not text are shown as hex."
+    return option(text, type=BODY_FORMAT, default="text")
 
 
 def _check_times(start: int | None, stop: int | None) -> None:
@@ -148,15 +129,11 @@ def _check_offsets(start: int, stop: int | None) -> None:
         raise UsageError(f"--from-offset {start} is larger than --to-offset {stop}: nothing lies between")
 
 
-def decoder_option(command: F) -> F:
-    """``--decoder DECODER``, the argument `decoder`: None without one. Stands below `redact_options`."""
-
-    @wraps(command)
-    def with_decoder(*args: Any, decoder: str | None, redaction: Redaction | None, **kwargs: Any) -> Any:
-        return command(*args, decoder=_decoder(decoder, redaction), redaction=redaction, **kwargs)
-
+def decoder_option() -> Any:
+    """``--decoder DECODER``, of field `decoder`: None without one. Stands below `redact_options`, field `redaction`."""
     text = "Show the text that a command, lines:COMMAND or an installed decoder makes of a body."
-    return click.option("--decoder", metavar="DECODER", help=text)(with_decoder)  # type: ignore[return-value]
+    parameter = click.Option(["--decoder"], metavar="DECODER", help=text)
+    return joined([parameter], lambda given, above: _decoder(given["decoder"], above["redaction"]))
 
 
 def _decoder(text: str | None, redaction: Redaction | None) -> Decoder | None:
@@ -190,27 +167,17 @@ def _what(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
     return frozenset(chosen)
 
 
-def redact_options(command: F) -> F:
-    """Give a command the options of redaction as one argument, `redaction`: None without one."""
-
-    @wraps(command)
-    def with_redaction(*args: Any, **kwargs: Any) -> Any:
-        what, how, salt = (kwargs.pop(name) for name in ("redact", "redact_as", "redact_salt"))
-        return command(*args, redaction=_redaction(what, how, salt), **kwargs)
-
-    decorated: Any = with_redaction
-    for option in reversed(
-        (
-            click.option("--redact", multiple=True, callback=_what, metavar="WHAT",
-                         help="Hide keys, properties, bodies, hosts (with commas): '***' stands in their place."),
-            click.option("--redact-as", type=click.Choice(["hide", "hash"]), default="hide", show_default=True,
-                         help="hash: a hash stands in their place, the same for the same value."),
-            click.option("--redact-salt", metavar="TEXT",
-                         help="Secret that keys the hash, to compare runs. Default: a random one for each run."),
-        )
-    ):  # fmt: skip
-        decorated = option(decorated)
-    return decorated  # type: ignore[no-any-return]
+def redact_options() -> Any:
+    """The options of redaction as one field: None without one."""
+    parameters = (
+        click.Option(["--redact"], multiple=True, callback=_what, metavar="WHAT",
+                     help="Hide keys, properties, bodies, hosts (with commas): '***' stands in their place."),
+        click.Option(["--redact-as"], type=click.Choice(["hide", "hash"]), default="hide", show_default=True,
+                     help="hash: a hash stands in their place, the same for the same value."),
+        click.Option(["--redact-salt"], metavar="TEXT",
+                     help="Secret that keys the hash, to compare runs. Default: a random one for each run."),
+    )  # fmt: skip
+    return joined(parameters, lambda given, _: _redaction(*(given[str(each.name)] for each in parameters)))
 
 
 def _redaction(what: frozenset[str], how: Any, salt: str | None) -> Any:
@@ -229,13 +196,10 @@ def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
     return None if value is None else size_of_at_least(1)(ctx, param, value)
 
 
-memory_option = click.option(
-    "--memory",
-    callback=_size,
-    metavar="SIZE",
-    help="Use about this much memory at most, such as 256MiB for all processes: fewer of them, smaller pieces.",
-)
-"""The argument `memory`: bytes, None without a limit."""
+def memory_option() -> Any:
+    """``--memory SIZE``: bytes, None without a limit."""
+    text = "Use about this much memory at most, such as 256MiB for all processes: fewer of them, smaller pieces."
+    return option(text, callback=_size, metavar="SIZE")
 
 
 @contextmanager
@@ -276,3 +240,63 @@ class StorePath(click.Path):
             command = ctx.info_name if ctx else "this command"
             raise UsageError(f"{command} works on stores of this machine only", file=path, hint=_HINT)
         return path
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnStore(OnStores):
+    """Options of every command on one store."""
+
+    path: Path = argument("STORE", StorePath())
+
+    @property
+    def named(self) -> str | None:
+        """The path of the store, as it was given."""
+        return str(self.path)
+
+    @property
+    def opened(self) -> OpenedStore:
+        """The store, as these options say."""
+        return self.open(self.path)
+
+    @cached_property
+    def store(self) -> Store:
+        """The store as it is when it is first asked for; a copy of these options sees it again."""
+        return rmqtool.open(self.path, broker_conf=self.broker_conf).snapshot.store
+
+
+OF_NEXT = ("broker_conf", "broker_version", "limit_rate", "jobs", "memory")
+"""The fields that the next commands on a store need, too."""
+
+
+def yes_option() -> Any:
+    """``--yes``, for every command that writes to a store."""
+    return flag("Do not ask; scripts need this.", "-y", "--yes")
+
+
+def dry_run_option() -> Any:
+    """``--dry-run``, for every command that writes to a store."""
+    return flag("Show what would be done; nothing is changed.", "-n", "--dry-run")
+
+
+NEW_STORE = "The new store: a directory that is empty, or does not exist yet."
+
+
+def output_option(help_text: str, metavar: str, kind: click.ParamType[Any], **settings: Any) -> Any:
+    """``--output``, where it is written to."""
+    return option(help_text, "-o", "--output", type=kind, metavar=metavar, **settings)
+
+
+def save_plan_option() -> Any:
+    """``--save-plan``, for commands whose plans can be reviewed in between."""
+    return option("Write the plan to FILE; implies --dry-run.", type=click.Path(path_type=Path), metavar="FILE")
+
+
+def plan_option() -> Any:
+    """``--plan``, for commands whose plans can be reviewed in between."""
+    text = "Carry out a saved plan, if it would still change the same files."
+    return option(text, type=click.Path(path_type=Path), metavar="FILE")
+
+
+def older_release_option() -> Any:
+    """``--allow-older-release``, for commands whose result depends on the release."""
+    return flag("Write by the rules of --broker-version although the store shows newer releases: after a downgrade.")

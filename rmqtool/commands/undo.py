@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import click
-
-import rmqtool
 from rmqtool.base.errors import Exit
 from rmqtool.base.numbers import byte_size
 from rmqtool.base.visible import join, quote, visible
-from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.options import global_options, store_options
-from rmqtool.commands.shared_options import StorePath
-from rmqtool.commands.writing import (
-    confirm,
-    dry_run_option,
-    print_recovered,
-    recovered_json,
-    reporting_state,
-    yes_option,
-)
-from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.commands.options import command, flag
+from rmqtool.commands.shared_options import OnStore, dry_run_option, yes_option
+from rmqtool.commands.writing import confirm, print_recovered, recovered_json, reporting_state
 from rmqtool.show.output import Style, note, write_document, write_text
 
 if TYPE_CHECKING:
@@ -30,7 +19,19 @@ if TYPE_CHECKING:
 
     from rmqtool.transaction import Kept, Recovered, UnfinishedDeletion
 
-_EPILOG = examples_and_statuses(
+
+@dataclass(frozen=True, kw_only=True)
+class UndoOptions(OnStore):
+    """What was asked for."""
+
+    discard: bool = flag("Remove the replaced files of all repairs for good, and keep the repairs.")
+    dry_run: bool = dry_run_option()
+    yes: bool = yes_option()
+
+
+@command(
+    "undo",
+    UndoOptions,
     (
         "rmqtool undo /data/rocketmq/store --dry-run",
         "rmqtool undo /data/rocketmq/store",
@@ -45,21 +46,7 @@ _EPILOG = examples_and_statuses(
         Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
-
-
-@click.command("undo", cls=HelpPage, epilog=_EPILOG)
-@click.argument("path", type=StorePath(), metavar="STORE")
-@click.option(
-    "--discard", is_flag=True, help="Remove the replaced files of all repairs for good, and keep the repairs."
-)
-@dry_run_option
-@yes_option
-@store_options
-@global_options
-@click.pass_obj
-def undo(
-    style: Style, /, *, path: Path, discard: bool, dry_run: bool, yes: bool, broker_conf: BrokerConf, **unused: Any
-) -> Exit:
+def undo(style: Style, given: UndoOptions) -> Exit:
     """Take back the last repair of a store.
 
     Every repair keeps the files that it replaced in STORE/.rmqtool. This puts those of the last repair back, of all
@@ -76,17 +63,16 @@ def undo(
         unfinished_deletion,
     )
 
-    style.store = str(path)
-    root = rmqtool.open(path, broker_conf=broker_conf).path
+    path, discard, root = given.path, given.discard, given.store.root
     kept, unfinished = kept_transactions(root), interrupted(root)
     if not kept and not unfinished:
-        if has_leftovers(root) and not dry_run:
+        if has_leftovers(root) and not given.dry_run:
             with Undo(root):  # removes them
                 pass
         _show(style, path, None, "nothing")
         return Exit.OK
     chosen = kept if discard else last_run(kept)
-    if dry_run:
+    if given.dry_run:
         if not discard and not unfinished:
             Undo(root).check_run(chosen)
         _plan(style, path, chosen, unfinished, unfinished_deletion(root), discard=discard)
@@ -97,7 +83,7 @@ def undo(
         if not (discard or unfinished):
             with Undo(root) as session:  # what stands in the way is said before the question
                 session.check_run(chosen)
-        confirm(_question(chosen, unfinished, unfinished_deletion(root), discard=discard), yes=yes)
+        confirm(_question(chosen, unfinished, unfinished_deletion(root), discard=discard), yes=given.yes)
         _undo(style, path, root, chosen, discard=discard)
     return Exit.OK
 

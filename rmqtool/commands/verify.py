@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -12,20 +13,15 @@ import click
 
 import rmqtool
 from rmqtool.base.errors import Exit, UsageError
-from rmqtool.base.files import RateLimit
 from rmqtool.base.numbers import EXAMPLES
 from rmqtool.base.times import parse_duration
 from rmqtool.base.visible import visible
 from rmqtool.commands.completion import codes, complete_from
-from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.options import global_options, jobs_option, spark_options, store_options
-from rmqtool.commands.shared_options import StorePath, filter_options, memory_option, within_memory
+from rmqtool.commands.options import argument, command, conf_option, flag, jobs_option, master_option, option
+from rmqtool.commands.shared_options import OF_NEXT, OnStore, StorePath, filter_options, memory_option, within_memory
 from rmqtool.commands.verifying import run_verification
 from rmqtool.commands.writing import check_place
 from rmqtool.findings.catalogue import why_no_code
-from rmqtool.library.repeated_options import repeated_options
-from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, note, write_document, write_text
 
 if TYPE_CHECKING:
@@ -37,29 +33,6 @@ if TYPE_CHECKING:
     from rmqtool.verify.saved_progress import SavedProgress
     from rmqtool.verify.task import VerifyRequest
     from rmqtool.verify.verification import Verification
-
-_EPILOG = examples_and_statuses(
-    (
-        "rmqtool verify /data/rocketmq/store",
-        "rmqtool verify /data/rocketmq/store --broker-version 5.3",
-        "rmqtool verify /data/rocketmq/store -j 4 --fast --only consumequeue",
-        "rmqtool verify /data/rocketmq/store -j 4 --memory 256MiB",
-        "rmqtool verify /data/rocketmq/store --format junit | tee verify.xml",
-        "rmqtool verify /data/rocketmq/store --time-limit 1h --resume verify.progress",
-        "rmqtool verify /data/rocketmq/store --json | jq .result.verdict",
-        "rmqtool verify s3://backups/broker-a/store",
-    ),
-    {
-        Exit.OK: "no findings above info in what was asked for",
-        Exit.FINDINGS: "there are findings above info",
-        Exit.USAGE: "the command line is wrong",
-        Exit.LOSSY: "no such findings, but not all of the store can be read, or was in time",
-        Exit.FAILED: "the store cannot be listed or its layout read, or memory is short",
-        Exit.NOT_A_STORE: "not a RocketMQ store",
-        Exit.INTERRUPTED: "interrupted by Ctrl-C; what was found until then is shown",
-    },
-)
-
 
 Form = Literal["text", "junit", "sarif", "openmetrics", "nagios"]
 
@@ -92,96 +65,75 @@ def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
     return share
 
 
-@click.command("verify", cls=HelpPage, epilog=_EPILOG)
-@click.argument("path", metavar="STORE", type=StorePath(may_be_remote=True))
-@click.option(
-    "--only",
-    multiple=True,
-    callback=_codes,
-    shell_complete=complete_from(codes),
-    metavar="CODE",
-    help="Report only findings whose code begins so: commitlog, index.slot. Repeatable.",
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions(OnStore):
+    """What was asked for."""
+
+    path: Path = argument("STORE", StorePath(may_be_remote=True))
+    only: tuple[str, ...] = option(
+        "Report only findings whose code begins so: commitlog, index.slot. Repeatable.",
+        multiple=True, callback=_codes, shell_complete=complete_from(codes), metavar="CODE",
+    )  # fmt: skip
+    skip: tuple[str, ...] = option(
+        "Leave out findings whose code begins so. Repeatable.",
+        multiple=True, callback=_codes, shell_complete=complete_from(codes), metavar="CODE",
+    )  # fmt: skip
+    max_examples: int = option(
+        "Show at most this many findings of one code; all are counted.",
+        type=click.IntRange(*EXAMPLES), default=10, metavar="N",
+    )  # fmt: skip
+    filters: Filters = filter_options("topic", "exclude-topic")
+    jobs: int = jobs_option()
+    memory: int | None = memory_option()
+    time_limit: float | None = option(
+        "Stop reading log and index after this time, such as 10m, and say what is left.",
+        callback=_duration, metavar="TIME",
+    )  # fmt: skip
+    sample: float | None = option(
+        "Verify only this share of log and index, such as 5%, taken from all over them.",
+        callback=_share, metavar="PERCENT",
+    )  # fmt: skip
+    resume: Path | None = option(
+        "Go on where the run with this FILE has ended; without the file begin, and keep the progress there.",
+        type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    )  # fmt: skip
+    fast: bool = flag("Structure only: do not read bodies, verify no CRC.")
+    form: Form = option(
+        "Text for people; reports for continuous integration; figures for Prometheus; a monitoring plug-in's answer.",
+        "--format", type=click.Choice(get_args(Form)), default="text",
+    )  # fmt: skip
+    engine: Literal["local", "spark"] = option(
+        "Processes of this machine, or Spark, for copies that are too large for one machine.",
+        type=click.Choice(["local", "spark"]), default="local",
+    )  # fmt: skip
+    master: str | None = master_option()
+    conf: dict[str, str] = conf_option()
+
+
+@command(
+    "verify",
+    VerifyOptions,
+    (
+        "rmqtool verify /data/rocketmq/store",
+        "rmqtool verify /data/rocketmq/store --broker-version 5.3",
+        "rmqtool verify /data/rocketmq/store -j 4 --fast --only consumequeue",
+        "rmqtool verify /data/rocketmq/store -j 4 --memory 256MiB",
+        "rmqtool verify /data/rocketmq/store --format junit | tee verify.xml",
+        "rmqtool verify /data/rocketmq/store --time-limit 1h --resume verify.progress",
+        "rmqtool verify /data/rocketmq/store --json | jq .result.verdict",
+        "rmqtool verify s3://backups/broker-a/store",
+    ),
+    {
+        Exit.OK: "no findings above info in what was asked for",
+        Exit.FINDINGS: "there are findings above info",
+        Exit.USAGE: "the command line is wrong",
+        Exit.LOSSY: "no such findings, but not all of the store can be read, or was in time",
+        Exit.FAILED: "the store cannot be listed or its layout read, or memory is short",
+        Exit.NOT_A_STORE: "not a RocketMQ store",
+        Exit.INTERRUPTED: "interrupted by Ctrl-C; what was found until then is shown",
+    },
 )
-@click.option(
-    "--skip",
-    multiple=True,
-    callback=_codes,
-    shell_complete=complete_from(codes),
-    metavar="CODE",
-    help="Leave out findings whose code begins so. Repeatable.",
-)
-@click.option(
-    "--max-examples",
-    type=click.IntRange(*EXAMPLES),
-    default=10,
-    show_default=True,
-    metavar="N",
-    help="Show at most this many findings of one code; all are counted.",
-)
-@filter_options("topic", "exclude-topic")
-@jobs_option()
-@memory_option
-@click.option(
-    "--time-limit",
-    callback=_duration,
-    metavar="TIME",
-    help="Stop reading log and index after this time, such as 10m, and say what is left.",
-)
-@click.option(
-    "--sample",
-    callback=_share,
-    metavar="PERCENT",
-    help="Verify only this share of log and index, such as 5%, taken from all over them.",
-)
-@click.option(
-    "--resume",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Go on where the run with this FILE has ended; without the file begin, and keep the progress there.",
-)
-@click.option("--fast", is_flag=True, help="Structure only: do not read bodies, verify no CRC.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(get_args(Form)),
-    default="text",
-    show_default=True,
-    help="Text for people; reports for continuous integration; figures for Prometheus; a monitoring plug-in's answer.",
-)
-@click.option(
-    "--engine",
-    type=click.Choice(["local", "spark"]),
-    default="local",
-    show_default=True,
-    help="Processes of this machine, or Spark, for copies that are too large for one machine.",
-)
-@spark_options
-@store_options
-@global_options
-@click.pass_obj
-def verify(
-    style: Style,
-    /,
-    *,
-    path: Path,
-    only: tuple[str, ...],
-    skip: tuple[str, ...],
-    max_examples: int,
-    memory: int | None,
-    jobs: int,
-    time_limit: float | None,
-    sample: float | None,
-    resume: Path | None,
-    fast: bool,
-    form: Form,
-    engine: Literal["local", "spark"],
-    master: str | None,
-    conf: dict[str, str],
-    broker_version: Version | None,
-    broker_conf: BrokerConf,
-    limit_rate: RateLimit | None,
-    filters: Filters,
-) -> int:
+def verify(style: Style, given: VerifyOptions) -> int:
     """Check every message, queue entry and index entry.
 
     Messages are compared with the queues and the index, and these with the messages; at the end stand a verdict and
@@ -195,38 +147,35 @@ def verify(
     from rmqtool.verify.part_run import VERIFY_NEED
     from rmqtool.verify.task import VerifyRequest
 
-    style.store = str(path)
-    spark = {"master": master, "conf": conf}
-    rate = limit_rate.bytes_per_second if limit_rate else None
-    if style.json and form != "text":
-        raise UsageError(f"--format {form} does not go with --json")
+    if style.json and given.form != "text":
+        raise UsageError(f"--format {given.form} does not go with --json")
     with ExitStack() as stack:
-        if memory is not None and engine == "spark":
+        if given.memory is not None and given.engine == "spark":
             raise UsageError("--memory is for --engine local: Spark has spark.driver.memory and others")
-        processes = stack.enter_context(within_memory(style, memory, jobs, VERIFY_NEED))
-        pool = _pool(stack, path, processes, engine, limit_rate, spark)  # before a progress bar, which has a thread
-        path = path.absolute() if engine == "spark" else path  # workers have directories of their own
+        processes = stack.enter_context(within_memory(style, given.memory, given.jobs, VERIFY_NEED))
+        pool = _pool(stack, given, processes)  # before a progress bar, which has a thread
         request = VerifyRequest(
-            version=broker_version,
-            selection=Selection(only, skip, filters.topic_choice or None),
-            max_examples=max_examples,
+            version=given.broker_version,
+            selection=Selection(given.only, given.skip, given.filters.topic_choice or None),
+            max_examples=given.max_examples,
             jobs=processes,
-            bodies=not fast,
-            rate=rate,
-            time_limit=time_limit,
-            sample=sample,
+            bodies=not given.fast,
+            rate=given.bytes_per_second,
+            time_limit=given.time_limit,
+            sample=given.sample,
         )
         started = monotonic()
-        store = rmqtool.open(path, broker_conf=broker_conf, broker_version=broker_version, limit_rate=limit_rate)
-        verification = store.verification(request, _saved(resume, store.snapshot.store, request))
-        missing = _missing_topics(verification, filters)
+        # Workers of Spark have directories of their own.
+        store = given.open(given.path.absolute() if given.engine == "spark" else given.path)
+        verification = store.verification(request, _saved(given.resume, store.snapshot.store, request))
+        missing = _missing_topics(verification, given.filters)
         with suppress(KeyboardInterrupt):  # what was found until then is shown
             run_verification(style, verification, pool)
     if verification.saved is not None:
         _tell_progress(style, verification.saved, is_complete=verification.complete)
     unseen = missing - verification.topics_seen
-    options = repeated_options(broker_conf.path, broker_version, rate, jobs, memory)
-    status = _show(style, Verified(outcome_of(verification), options), form, monotonic() - started)
+    verified = Verified(outcome_of(verification), given.words(*OF_NEXT))
+    status = _show(style, verified, given.form, monotonic() - started)
     return Exit.FINDINGS if unseen and status == Exit.OK else status
 
 
@@ -240,22 +189,20 @@ def _missing_topics(verification: Verification, filters: Filters) -> set[str]:
     return set(missing)
 
 
-def _pool(
-    stack: ExitStack, path: Path, jobs: int, engine: str, limit_rate: RateLimit | None, spark: dict[str, Any]
-) -> WorkerPool[PartResult]:
+def _pool(stack: ExitStack, given: VerifyOptions, jobs: int) -> WorkerPool[PartResult]:
     """The processes that check parts: of this machine, or Spark's; they end with `stack`."""
-    if engine == "local":
-        if spark["master"] or spark["conf"]:
+    if given.engine == "local":
+        if given.master or given.conf:
             raise UsageError("--master and --conf are for --engine spark")
         from rmqtool.verify.part_run import workers_for
 
-        return stack.enter_context(workers_for(path, jobs))
-    if limit_rate is not None or jobs > 1:
+        return stack.enter_context(workers_for(given.path, jobs))
+    if given.limit_rate is not None or jobs > 1:
         raise UsageError("--limit-rate and --jobs are for --engine local: Spark has as many workers as it is given")
     from rmqtool.spark.engine import SparkPool
     from rmqtool.spark.session import starting_spark
 
-    start = stack.enter_context(starting_spark(spark["master"], spark["conf"]))
+    start = stack.enter_context(starting_spark(given.master, given.conf))
     return stack.enter_context(SparkPool[Any](start))
 
 

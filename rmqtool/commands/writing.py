@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -24,28 +24,6 @@ if TYPE_CHECKING:
     from rmqtool.store.snapshot import Snapshot
     from rmqtool.store.store import Store
     from rmqtool.transaction import Recovered
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def yes_option(command: F) -> F:
-    """``--yes``, for every command that writes to a store."""
-    return click.option("-y", "--yes", is_flag=True, help="Do not ask; scripts need this.")(command)
-
-
-def dry_run_option(command: F) -> F:
-    """``--dry-run``, for every command that writes to a store."""
-    text = "Show what would be done; nothing is changed."
-    return click.option("-n", "--dry-run", is_flag=True, help=text)(command)
-
-
-def saved_plan_options(command: F) -> F:
-    """``--save-plan`` and ``--plan``, for commands whose plans can be reviewed in between."""
-    path = click.Path(path_type=Path)
-    text = "Carry out a saved plan, if it would still change the same files."
-    command = click.option("--plan", type=path, metavar="FILE", help=text)(command)
-    text = "Write the plan to FILE; implies --dry-run."
-    return click.option("--save-plan", type=path, metavar="FILE", help=text)(command)
 
 
 def write_plan(path: Path, text: str, root: Path) -> None:
@@ -109,12 +87,6 @@ def _agrees(question: str, name: str | None) -> bool:
         return False
 
 
-def older_release_option(command: F) -> F:
-    """``--allow-older-release``, for commands whose result depends on the release."""
-    text = "Write by the rules of --broker-version although the store shows newer releases: after a downgrade."
-    return click.option("--allow-older-release", is_flag=True, help=text)(command)
-
-
 def require_release(snapshot: Snapshot, *, yes: bool, is_allowed: bool) -> None:
     """Return when the named release is not older than the store shows, or the user insists on it; else UsageError.
 
@@ -159,7 +131,9 @@ def print_recovered(recovered: Iterable[Recovered]) -> None:
 
 def recovered_json(recovered: Iterable[Recovered]) -> list[dict[str, str | None]]:
     """The interrupted runs that were ended, as JSON."""
-    return [{"transaction": run.id, "command": run.command, "outcome": run.outcome} for run in recovered]
+    from rmqtool.show.shapes import Recovered as Shown
+
+    return [Shown.of(run) for run in recovered]
 
 
 @contextmanager

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmqtool.rules.versions import Version, parse_version
+from rmqtool.rules.versions import parse_version
 from rmqtool.store.store import Store
 from rmqtool.transaction.plan_file import PlanFile, files_below, fingerprint_of, plan_text
 
@@ -15,22 +14,15 @@ _SCHEMA, _COMMAND = "rmqtool.repair-plan/1", "repair"
 _OURS = (".rmqtool", "lock")
 
 
-@dataclass(frozen=True)
-class RepairOptions:
-    """What decides about a repair: the release whose rules count, and whether committed offsets are left alone."""
-
-    version: Version | None = None
-    keep_offsets: bool = False
-
-
 def fingerprint(store: Store) -> str:
     """A digest of names, sizes and modification times of all files of a store."""
     return fingerprint_of(_files(store), store)
 
 
-def repair_plan_text(store: Store, options: RepairOptions, result: dict[str, Any]) -> str:
-    """A plan as JSON."""
-    saved = {"broker_version": str(options.version) if options.version else None, "keep_offsets": options.keep_offsets}
+def repair_plan_text(store: Store, chosen: dict[str, Any], result: dict[str, Any]) -> str:
+    """A plan as JSON, with the release and the choice about committed offsets that it was made with."""
+    version = chosen["broker_version"]
+    saved = chosen | {"broker_version": str(version) if version else None}
     return plan_text(_SCHEMA, _COMMAND, store, fingerprint=fingerprint(store), options=saved, result=result)
 
 
@@ -41,12 +33,13 @@ class SavedRepairPlan(PlanFile):
         super().__init__(path, _SCHEMA, _COMMAND)
 
     @property
-    def options(self) -> RepairOptions:
+    def options(self) -> dict[str, Any]:
         """The options that the plan was made with."""
         try:
             saved = self.document["options"]
             version = saved["broker_version"]
-            return RepairOptions(parse_version(version) if version else None, saved["keep_offsets"] is True)
+            return {"broker_version": parse_version(version) if version else None,
+                    "keep_offsets": saved["keep_offsets"] is True}  # fmt: skip
         except (KeyError, TypeError, ValueError) as error:
             raise self.odd_options() from error
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from rmqtool.rules.versions import BATCH_MAX_CONFIGURED, DISK_LEVELS_CONFIGURED, TEXT_SETTINGS_TRIMMED, Version
 
-T = TypeVar("T")
+T = TypeVar("T", bound=str | float)
 
 _INT = re.compile(r"[+-]?\d{1,18}")  # the digits of all scripts, as Integer#parseInt takes them
 _DOUBLE = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?[dDfF]?", re.ASCII)
@@ -26,12 +26,12 @@ _WHY_NOT_OF_NODE = "the cleaner of a DLedger node does not read it"
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting: the text `given` (None: not given), the `effective` value, and `why` where the two differ."""
+    """One setting of the cleaner."""
 
-    name: str
-    given: str | None
-    effective: Any
-    why: str | None = None
+    name: str  # The broker's own name.
+    given: str | None  # Text of the option or of broker.conf; null when neither gives it.
+    effective: str | float | bool  # What the broker works with; of a level of the disk, percent.
+    why: str | None = None  # Why the two differ.
 
 
 @dataclass(frozen=True)

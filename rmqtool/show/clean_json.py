@@ -2,89 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
-from rmqtool.base.times import rfc3339
-from rmqtool.broker.cleaner import CleanerRun
-from rmqtool.broker.log_deletion import FileDecision
-from rmqtool.broker.trigger import Disk
-from rmqtool.clean.forecast import Forecast, Outlook
+from rmqtool.base.numbers import Count, Long
+from rmqtool.base.times import CertainMoment, Moment
+from rmqtool.clean.forecast import Forecast
 from rmqtool.clean.losses import GroupLoss, Losses, Undelivered
-from rmqtool.clean.plan import CleanPlan, QueueRows
+from rmqtool.clean.plan import CleanPlan
+from rmqtool.rules.retention import Setting
 from rmqtool.scan.filters import TopicChoice
-from rmqtool.store.store import Store
+from rmqtool.show.shapes import Recovered, Shape, at, by
 
 
 def clean_json(
     plan: CleanPlan, losses: Losses, forecast: Forecast, topics: TopicChoice | None = None
 ) -> dict[str, Any]:
     """The `result` of ``clean STORE``; its lists of queues, topics and consumers are of `topics`, None: of all."""
-    store, chosen = plan.snapshot.store, losses if topics is None else losses.of(topics)
-    return {
-        **_moment("now", plan.now),
-        "broker_version": str(plan.rules.version),
-        "time_zone": _zone(plan),
-        "settings": [
-            {"name": setting.name, "given": setting.given, "effective": setting.effective, "why": setting.why}
-            for setting in plan.rules.settings.shown
-        ],
-        "trigger": _trigger(plan),
-        "passes": [_pass(store, run) for run in plan.runs],
-        "rocksdb_rows": _rows(store, losses.rows),
-        "kept": [_kept(store, decision) for decision in plan.kept],
-        "min_offset": plan.min_offset,
-        **_moment("oldest_message", losses.oldest_timestamp),
-        "messages_deleted": losses.messages_deleted,
-        "queues": [
-            {
-                "topic": old.queue.topic,
-                "queue_id": old.queue.queue_id,
-                "min_offset": old.range.min_offset,
-                "min_offset_after": new.range.min_offset,
-                "max_offset": old.range.max_offset,
-                "messages_deleted": new.first_alive - old.first_alive,
-            }
-            for old, new in zip(plan.facts.states, plan.states, strict=True)
-            if old.queue.topic in chosen.chosen and (old.range, old.first_alive) != (new.range, new.first_alive)
-        ],
-        "topics": [
-            {
-                "topic": topic.topic,
-                "messages_deleted": topic.messages_deleted,
-                "messages_left": topic.messages_left,
-                "emptied": topic.messages_left == 0,
-            }
-            for topic in chosen.topics
-        ],
-        "consumers": [_consumer(item) for item in chosen.groups],
-        "delayed": [_undelivered(messages) for messages in losses.undelivered],
-        "forecast": _forecast(forecast),
-    }
+    return Deletion.of(_Shown(plan, losses, forecast, losses if topics is None else losses.of(topics)), plan)
 
 
-def _moment(name: str, timestamp: int | None) -> dict[str, Any]:
-    return {f"{name}_timestamp": timestamp, f"{name}_time": rfc3339(timestamp)}
-
-
-def _zone(plan: CleanPlan) -> str | None:
-    return None if plan.rules.zone is None else str(plan.rules.zone)
-
-
-def _trigger(plan: CleanPlan) -> dict[str, Any]:
-    trigger, disks, snapshot = plan.trigger, plan.facts.disks, plan.snapshot
-    return {
-        "time": trigger.time,
-        "space": trigger.space,
-        "manual": trigger.manual,
-        "forced": trigger.forced,
-        "runs": trigger.runs,
-        "failure": trigger.failure,
-        "writes_refused": trigger.writes_refused,
-        "disk_used_percent": _percent(trigger.log_ratio),
-        "disks": [_disk(snapshot.store, disk, snapshot.release) for disk in (*disks.log, disks.queues)],
-        "next_timestamp": plan.next_start,
-        "next_time": rfc3339(plan.next_start),
-    }
+class _Shown(NamedTuple):
+    plan: CleanPlan
+    losses: Losses
+    forecast: Forecast
+    chosen: Losses
 
 
 def _percent(ratio: float | None) -> float | None:
@@ -92,99 +33,196 @@ def _percent(ratio: float | None) -> float | None:
     return None if ratio is None or ratio < 0 else round(ratio * 100, 6)
 
 
-def _disk(store: Store, disk: Disk, version: Any) -> dict[str, Any]:
-    return {
-        "path": store.relative(disk.path),
-        "used_percent": _percent(disk.ratio(version)),
-        "total_bytes": disk.total,
-        "free_bytes": disk.free,
-        "usable_bytes": disk.usable,
-    }
+def _path(place: str) -> Any:
+    """A path in the store, of an attribute."""
+    read = at(place).read
+    return by(lambda shown, plan: plan.snapshot.store.relative(read(shown, plan)))
 
 
-def _pass(store: Store, run: CleanerRun) -> dict[str, Any]:
-    return {
-        **_moment("run", run.time),
-        "commit_log": [
-            {
-                "file": store.relative(decision.log_file.file.path),
-                "bytes": decision.log_file.file.size,
-                "reason": decision.reason,
-                **_moment("modified", decision.log_file.mtime),
-                **_moment("expires", decision.expires),
-            }
-            for decision in run.log.deleted
-        ],
-        "consume_queues": [store.relative(file.path) for _, file in run.queue_files],
-        "index": [store.relative(file.path) for file in run.index_files],
-        "freed_bytes": run.freed_bytes,
-        "min_offset": run.log.min_offset,
-    }
+def _paths(files: Any, plan: CleanPlan) -> list[str]:
+    return [plan.snapshot.store.relative(file.path) for file in files]
 
 
-def _rows(store: Store, rows: QueueRows | None) -> dict[str, Any] | None:
-    if rows is None:
-        return None
-    return {
-        "database": store.relative(rows.database.path),
-        "filtered": rows.is_filtered,
-        "below_log": rows.now,
-        "dropped": list(rows.dropped),
-        "below_log_after": rows.left,
-    }
+class Disk(Shape):
+    """One disk that is measured."""
+
+    path: str = _path("path")  # The directory below which it is, relative to the store.
+    # How full it is as that version computes it; null where the broker cannot tell.
+    used_percent: float | None = by(lambda disk, plan: _percent(disk.ratio(plan.snapshot.release)))
+    total_bytes: Count = at("total")  # Its size.
+    free_bytes: Count = at("free")  # What is free for root.
+    usable_bytes: Count = at("usable")  # What is free for others.
 
 
-def _kept(store: Store, decision: FileDecision) -> dict[str, Any]:
-    return {
-        "file": store.relative(decision.log_file.file.path),
-        "bytes": decision.log_file.file.size,
-        "reason": decision.reason,
-        **_moment("modified", decision.log_file.mtime),
-        **_moment("expires", decision.expires),
-    }
+class Trigger(Shape):
+    """What the next run finds."""
+
+    time: bool  # The hour is one of deleteWhen.
+    space: bool  # A disk is above diskMaxUsedSpaceRatio, or cannot be measured.
+    manual: bool  # As after mqadmin deleteExpiredCommitLog.
+    forced: bool  # Files may go regardless of age, if the run deletes at all.
+    runs: bool  # The run looks at files: time, space or manual, and no failure.
+    failure: str | None  # The piece of deleteWhen at which the run ends with an exception.
+    writes_refused: bool  # The broker refuses messages: disk full.
+    # Of the least full commit log path, as that version computes it; null where the broker cannot tell.
+    disk_used_percent: float | None = by(lambda trigger, _: _percent(trigger.log_ratio))
+    # Those of the commit log paths, then that of consumequeue/.
+    disks: list[Disk] = by(lambda _, plan: [*plan.facts.disks.log, plan.facts.disks.queues])
+    next: Moment = by(lambda _, plan: plan.next_start)  # When the next hour of deleteWhen begins.
 
 
-def _consumer(item: GroupLoss) -> dict[str, Any]:
-    return {
-        "group": item.group,
-        "topic": item.topic,
-        "queue_id": item.queue_id,
-        "committed_offset": item.committed_offset,
-        "min_offset": item.min_offset,
-        "min_offset_after": item.min_offset_after,
-        "messages_lost": item.messages_lost,
-        "already_lost": item.already_lost,
-    }
+class DeletedFile(Shape):
+    """A commit log file that goes."""
+
+    file: str = _path("log_file.file.path")  # Path, relative to the store; absolute outside.
+    bytes: Count = at("log_file.file.size")  # Its size.
+    reason: Literal["expired", "forced"]  # By age, or regardless of it because the disk is too full.
+    # When it was last changed, which is what its age is counted from.
+    modified: CertainMoment = at("log_file.mtime")
+    expires: CertainMoment  # When its age allows to delete it.
 
 
-def _undelivered(messages: Undelivered) -> dict[str, Any]:
-    return {
-        "kind": messages.kind,
-        "topic": messages.topic,
-        "queue_id": messages.queue_id,
-        "messages_lost": messages.messages_lost,
-        "exact": messages.exact,
-        **_moment("first_due", messages.first_due),
-        **_moment("last_due", messages.last_due),
-    }
+class KeptFile(Shape):
+    """A commit log file that stays."""
+
+    file: str = _path("log_file.file.path")  # Path, relative to the store; absolute outside.
+    bytes: Count = at("log_file.file.size")  # Its size.
+    # last-file: never goes. ahead: allocated ahead, the log ends before it. not-expired: too young. shielded: an older
+    # file has not expired. next-run: goes in a later run. no-trigger: expired, but it is neither the hour nor is the
+    # disk full. cleaner-fails: deleteWhen cannot be parsed. in-use: somebody still reads it. plain-files: of DLedger's
+    # log, which stays while plain files from before DLedger are there.
+    reason: Literal[
+        "last-file", "ahead", "not-expired", "shielded", "next-run", "no-trigger", "cleaner-fails", "in-use",
+        "plain-files",
+    ]  # fmt: skip
+    # When it was last changed, which is what its age is counted from.
+    modified: CertainMoment = at("log_file.mtime")
+    expires: CertainMoment  # When its age allows to delete it.
 
 
-def _forecast(forecast: Forecast) -> dict[str, Any]:
-    growth = forecast.growth
-    return {
-        "log_bytes_per_hour": round(growth.log_bytes_per_hour) if growth else None,
-        "disk_bytes_per_hour": round(growth.disk_bytes_per_hour) if growth else None,
-        **_moment("measured_from", growth.since if growth else None),
-        **_moment("measured_to", growth.until if growth else None),
-        **_moment("oldest_expires", forecast.oldest_expires),
-        **_moment("next_deletion", forecast.next_deletion),
-        "reserved_times": [_outlook(outlook) for outlook in forecast.outlooks],
-    }
+class Pass(Shape):
+    """One run of the cleaner."""
+
+    run: CertainMoment = at("time")  # When it runs.
+    commit_log: list[DeletedFile] = at("log.deleted")  # Commit log files that go, oldest first.
+    # Queue files that go, by queue, oldest first.
+    consume_queues: list[str] = by(lambda run, plan: _paths((file for _, file in run.queue_files), plan))
+    index: list[str] = by(lambda run, plan: _paths(run.index_files, plan))  # Index files that go, oldest first.
+    freed_bytes: Count  # What all of them take of their disks; of a sparse file less than its size.
+    min_offset: Long = at("log.min_offset")  # The commit log's minimum after the run; -1 without a file.
 
 
-def _outlook(outlook: Outlook) -> dict[str, Any]:
-    return {
-        "file_reserved_time": outlook.file_reserved_time,
-        "most_used_percent": _percent(outlook.most_used_ratio),
-        "reached": [{"name": name, **_moment("reached", time)} for name, time in outlook.reached.items()],
-    }
+class Rows(Shape):
+    """Rows of consume queues in RocksDB that lead below the commit log."""
+
+    database: str = _path("database.path")  # The database, relative to the store.
+    # Whether compactions drop such rows: false for brokers before 5.3.4 that write queues twice.
+    filtered: bool = at("is_filtered")
+    below_log: Count = at("now")  # Such rows now.
+    dropped: list[Count]  # Of each pass: the rows that its compaction drops.
+    below_log_after: Count = at("left")  # Such rows after all passes.
+
+
+class Queue(Shape):
+    """A queue that loses messages or whose minimum moves."""
+
+    topic: str = by(lambda change, _: change[0].queue.topic)  # Topic.
+    queue_id: Long = by(lambda change, _: change[0].queue.queue_id)  # Queue number.
+    min_offset: Long = by(lambda change, _: change[0].range.min_offset)  # Minimum now.
+    min_offset_after: Long = by(lambda change, _: change[1].range.min_offset)  # Minimum after all passes.
+    max_offset: Long = by(lambda change, _: change[0].range.max_offset)  # Maximum, exclusive.
+    # Messages that go; before 5.0.0 the minimum of a queue that expires whole does not move.
+    messages_deleted: Count = by(lambda change, _: change[1].first_alive - change[0].first_alive)
+
+
+class Topic(Shape):
+    """A topic that loses messages."""
+
+    topic: str  # Topic.
+    messages_deleted: Count  # Messages that go.
+    messages_left: Count  # Messages that stay.
+    emptied: bool = by(lambda topic, _: topic.messages_left == 0)  # None stays.
+
+
+class Reached(Shape):
+    """When the disk gets above one level."""
+
+    # The level, by the setting's name.
+    name: Literal["diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio"] = by(
+        lambda level, _: level[0]
+    )
+    reached: Moment = by(lambda level, _: level[1])  # When; null: never, as far as is looked ahead.
+
+
+class Outlook(Shape):
+    """How the disk fares at one fileReservedTime, when files go by age alone."""
+
+    file_reserved_time: Long  # Hours.
+    # The most that is used within that time and a week.
+    most_used_percent: float | None = by(lambda outlook, _: _percent(outlook.most_used_ratio))
+    reached: list[Reached] = by(lambda outlook, _: outlook.reached.items())  # Each level, in the order of the settings.
+
+
+def _growth(read: Any) -> Any:
+    """What `read` finds in the growth, where the log shows one."""
+    return by(lambda forecast, _: read(forecast.growth) if forecast.growth else None)
+
+
+class FutureUse(Shape):
+    """What comes when nothing is done and the log grows as it did."""
+
+    # Growth of the log by its store timestamps, bytes; null when it is too short to tell.
+    log_bytes_per_hour: Count | None = _growth(lambda growth: round(growth.log_bytes_per_hour))
+    # The same with queues and index.
+    disk_bytes_per_hour: Count | None = _growth(lambda growth: round(growth.disk_bytes_per_hour))
+    measured_from: Moment = _growth(lambda growth: growth.since)  # Where the measured part of the log begins.
+    measured_to: Moment = _growth(lambda growth: growth.until)  # Where it ends.
+    oldest_expires: Moment  # When the oldest file that stays expires.
+    next_deletion: Moment  # When it goes by its age.
+    # The present fileReservedTime and others; empty without growth or a disk's size.
+    reserved_times: list[Outlook] = at("outlooks")
+
+
+def _changed(shown: _Shown) -> list[Any]:
+    """The queues of the chosen topics that change: before and after."""
+    topics, both = shown.chosen.chosen, zip(shown.plan.facts.states, shown.plan.states, strict=True)
+    return [(old, new) for old, new in both
+            if old.queue.topic in topics and (old.range, old.first_alive) != (new.range, new.first_alive)]  # fmt: skip
+
+
+class Deletion(Shape):
+    """What a saved plan holds."""
+
+    now: CertainMoment = at("plan.now")  # The time that counts.
+    broker_version: str = by(lambda _, plan: str(plan.rules.version))  # Whose rules count.
+    # The broker's; null: this machine's.
+    time_zone: str | None = by(lambda _, plan: None if plan.rules.zone is None else str(plan.rules.zone))
+    settings: list[Setting] = at("plan.rules.settings.shown")  # All settings that decide.
+    trigger: Trigger = at("plan.trigger")
+    # The next run; with --all-runs those that follow too, as far as they delete.
+    passes: list[Pass] = at("plan.runs")
+    # Rows of consume queues in RocksDB whose messages are deleted; null where no database was read.
+    rocksdb_rows: Rows | None = at("losses.rows")
+    kept: list[KeptFile] = at("plan.kept")  # Commit log files that stay after all passes, oldest first.
+    min_offset: Long = at("plan.min_offset")  # The commit log's minimum after all passes; -1 without a file.
+    # Store timestamp of the message that the log then begins with.
+    oldest_message: Moment = at("losses.oldest_timestamp")
+    # Messages that the queues offer now and will not offer then.
+    messages_deleted: Count = at("losses.messages_deleted")
+    queues: list[Queue] = by(lambda shown, _: _changed(shown))  # Queues that lose messages, or whose minimum moves.
+    topics: list[Topic] = at("chosen.topics")  # Topics that lose messages, by name.
+    consumers: list[GroupLoss] = at("chosen.groups")  # All committed offsets.
+    delayed: list[Undelivered] = at("losses.undelivered")  # Delayed, timed and half messages that wait and go.
+    forecast: FutureUse
+
+
+class _Done(Shape):
+    # planned: not deleted, with --dry-run. nothing: there is nothing to delete. done: the first pass is deleted.
+    # recovered: an interrupted run was ended and nothing else was done.
+    state: Literal["planned", "nothing", "done", "recovered"]
+    transaction: str | None  # Id of the deletion; null without one.
+    recovered: list[Recovered]  # Runs that had been interrupted and were ended first.
+
+
+class CleanResult(Deletion, _Done):
+    """What the cleaner deletes, when, why, and what is lost."""

@@ -6,86 +6,127 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from rich.console import Console
 
-from rmqtool.base.numbers import byte_size
+from rmqtool.base.numbers import Count, Long, byte_size
 from rmqtool.base.visible import visible
 from rmqtool.findings.finding import counted
 from rmqtool.rebuild.conversion import Conversion
-from rmqtool.rebuild.plan import MovedConsumer, QueuePlan, RebuildPlan
+from rmqtool.rebuild.plan import RebuildPlan
+from rmqtool.rebuild.queue_placement import MAX_EXTENTS
 from rmqtool.show.output import Columns, Style, show_finding, show_table, table
+from rmqtool.show.shapes import Recovered, Shape, at, by
 
 PlanState = Literal["planned", "nothing", "done"]
 
 
 def plan_json(plan: RebuildPlan, state: PlanState, transaction: str | None = None) -> dict[str, Any]:
     """The `result` of ``rebuild-cq STORE`` and ``rebuild-index STORE``."""
-    return {
-        "transaction": transaction,
-        "state": state,
-        "order": plan.options.order,
-        "queues": [_queue(queue) for queue in plan.queues],
-        "index": [{"file": file.name, "action": file.action} for file in plan.index],
-        "index_units": plan.index_units,
-        "skipped": [
-            {"physical_offset": offset, "size": size, "reason": reason} for offset, size, reason in plan.lost.listed
-        ],
-        "skipped_count": plan.lost.count,
-        "skipped_bytes": plan.lost.size,
-        "neutralised": [
-            {"physical_offset": patch.physical_offset, "size": patch.size, "reason": patch.reason}
-            for patch in plan.patches
-        ],
-        "consumers_moved": [_consumer(moved) for moved in plan.consumers_moved],
-        "backup_bytes": plan.backup_bytes,
-        **({"conversion": _conversion(plan.conversion)} if plan.conversion else {}),
-    }
+    return PlannedRebuild.of(plan, _Made(transaction, state))
 
 
-def _conversion(conversion: Conversion) -> dict[str, Any]:
-    return {
-        "to": conversion.target,
-        "tables": [
-            {
-                "table": table.label,
-                "entries": len(table.entries),
-                "from": table.source,
-                "to": conversion.place_of(table),
-            }
-            for table in conversion.tables
-        ],
-        "absent": list(conversion.absent),
-        "removed": list(conversion.removed),
-        "settings": dict(conversion.settings),
-    }
+class _Made(NamedTuple):
+    transaction: str | None
+    state: PlanState
 
 
-def _queue(queue: QueuePlan) -> dict[str, Any]:
-    return {
-        "topic": queue.name.topic,
-        "queue_id": queue.name.queue_id,
-        "kind": queue.kind,
-        "action": queue.action,
-        "units": queue.units,
-        "min_offset": queue.min_offset,
-        "max_offset": queue.max_offset,
-        "added": queue.difference.added,
-        "dropped": queue.difference.dropped,
-        "changed": queue.difference.changed,
-    }
+class Queue(Shape):
+    """One consume queue."""
+
+    topic: str = at("name.topic")  # Topic.
+    queue_id: Count = at("name.queue_id")  # Queue number.
+    # Plain queue of 20-byte units, batch queue of 46-byte units, or queue of rows in RocksDB.
+    kind: Literal["simple", "batch", "rocksdb"]
+    action: Literal["create", "replace", "keep"]  # What a rebuild does with it.
+    units: Count  # Queue offsets from min_offset to before max_offset.
+    min_offset: Long  # Lowest queue offset of a message in the log afterwards.
+    max_offset: Long  # Queue offset of the next message afterwards.
+    added: Count = at("difference.added")  # Units that are not there yet.
+    dropped: Count = at("difference.dropped")  # Units that are there and belong to no message of the log.
+    changed: Count = at("difference.changed")  # Units that are there and say something else.
 
 
-def _consumer(moved: MovedConsumer) -> dict[str, Any]:
-    return {
-        "group": moved.committed.group,
-        "topic": moved.committed.topic,
-        "queue_id": moved.committed.queue_id,
-        "committed_offset": moved.committed.offset,
-        "physical_offset_before": moved.physical_offset_before,
-        "physical_offset_after": moved.physical_offset_after,
-    }
+class IndexFile(Shape):
+    """One index file."""
+
+    file: str = at("name")  # Its name below index/.
+    action: Literal["create", "replace", "keep", "remove"]  # What a rebuild does with it.
+
+
+class Skipped(Shape):
+    """Bytes of the log that hold no record."""
+
+    physical_offset: Long  # Where they begin in the commit log, bytes.
+    size: Count  # How many, bytes.
+    # Why: as in a listing of the log; properties: a broker fails to read the properties of the record; body-crc: a
+    # wrong body, dropped by --neutralise; neutralised: a dummy record that rmqtool has put there.
+    reason: Literal[
+        "zeroed", "magic-code", "physical-offset", "lengths", "truncated", "missing", "torn", "leftover", "properties",
+        "body-crc", "neutralised",
+    ]  # fmt: skip
+
+
+class Moved(Shape):
+    """A committed offset that means another message afterwards."""
+
+    group: str = at("committed.group")  # Consumer group.
+    topic: str = at("committed.topic")  # Topic.
+    queue_id: Long = at("committed.queue_id")  # Queue number.
+    committed_offset: Long = at("committed.offset")  # The next queue offset that the group consumes.
+    physical_offset_before: Long  # Where the unit at that offset points now, bytes in the commit log.
+    physical_offset_after: Long | None  # Where it points afterwards; null when there is no unit.
+
+
+class Table(Shape):
+    """Topics, groups or committed offsets."""
+
+    table: Literal["topics", "groups", "offsets"] = by(lambda pair, _: pair[0].label)  # What it holds.
+    # How many topics or groups; of offsets pairs of topic and group.
+    entries: Count = by(lambda pair, _: len(pair[0].entries))
+    from_: str = by(lambda pair, _: pair[0].source)  # File or database that it comes from, relative to the store.
+    to: str = by(lambda pair, _: pair[1])  # File or database that it goes to; the same one where it stays.
+
+
+class Converted(Shape):
+    """What goes to the other world beside the queues."""
+
+    to: Literal["files", "rocksdb"] = at("target")  # Where queues, topics, groups and offsets are brought.
+    # Topics, groups and committed offsets.
+    tables: list[Table] = by(lambda found, _: [(table, found.place_of(table)) for table in found.tables])
+    # Tables that are nowhere in the store: a broker begins with empty ones.
+    absent: list[Literal["topics", "groups", "offsets"]]
+    removed: list[str]  # Files and directories that are taken out of the store, and kept until undo.
+    settings: dict[str, str]  # What broker.conf has to say before the broker starts.
+
+
+class PlannedRebuild(Shape):
+    """What a rebuild changes."""
+
+    # Id of what was written; null when nothing was written to the store.
+    transaction: str | None = by(lambda _, made: made.transaction)
+    # planned: a dry run; nothing: all is as it should be; done: written.
+    state: Literal["planned", "nothing", "done", "rolled_back"] = by(lambda _, made: made.state)
+    # Units are numbered by their stored queue offsets, or in the order in which a broker appends.
+    order: Literal["stored", "broker"] = at("options.order")
+    queues: list[Queue]  # Every queue, by topic and number.
+    index: list[IndexFile]  # Every index file, in the order in which a broker loads them.
+    index_units: Count  # Units of all index files together.
+    # The first extents of the log that hold no record.
+    skipped: list[Skipped] = by(lambda plan, _: plan.lost.extents[:MAX_EXTENTS])
+    skipped_count: Count = at("lost.count")  # How many such extents there are.
+    skipped_bytes: Count = at("lost.size")  # Their sizes together, bytes.
+    neutralised: list[Skipped] = at("patches")  # What --neutralise replaces by dummy records.
+    consumers_moved: list[Moved]  # Consumer groups whose committed offset means another message afterwards.
+    backup_bytes: Count  # Sizes of the replaced files together, which undo needs, bytes.
+    conversion: Converted | None = at("conversion", optional=True)  # With --to.
+
+
+class RebuildResult(PlannedRebuild):
+    """What a rebuild changes, or has changed."""
+
+    recovered: list[Recovered]  # Runs that had been interrupted and were ended first.
 
 
 _MAX_ROWS = 40

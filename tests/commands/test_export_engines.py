@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from rmqtool.base.errors import UsageError
 from rmqtool.commands import export
-from rmqtool.commands.export import export_engine
+from rmqtool.commands.export import ExportChoices, export_engine
 from rmqtool.show.output import Style
 
 GIB = 1 << 30
@@ -38,7 +39,8 @@ class _NoSpark:
 
 def engine_for(size: int, **options: Any) -> str:
     try:
-        with export_engine(Style(), NOT_GIVEN | options, size):
+        given = cast(ExportChoices, SimpleNamespace(**NOT_GIVEN | options))
+        with export_engine(Style(), given, size):
             return "local"
     except NotImplementedError:
         return "spark"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.commands.running import SCHEMAS, errors_of, inspect, listing, rmqtool, validator
+from tests.commands.schema_pages import pages
 from tests.conftest import GoldenStore
 from tests.golden import stores
 
@@ -134,6 +135,12 @@ def test_error_documents(arguments: list[str]) -> None:
     assert found.document["error"]["message"]
     assert found.document["exit"]["code"] == found.status != 0
     assert found.err == ""
+
+
+def test_schemas_are_those_of_the_program() -> None:
+    """What is published is what `make pages` writes."""
+    old = [path.name for path, text in pages().items() if path.read_text(encoding="utf-8") != text]
+    assert old == [], "python -m tests.commands.schema_pages"
 
 
 @pytest.mark.parametrize("schema", SCHEMA_NAMES)
