@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import tempfile
+import weakref
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
@@ -89,6 +90,9 @@ _SHADOW = "rmqtool-database-"  # begins the names of our directories of links
 _NO_ACCESS = ("Permission denied", "Input/output error")
 
 
+_of_parent: list[object] = []  # never closed: the library waits for its threads, which a copy of a process lacks
+
+
 class DamagedDatabaseError(UnreadableError):
     """A database of which a file is missing or damaged, so that RocksDB does not read it, or not all of it."""
 
@@ -149,6 +153,7 @@ class RocksDb:
         self._database: Any = None
         self._cursors: dict[str, Any] = {}
         self._shadow = ""
+        self.process = os.getpid()
 
     def __enter__(self) -> RocksDb:
         """Open it; raise UnreadableError when it cannot be opened.
@@ -176,7 +181,10 @@ class RocksDb:
         self.close()
 
     def close(self) -> None:
-        """Close the database and remove the links."""
+        """Close the database and remove the links; in a copy of the process that opened it, leave it to that one."""
+        if self.process != os.getpid():
+            _of_parent.append((self._database, self._cursors, self._stack))
+            return
         self._cursors.clear()
         self._database = None
         self._stack.close()
@@ -356,3 +364,33 @@ class RocksDb:
         hint = "restore it from a backup or a replica; the log does not need it"
         kind = UnreadableError if any(why in text for why in _NO_ACCESS) else DamagedDatabaseError
         return kind(f"RocksDB cannot read it: {text}", file=self.directory, hint=hint)
+
+
+class Databases:
+    """Databases that are opened when they are first read, and stay open: until `close`, or for as long as this is held.
+
+    It can be sent to another process, which opens its own.
+    """
+
+    def __init__(self) -> None:
+        self._opened: dict[Path, RocksDb] = {}
+        weakref.finalize(self, _close, self._opened)
+
+    def __reduce__(self) -> tuple[type[Databases], tuple[()]]:
+        return Databases, ()
+
+    def opened(self, directory: Path) -> RocksDb:
+        """One of them; raises as `RocksDb` does."""
+        database = self._opened.get(directory)
+        if database is None or database.process != os.getpid():
+            self._opened[directory] = RocksDb(directory).__enter__()
+        return self._opened[directory]
+
+    def close(self) -> None:
+        """Close them; each is opened again when it is read again."""
+        _close(self._opened)
+
+
+def _close(opened: dict[Path, RocksDb]) -> None:
+    while opened:
+        opened.popitem()[1].close()

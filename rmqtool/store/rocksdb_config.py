@@ -75,7 +75,8 @@ def load_table(store: Store, name: str) -> ConfigFile:
     if database is None:
         return file
     try:
-        content = _second(database, TABLES[name]) if database.name == SECOND else _first(database, TABLES[name])
+        with store.opened(database) as opened:
+            content = (_second if database.name == SECOND else _first)(opened, TABLES[name])
     except UnsupportedError:
         return file
     except EndingError:
@@ -146,14 +147,13 @@ def is_unread(store: Store, name: str) -> bool:
     return config_database(store, name) is not None and not is_readable()
 
 
-def _first(path: Path, table: Table) -> dict[str, Any] | None:
+def _first(database: RocksDb, table: Table) -> dict[str, Any] | None:
     """What a table of version 1 holds; None where the database for all has no such table."""
-    is_single = path.name == SINGLE
-    with RocksDb(path) as database:
-        family, version = (table.family, table.version_family) if is_single else ("default", VERSION_FAMILY)
-        if family not in database.families:
-            return None
-        rows, versions, forbidden = (_entries(database, name) for name in (family, version, FORBIDDEN))
+    is_single = database.directory.name == SINGLE
+    family, version = (table.family, table.version_family) if is_single else ("default", VERSION_FAMILY)
+    if family not in database.families:
+        return None
+    rows, versions, forbidden = (_entries(database, name) for name in (family, version, FORBIDDEN))
     entries = {row.key["name"]: _json(row) for row in rows}
     if table.json_name == "offsetTable":
         entries = {name: value.get("offsetTable", {}) for name, value in entries.items()}
@@ -167,18 +167,17 @@ def _entries(database: RocksDb, family: str) -> list[Row]:
     return [json_entry(*row) for row in database.rows(family)] if family in database.families else []
 
 
-def _second(path: Path, table: Table) -> dict[str, Any] | None:
+def _second(database: RocksDb, table: Table) -> dict[str, Any] | None:
     """What a table of version 2 holds; None where there is no row of it, not even its version."""
     content: dict[str, Any] = {table.json_name: {}}
-    with RocksDb(path) as database:
-        for row in _rows_of(database, table.second):
-            if row.kind == "config-version":
-                content[_VERSION] = row.fields
-            elif row.kind == "committed-offset":
-                name = f"{row.key['topic']}@{row.key['group']}"
-                content[table.json_name].setdefault(name, {})[str(row.key["queue_id"])] = row.fields["offset"]
-            else:
-                content[table.json_name][row.key["name"]] = _json(row)
+    for row in _rows_of(database, table.second):
+        if row.kind == "config-version":
+            content[_VERSION] = row.fields
+        elif row.kind == "committed-offset":
+            name = f"{row.key['topic']}@{row.key['group']}"
+            content[table.json_name].setdefault(name, {})[str(row.key["queue_id"])] = row.fields["offset"]
+        else:
+            content[table.json_name][row.key["name"]] = _json(row)
     return content if content[table.json_name] or _VERSION in content else None
 
 

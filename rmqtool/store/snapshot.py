@@ -32,7 +32,7 @@ from rmqtool.store.index_files import (
 )
 from rmqtool.store.lock import Holder, lock_holder
 from rmqtool.store.queue_units import LoadedQueue, find_queue, queue_range
-from rmqtool.store.rocksdb import is_readable
+from rmqtool.store.rocksdb import Databases, is_readable
 from rmqtool.store.rocksdb_queues import QueueDatabase, queue_database
 from rmqtool.store.rocksdb_units import LoadedRows
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
@@ -69,7 +69,9 @@ class Snapshot:
     ) -> None:
         """`version` is the release whose rules count, by default the newest that fits; `limit` is that of reading."""
         # Of the paths of the store the files on disk decide, of everything else what the broker reads.
-        self.store = store if version is None else replace(store, conf=store.conf.for_release(version))
+        conf = store.conf if version is None else store.conf.for_release(version)
+        self.databases = Databases()
+        self.store = replace(store, conf=conf, databases=self.databases)
         self.version = version
         self._limit = limit
         self._scope = scope
@@ -195,7 +197,7 @@ class Snapshot:
     def database(self) -> QueueDatabase | None:
         """The database of the consume queues, None without one or without the library."""
         path = queue_database(self.store)
-        return QueueDatabase(path) if path and is_readable() else None
+        return QueueDatabase(path, self.databases) if path and is_readable() else None
 
     @cached_property
     def has_light_queues(self) -> bool:

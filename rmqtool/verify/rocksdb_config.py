@@ -46,14 +46,15 @@ def is_database(directory: Path) -> bool:
 
 @contextmanager
 def reported_database(
-    directory: Path, name: str, code: str, report: Report, *, killed: bool, families: Collection[str] = ()
+    snapshot: Snapshot, name: str, code: str, report: Report, families: Collection[str] = ()
 ) -> Iterator[RocksDb | None]:
-    """The opened database, None where it cannot be opened; damage, then or later, is reported as `code`.
+    """The opened database of a store, None where it cannot be opened; damage, then or later, is reported as `code`.
 
     `families` are the only column families with which brokers open it; none where they open all that there are. A
     broker that was `killed` may leave the end of the log that it wrote to, the last with rows, that is not whole.
     """
     report.check(code)
+    directory, killed = snapshot.store.root / name, was_killed(snapshot.store.root)
     logs = [entry for entry in list_directory(directory) if entry.name.endswith(_LOG)]
     with_rows = [directory / entry.name for entry in logs if entry.stat().st_size]
     for path in with_rows:
@@ -64,7 +65,7 @@ def reported_database(
             report.add(code, file=f"{name}/{path.name}", offset=damage, details=facts)
     database = None
     try:
-        database = RocksDb(directory).__enter__()
+        database = snapshot.databases.opened(directory)
         yield database
         database.check_tables()
         if families:
@@ -76,9 +77,6 @@ def reported_database(
         report.add(code, file=name, remedy=again, details=details)
         if database is None:
             yield None
-    finally:
-        if database is not None:
-            database.close()
 
 
 def _unnamed_manifest(directory: Path) -> str | None:
@@ -111,9 +109,7 @@ def check_config_databases(snapshot: Snapshot, report: Report) -> None:
             continue
         path = f"{CONFIG}/{name}"
         families = _families_of(name, snapshot.releases.newest)
-        with reported_database(
-            store.root / path, path, "config.rocksdb-damaged", report, killed=was_killed(store.root), families=families
-        ) as database:
+        with reported_database(snapshot, path, "config.rocksdb-damaged", report, families) as database:
             for family in database.families if database else ():
                 problem = _problem_of(name, family)
                 for key, value in database.rows(family) if database else ():

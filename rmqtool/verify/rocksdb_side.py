@@ -44,7 +44,6 @@ from rmqtool.store.side_rows import POP_STORE, index_rows
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, SIDE_STORE, Store, is_rocksdb_directory
-from rmqtool.transaction import was_killed
 from rmqtool.verify.rocksdb_config import is_database, reported_database
 from rmqtool.verify.rocksdb_index_rows import COLUMNS as INDEX_COLUMNS
 from rmqtool.verify.rocksdb_index_rows import IndexRows, MessageRows
@@ -78,15 +77,12 @@ def check_side_stores(snapshot: Snapshot, report: Report) -> None:
     root = snapshot.store.root
     if snapshot.holder is not None or not is_readable():
         return
-    killed = was_killed(root)
     for name, check, families in (
         (SIDE_STORE, _check_side_store, (_INDEX, _TIMER, _HALF)),
         (POP_STORE, _check_pops, (_DEFAULT, _POP)),
     ):
         if is_database(root / name):
-            with reported_database(
-                root / name, name, "store.rocksdb-damaged", report, killed=killed, families=families
-            ) as database:
+            with reported_database(snapshot, name, "store.rocksdb-damaged", report, families) as database:
                 if database:
                     check(database, snapshot, report)
         elif has_directory(root / name) and not list_directory(root / name):

@@ -190,7 +190,11 @@ class Verification:
 
         `pool` holds processes that were started for this; they end with it.
         """
-        with failed_reads() as self._failed, pool or WorkerPool[PartResult]() as workers:
+        with (
+            failed_reads() as self._failed,
+            pool or WorkerPool[PartResult]() as workers,
+            closing(self.snapshot.databases),
+        ):
             self._run(progress, workers)
 
     def _run(self, progress: Callable[[int], None], pool: WorkerPool[PartResult]) -> None:
