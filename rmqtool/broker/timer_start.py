@@ -57,7 +57,7 @@ class TimerState:
     @cached_property
     def precision(self) -> int:
         """How long a slot of the wheel is, ms."""
-        return precision_of(newest_wheel(self.store), self.log, self.store.conf, self.reading)
+        return precision_of(lambda: self.wheel, self.log, self.store.conf, self.reading)
 
     @cached_property
     def wheel(self) -> NDArray[np.void]:

@@ -62,10 +62,9 @@ class View:
         """Note units after the first that is not written, which a start drops, and messages that have no unit."""
         if queue is None or self.snapshot.holder:
             return
-        stored, behind = queue.queue, 0
-        if not stored.database:
-            with open_units(stored, self.snapshot.reading) as files:
-                behind = files.data_end - queue.range.max_offset
+        stored = queue.queue
+        with open_units(stored, self.snapshot.reading) as units:
+            behind = units.data_end - queue.range.max_offset
         if behind <= 0 and not QueueViews.of_snapshot(self.snapshot).passed_by_log(stored, queue.range):
             return
         if not self._note_holes_of(stored.topic, stored.queue_id) and behind > 0:

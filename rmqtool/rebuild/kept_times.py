@@ -19,8 +19,7 @@ from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.delays_seen import SeenDelays
 from rmqtool.store.rocksdb import DamagedDatabaseError
-from rmqtool.store.rocksdb_units import units_of
-from rmqtool.store.unit_files import UnitFiles
+from rmqtool.store.unit_files import UnitFiles, units_of
 
 
 class KeptTimes:

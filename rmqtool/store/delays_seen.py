@@ -71,28 +71,14 @@ def _queues(store: Store, database: QueueDatabase | None) -> Iterator[Queue]:
             yield queue_in(database, topic, queue_id)
 
 
-def _newest(queue: Queue) -> NDArray[np.void] | None:
-    """The newest units of a queue."""
-    if queue.database:
-        last = queue.database.lasts[queue.topic, queue.queue_id].queue_offset
-        return queue.database.units((queue.topic, queue.queue_id), max(0, last - _SAMPLE + 1), last + 1).values
-    if not queue.files.files:
-        return None
-    with open_units(queue) as units:
-        file_index, count = units.recovered_end()
-        first = max(0, count - _SAMPLE)
-        return units.units_in(queue.files.files[file_index], first, count - first)
-
-
 def _delay_of(queue: Queue, log: Sequence[MappedFile]) -> int | None:
     """The delay of the newest units: that of more than half of them, or to which the setting was changed last.
 
     It is one that can be configured.
     """
-    newest = _newest(queue)
-    if newest is None:
-        return None
     delays = []
+    with open_units(queue) as units:
+        newest = units.newest(_SAMPLE)
     for unit in newest:
         record = single_record_at(log, int(unit["physical_offset"]))
         if record is not None:

@@ -31,10 +31,9 @@ from rmqtool.store.index_files import (
     open_index,
 )
 from rmqtool.store.lock import Holder, lock_holder
-from rmqtool.store.queue_units import LoadedQueue, find_queue, queue_range
+from rmqtool.store.queue_units import LoadedQueue, LoadedRows, find_queue, queue_range
 from rmqtool.store.rocksdb import Databases, is_readable
 from rmqtool.store.rocksdb_queues import QueueDatabase, queue_database
-from rmqtool.store.rocksdb_units import LoadedRows
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
 from rmqtool.store.topics import Topics, load_topics
 from rmqtool.store.unit_files import open_units

@@ -29,10 +29,9 @@ from rmqtool.store.consume_queues import Queue
 from rmqtool.store.file_findings import queue_findings
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.queue_units import QueueRange, queue_range
-from rmqtool.store.rocksdb_units import RocksDbUnits, units_of
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store
-from rmqtool.store.unit_files import UnitFiles
+from rmqtool.store.unit_files import RocksDbUnits, UnitFiles, units_of
 from rmqtool.transaction.selections import chosen_until
 from rmqtool.verify.bad_extents import UNREAD, Extents
 from rmqtool.verify.offset_checks import check_kind

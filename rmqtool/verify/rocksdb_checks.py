@@ -16,11 +16,10 @@ from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import ROCKSDB_LIGHT_QUEUES
 from rmqtool.store.consume_queues import Queue, queue_in
 from rmqtool.store.rocksdb_queues import LastUnit, QueueDatabase
-from rmqtool.store.rocksdb_units import RocksDbUnits
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONFIG, rocksdb_configs
 from rmqtool.store.topics import TOPICS
-from rmqtool.store.unit_files import UnitFiles
+from rmqtool.store.unit_files import RocksDbUnits, UnitFiles
 from rmqtool.verify.queue_progress import QueueProgress
 from rmqtool.verify.task import StoreReader
 
