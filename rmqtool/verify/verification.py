@@ -58,11 +58,10 @@ from rmqtool.verify.offset_checks import (
 )
 from rmqtool.verify.part_result import PartResult, report_unreadable
 from rmqtool.verify.part_run import PartRun
-from rmqtool.verify.queue_leftovers import LogBounds, QueueVisit
+from rmqtool.verify.queue_leftovers import LogBounds, QueueVisit, check_copies_alone, check_database, check_light_rows
 from rmqtool.verify.queue_progress import WHETHER_DELETED, lost_by_topic, report_missing_units
 from rmqtool.verify.read_errors import UnreadFiles
 from rmqtool.verify.record_checks import finish_compression, finish_end, finish_times
-from rmqtool.verify.rocksdb_checks import check_copies_alone, check_database, check_light_rows
 from rmqtool.verify.rocksdb_config import check_config_databases
 from rmqtool.verify.rocksdb_side import SIDE_CODES, check_side_stores, require_copies
 from rmqtool.verify.saved_progress import SavedProgress
