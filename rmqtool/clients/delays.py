@@ -24,7 +24,8 @@ from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.rules.versions import DELAY_OFFSET_IN_RANGE, delays_unknown_to_recovery, parse_version
 from rmqtool.scan.single_record import single_record_at
-from rmqtool.store.delays_seen import SeenDelays, load_delay_offsets, observed_delays
+from rmqtool.store.config_tables import load_delay_offsets
+from rmqtool.store.delays_seen import SeenDelays, observed_delays
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.single_messages import Deliveries, LoggedLevels, SingleMessages
 from rmqtool.store.snapshot import Snapshot

@@ -30,10 +30,10 @@ from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.single_record import record_at
+from rmqtool.store.config_tables import is_deleted
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_units import LoadedQueue, QueueRange
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.topics import is_deleted
 from rmqtool.store.unit_files import open_units, written_units
 
 

@@ -14,7 +14,7 @@ from rmqtool.pending.waiting import RETRY_TOPIC, integers, receivers, waiting
 from rmqtool.rules.broker_conf import DelayLevels, known_levels
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.config_json import ConfigFile
-from rmqtool.store.delays_seen import DELAY_OFFSET, load_delay_offsets
+from rmqtool.store.config_tables import DELAYS, load_delay_offsets
 
 _PROPERTIES = (REAL_TOPIC, REAL_QUEUE_ID, RETRY_TOPIC)
 
@@ -69,7 +69,7 @@ def _dues(messages: pa.Table, level: int, levels: DelayLevels) -> tuple[pa.Array
 def _note_file(view: View, file: ConfigFile) -> None:
     if file.path is None:
         why = f"{file.problem or 'it is missing'}: a start delivers all messages of the levels, again or not"
-        view.notes.add_uncertain(f"what was delivered of the delay levels: config/{DELAY_OFFSET}", why)
+        view.notes.add_uncertain(f"what was delivered of the delay levels: config/{DELAYS}", why)
     elif file.problem:
         why = f"{file.problem}: its .bak counts, and what was delivered since is delivered again"
-        view.notes.add_uncertain(f"what was delivered last of the delay levels: config/{DELAY_OFFSET}", why)
+        view.notes.add_uncertain(f"what was delivered last of the delay levels: config/{DELAYS}", why)

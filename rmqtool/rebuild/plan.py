@@ -32,8 +32,8 @@ from rmqtool.rebuild.queue_placement import BatchQueues, LostExtents, SimpleQueu
 from rmqtool.rebuild.source import RebuildSource, assumed_findings, derive, run_task, source_of
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.rules.versions import ROCKSDB_LIGHT_QUEUES, VALUES_MAY_HOLD_SEPARATOR
+from rmqtool.store.config_tables import CommittedOffset
 from rmqtool.store.consume_queues import Kind, Queue
-from rmqtool.store.consumer_groups import CommittedOffset
 from rmqtool.store.delays_seen import observed_delays
 from rmqtool.store.missing import Sized
 from rmqtool.store.queue_units import queue_range

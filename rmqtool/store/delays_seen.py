@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +21,9 @@ from rmqtool.base.tolerant import skip_unreadable
 from rmqtool.rules.broker_conf import DelayLevels, delay_levels_of
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.single_record import single_record_at
-from rmqtool.store.config_json import ConfigFile, load_config
 from rmqtool.store.consume_queues import Queue, queue_in
 from rmqtool.store.rocksdb_queues import QueueDatabase
-from rmqtool.store.store import CONFIG, CONSUME_QUEUE, Store
+from rmqtool.store.store import CONSUME_QUEUE, Store
 from rmqtool.store.unit_files import UnitFiles, open_units
 
 _QUEUE_ID = re.compile(r"\d{1,3}", re.ASCII)
@@ -134,28 +131,3 @@ class SeenDelays:
             with skip_unreadable():
                 record = single_record_at(self._log, int(unit["physical_offset"][0]))
         return None if record is None else int(unit["tags_code"][0]) - record.number("store_timestamp")
-
-
-DELAY_OFFSET = "delayOffset.json"
-_LEVEL = re.compile(r"\d{1,9}", re.ASCII)
-
-
-@dataclass(frozen=True)
-class DelayOffsets:
-    """The next queue offset to deliver, by delay level, and the file; levels that are not there begin at 0."""
-
-    file: ConfigFile
-    by_level: dict[int, int]
-
-
-def load_delay_offsets(store: Store) -> DelayOffsets:
-    """Read the offsets that a start of the broker would use."""
-    file = load_config(store.root / CONFIG / DELAY_OFFSET)
-    return DelayOffsets(file, offsets_by_level(file.content))
-
-
-def offsets_by_level(content: Mapping[str, Any]) -> dict[int, int]:
-    """The offsets in a file's object."""
-    table: Any = content.get("offsetTable")
-    items = table.items() if isinstance(table, dict) else ()
-    return {int(level): offset for level, offset in items if _LEVEL.fullmatch(level) and type(offset) is int}

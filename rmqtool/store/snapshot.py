@@ -18,8 +18,8 @@ from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import Releases, Version, release_of
 from rmqtool.store.checkpoint import read_checkpoint
 from rmqtool.store.commit_log import LogBytes, LogRange, log_range
+from rmqtool.store.config_tables import CommittedOffsets, Topics, load_offsets, load_topics
 from rmqtool.store.consume_queues import Queue, QueueTable, has_light_queues, list_queues, list_rocksdb_queues, queue_in
-from rmqtool.store.consumer_groups import CommittedOffsets, load_offsets
 from rmqtool.store.delays_seen import delay_levels_of_store
 from rmqtool.store.index_files import (
     Geometry,
@@ -35,7 +35,6 @@ from rmqtool.store.queue_units import LoadedQueue, LoadedRows, find_queue, queue
 from rmqtool.store.rocksdb import Databases, is_readable
 from rmqtool.store.rocksdb_queues import QueueDatabase, queue_database
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
-from rmqtool.store.topics import Topics, load_topics
 from rmqtool.store.unit_files import open_units
 from rmqtool.store.version_signs import (
     checkpoint_signs,

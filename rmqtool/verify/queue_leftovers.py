@@ -28,6 +28,7 @@ from rmqtool.formats.consume_queue import PRE_BLANK_HEAD, is_pre_blank
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import ANY_RELEASE, ROCKSDB_LIGHT_QUEUES, Releases
+from rmqtool.store.config_tables import TOPICS
 from rmqtool.store.consume_queues import Queue, queue_in
 from rmqtool.store.file_findings import queue_findings
 from rmqtool.store.lock import ABORT_FILE
@@ -35,7 +36,6 @@ from rmqtool.store.queue_units import QueueRange, queue_range
 from rmqtool.store.rocksdb_queues import LastUnit, QueueDatabase
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONFIG, Store, rocksdb_configs
-from rmqtool.store.topics import TOPICS
 from rmqtool.store.unit_files import RocksDbUnits, UnitFiles, units_of
 from rmqtool.transaction.selections import chosen_until
 from rmqtool.verify.bad_extents import UNREAD, Extents

@@ -46,14 +46,14 @@ from rmqtool.scan.columns import PROPERTY_COLUMN, record_batches
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import message_dicts
 from rmqtool.scan.reader import scan_files
+from rmqtool.store.config_tables import CONFIG_DATABASES
 from rmqtool.store.rocksdb import RocksDb, is_readable, require_room
-from rmqtool.store.rocksdb_config import CONFIG_DATABASES
 from rmqtool.store.rocksdb_queues import queue_database
 from rmqtool.store.side_rows import POP_STORE, index_rows
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, SIDE_STORE, Store, is_rocksdb_directory
-from rmqtool.verify.rocksdb_config import is_database, reported_database
+from rmqtool.verify.config_checks import is_database, reported_database
 
 INDEX_COLUMNS = ("topic", "unique_key", "keys", "tags", "store_timestamp", "physical_offset", "transaction")
 """The columns of messages that `MessageRows` needs."""
