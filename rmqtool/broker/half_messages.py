@@ -136,9 +136,8 @@ def _ended_since(snapshot: Snapshot, queue_id: int, halves: pa.Table) -> Offsets
     if op_queue is None:
         return None
     start, stop = max(0, op_queue.range.min_offset), op_queue.range.max_offset
-    if not op_queue.queue.database:
-        with open_units(op_queue.queue, snapshot.reading) as files:
-            start = max(start, files.bisect(int(pc.min(halves.column("physical_offset")).as_py())))
+    with open_units(op_queue.queue, snapshot.reading) as units:
+        start = max(start, units.bisect(int(pc.min(halves.column("physical_offset")).as_py())))
     ended = ended_halves(op_queue.queue, start, stop, snapshot.log.files, snapshot.reading)
     return None if ended.unread else ended.offsets
 

@@ -28,16 +28,14 @@ from rmqtool.rules.file_sizes import (
 from rmqtool.rules.recovery import RecoveryRules, loaded_configs
 from rmqtool.rules.versions import BATCH_QUEUES, Version
 from rmqtool.store.config_json import load_config
+from rmqtool.store.config_tables import TOPICS, Topics, bloom_refusal, is_unread
 from rmqtool.store.consume_queues import Kind, Queue, QueueTable
-from rmqtool.store.consumer_groups import bloom_refusal
 from rmqtool.store.index_files import IndexFile
 from rmqtool.store.lock import ABORT_FILE, LOCK_FILE
 from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
-from rmqtool.store.rocksdb_config import is_unread
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, CONFIG, INDEX, Store, log_directory
 from rmqtool.store.timer_wheel import newest_wheel
-from rmqtool.store.topics import TOPICS, Topics
 
 ROOT_SETTING, LOG_SETTING = "storePathRootDir", "storePathCommitLog"
 

@@ -34,9 +34,9 @@ from rmqtool.rules.versions import BATCH_QUEUES
 from rmqtool.scan.block import Block
 from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.reader import scan_files
+from rmqtool.store.config_tables import Topics
 from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.store import CONSUME_QUEUE
-from rmqtool.store.topics import Topics
 
 _FIRSTS = 2  # records: the physical offset of a single one may be damaged
 _MOST_UNITS = 64  # that these records have, but for some of very many queues

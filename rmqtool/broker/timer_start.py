@@ -25,7 +25,7 @@ from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, credible, read_checkpoint
 from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
 from rmqtool.store.queue_units import find_queue
-from rmqtool.store.rocksdb import RocksDb, holds_rows
+from rmqtool.store.rocksdb import holds_rows
 from rmqtool.store.rocksdb_queues import NO_UNIT, QueueDatabase
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, SIDE_STORE, Store, is_rocksdb_directory
@@ -57,7 +57,7 @@ class TimerState:
     @cached_property
     def precision(self) -> int:
         """How long a slot of the wheel is, ms."""
-        return precision_of(newest_wheel(self.store), self.log, self.store.conf, self.reading)
+        return precision_of(lambda: self.wheel, self.log, self.store.conf, self.reading)
 
     @cached_property
     def wheel(self) -> NDArray[np.void]:
@@ -200,7 +200,7 @@ def _are_in_rocksdb(store: Store) -> bool:
     if not is_rocksdb_directory(directory):
         return False
     try:
-        with RocksDb(directory) as database:
+        with store.opened(directory) as database:
             return _FAMILY in database.families and any(True for _ in database.rows(_FAMILY))
     except RmqtoolError:
         return any(map(holds_rows, list_directory(directory)))

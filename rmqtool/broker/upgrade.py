@@ -40,8 +40,8 @@ from rmqtool.rules.versions import (
     Version,
 )
 from rmqtool.store.config_json import load_config
+from rmqtool.store.config_tables import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, counting_file, offsets_in
 from rmqtool.store.consume_queues import list_queues
-from rmqtool.store.consumer_groups import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, counting_file, load_offsets_of
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store, holds_rocksdb
@@ -193,7 +193,7 @@ def _moved_offsets(store: Store) -> Iterator[str]:
     left = CONSUMER_OFFSET if read == LMQ_CONSUMER_OFFSET else LMQ_CONSUMER_OFFSET
     found = [load_config(store.root / CONFIG / name) for name in (left, read)]
     there, used = (_time_of(each.path) for each in found)
-    if there > used and load_offsets_of(store.root / CONFIG / left):
+    if there > used and offsets_in(found[0].content):
         why = "which is older" if used else "which is not there"
         yield (
             f"{given} reads the committed offsets of all groups from {read}, {why}, and nothing from {left}: the "

@@ -29,9 +29,8 @@ from rmqtool.rules.system_topics import (
 )
 from rmqtool.scan.filters import TopicChoice
 from rmqtool.scan.single_record import SingleRecord, single_record_at
+from rmqtool.store.config_tables import CommittedOffset, load_delay_offsets
 from rmqtool.store.consume_queues import Queue
-from rmqtool.store.consumer_groups import CommittedOffset
-from rmqtool.store.delays_seen import load_delay_offsets
 from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.side_rows import HalfRows, half_rows
 from rmqtool.store.store import Store, rocksdb_configs

@@ -24,12 +24,12 @@ from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.rules.versions import DELAY_OFFSET_IN_RANGE, delays_unknown_to_recovery, parse_version
 from rmqtool.scan.single_record import single_record_at
-from rmqtool.store.delays_seen import SeenDelays, load_delay_offsets, observed_delays
+from rmqtool.store.config_tables import load_delay_offsets
+from rmqtool.store.delays_seen import SeenDelays, observed_delays
 from rmqtool.store.queue_units import LoadedQueue
-from rmqtool.store.rocksdb_units import open_any_units
 from rmqtool.store.single_messages import Deliveries, LoggedLevels, SingleMessages
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.unit_files import written_units
+from rmqtool.store.unit_files import open_units, written_units
 
 _MOST_DERIVED = 4096  # messages of one level that are looked up one by one
 _YEARS = 10 * 365 * 24 * 3600 * 1000  # ms: farther from the newest message no delivery time is
@@ -205,7 +205,7 @@ class _Levels:
         seen = self._seen.get(level, delay)
         is_other = seen != delay
         due, counted = Due(), 0
-        with open_any_units(queue.queue, self._snapshot.reading) if queue else nullcontext() as files:
+        with open_units(queue.queue, self._snapshot.reading) if queue else nullcontext() as files:
             times = SeenDelays(files, delays, self._snapshot.log.files) if files else None
             for numbers, units in written_units(queue.queue, first, end) if queue else ():
                 had = units["tags_code"].astype(np.int64)

@@ -8,7 +8,7 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.clients.losses import MovedGroup
 from rmqtool.rules.versions import BEYOND_MAX_TO_MAX, Version
-from rmqtool.store.consumer_groups import CommittedOffset, load_filters
+from rmqtool.store.config_tables import CommittedOffset, load_filters
 from rmqtool.store.queue_units import QueueRange
 from rmqtool.store.store import Store
 

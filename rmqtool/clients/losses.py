@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from rmqtool.findings.finding import counted
-from rmqtool.store.consumer_groups import CommittedOffset
+from rmqtool.store.config_tables import CommittedOffset
 
 _LISTED = 100  # of each list in JSON; the counts are complete
 

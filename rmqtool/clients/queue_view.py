@@ -30,12 +30,11 @@ from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.single_record import record_at
+from rmqtool.store.config_tables import is_deleted
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_units import LoadedQueue, QueueRange
-from rmqtool.store.rocksdb_units import open_any_units
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.topics import is_deleted
-from rmqtool.store.unit_files import written_units
+from rmqtool.store.unit_files import open_units, written_units
 
 
 @dataclass(frozen=True)
@@ -471,7 +470,7 @@ class QueueViews:
         else:
             recovered = recover_queue(stored)
             end = recovered.files[-1].start_offset // stored.unit_size + recovered.written
-            with open_any_units(stored, self._snapshot.reading) as units:
+            with open_units(stored, self._snapshot.reading) as units:
                 begin, stop = units.start, units.data_end
             is_batch = stored.kind == "batch"
             wanted = begin if is_batch else max(first, queue.range.min_offset, begin)

@@ -366,7 +366,7 @@ def pull(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Notes) ->
     from rmqtool.clients.queue_view import QueueView, QueueViews
     from rmqtool.query.by_place import why_no_queue
     from rmqtool.show.query import show_pull
-    from rmqtool.store.topics import is_compacted
+    from rmqtool.store.config_tables import is_compacted
 
     filters = given.filters
     topic, queue_id = one_queue("pull", filters.topics, filters.queue_ids)

@@ -308,10 +308,10 @@ def _require_group(snapshot: Snapshot, group: str) -> None:
     """Raise UsageError for a group of which the store shows nothing, where it shows others."""
     from rmqtool.query.groups import groups_of
     from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
-    from rmqtool.store.rocksdb_config import load_table
+    from rmqtool.store.config_tables import GROUPS, load_table, main_table
 
-    table = load_table(snapshot.store, "subscriptionGroup.json").content.get("subscriptionGroupTable")
-    known = {*groups_of(snapshot), *(table if isinstance(table, dict) else ())}
+    table = main_table(GROUPS, load_table(snapshot.store, GROUPS).content)
+    known = {*groups_of(snapshot), *(table or ())}
     for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX):
         known |= {topic.removeprefix(prefix) for topic in snapshot.topic_names if topic.startswith(prefix)}
     if known and group not in known:

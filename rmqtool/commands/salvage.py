@@ -269,7 +269,7 @@ class Making:
 
     def make(self) -> Salvaged:
         """Write all saved messages in their places, and what belongs to them."""
-        from rmqtool.rebuild.losses import loss_of
+        from rmqtool.rebuild.apply import loss_of
         from rmqtool.salvage.conversion import COMMAND
         from rmqtool.salvage.new_store import carried_bytes, carry_over
         from rmqtool.salvage.write_log import write_log

@@ -21,16 +21,12 @@ from rmqtool.diff.side import SIDES, Name, Side
 from rmqtool.formats.timer_check import CHECK_DTYPE, USED_SIZE
 from rmqtool.scan.redaction import Redaction
 from rmqtool.store.config_json import ConfigFile, load_config
-from rmqtool.store.consumer_groups import CONSUMER_OFFSET
+from rmqtool.store.config_tables import CONSUMER_OFFSET, DELAYS, GROUPS, TOPICS, main_table
 from rmqtool.store.dledger_node import Epoch, Epochs, load_epochs
 from rmqtool.store.store import CONFIG, rocksdb_configs
-from rmqtool.store.topics import TOPICS
 
-GROUPS = "subscriptionGroup.json"
-DELAYS = "delayOffset.json"
 TIMER_CHECK = "timercheck"
 
-_TABLES = {TOPICS: "topicConfigTable", GROUPS: "subscriptionGroupTable", DELAYS: "offsetTable"}
 _WHOLE_FILE = "the file"
 
 Entries = Mapping[str, Any]
@@ -51,8 +47,8 @@ def compare_configs(a: Side, b: Side, *, is_moved: bool = False) -> Iterator[Con
 
     Where the log of B `is_moved` a conversion has left the timers of A out, which begin again there.
     """
-    for name, table in _TABLES.items():
-        yield from _of_files(name, table, _load(a, name), _load(b, name))
+    for name in (TOPICS, GROUPS, DELAYS):
+        yield from _of_files(name, _load(a, name), _load(b, name))
     offsets = [_committed(side) for side in (a, b)]
     yield from _of_entries(CONSUMER_OFFSET, *offsets)
     if not is_moved:
@@ -64,17 +60,17 @@ def _load(side: Side, name: str) -> ConfigFile:
     return load_config(side.snapshot.store.root / CONFIG / name)
 
 
-def _of_files(name: str, table: str, a: ConfigFile, b: ConfigFile) -> Iterator[ConfigDifference]:
+def _of_files(name: str, a: ConfigFile, b: ConfigFile) -> Iterator[ConfigDifference]:
     if a.problem != b.problem:
         yield ConfigDifference(name, _WHOLE_FILE, a.problem, b.problem)
-    first, second = (_flat(file.content.get(table)) for file in (a, b))
+    first, second = (_flat(main_table(name, file.content) or {}) for file in (a, b))
     yield from _of_entries(name, first, second)
 
 
-def _flat(table: object) -> dict[str, Any]:
+def _flat(table: Entries) -> dict[str, Any]:
     """The settings of each entry by ``entry.setting``, a number or other value by the entry's name."""
     flat: dict[str, Any] = {}
-    for name, value in table.items() if isinstance(table, dict) else ():
+    for name, value in table.items():
         if isinstance(value, dict):
             flat[name] = "present"
             flat |= {f"{name}.{setting}": found for setting, found in value.items()}

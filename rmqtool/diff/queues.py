@@ -11,7 +11,6 @@ from rmqtool.base.errors import UnreadableError
 from rmqtool.diff.side import Side
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_units import QueueRange, queue_range
-from rmqtool.store.rocksdb_units import open_any_units
 from rmqtool.store.unit_files import UnitFiles, open_units
 
 _UNITS_AT_ONCE = 1 << 15
@@ -106,7 +105,7 @@ class _Comparison:
     @staticmethod
     def _is_behind(queue: Queue, number: int, end: int) -> bool:
         """Whether a unit points after what both logs hold."""
-        with open_any_units(queue) as units:
+        with open_units(queue) as units:
             return int(units.units(number, 1)["physical_offset"][0]) >= end
 
 
@@ -121,7 +120,7 @@ def _units(queue: Queue, offsets: QueueRange) -> tuple[int, int]:
 
 def _first_different_unit(a: Queue, b: Queue, start: int, stop: int, skipped: int) -> int | None:
     """Number of the first unit from `start` to before `stop` that differs in more than its first `skipped` bytes."""
-    with open_any_units(a) as first, open_any_units(b) as second:
+    with open_units(a) as first, open_units(b) as second:
         for low, high, is_held in first.stretches(start, stop):
             for number in range(low, high, _UNITS_AT_ONCE) if is_held else ():
                 different = _different_in(first, second, number, min(_UNITS_AT_ONCE, high - number), skipped)

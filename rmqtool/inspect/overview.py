@@ -28,9 +28,8 @@ from rmqtool.rules.system_topics import (
 )
 from rmqtool.rules.versions import ANY_RELEASE, EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, Releases, Sign, Version, sorted_signs
 from rmqtool.store.commit_log import LogRange, log_range
+from rmqtool.store.config_tables import CommittedOffset, load_delay_offsets
 from rmqtool.store.consume_queues import Queue
-from rmqtool.store.consumer_groups import CommittedOffset
-from rmqtool.store.delays_seen import load_delay_offsets
 from rmqtool.store.file_findings import (
     index_finding,
     layout_findings,

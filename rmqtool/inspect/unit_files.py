@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from rmqtool.scan.rows import Rows, make_rows, names_taken, one_row, times_of
 from rmqtool.scan.text import constant_strings
 from rmqtool.store.index_files import Geometry, IndexFile, geometries_by_size, geometry_of, read_header
 from rmqtool.store.paths import TIMER_LOG
-from rmqtool.store.timer_wheel import precision_of
+from rmqtool.store.timer_wheel import precision_of, used_slots
 
 _KINDS = ("empty", "message", "pre_blank")
 _BATCH_KINDS = ("empty", "batch", "end_mark")
@@ -406,7 +407,7 @@ def list_wheel(location: Location, options: ListingOptions) -> Iterator[Rows]:
     log = list_mapped_files(location.root / TIMER_LOG, scope=skip_unreadable)
     for mapped in location.files:
         require_kind(mapped.path, "timerwheel")
-        precision = precision_of(mapped.path, log, options.conf, options.reading)
+        precision = precision_of(partial(used_slots, mapped.path, options.reading), log, options.conf, options.reading)
         for block in read_units(mapped, timer_wheel.SLOT_DTYPE, options.reading, reverse=options.reverse):
             used = block.units["time"] != 0
             slots, slot_indexes = block.units[used], block.indices[used]

@@ -21,8 +21,8 @@ from rmqtool.scan.columns import COLUMNS, ColumnRun
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.pointed_records import read_heads, sound_records
 from rmqtool.scan.text import constant_strings
+from rmqtool.store.config_tables import CONSUMER_OFFSET
 from rmqtool.store.consume_queues import Queue
-from rmqtool.store.consumer_groups import CONSUMER_OFFSET
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.unit_files import open_units, written_units
@@ -207,10 +207,9 @@ class View:
         """Note units after the first that is not written, which a start drops, and messages that have no unit."""
         if queue is None or self.snapshot.holder:
             return
-        stored, behind = queue.queue, 0
-        if not stored.database:
-            with open_units(stored, self.snapshot.reading) as files:
-                behind = files.data_end - queue.range.max_offset
+        stored = queue.queue
+        with open_units(stored, self.snapshot.reading) as units:
+            behind = units.data_end - queue.range.max_offset
         if behind <= 0 and not QueueViews.of_snapshot(self.snapshot).passed_by_log(stored, queue.range):
             return
         if not self._note_holes_of(stored.topic, stored.queue_id) and behind > 0:

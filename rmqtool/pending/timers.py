@@ -45,7 +45,7 @@ from rmqtool.rules.broker_conf import DelayLevels, known_levels
 from rmqtool.rules.system_topics import REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.rules.versions import TIMER_DELETE_KEY_CONFIGURED, TIMER_DELETE_KEY_HAS_TOPIC
 from rmqtool.store.config_json import ConfigFile
-from rmqtool.store.delays_seen import DELAY_OFFSET, load_delay_offsets
+from rmqtool.store.config_tables import DELAYS, load_delay_offsets
 from rmqtool.store.side_rows import TimerRows, timer_rows
 
 _PROPERTIES = (REAL_TOPIC, REAL_QUEUE_ID, RETRY_TOPIC, TIMER_DUE, TIMER_DELETES)
@@ -333,7 +333,7 @@ def _dues(messages: pa.Table, level: int, levels: DelayLevels) -> tuple[pa.Array
 def _note_file(view: View, file: ConfigFile) -> None:
     if file.path is None:
         why = f"{file.problem or 'it is missing'}: a start delivers all messages of the levels, again or not"
-        view.notes.add_uncertain(f"what was delivered of the delay levels: config/{DELAY_OFFSET}", why)
+        view.notes.add_uncertain(f"what was delivered of the delay levels: config/{DELAYS}", why)
     elif file.problem:
         why = f"{file.problem}: its .bak counts, and what was delivered since is delivered again"
-        view.notes.add_uncertain(f"what was delivered last of the delay levels: config/{DELAY_OFFSET}", why)
+        view.notes.add_uncertain(f"what was delivered last of the delay levels: config/{DELAYS}", why)

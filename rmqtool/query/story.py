@@ -22,11 +22,9 @@ from rmqtool.rules.system_topics import (
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
 )
-from rmqtool.store.config_json import load_config
+from rmqtool.store.config_tables import DELAYS, load_delay_offsets, main_table
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import CONFIG
 
-_DELAY_OFFSETS = "delayOffset.json"
 _MILLISECONDS = re.compile(r"\d{1,19}", re.ASCII)
 
 
@@ -84,13 +82,10 @@ def delay_of(snapshot: Snapshot, message: Message, tags_code: int | None, relati
 
 def _passed(snapshot: Snapshot, level: int, queue_offset: int) -> bool | None:
     """Whether the broker has delivered a level's queue beyond an offset, by `delayOffset.json`; None without it."""
-    try:
-        table = load_config(snapshot.store.root / CONFIG / _DELAY_OFFSETS).content.get("offsetTable")
-    except RmqtoolError:
+    offsets = load_delay_offsets(snapshot.store)
+    if main_table(DELAYS, offsets.file.content) is None:
         return None
-    # A level that was never delivered is not in the table: it begins at 0.
-    offset = table.get(str(level), 0) if isinstance(table, dict) else None
-    return offset > queue_offset if type(offset) is int else None
+    return offsets.by_level.get(level, 0) > queue_offset  # a level that was never delivered is not in the table
 
 
 @dataclass(frozen=True)

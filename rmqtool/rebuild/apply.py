@@ -3,29 +3,52 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import cache, partial
+from shutil import rmtree
+from typing import NamedTuple
+
+import numpy as np
 
 from rmqtool.base.errors import ChangedError
 from rmqtool.base.files import list_directory
-from rmqtool.base.times import file_time
+from rmqtool.base.times import file_time, rfc3339
+from rmqtool.broker.other_log import index_of_another_log
+from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.formats.index_file import SLOT_DTYPE
 from rmqtool.formats.index_file import UNIT_SIZE as INDEX_UNIT_SIZE
+from rmqtool.formats.message import MIN_MESSAGE_SIZE
+from rmqtool.rebuild.conversion import CarriedQueue, Conversion
 from rmqtool.rebuild.derive import Derivation, Outputs
-from rmqtool.rebuild.losses import loss_of
+from rmqtool.rebuild.existing import FileGrid, pre_blank_units
 from rmqtool.rebuild.neutralise import patched_bytes, stage_patches
-from rmqtool.rebuild.options import Progress, no_progress, queue_file_name
-from rmqtool.rebuild.plan import RebuildPlan
-from rmqtool.rebuild.source import derive
-from rmqtool.rebuild.staged import DatabaseWriter, RowSink, StagedIndex, StagedQueues, complete, stage_database
-from rmqtool.rebuild.staged_conversion import end_size, put_config, put_queues, stage_config, stage_ends
+from rmqtool.rebuild.options import Progress, directory_of, no_progress, queue_file_name
+from rmqtool.rebuild.plan import QueuePlan, RebuildPlan
+from rmqtool.rebuild.queue_placement import Extent
+from rmqtool.rebuild.source import RebuildSource, derive
+from rmqtool.rebuild.staged import (
+    DatabaseWriter,
+    RowSink,
+    StagedIndex,
+    StagedQueues,
+    complete,
+    stage_database,
+    write_database,
+)
 from rmqtool.rules.versions import CHECKPOINT_HAS_LOGICS_OFFSET
-from rmqtool.store.checkpoint import CHECKPOINT_TIMES, checkpoint_file, read_checkpoint
+from rmqtool.store.checkpoint import CHECKPOINT_TIMES, checkpoint_file, credible, read_checkpoint
 from rmqtool.store.consume_queues import UNIT_FORMATS, Kind
+from rmqtool.store.index_files import stored_offset
 from rmqtool.store.lock import ABORT_FILE
-from rmqtool.store.store import CHECKPOINT, CONSUME_QUEUE, INDEX
-from rmqtool.transaction import Committed, Transaction
+from rmqtool.store.missing import missing_files
+from rmqtool.store.store import BATCH_CONSUME_QUEUE, CHECKPOINT, CONFIG, CONSUME_QUEUE, INDEX
+from rmqtool.store.unit_files import open_units
+from rmqtool.transaction import Committed, Loss, Transaction, recorded_losses, was_killed
+from rmqtool.transaction.losses import MAX_LISTED, DroppedUnits, LostExtent
+from rmqtool.transaction.paths import parents_of
 
 _ROW_SIZE = 80  # of a queue with a name of usual length, before it is compressed, bytes
 _PAGE = 4096  # the least that a file, or a directory, takes of the disk, bytes
@@ -203,3 +226,254 @@ def _completes_queues(plan: RebuildPlan) -> bool:
     """Whether all queues of the log are complete now, to their ends."""
     refused = any(finding.severity == "error" for finding in plan.findings)
     return "queues" in plan.options.parts and plan.options.selection.is_all and not refused
+
+
+_OFFSET = "logics_physical_offset"
+
+
+class _Proof(NamedTuple):
+    """What a file of the store knew of a message after the log's end: its physical offset, and a sentence."""
+
+    physical_offset: int
+    text: str
+
+
+def loss_of(plan: RebuildPlan, command: str) -> Loss | None:
+    """What is lost and not recorded yet; None where nothing is."""
+    snapshot = plan.source.snapshot
+    recorded = [each.loss for each in recorded_losses(snapshot.store.root) if each.loss]
+    known = {extent for loss in recorded for extent in loss.extents}
+    extents = [each for each in plan.lost.extents if not each.is_harmless and _listed(each) not in known]
+    last = _last_known(plan)
+    dropped, furthest = _dropped(plan, last)
+    proofs = [proof for proof in (*_of_index(plan), *_of_checkpoint(plan)) if proof.physical_offset > last]
+    end = max([furthest, *(proof.physical_offset for proof in proofs)])
+    files = [*_gaps(plan, extents), *_behind_the_end(plan, end)]
+    loss = Loss(
+        command,
+        int(time.time() * 1000),
+        sum(extent.size for extent in extents),
+        tuple(map(_listed, extents[:MAX_LISTED])),
+        tuple(dropped[:MAX_LISTED]),
+        tuple(name for name in dict.fromkeys(files) if not any(name in each.files for each in recorded)),
+        _messages(plan, dropped, extents[:MAX_LISTED]),
+        tuple(proof.text for proof in proofs),
+    )
+    return None if loss.is_none else loss
+
+
+def _listed(extent: Extent) -> LostExtent:
+    return LostExtent(extent.physical_offset, extent.size, extent.reason)
+
+
+def _last_known(plan: RebuildPlan) -> int:
+    """The largest physical offset to which a file may lead without proving a loss."""
+    snapshot = plan.source.snapshot
+    files = snapshot.log.files
+    return files[-1].end_offset - 1 if files and was_killed(snapshot.store.root) else plan.last_record[0]
+
+
+def _dropped(plan: RebuildPlan, last: int) -> tuple[list[DroppedUnits], int]:
+    """The units that lead after `last` and go, by queue, and the largest physical offset in them, -1 without one."""
+    dropped, furthest = [], -1
+    for queue in _once(plan, plan.changed_queues):
+        count, offset = _behind(plan, queue, last) if queue.difference.dropped else (0, -1)
+        if count:
+            dropped.append(DroppedUnits(queue.name.topic, queue.name.queue_id, count))
+            furthest = max(furthest, offset)
+    return dropped, furthest
+
+
+def _once(plan: RebuildPlan, queues: Sequence[QueuePlan]) -> Iterator[QueuePlan]:
+    """Those of files, or those in RocksDB: where a broker writes to both, the same messages are in both."""
+    return (queue for queue in queues if not (queue.kind == "rocksdb" and plan.source.places.files))
+
+
+def _behind(plan: RebuildPlan, queue: QueuePlan, last: int) -> tuple[int, int]:
+    """How many dropped units of one queue lead after `last`, and the physical offset in its last unit."""
+    if queue.kind == "rocksdb":
+        rows = plan.source.rows.rows(queue.name, queue.max_offset).values["physical_offset"]
+        offsets = rows[rows > last][: queue.difference.dropped]
+        return len(offsets), int(offsets.max()) if len(offsets) else -1
+    units = plan.source.existing[queue.kind].queues.get(queue.name)
+    if units is None or not units.files:
+        return 0, -1
+    with open_units(units.queue) as opened:
+        count = min(opened.data_end - opened.bisect(last + 1), queue.difference.dropped)
+        return count, int(opened.units(opened.data_end - 1, 1)["physical_offset"][0]) if count else -1
+
+
+def _of_index(plan: RebuildPlan) -> Iterator[_Proof]:
+    """The newest index file that is replaced or taken out; its header counts only where its last unit agrees."""
+    changed = {file.name for file in plan.index if file.action in ("replace", "remove")}
+    snapshot = plan.source.snapshot
+    of_another = index_of_another_log(snapshot) if changed else ()
+    for file, geometry in reversed(snapshot.index_geometries if changed else ()):
+        offset = file.end_physical_offset
+        if file.path.name in changed and file.keys and geometry and file.path not in of_another:
+            if stored_offset(file.path, geometry, file.keys) == offset:
+                name, at = snapshot.store.relative(file.path), rfc3339(file.end_timestamp) or file.end_timestamp
+                yield _Proof(offset, f"{name} knew a message of {at} at {offset}")
+            return
+
+
+def _of_checkpoint(plan: RebuildPlan) -> Iterator[_Proof]:
+    """The offset in the checkpoint, which a rebuild of the queues replaces; later times stay after a clean stop."""
+    offset = credible(plan.source.snapshot.checkpoint).get(_OFFSET, 0)
+    if "queues" in plan.options.parts and offset:
+        yield _Proof(offset, f"{CHECKPOINT} had {_OFFSET} {offset}")
+
+
+def _gaps(plan: RebuildPlan, extents: Sequence[Extent]) -> Iterator[str]:
+    """The files that held lost extents which no file holds."""
+    for extent in extents:
+        if extent.reason == "missing":
+            yield from missing_files(plan.source.snapshot, extent.physical_offset, extent.physical_offset + extent.size)
+
+
+def _behind_the_end(plan: RebuildPlan, furthest: int) -> tuple[str, ...]:
+    """The files after the last one that held messages up to the physical offset `furthest`."""
+    files = plan.source.snapshot.log.files
+    end = files[-1].end_offset if files else 0
+    return missing_files(plan.source.snapshot, end, furthest + 1) if furthest >= end else ()
+
+
+def _messages(plan: RebuildPlan, dropped: Sequence[DroppedUnits], extents: Sequence[Extent]) -> dict[str, int]:
+    """Lost messages by topic as far as queues show: units that led past the end of the log, or into lost bytes."""
+    counts: Counter[str] = Counter()
+    for each in dropped:
+        counts[each.topic] += each.units
+    for queue in _once(plan, plan.queues) if extents else ():
+        counts[queue.name.topic] += max(queue.neutral, _into(plan, queue, extents))
+    return {topic: count for topic, count in sorted(counts.items()) if count}
+
+
+def _into(plan: RebuildPlan, queue: QueuePlan, extents: Sequence[Extent]) -> int:
+    """How many units of a queue led into one of the extents, where a rebuild leaves it fewer units, or placeholders."""
+    if not (queue.difference.dropped or queue.neutral):
+        return 0
+    if queue.kind == "rocksdb":
+        offsets = plan.source.rows.rows(queue.name, 0).values["physical_offset"]
+        pieces = ((each.physical_offset, each.physical_offset + each.size) for each in extents)
+        return sum(int(((low <= offsets) & (offsets < high)).sum()) for low, high in pieces)
+    units = plan.source.existing[queue.kind].queues.get(queue.name)
+    if units is None or not units.files:
+        return 0
+    with open_units(units.queue) as opened:
+        return sum(
+            max(0, opened.bisect(each.physical_offset + each.size) - opened.bisect(each.physical_offset))
+            for each in extents
+        )
+
+
+_NO_COMPACTED_OFFSET = -1  # BatchConsumeQueue.INVALID_POS
+
+
+def stage_config(conversion: Conversion, transaction: Transaction) -> None:
+    """Stage topics, groups and offsets in their new form; `put_config` puts them."""
+    for name, content in conversion.files.items():
+        transaction.file(f"{CONFIG}/{name}").write(content, 0)
+    if not conversion.databases:
+        return
+    with transaction.scratch() as scratch:
+        for name, families in conversion.databases.items():
+            directory = scratch / name
+            directory.mkdir()
+            write_database(directory, families)
+            stage_database(transaction, directory, f"{CONFIG}/{name}")
+            rmtree(directory)
+
+
+def put_config(conversion: Conversion, transaction: Transaction) -> None:
+    """Put the new form in place, and take the old one out."""
+    for name in [*conversion.files, *conversion.databases]:
+        transaction.put(f"{CONFIG}/{name}")
+    for name in conversion.removed:
+        if name.startswith(f"{CONFIG}/"):
+            transaction.remove(name)
+
+
+def put_queues(
+    source: RebuildSource,
+    conversion: Conversion,
+    names: list[str],
+    transaction: Transaction,
+    put: Callable[[list[str]], None],
+) -> None:
+    """Put the queues that are staged as `names`, and take those of the other place out; `put` is for single files."""
+    tops = _replaced(source, conversion, names, transaction)
+    for name in conversion.removed:
+        if not name.startswith(f"{CONFIG}/") and name.partition("/")[0] not in tops:
+            transaction.remove(name)
+    root = source.snapshot.store.root
+    stale = {name for queue in conversion.carried if (root / (name := directory_of(queue.name, queue.kind))).exists()}
+    for name in sorted(tops | {name for name in stale if conversion.target == "files" and not _is_below(name, tops)}):
+        transaction.put(name)
+    put([name for name in names if not _is_below(name, tops | stale)])
+
+
+def _is_below(name: str, directories: set[str]) -> bool:
+    return any(above in directories for above in parents_of(name))
+
+
+def _replaced(source: RebuildSource, conversion: Conversion, names: list[str], transaction: Transaction) -> set[str]:
+    """The directories of the store that are exchanged as a whole: nothing of what they held stays."""
+    if conversion.target == "rocksdb":
+        database = source.places.database.name
+        return {database} if any(name.startswith(f"{database}/") for name in names) else set()
+    if not conversion.replaces_queues:
+        return set()
+    transaction.directory(CONSUME_QUEUE)  # which may stay empty
+    root = source.snapshot.store.root
+    if any(name.startswith(f"{BATCH_CONSUME_QUEUE}/") for name in names) or (root / BATCH_CONSUME_QUEUE).is_dir():
+        transaction.directory(BATCH_CONSUME_QUEUE)
+        return {CONSUME_QUEUE, BATCH_CONSUME_QUEUE}
+    return {CONSUME_QUEUE}
+
+
+def stage_ends(source: RebuildSource, conversion: Conversion, transaction: Transaction) -> list[str]:
+    """Stage the last file of each queue whose end is carried over; the names of the files."""
+    if conversion.target == "rocksdb":
+        return []
+    return [_stage_end(source, queue, transaction) for queue in conversion.carried]
+
+
+def end_size(source: RebuildSource, conversion: Conversion) -> int:
+    """Bytes that the files of carried queues take."""
+    if conversion.target == "rocksdb":
+        return 0
+    return sum(source.existing[queue.kind].grid.file_size for queue in conversion.carried)
+
+
+def _stage_end(source: RebuildSource, queue: CarriedQueue, transaction: Transaction) -> str:
+    """A queue that ends with a unit below the log: filler stands in front of it, as before a broker's first unit.
+
+    The last unit is no filler, for a broker takes its physical offset for the end of what was dispatched.
+    """
+    grid: FileGrid = source.existing[queue.kind].grid
+    if queue.kind == "batch":
+        start, units = 0, _batch_end(source, queue)
+    else:
+        number = queue.last.queue_offset
+        start = grid.start_of(number)
+        units = pre_blank_units(number - grid.first_unit(start) + 1).view(consume_queue.UNIT_DTYPE)
+        units[-1] = (queue.last.physical_offset, _size_of_last(source, queue), 0)
+    name = queue_file_name(queue.name, queue.kind, start)
+    transaction.file(name, size=grid.file_size).write(units.tobytes(), 0)
+    return name
+
+
+def _batch_end(source: RebuildSource, queue: CarriedQueue) -> np.ndarray:
+    units = np.zeros(1, batch_consume_queue.UNIT_DTYPE)
+    units["physical_offset"], units["message_size"] = queue.last.physical_offset, _size_of_last(source, queue)
+    units["base_queue_offset"], units["batch_size"] = queue.last.queue_offset, 1
+    units["compacted_offset"] = _NO_COMPACTED_OFFSET
+    return units
+
+
+def _size_of_last(source: RebuildSource, queue: CarriedQueue) -> int:
+    """The size in the last unit's row, or where a compaction took the row the least that ends before the log."""
+    rows = source.rows.rows(queue.name, queue.last.queue_offset, queue.last.queue_offset + 1).values
+    if len(rows):
+        return int(rows["message_size"][0])
+    return max(1, min(MIN_MESSAGE_SIZE, source.snapshot.log_min_offset - queue.last.physical_offset))

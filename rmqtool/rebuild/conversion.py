@@ -11,8 +11,7 @@ import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rmqtool.base.errors import UnreadableError, UsageError
 from rmqtool.base.files import list_directory
@@ -23,7 +22,6 @@ from rmqtool.formats.rocksdb_config_rows import config_json_row, config_offset_r
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.options import Target
 from rmqtool.rebuild.source import RebuildSource
-from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import (
     ROCKSDB_CONFIG_VERSIONS,
@@ -34,10 +32,27 @@ from rmqtool.rules.versions import (
     Version,
 )
 from rmqtool.store.config_json import ConfigFile, load_config
+from rmqtool.store.config_tables import (
+    CONFIG_DATABASES,
+    CONSUMER_OFFSET,
+    FORBIDDEN,
+    FORBIDDEN_TABLE,
+    GROUPS,
+    LMQ_CONSUMER_OFFSET,
+    LMQ_QUEUE_ID,
+    LMQ_TABLE,
+    SECOND,
+    SINGLE,
+    TABLES,
+    TOPICS,
+    VERSION_FAMILY,
+    Form,
+    counting_file,
+    entries_in,
+    load_table,
+)
 from rmqtool.store.consume_queues import Kind, Queue
-from rmqtool.store.consumer_groups import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, counting_file
 from rmqtool.store.queue_units import queue_range
-from rmqtool.store.rocksdb_config import FORBIDDEN, FORBIDDEN_TABLE, SECOND, SINGLE, TABLES, VERSION_FAMILY, load_table
 from rmqtool.store.rocksdb_queues import NO_UNIT, LastUnit, queue_database
 from rmqtool.store.store import (
     BATCH_CONSUME_QUEUE,
@@ -49,32 +64,27 @@ from rmqtool.store.store import (
     is_rocksdb_directory,
 )
 
-Form = Literal["json", "separate", "single", "second"]
-"""JSON files, a database for each table, one for all of version 1, that of version 2."""
-
 JSON_FILES = (*TABLES, LMQ_CONSUMER_OFFSET)
-LIGHT_OFFSETS = "lmqOffsetTable"
-_QUEUE_OF_LIGHT = "0"  # MixAll.LMQ_QUEUE_ID
+LABELS = {TOPICS: "topics", GROUPS: "groups", CONSUMER_OFFSET: "offsets"}
+"""The names of the tables for people."""
+_VERSION_KEY = b"kvDataVersionKey"  # ConfigRocksDBStorage.KV_DATA_VERSION_KEY
+_DEFAULT = "default"
 
 
 @dataclass(frozen=True)
-class ConfigTable:
+class FoundTable:
     """One of the tables: its `entries` by name, its version, and the place in the store that it comes from."""
 
     file: str  # the JSON file that has such a table
     entries: Mapping[str, Any]
     version: Mapping[str, int]
     source: str
-    forbidden: Mapping[str, Any] = field(default_factory=dict)  # of groups
+    forbidden: Mapping[str, Any]  # of groups
 
     @property
     def label(self) -> str:
         """The name of the table for people."""
         return LABELS[self.file]
-
-
-LABELS = {"topics.json": "topics", "subscriptionGroup.json": "groups", CONSUMER_OFFSET: "offsets"}
-"""The names of the tables for people."""
 
 
 def live_form(store: Store, target: Target) -> Form:
@@ -83,15 +93,17 @@ def live_form(store: Store, target: Target) -> Form:
     Version 2 counts where broker.conf asks for it, or where nothing else is there. Of version 1 and JSON files the
     broker's own rule decides for each table (`load_table`), unless the queues show that files count.
     """
-    given = store.conf.text("configManagerVersion")
-    others = bool(_first_databases(store)) or _has_json(store)
-    if is_rocksdb_directory(store.root / CONFIG / SECOND):
-        asked = (given or "").lower() == "v2"
-        if asked or not others or (given is None and store.conf.path is None):
+    config, given = store.root / CONFIG, store.conf.text("configManagerVersion")
+    has_json = any((config / name).exists() for name in JSON_FILES)
+    forms: tuple[Form, Form] = ("single", "separate")
+    found = [form for form in forms
+             if any(is_rocksdb_directory(config / table.place(form)) for table in TABLES.values())]  # fmt: skip
+    if is_rocksdb_directory(config / SECOND):
+        is_asked = (given or "").lower() == "v2"
+        if is_asked or not (found or has_json) or (given is None and store.conf.path is None):
             return "second"
-    found = _first_databases(store)
-    left_over = target == "rocksdb" and _has_json(store) and (not queue_database(store) or store.writes_queues_twice)
-    return found[0] if found and not left_over else "json"
+    is_left_over = target == "rocksdb" and has_json and (not queue_database(store) or store.writes_queues_twice)
+    return found[0] if found and not is_left_over else "json"
 
 
 def wanted_form(store: Store, target: Target, live: Form) -> Form:
@@ -106,39 +118,28 @@ def wanted_form(store: Store, target: Target, live: Form) -> Form:
     return "single" if is_single or live == "single" else "separate"
 
 
-def read_tables(store: Store, form: Form) -> list[ConfigTable]:
+def read_tables(store: Store, form: Form) -> list[FoundTable]:
     """The tables that are there, from where they are; raises UnreadableError, and UsageError for doubtful offsets."""
     return [table for name in TABLES if (table := _table(store, name, form)) is not None]
 
 
-def _table(store: Store, name: str, form: Form) -> ConfigTable | None:
-    file = _offsets_file(store) if form == "json" and name == CONSUMER_OFFSET else load_table(_as(store, form), name)
+def _table(store: Store, name: str, form: Form) -> FoundTable | None:
+    file = _offsets_file(store) if form == "json" and name == CONSUMER_OFFSET else load_table(store, name, form)
     if file.path is None:
         if file.problem:
             raise UnreadableError(f"{name}, or what is in its place, cannot be read: {file.problem}", file=store.root)
         return None
-    entries = file.content.get(TABLES[name].json_name)
-    table = dict(entries) if isinstance(entries, dict) else {}
+    table = dict(entries_in(file.content, TABLES[name].name))
     if name == CONSUMER_OFFSET:
-        table |= _light_offsets(file.content)
+        lights = entries_in(file.content, LMQ_TABLE)
+        table |= {entry: {str(LMQ_QUEUE_ID): offset} for entry, offset in lights.items()}
     bad = next((entry for entry, value in table.items() if not isinstance(value, dict)), None)
     if bad is not None:
         raise UnreadableError(f"the entry {bad!r} is not an object", file=file.path, hint="repair it first")
-    forbidden = file.content.get(FORBIDDEN_TABLE)
-    return ConfigTable(
-        name,
-        table,
-        _version_of(file.content.get("dataVersion")),
-        store.relative(file.path),
-        forbidden if isinstance(forbidden, dict) else {},
-    )
-
-
-def _as(store: Store, form: Form) -> Store:
-    """The store of a broker that keeps its tables in a form."""
-    settings = {"storeType": "default" if form == "json" else "defaultRocksDB"}
-    settings["configManagerVersion"] = "v2" if form == "second" else "v1"
-    return replace(store, conf=BrokerConf({**store.conf.settings, **settings}, path="broker.conf"))
+    found = entries_in(file.content, "dataVersion")
+    version = {"counter": found.get("counter", 0), "timestamp": found.get("timestamp", 0),
+               "stateVersion": found.get("stateVersion", found.get("state_version", 0))}  # fmt: skip
+    return FoundTable(name, table, version, store.relative(file.path), entries_in(file.content, FORBIDDEN_TABLE))
 
 
 def _offsets_file(store: Store) -> ConfigFile:
@@ -147,104 +148,60 @@ def _offsets_file(store: Store) -> ConfigFile:
     counting = counting_file(store)
     if counting is not None:
         return light if counting == LMQ_CONSUMER_OFFSET else plain
-    if light.path and plain.path and _time_of(plain.path) > _time_of(light.path):
+    if light.path and plain.path and plain.path.stat().st_mtime_ns > light.path.stat().st_mtime_ns:
         message = f"{CONSUMER_OFFSET} is newer than {LMQ_CONSUMER_OFFSET}, which a broker with enableLmq=true reads"
         raise UsageError(message, hint="say with --broker-conf FILE which of them counts")
     return light if light.path else plain
 
 
-def _light_offsets(content: Mapping[str, Any]) -> dict[str, Any]:
-    table = content.get(LIGHT_OFFSETS)
-    return {name: {_QUEUE_OF_LIGHT: offset} for name, offset in table.items()} if isinstance(table, dict) else {}
-
-
-def _version_of(value: object) -> dict[str, int]:
-    found = value if isinstance(value, dict) else {}
-    state = found.get("stateVersion", found.get("state_version", 0))
-    return {"counter": found.get("counter", 0), "stateVersion": state, "timestamp": found.get("timestamp", 0)}
-
-
-def _first_databases(store: Store) -> list[Form]:
-    found: list[Form] = ["single"] if is_rocksdb_directory(store.root / CONFIG / SINGLE) else []
-    return found + [
-        "separate" for table in TABLES.values() if is_rocksdb_directory(store.root / CONFIG / table.database)
-    ]
-
-
-def _has_json(store: Store) -> bool:
-    return any((store.root / CONFIG / name).exists() for name in JSON_FILES)
-
-
-def _time_of(path: Path) -> int:
-    return path.stat().st_mtime_ns
-
-
 Families = Mapping[str, Mapping[bytes, bytes]]
 """The rows of a database by column family."""
 
-_VERSION_KEY = b"kvDataVersionKey"  # ConfigRocksDBStorage.KV_DATA_VERSION_KEY
-_DEFAULT = "default"
 
-
-def json_files(tables: Sequence[ConfigTable], *, light: bool) -> dict[str, bytes]:
+def json_files(tables: Sequence[FoundTable], *, light: bool) -> dict[str, bytes]:
     """The files of `config/` by name; with `light` offsets are in the file that `enableLmq` needs."""
     return dict(_json_file(table, light=light) for table in tables)
 
 
-def _json_file(table: ConfigTable, *, light: bool) -> tuple[str, bytes]:
-    content: dict[str, Any] = {"dataVersion": dict(table.version), TABLES[table.file].json_name: dict(table.entries)}
-    name = table.file
+def _json_file(table: FoundTable, *, light: bool) -> tuple[str, bytes]:
+    entries, name = dict(table.entries), table.file
+    content: dict[str, Any] = {"dataVersion": table.version, TABLES[name].name: entries}
     if name == CONSUMER_OFFSET and light:
         name = LMQ_CONSUMER_OFFSET
-        is_light = {entry: entry.partition("@")[2].startswith(LMQ_PREFIX) for entry in table.entries}
-        content["offsetTable"] = {entry: queues for entry, queues in table.entries.items() if not is_light[entry]}
-        content[LIGHT_OFFSETS] = {
-            entry: next(iter(queues.values())) for entry, queues in table.entries.items() if is_light[entry] and queues
-        }
-    if table.file == "subscriptionGroup.json":
-        content[FORBIDDEN_TABLE] = dict(table.forbidden)
+        lights = {entry: entries.pop(entry) for entry in table.entries
+                  if entry.partition("@")[2].startswith(LMQ_PREFIX)}  # fmt: skip
+        content[LMQ_TABLE] = {entry: next(iter(queues.values())) for entry, queues in lights.items() if queues}
+    if name == GROUPS:
+        content[FORBIDDEN_TABLE] = table.forbidden
     text = json.dumps(content, ensure_ascii=False, indent="\t", separators=(",", ":"), sort_keys=True)
     return name, text.encode("utf-8", "replace")
 
 
-def databases(tables: Sequence[ConfigTable], form: Form, release: Version) -> dict[str, Families]:
+def databases(tables: Sequence[FoundTable], form: Form, release: Version) -> dict[str, Families]:
     """The databases below `config/` by name; a release before 5.3.1 opens none with a second column family."""
     if form == "second":
         return {SECOND: {_DEFAULT: dict(row for table in tables for row in _second_rows(table))}}
-    if form == "single":
-        families: dict[str, Mapping[bytes, bytes]] = {_DEFAULT: {}}
-        for table in tables:
-            place = TABLES[table.file]
-            families |= {place.family: _entries(table), place.version_family: _version_row(table)}
-            families |= {FORBIDDEN: _forbidden(table)} if table.forbidden or FORBIDDEN not in families else {}
-        return {SINGLE: families}
-    return {TABLES[table.file].database: _own_database(table, release) for table in tables}
+    is_single = form == "single"
+    found: dict[str, dict[str, dict[bytes, bytes]]] = {SINGLE: {_DEFAULT: {}}} if is_single else {}
+    for table in tables:
+        place, entries = TABLES[table.file], table.entries
+        if table.file == CONSUMER_OFFSET:
+            entries = {name: {"offsetTable": queues} for name, queues in entries.items()}
+        families = found.setdefault(place.place(form), {})
+        families[place.family if is_single else _DEFAULT] = _json_rows(entries)
+        if is_single or release >= ROCKSDB_CONFIG_VERSIONS:
+            version = {_VERSION_KEY: _text(table.version).encode()}
+            families[place.version_family if is_single else VERSION_FAMILY] = version
+            families.setdefault(FORBIDDEN, {}).update(_json_rows(table.forbidden))
+    return dict(found)
 
 
-def _own_database(table: ConfigTable, release: Version) -> Families:
-    families = {_DEFAULT: _entries(table)}
-    if release >= ROCKSDB_CONFIG_VERSIONS:
-        families |= {VERSION_FAMILY: _version_row(table), FORBIDDEN: _forbidden(table)}
-    return families
+def _json_rows(entries: Mapping[str, Any]) -> dict[bytes, bytes]:
+    return {name.encode(): _text(entry).encode() for name, entry in entries.items()}
 
 
-def _entries(table: ConfigTable) -> dict[bytes, bytes]:
-    is_offset = table.file == CONSUMER_OFFSET
-    return {name.encode(): _text({"offsetTable": entry} if is_offset else entry).encode()
-            for name, entry in table.entries.items()}  # fmt: skip
-
-
-def _version_row(table: ConfigTable) -> dict[bytes, bytes]:
-    return {_VERSION_KEY: _text(table.version).encode()}
-
-
-def _forbidden(table: ConfigTable) -> dict[bytes, bytes]:
-    return {name.encode(): _text(entry).encode() for name, entry in table.forbidden.items()}
-
-
-def _second_rows(table: ConfigTable) -> Iterator[tuple[bytes, bytes]]:
-    name = TABLES[table.file].second
-    version = table.version
+def _second_rows(table: FoundTable) -> Iterator[tuple[bytes, bytes]]:
+    name, version = TABLES[table.file].family, table.version
     yield config_version_row(name, version["stateVersion"], version["timestamp"], version["counter"])
     for entry, value in table.entries.items():
         if table.file != CONSUMER_OFFSET:
@@ -282,7 +239,7 @@ class Conversion:
 
     target: Target
     form: Form
-    tables: Sequence[ConfigTable]
+    tables: Sequence[FoundTable]
     files: Mapping[str, bytes]  # of `config/`, by name
     databases: Mapping[str, Families]  # of `config/`, by name
     removed: Sequence[str]  # files and directories, relative to the store
@@ -298,14 +255,13 @@ class Conversion:
         """Whether nothing of the store changes by it."""
         return not (self.files or self.databases or self.removed)
 
-    def place_of(self, table: ConfigTable) -> str:
+    def place_of(self, table: FoundTable) -> str:
         """Where a table is afterwards, relative to the store: where it was if the form stays."""
         if not (self.files or self.databases):
             return table.source
         if table.file == CONSUMER_OFFSET and LMQ_CONSUMER_OFFSET in self.files:
             return f"{CONFIG}/{LMQ_CONSUMER_OFFSET}"
-        names = {"json": table.file, "separate": TABLES[table.file].database, "single": SINGLE, "second": SECOND}
-        return f"{CONFIG}/{names[self.form]}"
+        return f"{CONFIG}/{TABLES[table.file].place(self.form)}"
 
 
 def conversion_of(source: RebuildSource, found: set[QueueName], left_out: Collection[QueueName]) -> Conversion | None:
@@ -402,7 +358,7 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join(names[:_MAX_NAMES]) + more
 
 
-def _is_light(source: RebuildSource, tables: Sequence[ConfigTable]) -> bool:
+def _is_light(source: RebuildSource, tables: Sequence[FoundTable]) -> bool:
     """Whether the broker has `enableLmq`, by which it reads another file of offsets."""
     conf = source.snapshot.store.conf
     if conf.decides("enableLmq"):
@@ -414,8 +370,7 @@ def _is_light(source: RebuildSource, tables: Sequence[ConfigTable]) -> bool:
 def _removed_configs(source: RebuildSource, written: Collection[str]) -> Iterator[str]:
     """What would be left in `config/` beside what is written, or would count instead of it."""
     names = [*JSON_FILES, *(f"{name}{_BACKUP}" for name in JSON_FILES)]
-    names += [*(table.database for table in TABLES.values()), SINGLE, SECOND]
-    for name in names:
+    for name in (*names, *CONFIG_DATABASES):
         if name not in written and os.path.lexists(source.snapshot.store.root / CONFIG / name):
             yield f"{CONFIG}/{name}"
 
@@ -472,7 +427,7 @@ def _settings(source: RebuildSource, form: Form, live: Form, *, light: bool) -> 
     return settings | ({"enableLmq": "true"} if light else {})
 
 
-def _not_carried(tables: Sequence[ConfigTable], form: Form, release: Version) -> Iterator[Finding]:
+def _not_carried(tables: Sequence[FoundTable], form: Form, release: Version) -> Iterator[Finding]:
     """What the new place has no room for."""
     forbidden = sum(len(table.forbidden) for table in tables)
     if forbidden and (form == "second" or release < ROCKSDB_CONFIG_VERSIONS):

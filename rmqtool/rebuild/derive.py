@@ -12,13 +12,11 @@ from numpy.typing import NDArray
 
 from rmqtool.base.limits import sized
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits
-from rmqtool.rebuild.existing import ExistingQueues, OptionalUnits, StoredUnits, UnitBuffer
+from rmqtool.rebuild.existing import ExistingQueues, IndexWriter, OptionalUnits, StoredUnits, UnitBuffer, UnitSink
 from rmqtool.rebuild.index_builder import IndexBuilder, IndexComparison
-from rmqtool.rebuild.kept_times import KeptTimes
 from rmqtool.rebuild.options import Progress, refusal
-from rmqtool.rebuild.queue_placement import BatchQueues, LostExtents, SimpleQueues
+from rmqtool.rebuild.queue_placement import BatchQueues, KeptTimes, LostExtents, SimpleQueues
 from rmqtool.rebuild.run_result import Item, RunResult, RunTask
-from rmqtool.rebuild.sinks import IndexWriter, UnitSink
 from rmqtool.rebuild.workers import PassNumbers, items_of
 from rmqtool.rules.versions import INDEX_COUNTS_SLOTS
 from rmqtool.scan.block import Blank, Damage

@@ -26,7 +26,7 @@ from rmqtool.formats.index_file import (
     unit_position,
 )
 from rmqtool.formats.layout import build
-from rmqtool.rebuild.sinks import IndexWriter
+from rmqtool.rebuild.existing import IndexWriter
 from rmqtool.store.index_files import WESTERNMOST, Geometry, IndexFile
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)

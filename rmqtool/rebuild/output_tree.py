@@ -13,11 +13,10 @@ from rmqtool.base.limits import open_files_at_once
 from rmqtool.base.new_files import copy_file, create_file, set_time, write_all
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.index_file import file_size
-from rmqtool.rebuild.comparisons import Comparisons, learn_fields
 from rmqtool.rebuild.derive import Derivation, Outputs
+from rmqtool.rebuild.existing import FileGrid, Timestamps, Units
 from rmqtool.rebuild.options import Progress, directory_of, no_progress, queue_file_name
-from rmqtool.rebuild.plan import RebuildPlan, plan_of
-from rmqtool.rebuild.sinks import FileGrid, Timestamps, Units
+from rmqtool.rebuild.plan import Comparisons, RebuildPlan, learn_fields, plan_of
 from rmqtool.rebuild.source import RebuildSource, derive
 from rmqtool.rebuild.staged import DatabaseWriter, RowSink, complete
 from rmqtool.store.consume_queues import Kind

@@ -18,8 +18,7 @@ from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS, is_pre_blank
 from rmqtool.rebuild.derive import Derivation
-from rmqtool.rebuild.existing import ExistingQueues, StoredRows, rows_of
-from rmqtool.rebuild.sinks import FileGrid, Piece, Timestamps, Units
+from rmqtool.rebuild.existing import ExistingQueues, FileGrid, Piece, StoredRows, Timestamps, Units, rows_of
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import (
     INDEX_OF_TAGS,

@@ -21,12 +21,11 @@ from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS
 from rmqtool.rebuild.derive import BatchTopicFoundError, Derivation, Outputs
-from rmqtool.rebuild.existing import ExistingQueues, ExistingRows, StoredRows, grid_of
-from rmqtool.rebuild.kept_times import KeptTimes
+from rmqtool.rebuild.existing import ExistingQueues, ExistingRows, FileGrid, StoredRows, grid_of
 from rmqtool.rebuild.options import Part, Progress, RebuildOptions
 from rmqtool.rebuild.queue_diff import RowRules, version_findings
+from rmqtool.rebuild.queue_placement import KeptTimes
 from rmqtool.rebuild.run_result import RunTask
-from rmqtool.rebuild.sinks import FileGrid
 from rmqtool.rebuild.workers import PartsDoNotMeetError
 from rmqtool.rules.file_sizes import DEFAULT_QUEUE_FILE_SIZE, QUEUE_FILE_SIZE, queue_file_size
 from rmqtool.rules.system_topics import LMQ_PREFIX

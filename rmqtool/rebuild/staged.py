@@ -19,14 +19,16 @@ from rmqtool.formats.rocksdb_rows import bound_key, bound_value, dispatched_row
 from rmqtool.rebuild.existing import (
     ENDS,
     MAX_OFFSET,
+    FileGrid,
     StoredRows,
+    Timestamps,
+    Units,
     encoded,
     name_prefix,
     rows_of,
 )
 from rmqtool.rebuild.options import queue_file_name
 from rmqtool.rebuild.queue_diff import RowRules
-from rmqtool.rebuild.sinks import FileGrid, Timestamps, Units
 from rmqtool.store.consume_queues import Kind
 from rmqtool.store.index_files import Geometry
 from rmqtool.store.rocksdb import RocksDb, without_library

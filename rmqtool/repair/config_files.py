@@ -6,45 +6,76 @@ Whatever can be read stays as it is written: a broker that starts finds what it 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import list_directory
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.repair.change import Change, FileChange
-from rmqtool.repair.config_completion import (
-    KIND,
+from rmqtool.repair.config_source import (
+    Draft,
+    Member,
+    bytes_of,
+    counter_of,
+    data_version,
+    draft_of,
+    edited,
+    entries_of,
+    file_text,
+    has_entries,
+    member_of,
+    member_text,
+    members,
+    sound_text,
+    table_in,
+    text_of,
+    whole_entries,
+    with_members,
+    with_values,
+)
+from rmqtool.repair.proven_entries import (
     NO_PROOF,
-    OLDER,
-    REFUSES,
-    TOPIC_MISSING,
-    Completion,
+    DelayOffsets,
     Moved,
+    SeenQueues,
+    group_entry,
+    group_topics,
+    offsets_in,
+    proven_topics,
+    seen_queues,
+    with_newer_offsets,
     with_real_offsets,
 )
-from rmqtool.repair.config_source import (
+from rmqtool.rules.system_topics import BUILT_IN_GROUPS, RETRY_PREFIX
+from rmqtool.rules.versions import MESSAGE_TYPES
+from rmqtool.store.config_tables import (
+    CONSUMER_OFFSET,
     DELAYS,
+    FILE_TABLES,
     GROUPS,
+    LMQ_TABLE,
+    MAIN_TABLES,
     OFFSETS,
-    Draft,
-    bytes_of,
-    can_be_read,
-    draft_of,
-    has_entries,
-    sound_text,
+    TOPICS,
+    lost_place,
+    lost_table,
 )
-from rmqtool.rules.system_topics import RETRY_PREFIX
-from rmqtool.store.consumer_groups import CONSUMER_OFFSET
-from rmqtool.store.rocksdb_config import is_database_left, lost_place, lost_table
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG
-from rmqtool.store.topics import TOPICS
 
 _CONFIG_NAME = re.compile(r"\w+\.json|timermetrics")
+REFUSES, TOPIC_MISSING, OLDER, KIND = (
+    "start.refuses", "config.topic-missing", "config.older-copy", "consumequeue.kind",
+)  # fmt: skip
 _WRONG, _DELAY_OFFSET, _DIFFERS = "config.wrong-offset", "config.delay-offset", "config.backup-differs"
 _BAD = frozenset({"config.unreadable", "config.missing", "config.consumer-offset", REFUSES})
 _OF_OFFSETS = frozenset({"config.offset-out-of-range", _WRONG})
 _HEALED = _BAD | _OF_OFFSETS | {TOPIC_MISSING, _DELAY_OFFSET, _DIFFERS, KIND}
+_NOT_SHOWN = "settings that no message shows: order, perm, queues never used, attributes such as message.type"
+_SET_TYPE = "a topic whose message.type is not NORMAL needs mqadmin updateTopic -a +message.type=FIFO, or DELAY, ..."
+_NAMES = ("queue.type", "+queue.type")  # a change that was stored as one keeps its sign
 _ALL_OFFSETS = "all committed offsets: each group begins where its consumeFromWhere says"
 
 
@@ -54,51 +85,44 @@ def config_changes(snapshot: Snapshot, findings: Sequence[Finding], *, offsets: 
 
 
 class _ConfigRepair:
-    """The changes of one store's config files."""
+    """The changes of one store's config files: offsets first, for they prove groups, and these before topics."""
 
     def __init__(self, snapshot: Snapshot, findings: Sequence[Finding], *, offsets: bool) -> None:
+        self._snapshot = snapshot
         self._releases = snapshot.releases
         self._findings = findings
         self._moves_offsets = offsets
         self._root = snapshot.store.root
-        self._completion = Completion(snapshot, findings)
+        self._config = self._root / CONFIG
+        self._groups: set[str] = set()
+        self._consumed: set[tuple[str, int]] = set()  # queues with committed offsets
 
     def changes(self) -> Iterator[FileChange]:
         """The changes, by the names of the files: so come offsets before groups, and these before topics."""
         for name in self._names():
-            codes, path = self._codes(name), self._root / CONFIG / name
-            if not all(can_be_read(self._root / each) for each in self._existing(name)):
+            codes, path = self._codes(name), self._config / name
+            if any(text_of(self._root / each) is None for each in self._existing(name)):
                 continue  # by others it may be read
             sound = sound_text(path, name, self._releases)
             draft = draft_of(path, self._releases) if codes & _BAD else Draft(name, sound, is_old=False)
-            self._completion.complete(draft, codes)
+            self._complete(draft, codes)
             self._move_offsets(draft, codes)
             yield from self._of_file(draft, codes)
             yield from self._of_backup(draft, sound, codes)
 
     def _names(self) -> list[str]:
         try:
-            names = {entry.name.removesuffix(".bak") for entry in list_directory(self._root / CONFIG)}
+            names = {entry.name.removesuffix(".bak") for entry in list_directory(self._config)}
         except RmqtoolError:  # which verify reports
             return []
         names.update((each.file or "").removeprefix(f"{CONFIG}/").removesuffix(".bak") for each in self._findings)
         return sorted(name for name in names if _CONFIG_NAME.fullmatch(name))
 
     def _codes(self, name: str) -> set[str]:
-        """The codes of the findings that concern a file, its ``.bak`` not included."""
-        codes = set()
-        for each in self._findings:
-            about = each.file == f"{CONFIG}/{name}"
-            if each.code == "config.consumer-offset":  # of the file that there is
-                about = name in OFFSETS and bool(self._existing(name))
-            elif each.code == REFUSES:
-                of_kind = name == TOPICS and each.details.get("cause") == "queue-type"
-                about = of_kind or each.details.get("file") == f"{CONFIG}/{name}"
-            about = about or (name == TOPICS and each.code in (TOPIC_MISSING, KIND))
-            about = about or (name in OFFSETS and each.code in _OF_OFFSETS)
-            if about and each.code in _HEALED and (each.severity != "info" or each.code in _OF_OFFSETS):
-                codes.add(each.code)
-        return codes
+        """The codes of the findings that concern a file, its ``.bak`` not included; of offsets where there is one."""
+        about = [each for each in self._findings if f"{CONFIG}/{name}" in _files(each) and each.code in _HEALED]
+        return {each.code for each in about if (each.severity != "info" or each.code in _OF_OFFSETS)
+                and (each.code != "config.consumer-offset" or self._existing(name))}  # fmt: skip
 
     def _existing(self, name: str) -> list[str]:
         """A file and its ``.bak``, relative to the store, as far as they are there."""
@@ -107,19 +131,19 @@ class _ConfigRepair:
 
     def _move_offsets(self, draft: Draft, codes: set[str]) -> None:
         """Move offsets, where that is wanted; of `codes` only those stay whose findings are healed by it."""
-        text, completion = draft.text, self._completion
+        text = draft.text
         if draft.name == DELAYS and _DELAY_OFFSET in codes:
             if text is not None and self._moves_offsets and not draft.is_old:
-                draft.text, lines = completion.delays.corrected(text, self._wrong_levels)
+                draft.text, lines = self.delays.corrected(text, self._wrong_levels)
                 draft.add(f"{counted(len(lines), 'delay offset')} moved", lines)
-                draft.lost += completion.delays.lost(text)
+                draft.lost += self.delays.lost(text)
             if draft.text is None or not self._are_right(draft.text):
                 codes.discard(_DELAY_OFFSET)
         elif draft.name in OFFSETS and codes & _OF_OFFSETS:
             moved: list[Moved] = []
             if text is not None and self._moves_offsets:
-                backup = sound_text(self._root / CONFIG / f"{draft.name}.bak", draft.name, self._releases)
-                draft.text, moved = with_real_offsets(text, completion.queues, backup)
+                backup = sound_text(self._config / f"{draft.name}.bak", draft.name, self._releases)
+                draft.text, moved = with_real_offsets(text, self.queues, backup)
             draft.add(f"{counted(len(moved), 'committed offset')} moved into range", [each.line for each in moved])
             if any(each.offset > each.to for each in moved):
                 draft.lost.append(f"where these groups were; {NO_PROOF}")
@@ -127,7 +151,7 @@ class _ConfigRepair:
 
     def _are_right(self, text: str) -> bool:
         """Whether the delay levels that findings are about are where they are known to be."""
-        delays, levels = self._completion.delays, self._wrong_levels
+        delays, levels = self.delays, self._wrong_levels
         return not delays.corrected(text, levels)[1] and levels.isdisjoint(delays.unproven)
 
     @property
@@ -137,7 +161,7 @@ class _ConfigRepair:
 
     def _are_moved(self, code: str, moved: Sequence[Moved]) -> bool:
         """Whether all findings of a code are healed by what is moved; retries may contradict the beginning, too."""
-        retried = {name.topic for name in self._completion.queues if name.topic.startswith(RETRY_PREFIX)}
+        retried = {name.topic for name in self.queues if name.topic.startswith(RETRY_PREFIX)}
         places = {(each.topic, each.queue_id, each.offset) for each in moved
                   if code != _WRONG or each.offset > each.to or RETRY_PREFIX + each.group not in retried}  # fmt: skip
         return all((each.topic, each.queue_id, each.queue_offset) in places
@@ -163,7 +187,7 @@ class _ConfigRepair:
 
     def _of_backup(self, draft: Draft, before: str | None, codes: set[str]) -> Iterator[FileChange]:
         """The ``.bak`` as a broker writes it: the file before the change, if that was right; else as the file."""
-        name, path = f"{CONFIG}/{draft.name}.bak", self._root / CONFIG / f"{draft.name}.bak"
+        name, path = f"{CONFIG}/{draft.name}.bak", self._config / f"{draft.name}.bak"
         there = sound_text(path, draft.name, self._releases)
         is_good = there is not None and has_entries(draft.name, there)
         is_reported = any(each.code == "config.unreadable" and each.file == name for each in self._findings)
@@ -174,13 +198,203 @@ class _ConfigRepair:
         if is_reported or _DIFFERS in codes or (draft.what and not is_good and path.exists()) or (there and is_moved):
             new, why = draft.text, "a copy of the file"
         elif there is not None and draft.name in OFFSETS and draft.what and self._moves_offsets:
-            new, moved = with_real_offsets(there, self._completion.queues)
+            new, moved = with_real_offsets(there, self.queues)
             why = f"{counted(len(moved), 'committed offset')} moved into range"
         elif draft.what and not draft.is_old and before is not None and is_good and OLDER not in codes:
             new, why = before, "the file before this change"
         if new is not None and new != there:
             heals = frozenset({"config.unreadable"} if is_reported else codes & {_DIFFERS})
             yield FileChange(name, bytes_of(new), heals, f"{name}: {why}")
+
+    def _complete(self, draft: Draft, codes: set[str]) -> None:
+        """Add what the store proves, and make empty what may be; `codes` are those of findings about the file."""
+        if draft.name in (TOPICS, GROUPS) and not draft.is_old:
+            self._add_lost_lines(draft, codes)
+        if draft.name == TOPICS:
+            self._add_topics(draft, codes)
+            self._set_queue_types(draft, codes)
+        elif draft.name == GROUPS and draft.is_old:
+            self._add_groups(draft, codes)
+        elif draft.name == DELAYS and draft.is_old:
+            self._add_levels(draft)
+        elif draft.name in OFFSETS and draft.is_old and draft.text is not None:
+            self._add_newer_offsets(draft)
+        elif (table := FILE_TABLES.get(draft.name)) and table.if_empty and draft.text is None and draft.is_old:
+            draft.text, draft.what, draft.lost = file_text({table.name: {}}), ["made empty"], [table.if_empty]
+        self._note(draft)
+
+    def _add_lost_lines(self, draft: Draft, codes: set[str]) -> None:
+        """Add what the ``.bak`` has beyond what the changes that the data version counts can have taken away."""
+        backup = sound_text(self._config / f"{draft.name}.bak", draft.name, self._releases)
+        is_reported = any(each.code == OLDER and each.file == f"{CONFIG}/{draft.name}" for each in self._findings)
+        if draft.text is None or backup is None or not is_reported or _counter(draft.text) < _counter(backup):
+            return
+        lines = {each.name: backup[each.start : each.stop] for each in entries_of(backup, MAIN_TABLES[draft.name])}
+        lost = {name: line for name, line in lines.items() if name not in draft.names}
+        self._add(draft, lost, [f"{_noun(draft.name)} {name}: as it was" for name in lost], codes)
+        codes.add(OLDER)
+
+    @cached_property
+    def _named_topics(self) -> set[str]:
+        """Topics that findings call lost."""
+        return {each.topic for each in self._findings if each.code == TOPIC_MISSING and each.topic
+                and each.severity != "info"}  # fmt: skip
+
+    @cached_property
+    def queues(self) -> SeenQueues:
+        """The queues; the log is read where queues do not hold all of it, or none is left of a lost topic."""
+        incomplete = any(each.code.startswith("consumequeue.") and each.severity != "info" for each in self._findings)
+        with_queues = {queue.topic for queue in self._snapshot.queues}
+        return seen_queues(
+            self._snapshot, in_log=incomplete or not self._named_topics <= with_queues or not with_queues
+        )
+
+    @cached_property
+    def _proven_topics(self) -> dict[str, dict[str, Any]]:
+        return proven_topics(self._snapshot.store, self.queues, self._groups, self._consumed)
+
+    def _note(self, draft: Draft) -> None:
+        """Keep the groups that a file names, and the queues that they consume."""
+        if draft.name in OFFSETS and draft.text is not None:
+            for group, topic, queue_id in offsets_in(draft.text):
+                self._groups |= _own_groups({group})
+                self._consumed.add((topic, queue_id))
+        elif draft.name == GROUPS:
+            self._groups |= _own_groups(draft.names)
+
+    def _add_topics(self, draft: Draft, codes: set[str]) -> None:
+        batch_refused = not draft.is_old and REFUSES in codes
+        if not (draft.is_old or self._named_topics or batch_refused):
+            return
+        wanted = self._proven_topics
+        if not draft.is_old:
+            wanted = {topic: config for topic, config in wanted.items()
+                      if topic in self._named_topics or (batch_refused and "attributes" in config)}  # fmt: skip
+        kept = self._kept(draft, wanted)
+        added, lines = {}, []
+        for topic in sorted({*wanted, *kept} - draft.names):
+            added[topic] = kept.get(topic) or member_text(topic, wanted[topic])
+            shown = "as it was" if topic in kept else counted(wanted[topic]["readQueueNums"], "queue")
+            lines.append(f"topic {topic}: {shown}")
+        self._add(draft, added, lines, codes)
+        if added.keys() - kept.keys():
+            draft.lost.append(_NOT_SHOWN)
+            draft.details += [_SET_TYPE] if self._snapshot.release >= MESSAGE_TYPES else []
+
+    def _set_queue_types(self, draft: Draft, codes: set[str]) -> None:
+        kinds: dict[str, set[bool]] = {}
+        for name, queue in self.queues.items() if KIND in codes and draft.text is not None else ():
+            kinds.setdefault(name.topic, set()).add(queue.is_batch)
+        wrong = {each.topic for each in self._findings if each.code == KIND}
+        types = {topic: batch for topic, (batch, *other) in kinds.items() if topic in wrong and not other}
+        draft.text, lines = with_queue_types(draft.text or "", types) if types else (draft.text, [])
+        draft.add(f"{counted(len(lines), 'queue type')} set", lines)
+        if not wrong <= types.keys():
+            codes.discard(KIND)  # queues of both kinds are there
+
+    def _kept(self, draft: Draft, wanted: Collection[str]) -> dict[str, str]:
+        """The whole entries of a file that is put back, or of the `wanted` ones in a file that stays."""
+        kept = whole_entries(self._config / draft.name, MAIN_TABLES[draft.name], self._releases) or {}
+        return kept if draft.is_old else {name: entry for name, entry in kept.items() if name in wanted}
+
+    def _add_groups(self, draft: Draft, codes: set[str]) -> None:
+        topics = {name.topic for name in self.queues} | self._snapshot.topics.by_name.keys()
+        groups = self._groups | _own_groups({*group_topics(topics)})
+        kept, there = self._kept(draft, groups), draft.names
+        added = {group: kept.get(group) or member_text(group, group_entry(group))
+                 for group in sorted({*groups, *kept} - there)}  # fmt: skip
+        shown = {group: "as it was" if group in kept else "default settings" for group in added}
+        self._add(draft, added, [f"group {group}: {how}" for group, how in shown.items()], codes)
+        if added.keys() - kept.keys():
+            draft.lost.append("settings of these groups that differ from the default ones, and groups without offsets")
+
+    def _add(self, draft: Draft, added: dict[str, str], lines: list[str], codes: set[str]) -> None:
+        """Add entries to the main table; without any the file is only made when a start needs it."""
+        table = MAIN_TABLES[draft.name]
+        if draft.text is None and (added or REFUSES in codes):
+            draft.text = file_text({**data_version(draft.name, self._releases), table: added})
+            draft.what.append(f"written again with {counted(len(added), _noun(draft.name))} that the store proves")
+        elif draft.text is not None and added:
+            place = table_in(draft.text, table)
+            draft.text = _next_version(with_members(draft.text, place, added)) if place else draft.text
+            draft.what.append(f"{counted(len(added), _noun(draft.name))} added")
+        draft.details += lines
+
+    @cached_property
+    def delays(self) -> DelayOffsets:
+        """Where the delay levels go on."""
+        return DelayOffsets(self._snapshot)
+
+    def _add_levels(self, draft: Draft) -> None:
+        if draft.text is None:
+            if not self.delays.proven:
+                return
+            draft.text = file_text({**data_version(DELAYS, self._releases), MAIN_TABLES[DELAYS]: {}})
+            draft.what.append("written again")
+        draft.lost = self.delays.lost(draft.text)
+        text, moved = self.delays.corrected(draft.text)
+        draft.text, added = self.delays.completed(text)
+        lines = [*moved, *added]
+        draft.add(f"{counted(len(lines), 'level')} set to the end of the deliveries that the log shows", lines)
+        if self.delays.unproven:
+            levels = ", ".join(map(str, self.delays.unproven))
+            draft.lost.append(
+                f"what levels {levels} have delivered: the log does not show it, they may deliver it again"
+            )
+
+    def _add_newer_offsets(self, draft: Draft) -> None:
+        for table in (MAIN_TABLES[draft.name], LMQ_TABLE):
+            entries = whole_entries(self._config / draft.name, table, self._releases, with_backup=False) or {}
+            draft.text, lines = with_newer_offsets(draft.text or "", entries, self.queues)
+            draft.add(f"with {counted(len(lines), 'newer offset')} of the damaged file", lines)
+
+
+def with_queue_types(text: str, is_batch: Mapping[str, bool]) -> tuple[str, list[str]]:
+    """The text of topics.json with the type of these topics' queues, and a line for each that changes."""
+    lines = []
+    for topic, batch in sorted(is_batch.items()):
+        entries, kind = entries_of(text, MAIN_TABLES[TOPICS]), "BatchCQ" if batch else "SimpleCQ"
+        entry = next((each for each in reversed(entries) if each.name == topic), None)
+        changed = text if entry is None else _with_type(text, entry, f'"{kind}"')
+        if changed != text:
+            text = changed
+            lines.append(f"topic {topic}: queue.type {kind}, as its queues are")
+    return text, lines
+
+
+def _with_type(text: str, entry: Member, value: str) -> str:
+    attributes = member_of(text, entry.value, "attributes")
+    if attributes is None or text[attributes.value] != "{":
+        return _with_first(text, entry.value, f'"attributes":{{"queue.type":{value}}}')
+    types = [each for each in members(text, attributes.value) if each.name in _NAMES]
+    if not types:
+        return _with_first(text, attributes.value, f'"queue.type":{value}')
+    return with_values(text, [(each, value) for each in types])
+
+
+def _with_first(text: str, opening: int, member: str) -> str:
+    """The text with a member at the beginning of an object."""
+    more = "," if next(members(text, opening), None) else ""
+    return edited(text, [(opening + 1, opening + 1, f"{member}{more}")])
+
+
+def _own_groups(groups: set[str]) -> set[str]:
+    return {group for group in groups if not BUILT_IN_GROUPS.fullmatch(group)}
+
+
+def _noun(name: str) -> str:
+    return "topic" if name == TOPICS else "group"
+
+
+def _counter(text: str) -> int:
+    found = counter_of(text)
+    return found[1] if found else 0
+
+
+def _next_version(text: str) -> str:
+    """The text with a counter that is one higher: name servers and slaves ask for it (`DataVersion#nextVersion`)."""
+    found = counter_of(text)
+    return with_values(text, [(found[0], found[1] + 1)]) if found else text
 
 
 _FROM_BACKUP = (
@@ -202,7 +416,6 @@ _NO_ROWS = (
     "a repair adds no rows to databases: make the topic again with mqadmin updateTopic while clients are stopped; a "
     "retry topic the broker makes again"
 )
-_KIND = "consumequeue.kind"
 _ASKED = {
     "config.offset-out-of-range": "the queue could not be read, or there is none",
     "config.wrong-offset": "the offset exists in its queue, but the .bak or the group's retries contradict it; only "
@@ -223,7 +436,7 @@ _OTHERS = {
     "updateTopicPerm -p the permission, once the broker runs",
     "config.older-copy": "nothing shows whether the file was put back on purpose: compare it with its .bak and with "
     "backups, and keep the right one",
-    _KIND: "the topic has queues of both kinds: move those away that its messages are not in, and repair again",
+    KIND: "the topic has queues of both kinds: move those away that its messages are not in, and repair again",
     "config.rocksdb-damaged": "nothing else in the store shows what was in the database: put the whole directory back "
     "from a backup of the same time. Without one move it away, make the topics again (mqadmin updateTopic) before "
     "clients connect, and set each group to where it was (mqadmin resetOffsetByTime -g GROUP -t TOPIC -s TIME)",
@@ -244,8 +457,8 @@ def unhealed_config(
 
 def _left(findings: Sequence[Finding], changes: Sequence[Change]) -> Iterator[Finding]:
     for each in findings:
-        of_start = each.code == "start.refuses" and each.details.get("cause") == "config"
-        if each.severity == "info" or not (each.code.startswith("config.") or each.code == _KIND or of_start):
+        of_start = each.code == REFUSES and each.details.get("cause") == "config"
+        if each.severity == "info" or not (each.code.startswith("config.") or each.code == KIND or of_start):
             continue
         if each.code == "config.rocksdb-damaged" and "manifest" in each.details:
             continue  # a step of the plan heals it
@@ -258,20 +471,20 @@ def _left(findings: Sequence[Finding], changes: Sequence[Change]) -> Iterator[Fi
 
 def _files(finding: Finding) -> set[str]:
     """The files that a finding is about, relative to the store."""
-    if finding.code == "start.refuses":
+    if finding.code == REFUSES and finding.details.get("cause") != "queue-type":
         return {str(finding.details.get("file"))}
-    if finding.code in ("config.topic-missing", _KIND):
+    if finding.code in (REFUSES, TOPIC_MISSING, KIND):
         return {f"{CONFIG}/{TOPICS}"}
-    if finding.code in ("config.consumer-offset", "config.offset-out-of-range", "config.wrong-offset"):
+    if finding.code == "config.consumer-offset" or finding.code in _OF_OFFSETS:
         return {f"{CONFIG}/{name}" for name in OFFSETS}
     file = finding.file or ""
-    return {file, f"{file}.bak"} if finding.code == "config.backup-differs" else {file}
+    return {file, f"{file}.bak"} if finding.code == _DIFFERS else {file}
 
 
 def _of_database(finding: Finding, name: str) -> str:
     """What to do about a table in RocksDB that is lost: where its database is there, that stays."""
     text = f"{lost_place(finding)}: nothing else in the store shows its content. "
-    if is_database_left(finding):
+    if "part" in finding.details and finding.details["lost"] != "gone":
         text += "Leave the database where it is, for other tables are in it, too: a backup of the directory brings all "
         text += "of them back as they were then. "
     else:
@@ -279,16 +492,11 @@ def _of_database(finding: Finding, name: str) -> str:
     return f"{text}Without one, {_MADE_ANEW[name]}"
 
 
-def _is_topic_of_database(finding: Finding) -> bool:
-    """Whether a topic lacks its row in a database."""
-    return finding.code == "config.topic-missing" and "database" in finding.details
-
-
 def _reason(finding: Finding, *, offsets: bool) -> str:
     name = lost_table(finding)
     if name:
         return _of_database(finding, name)
-    if _is_topic_of_database(finding):
+    if finding.code == TOPIC_MISSING and "database" in finding.details:
         return _NO_ROWS
     if finding.code in _ASKED:
         return _ASKED[finding.code] if offsets else "--keep-offsets leaves offsets as they are"

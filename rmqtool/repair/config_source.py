@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,12 +12,20 @@ from typing import Any, NamedTuple
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import read_all
-from rmqtool.repair.proven_entries import new_data_version
-from rmqtool.rules.config_shapes import MAIN_TABLES, shape_problem
+from rmqtool.rules.config_shapes import shape_problem
 from rmqtool.rules.versions import OFFSETS_HAVE_DATA_VERSION, OLDEST, Releases
-from rmqtool.store.config_json import parse_fastjson, read_config_file
-from rmqtool.store.consumer_groups import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
-from rmqtool.store.topics import TOPICS
+from rmqtool.store.config_json import backup_of, parse_fastjson, read_config_file
+from rmqtool.store.config_tables import (
+    DELAYS,
+    FILE_TABLES,
+    FORBIDDEN_TABLE,
+    GROUPS,
+    LMQ_CONSUMER_OFFSET,
+    LMQ_TABLE,
+    MAIN_TABLES,
+    OFFSETS,
+    TOPICS,
+)
 
 MAX_SIZE = 256 << 20
 """Bytes of a config file that are read; a broker with a million groups writes less."""
@@ -42,22 +51,16 @@ class Member(NamedTuple):
     stop: int
 
 
-def read_text(path: Path) -> str:
-    """The text of a file; bytes that are not UTF-8 become what `bytes_of` turns back."""
-    return read_all(path, MAX_SIZE).decode("utf-8", "surrogateescape")
-
-
-def can_be_read(path: Path) -> bool:
-    """Whether a file's bytes can be read, whatever they are."""
+def text_of(path: Path) -> str | None:
+    """The text of a file, None where it cannot be read; bytes that are not UTF-8 become what `bytes_of` turns back."""
     try:
-        read_text(path)
+        return read_all(path, MAX_SIZE).decode("utf-8", "surrogateescape")
     except RmqtoolError:
-        return False
-    return True
+        return None
 
 
 def bytes_of(text: str) -> bytes:
-    """The bytes that `read_text` has read."""
+    """The bytes that `text_of` has read."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -77,17 +80,17 @@ def member_of(text: str, opening: int, name: str) -> Member | None:
     return next((each for each in reversed([*members(text, opening)]) if each.name == name), None)
 
 
-def find_member(text: str, name: str) -> Member | None:
-    """The first member of this name in a text that may be damaged; None when it is not whole."""
-    found = re.search(rf'"{name}"\s*:', text)
-    return _member_at(text, found.start()) if found else None
-
-
 def table_in(text: str, name: str) -> Member | None:
     """A table of a file that can be read; None without one."""
     opening = text.find("{")
     table = member_of(text, opening, name) if opening >= 0 else None
     return table if table is not None and text[table.value] == "{" else None
+
+
+def entries_of(text: str | None, name: str) -> list[Member]:
+    """The entries of a table of a file that can be read; none without the table, or the file."""
+    table = None if text is None else table_in(text, name)
+    return [*members(text, table.value)] if text is not None and table else []
 
 
 def value_of(text: str, member: Member) -> Any:
@@ -105,6 +108,11 @@ def edited(text: str, edits: Sequence[tuple[int, int, str]]) -> str:
         pieces += [text[at:start], new]
         at = stop
     return "".join([*pieces, text[at:]])
+
+
+def with_values(text: str, values: Sequence[tuple[Member, object]]) -> str:
+    """The text with other values of members."""
+    return edited(text, [(member.value, member.stop, str(value)) for member, value in values])
 
 
 def with_members(text: str, table: Member, added: Mapping[str, str]) -> str:
@@ -156,13 +164,10 @@ def file_text(tables: Mapping[str, str | Mapping[str, str]]) -> str:
     """A file of tables by name: the text of each, or the texts of its members."""
     lines = []
     for name, table in sorted(tables.items()):
-        lines.append(f'\n\t"{name}":{table if isinstance(table, str) else _table_text(table)}')
+        entries = "" if isinstance(table, str) else ",".join(f"\n\t\t{member}" for member in table.values())
+        text = table if isinstance(table, str) else f"{{{entries}\n\t}}" if entries else "{}"
+        lines.append(f'\n\t"{name}":{text}')
     return f"{{{','.join(lines)}\n}}"
-
-
-def _table_text(table: Mapping[str, str]) -> str:
-    lines = ",".join(f"\n\t\t{member}" for member in table.values())
-    return f"{{{lines}\n\t}}" if lines else "{}"
 
 
 def _member_at(text: str, at: int) -> Member | None:
@@ -195,35 +200,8 @@ def _end_of_value(text: str, at: int) -> int | None:
     return None
 
 
-GROUPS = "subscriptionGroup.json"
-DELAYS = "delayOffset.json"
-LMQ_TABLE = "lmqOffsetTable"
-OFFSETS = (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET)
-
-EMPTY = {
-    "timermetrics": ("timingCount", "numbers of waiting timers: the broker counts again"),
-    "consumerFilter.json": ("filterDataByTopic", "SQL filters of groups: consumers send them when they connect"),
-    "consumerOrderInfo.json": ("table", "which messages orderly pop consumers hold: they may get them again"),
-}
-"""Files that may be empty, with their table and what is lost by that."""
-
-_TABLES: Mapping[str, tuple[str, ...]] = {
-    **{name: (table,) for name, table in MAIN_TABLES.items()},
-    LMQ_CONSUMER_OFFSET: ("offsetTable", LMQ_TABLE),
-    "topicQueueMapping.json": ("topicQueueMappingInfoMap",),
-    "messageRequestMode.json": ("messageRequestModeMap",),
-}
-_OWN_TABLES = {
-    **{name: tables[0] for name, tables in _TABLES.items()},
-    **{name: table for name, (table, _) in EMPTY.items()},
-}
-_MEMBERS = ("dataVersion", "forbiddenTable")  # small ones that are kept whole, or not
+_MEMBERS = ("dataVersion", FORBIDDEN_TABLE)  # small ones that are kept whole, or not
 _OFFSET_TABLES = ("groupTopicMap", LMQ_TABLE, "offsetTable", "pullOffsetTable")  # in the order of a file
-_NAMED_BY = {
-    "topicConfigTable": "topicName",
-    "subscriptionGroupTable": "groupName",
-    "topicQueueMappingInfoMap": "topic",
-}
 
 
 @dataclass
@@ -241,6 +219,11 @@ class Draft:
     details: list[str] = field(default_factory=list)
     is_old: bool = True
 
+    @property
+    def names(self) -> set[str]:
+        """The names of the entries of its main table."""
+        return {each.name for each in entries_of(self.text, MAIN_TABLES[self.name])}
+
     def add(self, step: str, lines: Sequence[str]) -> None:
         """Note a step that the lines show, unless there is none."""
         if lines:
@@ -250,11 +233,10 @@ class Draft:
 
 def draft_of(path: Path, releases: Releases) -> Draft:
     """The best that can be read of a file: itself, its ``.bak``, or their whole entries."""
-    name, backup = path.name, path.with_name(f"{path.name}.bak")
-    text = sound_text(path, name, releases)
+    name = path.name
+    text, from_backup = (sound_text(each, name, releases) for each in (path, backup_of(path)))
     if text is not None and has_entries(name, text):
         return Draft(name, text, is_old=False)
-    from_backup = sound_text(backup, name, releases)
     if from_backup is not None and has_entries(name, from_backup):
         lost = "what has changed since its .bak was written"
         return Draft(name, from_backup, ["put back from its .bak"], [lost])
@@ -264,14 +246,21 @@ def draft_of(path: Path, releases: Releases) -> Draft:
 def sound_text(path: Path, name: str, releases: Releases) -> str | None:
     """The text of a file, or of a ``.bak``, that brokers can decode; None when it is missing or they cannot."""
     try:
-        content, text = read_config_file(path), read_text(path)
+        content = read_config_file(path)
     except RmqtoolError:
         return None
-    return text if _is_sound(name, content, releases) else None
+    return text_of(path) if _is_sound(name, content, releases) else None
 
 
 def _is_sound(name: str, content: Mapping[str, Any], releases: Releases) -> bool:
     return not any(shape_problem(name, content, version) for version in {OLDEST, releases.oldest, releases.newest})
+
+
+def _tables_of(name: str) -> tuple[str, ...]:
+    """The tables of a file whose entries are kept; none where it may be empty."""
+    table = FILE_TABLES.get(name)
+    more = (LMQ_TABLE,) if name == LMQ_CONSUMER_OFFSET else ()
+    return () if table is None or table.if_empty else (table.name, *more)
 
 
 def has_entries(name: str, text: str) -> bool:
@@ -280,32 +269,32 @@ def has_entries(name: str, text: str) -> bool:
     The content of another file is none: fastjson 2 refuses what it has to skip over.
     """
     if name not in MAIN_TABLES:
-        return name not in _OWN_TABLES or table_in(text, _OWN_TABLES[name]) is not None
-    found = [table for each in _TABLES[name] if (table := table_in(text, each)) is not None]
+        return name not in FILE_TABLES or table_in(text, FILE_TABLES[name].name) is not None
+    found = [table for each in _tables_of(name) if (table := table_in(text, each)) is not None]
     return any(text[table.value + 1 : table.stop - 1].strip() for table in found)
 
 
 def _elsewhere(path: Path, releases: Releases) -> Draft | None:
     """The file under the name of another one, whose own table is not in it: a restore has mixed them up."""
-    for other, own in sorted(_OWN_TABLES.items()):
+    for other, table in sorted(FILE_TABLES.items()):
         text = sound_text(path.with_name(other), path.name, releases)
         if text is None or path.name not in MAIN_TABLES or not has_entries(path.name, text):
             continue
-        if sound_text(path.with_name(other), other, releases) is None or table_in(text, own) is None:
+        if sound_text(path.with_name(other), other, releases) is None or table_in(text, table.name) is None:
             return Draft(path.name, text, [f"its content is in {other}"])
     return None
 
 
 def _salvaged(path: Path, releases: Releases, *, is_sound: bool) -> Draft | None:
     """A file of the whole entries of a damaged one and, for those that it lacks, of its ``.bak``."""
-    found = {table: whole_entries(path, table, releases) for table in _TABLES.get(path.name, ())}
+    found = {table: whole_entries(path, table, releases) for table in _tables_of(path.name)}
     count = sum(len(entries) for entries in found.values() if entries)
     tables: dict[str, str | Mapping[str, str]] = {
         table: entries for table, entries in found.items() if entries is not None
     }
     if not tables or (is_sound and not count):
         return None
-    texts = [text for each in (path, path.with_name(f"{path.name}.bak")) if (text := _any_text(each))]
+    texts = [text for each in (path, backup_of(path)) if (text := text_of(each))]
     tables |= {name: text for name in _MEMBERS if (text := _small_member(path.name, name, texts, releases))}
     saved = "1 whole entry" if count == 1 else f"{count} whole entries"
     made = file_text({**data_version(path.name, releases), **tables})
@@ -315,37 +304,29 @@ def _salvaged(path: Path, releases: Releases, *, is_sound: bool) -> Draft | None
 
 def whole_entries(path: Path, table: str, releases: Releases, *, with_backup: bool = True) -> dict[str, str] | None:
     """The entries of a table that a file, and for others its ``.bak``, has whole; None where neither has the table."""
-    backup = path.with_name(f"{path.name}.bak")
-    texts = [_any_text(each) for each in ((backup, path) if with_backup else (path,))]
-    found = [entries for text in texts if text and (entries := _entries(path.name, table, text, releases)) is not None]
-    return {key: entry for entries in found for key, entry in entries.items()} if found else None
+    name = path.name
+    named_by = FILE_TABLES[name].named_by
 
-
-def _any_text(path: Path) -> str | None:
-    try:
-        return read_text(path)
-    except RmqtoolError:
-        return None
-
-
-def _entries(name: str, table: str, text: str, releases: Releases) -> dict[str, str] | None:
     def accepts(key: str, value: Any) -> bool:
         if value is None or not _is_sound(name, {table: {key: value}}, releases):
             return False
-        if table in _NAMED_BY:
-            return isinstance(value, dict) and value.get(_NAMED_BY[table]) == key
+        if named_by:
+            return isinstance(value, dict) and value.get(named_by) == key
         if name in OFFSETS:
             return "@" in key and isinstance(value, dict) == (table != LMQ_TABLE)
         return isinstance(value, dict) or name == DELAYS
 
     behind = [each for each in _OFFSET_TABLES if each > table] if name in OFFSETS else []
-    return whole_members(text, table, behind, accepts)
+    texts = [text_of(each) for each in ((backup_of(path), path) if with_backup else (path,))]
+    found = [each for text in texts if text and (each := whole_members(text, table, behind, accepts)) is not None]
+    return {key: entry for entries in found for key, entry in entries.items()} if found else None
 
 
 def _small_member(name: str, member: str, texts: Sequence[str], releases: Releases) -> str | None:
     """The text of a small member, from the first of the texts that has it whole."""
     for text in texts:
-        found = find_member(text, member)
+        place = re.search(rf'"{member}"\s*:', text)
+        found = _member_at(text, place.start()) if place else None
         value = None if found is None else value_of(text, found)
         if found is not None and value is not None and _is_sound(name, {member: value}, releases):
             return text[found.value : found.stop]
@@ -353,7 +334,19 @@ def _small_member(name: str, member: str, texts: Sequence[str], releases: Releas
 
 
 def data_version(name: str, releases: Releases) -> dict[str, str]:
-    """A new data version for files that have one in each release that fits."""
-    if name in (TOPICS, GROUPS) or (name in (*OFFSETS, DELAYS) and releases.oldest >= OFFSETS_HAVE_DATA_VERSION):
-        return {"dataVersion": written(new_data_version(releases), 1)}
-    return {}
+    """A new data version for files that have one in each release that fits.
+
+    `stateVersion` only where no older release may read it as a sign of a newer one.
+    """
+    is_new = releases.oldest >= OFFSETS_HAVE_DATA_VERSION
+    if name not in (TOPICS, GROUPS) and not (name in (*OFFSETS, DELAYS) and is_new):
+        return {}
+    version = {"counter": 0, "timestamp": time.time_ns() // 1_000_000} | ({"stateVersion": 0} if is_new else {})
+    return {"dataVersion": written(version, 1)}
+
+
+def counter_of(text: str) -> tuple[Member, int] | None:
+    """How often a table was changed, by its data version, and where that stands; None without one."""
+    found = [each for each in entries_of(text, "dataVersion") if each.name == "counter"]
+    value = value_of(text, found[-1]) if found else None
+    return (found[-1], value) if type(value) is int else None

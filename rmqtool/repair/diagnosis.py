@@ -32,13 +32,11 @@ from rmqtool.repair.not_healed import (
 )
 from rmqtool.repair.timer_files import timer_changes
 from rmqtool.store.config_json import parse_fastjson
-from rmqtool.store.consumer_groups import CONSUMER_OFFSET, counting_file, offsets_in
-from rmqtool.store.delays_seen import DELAY_OFFSET, offsets_by_level
+from rmqtool.store.config_tables import CONSUMER_OFFSET, DELAYS, TOPICS, counting_file, offsets_by_level, offsets_in
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, Store
-from rmqtool.store.topics import TOPICS
 
 Replaced = Literal["neutralise", "queues", "index", "config"]
 """The treatments for which a repair replaces files of one part of the store."""
@@ -204,7 +202,7 @@ def _changed(clients: ClientLosses, change: Change, store: Store) -> ClientLosse
     if isinstance(change, FileChange) and by_offsets:
         if change.name == f"{CONFIG}/{counting_file(store) or CONSUMER_OFFSET}":
             return replace(clients, groups=by_offsets.groups(offsets_in(_json_of(change))))
-        if change.name == f"{CONFIG}/{DELAY_OFFSET}":
+        if change.name == f"{CONFIG}/{DELAYS}":
             return replace(clients, delayed=by_offsets.delayed(offsets_by_level(_json_of(change))))
     if any(_is_of_timer(name) for name in names):
         reads_again = isinstance(change, TakenOut) and change.lost

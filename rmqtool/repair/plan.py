@@ -16,7 +16,6 @@ from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding, Treatment, counted
 from rmqtool.findings.report import UNREADABLE
 from rmqtool.repair.config_files import unhealed_config
-from rmqtool.repair.config_source import OFFSETS
 from rmqtool.repair.diagnosis import (
     NEWER_RECORDS,
     Diagnosis,
@@ -32,11 +31,9 @@ from rmqtool.repair.needed_conf import CONF, why_conf
 from rmqtool.repair.not_healed import NotHealed
 from rmqtool.repair.proof import Difference
 from rmqtool.repair.timer_files import lost_by_rebuilt_queue
-from rmqtool.store.consumer_groups import CONSUMER_OFFSET
-from rmqtool.store.rocksdb_config import MISSING, lost_table
+from rmqtool.store.config_tables import CONSUMER_OFFSET, MISSING, OFFSETS, TOPICS, lost_table
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import COMMIT_LOG, CONFIG, Store, owners_of
-from rmqtool.store.topics import TOPICS
 from rmqtool.transaction.home import JOURNAL, STAGING, STATE, unfinished_deletion
 from rmqtool.transaction.paths import HOME
 

@@ -1,15 +1,16 @@
-"""Topics and groups that a store proves, as a broker makes them new (`TopicConfig`, `SubscriptionGroupConfig`).
+"""What a store proves of its config files: topics and groups, the offsets that queues have, where delay levels go on.
 
-Only fields that every release has are written: a newer one gives the others its defaults, and writes them itself.
+Topics and groups are as a broker makes them new (`TopicConfig`, `SubscriptionGroupConfig`), of fields that every
+release has: a newer one gives the others its defaults, and writes them itself.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,19 +19,23 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits
 from rmqtool.broker.dispatcher import Dispatcher
+from rmqtool.repair.config_source import Member, entries_of, members, table_in, value_of, with_members, with_values
 from rmqtool.rules.system_topics import (
     DEAD_LETTER_PREFIX,
     HALF_TOPIC,
     RETRY_PREFIX,
+    SCHEDULE_TOPIC,
     is_system_topic,
 )
-from rmqtool.rules.versions import OFFSETS_HAVE_DATA_VERSION, Releases
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
+from rmqtool.store.config_tables import DELAYS, LMQ_QUEUE_ID, LMQ_TABLE, MAIN_TABLES, READABLE, WRITABLE
 from rmqtool.store.paths import COMPACTION, COMPACTION_LOG
+from rmqtool.store.queue_units import QueueRange
+from rmqtool.store.single_messages import LEVELS, Deliveries, SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store
-from rmqtool.store.topics import READABLE, WRITABLE
+from rmqtool.transaction.losses import chosen_until
 
 
 @dataclass(frozen=True)
@@ -159,7 +164,153 @@ def group_entry(group: str) -> dict[str, Any]:
     }
 
 
-def new_data_version(releases: Releases) -> dict[str, int]:
-    """A data version as of a new file: `stateVersion` only where no older release may read it as a sign of a newer."""
-    version = {"counter": 0, "timestamp": time.time_ns() // 1_000_000}
-    return {**version, "stateVersion": 0} if releases.oldest >= OFFSETS_HAVE_DATA_VERSION else version
+_FAR = 10_000  # from 0: of a queue without any message; a smaller offset may be that of messages that have expired
+NO_PROOF = "offsets past the ends of queues may be all that proves that the log has lost its end"
+"""What no one can know any more when they are brought to those ends."""
+
+
+class Moved(NamedTuple):
+    """An offset that is brought to another one, and why to that one; `backup` is one that its queue has, too."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    to: int
+    why: str
+    backup: int | None = None
+
+    @property
+    def line(self) -> str:
+        """The line that shows it."""
+        why = self.why if self.backup is None else f"{self.why}; its .bak has {self.backup}"
+        return f"group {self.group}, {self.topic} queue {self.queue_id}: {self.offset} -> {self.to} ({why})"
+
+
+def with_real_offsets(text: str, queues: SeenQueues, backup: str | None = None) -> tuple[str, list[Moved]]:
+    """The text of a file of committed offsets with each in the range of its queue, and those that are moved.
+
+    Where the text of its ``.bak`` has another one in that range, somebody may prefer it: the group was there.
+    """
+    values, moved, older = [], [], offsets_in(backup) if backup else {}
+    for key, (place, offset) in offsets_in(text).items():
+        queue = queues.get(QueueName(*key[1:]))
+        nearest, why = _nearest(queue, offset)
+        if nearest != offset:
+            values.append((place, nearest))
+            _, before = older.get(key, (None, None))
+            moved.append(Moved(*key, offset, nearest, why, _plausible(queue, before, nearest)))
+    return with_values(text, values), moved
+
+
+def with_newer_offsets(text: str, entries: Mapping[str, str], queues: SeenQueues) -> tuple[str, list[str]]:
+    """The text of a ``.bak`` with the offsets that the damaged file has whole in `entries`, and a line for each.
+
+    Offsets grow: one that is less, or that its queue does not have, is not taken over.
+    """
+    newer = offsets_in(f'{{"offsetTable":{{{",".join(entries.values())}}}}}')
+    values, lines = [], []
+    for key, (place, before) in offsets_in(text).items():
+        group, topic, queue_id = key
+        _, after = newer.get(key, (None, before))
+        queue = queues.get(QueueName(topic, queue_id))
+        if queue is not None and before < after <= queue.max_offset:
+            values.append((place, after))
+            lines.append(f"group {group}, {topic} queue {queue_id}: {after} (its .bak has {before})")
+    return with_values(text, values), lines
+
+
+def offsets_in(text: str) -> dict[tuple[str, str, int], tuple[Member, int]]:
+    """The offsets of a file by group, topic and queue id, each with its place in the text."""
+    found = {}
+    for entry in (each for table in ("offsetTable", LMQ_TABLE) for each in entries_of(text, table)):
+        topic, _, group = entry.name.partition("@")
+        is_map = text[entry.value] == "{"
+        numbers = members(text, entry.value) if is_map else [entry._replace(name=str(LMQ_QUEUE_ID))]
+        found.update({(group, topic, number): place for number, place in _whole_numbers(text, numbers).items()})
+    return found
+
+
+def _whole_numbers(text: str, found: Iterable[Member]) -> dict[int, tuple[Member, int]]:
+    """Those of the members whose names and values are whole numbers, by name."""
+    values = ((each, value_of(text, each)) for each in found if each.name.isdecimal())
+    return {int(each.name): (each, value) for each, value in values if type(value) is int}
+
+
+def _plausible(queue: SeenQueue | None, offset: Any, nearest: int) -> int | None:
+    """The offset of a ``.bak`` if its queue has it, and it is not the nearest one anyhow."""
+    if queue is None or type(offset) is not int or offset == nearest:
+        return None
+    return offset if queue.min_offset <= offset <= queue.max_offset else None
+
+
+def _nearest(queue: SeenQueue | None, offset: int) -> tuple[int, str]:
+    if queue is None:
+        return (0 if offset < 0 or offset >= _FAR else offset), "its queue has no message"
+    nearest = min(max(offset, queue.min_offset), queue.max_offset)
+    return nearest, "the end" if nearest == queue.max_offset else "the beginning"
+
+
+class DelayOffsets:
+    """The offsets of the levels that have messages."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    @cached_property
+    def proven(self) -> dict[int, int]:
+        """By level, the offset after its last delivery, where the log proves it."""
+        snapshot, newest = self._snapshot, self._snapshot.log_range.last_store_timestamp
+        if newest is None:
+            return {}
+        messages = SingleMessages(snapshot)
+        deliveries = Deliveries(messages, newest, newest + 1, chosen_until(snapshot.store.root))
+        ends = {level: deliveries.end_of(level) for level in range(1, LEVELS + 1)}
+        return {level: end for level, end in ends.items() if end is not None}
+
+    @cached_property
+    def unproven(self) -> list[int]:
+        """Levels that have messages, of which the log does not show which were delivered."""
+        with_messages = {level for level, each in self._ranges.items() if each.max_offset > each.min_offset}
+        return sorted(with_messages - self.proven.keys())
+
+    @cached_property
+    def _ranges(self) -> dict[int, QueueRange]:
+        """The ranges of the levels' queues."""
+        queues = {queue_id + 1: self._snapshot.queue(SCHEDULE_TOPIC, queue_id)
+                  for queue_id in self._snapshot.queue_ids(SCHEDULE_TOPIC)}  # fmt: skip
+        return {level: queue.range for level, queue in queues.items() if queue is not None}
+
+    def completed(self, text: str) -> tuple[str, list[str]]:
+        """A file's text with the levels that it lacks, as far as they are proven, and a line for each."""
+        table = table_in(text, MAIN_TABLES[DELAYS])
+        there = {each.name for each in entries_of(text, MAIN_TABLES[DELAYS])}
+        new = {level: offset for level, offset in self.proven.items() if str(level) not in there}
+        if table is None or not new:
+            return text, []
+        lines = [f"delay level {level}: {offset} (where its deliveries end)" for level, offset in new.items()]
+        return with_members(text, table, {str(level): f"{level}:{offset}" for level, offset in new.items()}), lines
+
+    def lost(self, text: str) -> list[str]:
+        """What goes with the levels of a file's text that are past the ends of their queues."""
+        is_behind = any(offset > self._end_of(level, offset) for level, (_, offset) in _levels_in(text).items())
+        return [f"where these levels were; {NO_PROOF}"] if is_behind else []
+
+    def corrected(self, text: str, levels: Collection[int] | None = None) -> tuple[str, list[str]]:
+        """A text with `levels` (or all) where they are proven, else in the range of their queue; and the lines."""
+        values, lines = [], []
+        for level, (place, offset) in _levels_in(text).items():
+            right = self.proven.get(level, min(max(offset, 0), self._end_of(level, offset)))
+            if right != offset and (levels is None or level in levels):
+                values.append((place, right))
+                where = "where its deliveries end" if level in self.proven else "the end of its queue"
+                lines.append(f"delay level {level}: {offset} -> {right} ({where})")
+        return with_values(text, values), lines
+
+    def _end_of(self, level: int, offset: int) -> int:
+        """The end of a level's queue; the offset itself without one."""
+        return self._ranges[level].max_offset if level in self._ranges else offset
+
+
+def _levels_in(text: str) -> dict[int, tuple[Member, int]]:
+    return _whole_numbers(text, entries_of(text, MAIN_TABLES[DELAYS]))

@@ -22,7 +22,7 @@ from rmqtool.inspect.overview import Overview
 from rmqtool.repair.plan import Plan
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.frames import RecordRun
-from rmqtool.store.consumer_groups import CommittedOffset
+from rmqtool.store.config_tables import CommittedOffset
 from rmqtool.store.queue_units import QueueRange
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.verify.outcome import Outcome

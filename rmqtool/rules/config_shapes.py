@@ -60,12 +60,6 @@ def shape_problem(name: str, content: Mapping[str, Any], version: Version = OLDE
     return None
 
 
-def main_table(name: str, content: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The main table of a config file, by MAIN_TABLES; None when the file has none."""
-    table = content.get(MAIN_TABLES[name])
-    return table if isinstance(table, dict) else None
-
-
 def _kind(value: object) -> str:
     names = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")
@@ -202,11 +196,3 @@ _FILES: Mapping[str, tuple[_Table, ...]] = {
     "consumerOrderInfo.json": (_Table("table", _map(_map(_bean({}), whole_keys=True)), nullable=True),),
     "timermetrics": (_Table("timingCount", _OBJECTS), _Table("dataVersion", _VERSION)),
 }
-MAIN_TABLES: Mapping[str, str] = {
-    "topics.json": "topicConfigTable",
-    "consumerOffset.json": "offsetTable",
-    "lmqConsumerOffset.json": "offsetTable",
-    "subscriptionGroup.json": "subscriptionGroupTable",
-    "delayOffset.json": "offsetTable",
-}
-"""The files whose loss loses something, and their tables; each release writes the table, be it empty."""

@@ -28,8 +28,7 @@ from rmqtool.rules.system_topics import (
 )
 from rmqtool.scan.filters import TopicChoice
 from rmqtool.store.config_json import read_config_file
-from rmqtool.store.consumer_groups import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
-from rmqtool.store.delays_seen import DELAY_OFFSET
+from rmqtool.store.config_tables import CONSUMER_OFFSET, DELAYS, LMQ_CONSUMER_OFFSET
 from rmqtool.store.paths import TIMER_CHECK
 
 Moved = Callable[[QueueName, int], int | None]
@@ -56,7 +55,7 @@ def committed_offsets(config: Path) -> Mapping[QueueName, Sequence[int]]:
 
     for file in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET):
         _in_tables(_content(config / file), note)
-    _in_levels(_content(config / DELAY_OFFSET), note)
+    _in_levels(_content(config / DELAYS), note)
     check = _timer_check(config)
     if check is not None:
         found[TIMER_QUEUE] += [int(check.last_timer_queue_offset), int(check.master_timer_queue_offset)]
@@ -78,7 +77,7 @@ def fit_config(
             _rewrite(config / file, partial(_without_topics, table=table, topics=topics))
     for file in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET):
         _rewrite(config / file, lambda content: _in_tables(content, moved))
-    _rewrite(config / DELAY_OFFSET, lambda content: _in_levels(content, moved))
+    _rewrite(config / DELAYS, lambda content: _in_levels(content, moved))
     _fit_timer_check(config, moved, first_timer)
     for name in (*_LEFT_OUT, *(_OF_OLD_OFFSETS if is_numbered_anew else ())):
         (config / name).unlink(missing_ok=True)

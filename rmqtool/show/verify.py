@@ -28,7 +28,7 @@ from rmqtool.rules.versions import newer_than_known
 from rmqtool.show import rebuild as rebuild_text
 from rmqtool.show.output import Style, note, print_labelled, show_effect
 from rmqtool.show.times import sentence
-from rmqtool.store.rocksdb_config import MISSING, lost_place
+from rmqtool.store.config_tables import MISSING, lost_place
 from rmqtool.verify.bad_extents import UNREAD, State, cells
 from rmqtool.verify.gaps import is_of_verify, summary_of
 from rmqtool.verify.outcome import EMPTY, Outcome

@@ -47,9 +47,14 @@ class ConfigFile:
     is_forbidden: bool = False
 
 
+def backup_of(path: Path) -> Path:
+    """What a broker has kept of a file when it wrote the file last."""
+    return path.with_name(f"{path.name}.bak")
+
+
 def load_config(path: Path, version: Version | None = None) -> ConfigFile:
     """Load a config file by the rules of `ConfigManager#load`, as `version` decodes it; without one as any of them."""
-    backup = path.with_name(f"{path.name}.bak")
+    backup = backup_of(path)
     content, problem, error = _try_to_decode(path, path.name, version)
     if content is not None:
         return ConfigFile(path, content)
@@ -65,7 +70,7 @@ def load_config(path: Path, version: Version | None = None) -> ConfigFile:
 
 def backup_problem_of(path: Path, version: Version | None = None) -> str | None:
     """Why the ``.bak`` of a file cannot be decoded; None when it can, is missing, or empty as after a first write."""
-    _, problem, _ = _try_to_decode(path.with_name(f"{path.name}.bak"), path.name, version)
+    _, problem, _ = _try_to_decode(backup_of(path), path.name, version)
     return None if problem == _EMPTY else problem
 
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +21,9 @@ from rmqtool.base.tolerant import skip_unreadable
 from rmqtool.rules.broker_conf import DelayLevels, delay_levels_of
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.single_record import single_record_at
-from rmqtool.store.config_json import ConfigFile, load_config
 from rmqtool.store.consume_queues import Queue, queue_in
 from rmqtool.store.rocksdb_queues import QueueDatabase
-from rmqtool.store.store import CONFIG, CONSUME_QUEUE, Store
+from rmqtool.store.store import CONSUME_QUEUE, Store
 from rmqtool.store.unit_files import UnitFiles, open_units
 
 _QUEUE_ID = re.compile(r"\d{1,3}", re.ASCII)
@@ -71,28 +68,14 @@ def _queues(store: Store, database: QueueDatabase | None) -> Iterator[Queue]:
             yield queue_in(database, topic, queue_id)
 
 
-def _newest(queue: Queue) -> NDArray[np.void] | None:
-    """The newest units of a queue."""
-    if queue.database:
-        last = queue.database.lasts[queue.topic, queue.queue_id].queue_offset
-        return queue.database.units((queue.topic, queue.queue_id), max(0, last - _SAMPLE + 1), last + 1).values
-    if not queue.files.files:
-        return None
-    with open_units(queue) as units:
-        file_index, count = units.recovered_end()
-        first = max(0, count - _SAMPLE)
-        return units.units_in(queue.files.files[file_index], first, count - first)
-
-
 def _delay_of(queue: Queue, log: Sequence[MappedFile]) -> int | None:
     """The delay of the newest units: that of more than half of them, or to which the setting was changed last.
 
     It is one that can be configured.
     """
-    newest = _newest(queue)
-    if newest is None:
-        return None
     delays = []
+    with open_units(queue) as units:
+        newest = units.newest(_SAMPLE)
     for unit in newest:
         record = single_record_at(log, int(unit["physical_offset"]))
         if record is not None:
@@ -148,28 +131,3 @@ class SeenDelays:
             with skip_unreadable():
                 record = single_record_at(self._log, int(unit["physical_offset"][0]))
         return None if record is None else int(unit["tags_code"][0]) - record.number("store_timestamp")
-
-
-DELAY_OFFSET = "delayOffset.json"
-_LEVEL = re.compile(r"\d{1,9}", re.ASCII)
-
-
-@dataclass(frozen=True)
-class DelayOffsets:
-    """The next queue offset to deliver, by delay level, and the file; levels that are not there begin at 0."""
-
-    file: ConfigFile
-    by_level: dict[int, int]
-
-
-def load_delay_offsets(store: Store) -> DelayOffsets:
-    """Read the offsets that a start of the broker would use."""
-    file = load_config(store.root / CONFIG / DELAY_OFFSET)
-    return DelayOffsets(file, offsets_by_level(file.content))
-
-
-def offsets_by_level(content: Mapping[str, Any]) -> dict[int, int]:
-    """The offsets in a file's object."""
-    table: Any = content.get("offsetTable")
-    items = table.items() if isinstance(table, dict) else ()
-    return {int(level): offset for level, offset in items if _LEVEL.fullmatch(level) and type(offset) is int}

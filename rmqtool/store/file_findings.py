@@ -16,11 +16,10 @@ from rmqtool.findings.finding import Finding, Remedy
 from rmqtool.rules.file_sizes import LOG_FILE_SIZE, effect_of_empty_last_file, refuses_empty_last_file, spans_of
 from rmqtool.rules.versions import ANY_RELEASE, Releases
 from rmqtool.store.config_json import ConfigFile
+from rmqtool.store.config_tables import CONSUMER_OFFSET, config_database
 from rmqtool.store.consume_queues import Queue
-from rmqtool.store.consumer_groups import CONSUMER_OFFSET
 from rmqtool.store.index_files import IndexFile
 from rmqtool.store.rocksdb import is_readable
-from rmqtool.store.rocksdb_config import config_database
 from rmqtool.store.store import CONFIG, Store, rocksdb_configs
 
 _INSPECTED_WITH: Mapping[str, str] = {

@@ -9,12 +9,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from rmqtool.base.errors import note_failure
-from rmqtool.base.files import InputFile
+from rmqtool.base.files import UNLIMITED, InputFile, OpenFiles
 from rmqtool.base.mapped_files import MappedFile, file_at, list_mapped_files
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.formats.consume_queue_ext import HEADER_DTYPE, offset_of
@@ -23,7 +24,7 @@ from rmqtool.store.consume_queues import UNIT_FORMATS, Queue
 from rmqtool.store.queue_minimum import SimpleQueue, batch_min_offset, end_of_batch, rows_min_offset
 from rmqtool.store.rocksdb_queues import NO_UNIT, QueueDatabase, QueueKey
 from rmqtool.store.store import CONSUME_QUEUE_EXT, Store
-from rmqtool.store.unit_files import UnitFiles, open_units
+from rmqtool.store.unit_files import RocksDbUnits, UnitFiles, open_units
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +276,55 @@ class LoadedQueue:
 def _last(file: QueueFile, holds: Callable[[Unit], bool]) -> int:
     """Index of the last unit for which `holds` is true; it is true for the first, and false after a false one."""
     return bisect_left(range(file.count), True, key=lambda index: not holds(file.unit(index))) - 1
+
+
+class LoadedRows(LoadedQueue):
+    """A queue in RocksDB with its range; a unit is only at the queue offset of its row, also that of a batch."""
+
+    @property
+    def files(self) -> list[QueueFile]:
+        """None: it has rows."""
+        return []
+
+    @cached_property
+    def _units(self) -> RocksDbUnits:
+        if self.queue.database is None:
+            raise ValueError("a queue in files")
+        return RocksDbUnits(self.queue, self.queue.database, OpenFiles(UNLIMITED))
+
+    def units_from(self, queue_offset: int) -> Iterator[Unit] | None:
+        """The units from `queue_offset` to before the first without a row; None where that is the first."""
+        units = self._rows_from(max(0, queue_offset), self.range.max_offset, gaps=False)
+        first = next(units, None)
+        return None if first is None or first.queue_offset != queue_offset else chain([first], units)
+
+    def find(self, physical_offset: int) -> Unit | None:
+        """The unit that points at a physical offset; units are taken to ascend."""
+        unit = next(self.units_behind(physical_offset - 1), None)
+        return unit if unit is not None and unit.physical_offset == physical_offset else None
+
+    def units_behind(self, physical_offset: int) -> Iterator[Unit]:
+        """The units that point after a physical offset, to the end of the queue; they are taken to ascend."""
+        yield from self._rows_from(self._units.bisect(physical_offset + 1), self.range.max_offset, gaps=True)
+
+    def next_file(self, queue_offset: int) -> int:  # noqa: ARG002
+        """The next offset of a pull that finds no unit (`RocksDBConsumeQueue#rollNextFile`)."""
+        return 0
+
+    def _rows_from(self, first: int, stop: int, *, gaps: bool) -> Iterator[Unit]:
+        """The units from `first` to before `stop`, with `gaps` also those after the first that has no row."""
+        path = self._units.location_of(first)[0]
+        while first < stop and path:
+            rows = self._units.rows(first, stop, most=_READ_UNITS)
+            for offset, (physical_offset, size, tags_code, timestamp) in zip(
+                rows.offsets.tolist(), rows.values.tolist(), strict=True
+            ):
+                if offset != first and not gaps:
+                    return
+                yield Unit(offset, physical_offset, size, tags_code, path, 0, store_timestamp=timestamp)
+                first = offset + 1
+            if len(rows.offsets) < _READ_UNITS:
+                return
 
 
 class ExtTags:

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import tempfile
+import weakref
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
@@ -23,8 +24,9 @@ from rmqtool.base.files import Closing, InputFile, list_directory, read_all
 from rmqtool.base.numbers import byte_size
 from rmqtool.base.own_files import own_directory
 from rmqtool.base.paths import DirectoryEntry, is_remote
+from rmqtool.formats.layout import FormatError
 from rmqtool.formats.rocksdb_log import first_damage
-from rmqtool.store.killed_tables import tables_in_logs
+from rmqtool.formats.rocksdb_manifest import oldest_log
 
 MOST_COPIED = 4 << 30
 """Bytes of the largest database that is copied."""
@@ -78,7 +80,10 @@ def copy_database(directory: Path, names: Sequence[str], into: str) -> None:
 
 _NOT_LINKED = ("LOCK", "rocksdict-config.json")  # which are written, or held by the broker
 _OPTIONS = "OPTIONS-"  # of classes that only the broker has
-_TABLE, _LOG, _MANIFEST = ".sst", ".log", "MANIFEST-"
+_TABLE, _LOG, _MANIFEST, _CURRENT = ".sst", ".log", "MANIFEST-", "CURRENT"
+_NUMBER = re.compile("[0-9]{1,19}")
+_MAX_CURRENT = 64  # bytes
+_MAX_KILLED_LOG = 32 << 20  # bytes of a log that a killed broker has left
 _TABLE_NAME = re.compile(r"[0-9]+\.sst")  # others RocksDB passes over
 _MOST_THREADS = 16  # what RocksDB starts at each opening, however few tables there are
 _MAX_MANIFEST = 4 << 20  # bytes
@@ -86,6 +91,9 @@ _MAX_SHOWN = 3
 _ATTEMPTS = 3  # a running broker deletes files between listing and opening
 _SHADOW = "rmqtool-database-"  # begins the names of our directories of links
 _NO_ACCESS = ("Permission denied", "Input/output error")
+
+
+_of_parent: list[object] = []  # never closed: the library waits for its threads, which a copy of a process lacks
 
 
 class DamagedDatabaseError(UnreadableError):
@@ -138,6 +146,53 @@ def holds_rows(entry: DirectoryEntry) -> bool:
         return False  # a running broker deletes it when its content is in tables
 
 
+def tables_in_logs(directory: Path, tables: Collection[str], names: Collection[str]) -> set[str]:
+    """Those of `tables`, which the MANIFEST does not name, of which a killed broker has left all rows in the logs.
+
+    `names` are the files of the database. The next log is begun before a table is written, and the one before is
+    deleted once the MANIFEST names the table: so a MANIFEST that has lost its end asks for a log that is gone. Where
+    anything is in doubt, as with a damaged or long MANIFEST, no table is given. Raises UnreadableError.
+    """
+    numbers = sorted(_number(name, _LOG) for name in names if name.endswith(_LOG))
+    first = _first_log(directory, numbers)
+    if first is None:
+        return set()
+    found = set()
+    for table in tables:
+        logs = [number for number in numbers if first <= number < _number(table, _TABLE)]
+        if len(logs) > 1 and logs[0] == first and _are_whole(directory, logs[:-1]):
+            found.add(table)
+    return found
+
+
+def _first_log(directory: Path, logs: Sequence[int]) -> int | None:
+    """The oldest of the `logs` that the database needs; None where one that it needs may be gone."""
+    current = read_all(directory / _CURRENT, _MAX_CURRENT).decode(errors="replace").strip()
+    content = read_all(directory / current, _MAX_MANIFEST + 1) if current.startswith(_MANIFEST) else b""
+    if not content or len(content) > _MAX_MANIFEST:
+        return None
+    try:
+        oldest = oldest_log(content)
+    except FormatError:
+        return None
+    # A start reads all logs, asks for the number after them, then takes two: for its first log and its MANIFEST.
+    begun = _number(current.removeprefix(_MANIFEST)) - 1
+    first = oldest if oldest in logs else begun
+    return first if first in logs and first >= oldest else None
+
+
+def _number(name: str, ending: str = "") -> int:
+    """The number of a file, -1 for a name without one."""
+    stem = name.removesuffix(ending)
+    return int(stem) if _NUMBER.fullmatch(stem) else -1
+
+
+def _are_whole(directory: Path, logs: Sequence[int]) -> bool:
+    """Whether logs that are no longer written to are whole, and the first has rows."""
+    contents = [read_all(directory / f"{log:06}{_LOG}", _MAX_KILLED_LOG + 1) for log in logs]
+    return bool(contents[0]) and all(len(data) <= _MAX_KILLED_LOG and first_damage(data) is None for data in contents)
+
+
 class RocksDb(Closing):
     """A database that is open for reading; use it as a context manager."""
 
@@ -148,6 +203,7 @@ class RocksDb(Closing):
         self._database: Any = None
         self._cursors: dict[str, Any] = {}
         self._shadow = ""
+        self.process = os.getpid()
 
     def __enter__(self) -> RocksDb:
         """Open it; raise UnreadableError when it cannot be opened.
@@ -169,7 +225,10 @@ class RocksDb(Closing):
         return self
 
     def close(self) -> None:
-        """Close the database and remove the links."""
+        """Close the database and remove the links; in a copy of the process that opened it, leave it to that one."""
+        if self.process != os.getpid():
+            _of_parent.append((self._database, self._cursors, self._stack))
+            return
         self._cursors.clear()
         self._database = None
         self._stack.close()
@@ -349,3 +408,33 @@ class RocksDb(Closing):
         hint = "restore it from a backup or a replica; the log does not need it"
         kind = UnreadableError if any(why in text for why in _NO_ACCESS) else DamagedDatabaseError
         return kind(f"RocksDB cannot read it: {text}", file=self.directory, hint=hint)
+
+
+class Databases:
+    """Databases that are opened when they are first read, and stay open: until `close`, or for as long as this is held.
+
+    It can be sent to another process, which opens its own.
+    """
+
+    def __init__(self) -> None:
+        self._opened: dict[Path, RocksDb] = {}
+        weakref.finalize(self, _close, self._opened)
+
+    def __reduce__(self) -> tuple[type[Databases], tuple[()]]:
+        return Databases, ()
+
+    def opened(self, directory: Path) -> RocksDb:
+        """One of them; raises as `RocksDb` does."""
+        database = self._opened.get(directory)
+        if database is None or database.process != os.getpid():
+            self._opened[directory] = RocksDb(directory).__enter__()
+        return self._opened[directory]
+
+    def close(self) -> None:
+        """Close them; each is opened again when it is read again."""
+        _close(self._opened)
+
+
+def _close(opened: dict[Path, RocksDb]) -> None:
+    while opened:
+        opened.popitem()[1].close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -17,7 +16,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.rocksdb_rows import QUEUE_UNIT_DTYPE, Row, bound_key, queue_bound, queue_prefix, queue_unit
 from rmqtool.store.lock import ABORT_FILE
-from rmqtool.store.rocksdb import RocksDb
+from rmqtool.store.rocksdb import Databases, RocksDb
 from rmqtool.store.store import CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store, is_rocksdb_directory
 
 _UNITS, _ENDS = "default", "offset"  # column families
@@ -62,28 +61,29 @@ class Rows(NamedTuple):
 class QueueDatabase:
     """The consume queues of one database, which is opened when it is first read, and closed with its last user."""
 
-    def __init__(self, path: Path) -> None:
-        """`path` is the database."""
+    def __init__(self, path: Path, databases: Databases | None = None) -> None:
+        """`path` is the database, one of the `databases` that are opened once."""
         self.path = path
+        self._databases = Databases() if databases is None else databases
         self.bad_units: set[bytes] = set()  # keys of rows among the units that are of another form
         self._error: RmqtoolError | None = None
+        self._checked: RocksDb | None = None
         self._asked = 0
 
-    @cached_property
+    @property
     def rows(self) -> RocksDb:
         """The database; raises UnreadableError, or UnsupportedError without its library."""
         if self._error:
             raise self._error
-        database = RocksDb(self.path)
         try:
-            database.__enter__()
-            database.check_families((_UNITS, _ENDS))
-            self._require_tables(database)
+            database = self._databases.opened(self.path)
+            if database is not self._checked:
+                database.check_families((_UNITS, _ENDS))
+                self._require_tables(database)
+                self._checked = database
         except RmqtoolError as error:
-            database.close()
             self._error = error  # which each queue meets
             raise
-        weakref.finalize(self, database.close)
         return database
 
     def _require_tables(self, database: RocksDb) -> None:
@@ -96,10 +96,8 @@ class QueueDatabase:
             database.check_tables()
 
     def close(self) -> None:
-        """Close the database; it is opened again when it is read again."""
-        if "rows" in self.__dict__:
-            self.rows.close()
-            del self.rows
+        """Close the database, and those that were opened with it; it is opened again when it is read again."""
+        self._databases.close()
 
     @cached_property
     def _offset_rows(self) -> tuple[dict[str, dict[QueueKey, LastUnit]], int | None, list[BadRow]]:

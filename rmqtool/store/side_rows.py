@@ -80,7 +80,7 @@ def timer_rows(store: Store) -> TimerRows | None:
     """The timers of a store."""
     found: list[tuple[int, int]] = []
     progress: dict[bytes, int] = {}
-    for key, value in _rows(store.root / SIDE_STORE, _TIMERS):
+    for key, value in _rows(store, SIDE_STORE, _TIMERS):
         with _decoding(store.root / SIDE_STORE):
             if key in (TIMELINE, TIMERS_INDEXED_TO):
                 progress[key] = progress_number(value)
@@ -96,7 +96,7 @@ def half_rows(store: Store) -> HalfRows | None:
     """The half messages of a store."""
     found: list[tuple[int, int]] = []
     indexed_to = None
-    for key, value in _rows(store.root / SIDE_STORE, _HALVES):
+    for key, value in _rows(store, SIDE_STORE, _HALVES):
         with _decoding(store.root / SIDE_STORE):
             if key == INDEXED_TO:
                 indexed_to = progress_number(value)
@@ -110,16 +110,15 @@ def half_rows(store: Store) -> HalfRows | None:
 
 def held_messages(store: Store) -> Iterator[HeldMessage]:
     """The messages that POP consumers hold, those that can be seen first before the others."""
-    directory = store.root / POP_STORE
-    for key, value in _rows(directory, _POPS):
-        with _decoding(directory):
+    for key, value in _rows(store, POP_STORE, _POPS):
+        with _decoding(store.root / POP_STORE):
             row = pop_entry(key, value).key
         yield HeldMessage(row["topic"], row["queue_id"], row["group"], row["queue_offset"], row["visible_timestamp"])
 
 
-def _rows(directory: Path, family: str) -> Iterator[tuple[bytes, bytes]]:
-    if is_rocksdb_directory(directory):
-        with RocksDb(directory) as database:
+def _rows(store: Store, name: str, family: str) -> Iterator[tuple[bytes, bytes]]:
+    if is_rocksdb_directory(store.root / name):
+        with store.opened(store.root / name) as database:
             if family in database.families:
                 yield from database.rows(family)
 
@@ -184,6 +183,7 @@ class RocksDbIndex:
 
     def __init__(self, store: Store) -> None:
         self.problem: str | None = None
+        self._store = store
         self._directory = store.root / SIDE_STORE
 
     def offsets(
@@ -195,7 +195,7 @@ class RocksDbIndex:
         """
         if not is_rocksdb_directory(self._directory):
             return
-        with self._noting(), RocksDb(self._directory) as database:
+        with self._noting(), self._store.opened(self._directory) as database:
             for hour in _hours(database, begin, end):
                 for prefix in (index_prefix(hour, topic, kind, key) for topic in topics for kind in key_types):
                     for row in database.rows(_FAMILY, prefix):
@@ -208,7 +208,7 @@ class RocksDbIndex:
         if not is_rocksdb_directory(self._directory):
             return None
         row: tuple[bytes, bytes] | None = None
-        with self._noting(), RocksDb(self._directory) as database:
+        with self._noting(), self._store.opened(self._directory) as database:
             row = next(database.rows(_FAMILY, INDEXED_TO), None)
         return indexed_message(*row)[1] if row else None
 
@@ -217,7 +217,7 @@ class RocksDbIndex:
         found: list[HeldRows] = []
         if not is_rocksdb_directory(self._directory):
             return None
-        with self._noting(), RocksDb(self._directory) as database:
+        with self._noting(), self._store.opened(self._directory) as database:
             progress = next(database.rows(_FAMILY, INDEXED_TO), None)
             first = next((key for key, _ in database.rows(_FAMILY)), b"")
             held = tuple(database.some_rows(_FAMILY, row.key, row.key + b"\0", 1)[0] == [row.key] for row in rows)

@@ -18,8 +18,8 @@ from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import Releases, Version, release_of
 from rmqtool.store.checkpoint import read_checkpoint
 from rmqtool.store.commit_log import LogBytes, LogRange, log_range
+from rmqtool.store.config_tables import CommittedOffsets, Topics, load_offsets, load_topics
 from rmqtool.store.consume_queues import Queue, QueueTable, has_light_queues, list_queues, list_rocksdb_queues, queue_in
-from rmqtool.store.consumer_groups import CommittedOffsets, load_offsets
 from rmqtool.store.delays_seen import delay_levels_of_store
 from rmqtool.store.index_files import (
     Geometry,
@@ -31,12 +31,10 @@ from rmqtool.store.index_files import (
     open_index,
 )
 from rmqtool.store.lock import Holder, lock_holder
-from rmqtool.store.queue_units import LoadedQueue, find_queue, queue_range
-from rmqtool.store.rocksdb import is_readable
+from rmqtool.store.queue_units import LoadedQueue, LoadedRows, find_queue, queue_range
+from rmqtool.store.rocksdb import Databases, is_readable
 from rmqtool.store.rocksdb_queues import QueueDatabase, queue_database
-from rmqtool.store.rocksdb_units import LoadedRows
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
-from rmqtool.store.topics import Topics, load_topics
 from rmqtool.store.unit_files import open_units
 from rmqtool.store.version_signs import (
     checkpoint_signs,
@@ -69,7 +67,9 @@ class Snapshot:
     ) -> None:
         """`version` is the release whose rules count, by default the newest that fits; `limit` is that of reading."""
         # Of the paths of the store the files on disk decide, of everything else what the broker reads.
-        self.store = store if version is None else replace(store, conf=store.conf.for_release(version))
+        conf = store.conf if version is None else store.conf.for_release(version)
+        self.databases = Databases()
+        self.store = replace(store, conf=conf, databases=self.databases)
         self.version = version
         self._limit = limit
         self._scope = scope
@@ -195,7 +195,7 @@ class Snapshot:
     def database(self) -> QueueDatabase | None:
         """The database of the consume queues, None without one or without the library."""
         path = queue_database(self.store)
-        return QueueDatabase(path) if path and is_readable() else None
+        return QueueDatabase(path, self.databases) if path and is_readable() else None
 
     @cached_property
     def has_light_queues(self) -> bool:

@@ -8,8 +8,8 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -25,6 +25,7 @@ from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.formats.file_name import is_index_name, start_offset_of
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.lock import LOCK_FILE
+from rmqtool.store.rocksdb import Databases, RocksDb
 
 _NODE_SETTING = "enableDLegerCommitLog"
 _DEFAULT_ROOT = "store"  # MessageStoreConfig.storePathRootDir, below the home directory
@@ -127,6 +128,16 @@ class Store:
     commit_log_directories: tuple[Path, ...]
     older_log_directories: tuple[Path, ...] = ()
     dledger_directory: Path | None = None
+    databases: Databases | None = field(default=None, compare=False, repr=False)  # those that a snapshot has opened
+
+    @contextmanager
+    def opened(self, directory: Path) -> Iterator[RocksDb]:
+        """A database of the store, open for reading; that of a snapshot stays open. Raises as `RocksDb` does."""
+        if self.databases is not None:
+            yield self.databases.opened(directory)
+            return
+        with RocksDb(directory) as database:
+            yield database
 
     def commit_log(self, scope: ReadScope = nullcontext) -> MappedFiles:
         """The commit log files of all its directories, listed now; each is read in a `scope`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -52,27 +53,25 @@ def used_slots(path: Path, reading: ReadPolicy) -> NDArray[np.void]:
     return np.concatenate(found)
 
 
-def newest_slot(path: Path, reading: ReadPolicy) -> np.void | None:
-    """The slot of a wheel whose newest unit is the last in the timer log, None when no slot is used."""
-    used = used_slots(path, reading)
+def newest_slot(used: NDArray[np.void]) -> np.void | None:
+    """The slot of `used` ones whose newest unit is the last in the timer log, None when no slot is used."""
     newest: np.void | None = used[np.argmax(used["last_position"])] if len(used) else None
     return newest
 
 
-def precision_of(path: Path, log: MappedFiles, conf: BrokerConf, reading: ReadPolicy) -> int:
+def precision_of(used: Callable[[], NDArray[np.void]], log: MappedFiles, conf: BrokerConf, reading: ReadPolicy) -> int:
     """How long a slot of a wheel is, ms (`timerPrecisionMs`).
 
-    Where no broker.conf says so, the newest slot does, and the unit of the timer log that it leads to.
+    Where no broker.conf says so, the newest of the `used` slots does, and the unit of the timer log that it leads to.
     """
     shown = None
     if not conf.decides("timerPrecisionMs"):
         with skip_unreadable():  # which has its own finding
-            shown = _shown_precision(path, log, reading)
+            shown = _shown_precision(newest_slot(used()), log, reading)
     return conf.size("timerPrecisionMs") or shown or timer_wheel.DEFAULT_PRECISION_MS
 
 
-def _shown_precision(path: Path, log: MappedFiles, reading: ReadPolicy) -> int | None:
-    slot = newest_slot(path, reading)
+def _shown_precision(slot: np.void | None, log: MappedFiles, reading: ReadPolicy) -> int | None:
     file = None if slot is None else file_at(log.files, int(slot["last_position"]))
     if slot is None or file is None or slot["time"] < 0:
         return None

@@ -1,7 +1,7 @@
-"""The units of one consume queue: read from all of its files, searched, and where they end.
+"""The units of one consume queue, in files or in RocksDB: read, searched, and where they end.
 
-A queue has two ends. A start ends it at the first unit that is not written (`recovered_end`); bytes after that are
-damage, up to the last byte that is not zero (`data_end`).
+A queue in files has two ends. A start ends it at the first unit that is not written (`recovered_end`); bytes after
+that are damage, up to the last byte that is not zero (`data_end`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from numpy.typing import NDArray
 from rmqtool.base.files import PAGE, UNLIMITED, OpenFiles, ReadPolicy, is_zero
 from rmqtool.base.mapped_files import MappedFile, file_at
 from rmqtool.formats.consume_queue import is_pre_blank, leading_offsets
+from rmqtool.formats.file_name import MAX_OFFSET
+from rmqtool.formats.rocksdb_rows import QUEUE_UNIT_DTYPE
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_minimum import Offsets
+from rmqtool.store.rocksdb_queues import NO_UNIT, LastUnit, QueueDatabase, Rows
 
 RECOVERED_FILES = 3
 """`ConsumeQueue#recover` reads the last three."""
@@ -30,6 +33,7 @@ HEAD_UNITS = 200
 """So many units take no longer to read than one: they are a page."""
 
 _PIECE = 1 << 14  # units that are read at once
+_STRETCH = 1 << 16  # units
 _READ_WHOLE = 1 << 16  # a file up to this size is read as the broker reads it, a larger one searched, bytes
 
 
@@ -49,10 +53,7 @@ class _Head(NamedTuple):
 
 
 class UnitFiles:
-    """Reads units by their number in the queue, from queue offset 0 on, or by their index in one of its files.
-
-    `start` is the number of the first unit in a file.
-    """
+    """Reads units by their number in the queue, from queue offset 0 on, or by their index in one of its files."""
 
     def __init__(self, queue: Queue, open_files: OpenFiles, *, live: bool = False) -> None:
         """`open_files` keeps the queue's files open; with `live` a broker writes to the queue."""
@@ -63,7 +64,11 @@ class UnitFiles:
         self._open = open_files
         self._live = live
         self._last_head: _Head | None = None
-        self.start = self.files[0].start_offset // self.size if self.files else 0
+
+    @cached_property
+    def start(self) -> int:
+        """Number of the first unit in a file."""
+        return self.files[0].start_offset // self.size if self.files else 0
 
     def read(self, first: int, count: int) -> bytes:
         """Units `first` to before ``first + count`` as stored; zeros where no file holds them."""
@@ -189,6 +194,21 @@ class UnitFiles:
                 yield max(first, low), high, True
             first = max(first, high)
 
+    def written(self, first: int, stop: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.void]]]:
+        """Units from `first` to before `stop` that are written, and their numbers, piece by piece."""
+        for low, high, is_held in self.stretches(first, stop):
+            for begin in range(low, high, _PIECE) if is_held else ():
+                units = self.units(begin, min(high - begin, _PIECE))
+                rows = np.flatnonzero(self.is_written(units))
+                if len(rows):
+                    yield begin + rows, units[rows]
+
+    def newest(self, most: int) -> NDArray[np.void]:
+        """At most `most` of the last units that a start keeps."""
+        file_index, count = self.recovered_end()
+        first = max(0, count - most)
+        return self.units_in(self.files[file_index], first, count - first) if self.files else np.empty(0, self.dtype)
+
     @cached_property
     def data_end(self) -> int:
         """Number after the last unit that is not all zeros, except one that a running broker may be writing."""
@@ -225,6 +245,87 @@ class UnitFiles:
         return (file.path, position - file.start_offset) if file else (None, position)
 
 
+class RocksDbUnits(UnitFiles):
+    """Reads units in RocksDB by their number in the queue, which is their queue offset; each has the store timestamp.
+
+    Where a queue has no row its unit is zeros, as in a file. Each read takes one seek, however many units it is of.
+
+    `start` is the number of the first unit of a message at or after `log_min_offset`: a compaction takes away the
+    rows before it. `data_end` is where the `max` row ends the queue; rows after it are not part of it.
+    """
+
+    def __init__(self, queue: Queue, database: QueueDatabase, open_files: OpenFiles, log_min_offset: int = 0) -> None:
+        """`database` holds the rows of the queue."""
+        super().__init__(queue, open_files)
+        self.dtype = QUEUE_UNIT_DTYPE
+        self.size = QUEUE_UNIT_DTYPE.itemsize
+        self.name = queue.topic, queue.queue_id
+        self._database = database
+        self._log_min_offset = log_min_offset
+
+    @cached_property
+    def last(self) -> LastUnit:
+        """The last unit by the `max` row."""
+        return self._database.last_of(self.name) or NO_UNIT
+
+    @cached_property
+    def start(self) -> int:
+        """Number of the first unit that leads into the log."""
+        return self._database.first_live(self.name, self._log_min_offset)
+
+    def rows(self, first: int, stop: int, most: int = MAX_OFFSET) -> Rows:
+        """At most `most` rows of the units from `first` to before `stop`."""
+        return self._database.units(self.name, first, stop, most)
+
+    def read(self, first: int, count: int) -> bytes:
+        """Units `first` to before ``first + count``; zeros where there is no row."""
+        rows = self.rows(first, first + count)
+        if len(rows.offsets) == count:
+            return rows.values.tobytes()
+        units = np.zeros(count, self.dtype)
+        units[rows.offsets - first] = rows.values
+        return units.tobytes()
+
+    def written(self, first: int, stop: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.void]]]:
+        """Units from `first` to before `stop` that have a row, and their numbers, piece by piece."""
+        for begin in range(first, stop, _PIECE):
+            rows = self.rows(begin, min(stop, begin + _PIECE))
+            if len(rows.offsets):
+                yield rows
+
+    def newest(self, most: int) -> NDArray[np.void]:
+        """At most `most` of the last units."""
+        return self.rows(max(0, self.data_end - most), self.data_end).values
+
+    def bisect(self, physical_offset: int) -> int:
+        """Number of the first unit that points to `physical_offset` or after it."""
+        return self._database.first_live(self.name, physical_offset)
+
+    def find(self, physical_offset: int) -> int | None:  # noqa: ARG002
+        """None: a row stands at the queue offset that its record says, whatever is before it."""
+        return None
+
+    def stretches(self, first: int, stop: int) -> Iterator[tuple[int, int, bool]]:
+        """Units from `first` to before `stop` as ranges (begin, end, whether the first of them has a row)."""
+        while first < stop:
+            offsets = self.rows(first, stop, most=1).offsets
+            begin = int(offsets[0]) if len(offsets) else stop
+            if first < begin:
+                yield first, begin, False
+            first = min(begin + _STRETCH, stop)
+            if begin < first:
+                yield begin, first, True
+
+    @cached_property
+    def data_end(self) -> int:
+        """Number after the last unit."""
+        return self.last.queue_offset + 1
+
+    def location_of(self, number: int) -> tuple[Path | None, int]:  # noqa: ARG002
+        """The database, and no position: a unit has a key instead."""
+        return self._database.path, 0
+
+
 @dataclass(frozen=True)
 class _StoredOffsets:
     """The physical offsets in the first `count` units of one file, each read on access."""
@@ -251,29 +352,22 @@ def open_units(
 @contextmanager
 def _own_units(queue: Queue, reading: ReadPolicy) -> Iterator[UnitFiles]:
     with closing(OpenFiles(reading)) as open_files:
-        yield UnitFiles(queue, open_files)
+        yield units_of(queue, open_files)
+
+
+def units_of(queue: Queue, open_files: OpenFiles, log_min_offset: int = 0, *, live: bool = False) -> UnitFiles:
+    """The units of a queue, wherever they are; with `live` a broker writes to the queue."""
+    if queue.database:
+        return RocksDbUnits(queue, queue.database, open_files, log_min_offset)
+    return UnitFiles(queue, open_files, live=live)
 
 
 def written_units(
     queue: Queue, start: int, stop: int, reading: ReadPolicy = UNLIMITED
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.void]]]:
-    """The units of a simple queue from queue offset `start` to before `stop` that are written, and their offsets.
-
-    They come piece by piece, from files or from RocksDB.
-    """
-    if queue.database:
-        for first in range(start, stop, _PIECE):
-            rows = queue.database.units((queue.topic, queue.queue_id), first, min(stop, first + _PIECE))
-            if len(rows.offsets):
-                yield rows
-        return
-    with open_units(queue, reading) as files:
-        for low, high, is_in_file in files.stretches(start, stop):
-            for first in range(low, high, _PIECE) if is_in_file else ():
-                units = files.units(first, min(high - first, _PIECE))
-                written = np.flatnonzero(files.is_written(units))
-                if len(written):
-                    yield first + written, units[written]
+    """The units of a queue from number `start` to before `stop` that are written, and their numbers, piece by piece."""
+    with open_units(queue, reading) as units:
+        yield from units.written(start, stop)
 
 
 def count_leading(rows: NDArray[np.bool_]) -> int:

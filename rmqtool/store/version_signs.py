@@ -35,7 +35,7 @@ from rmqtool.scan.reader import scan_files
 from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.checkpoint import credible
 from rmqtool.store.config_json import ConfigFile, load_config
-from rmqtool.store.consumer_groups import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, CommittedOffsets
+from rmqtool.store.config_tables import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, CommittedOffsets
 from rmqtool.store.index_files import Geometry, IndexFile, is_of_rebuild
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import (

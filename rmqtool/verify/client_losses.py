@@ -25,11 +25,10 @@ from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.rules.versions import parse_version
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
-from rmqtool.store.consumer_groups import CommittedOffset, offsets_of_start
+from rmqtool.store.config_tables import CommittedOffset, is_deleted, offsets_of_start
 from rmqtool.store.index_files import IndexFile, stored_offset
 from rmqtool.store.queue_units import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.topics import is_deleted
 from rmqtool.verify.offset_checks import has_lost_ends
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.queue_progress import QueueProgress

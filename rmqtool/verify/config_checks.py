@@ -1,48 +1,57 @@
-"""The JSON files of `config/`, their ``.bak`` files, and databases that hold the same or more (`ConfigManager`)."""
+"""The configuration: its JSON files and their ``.bak`` (`ConfigManager`), and the rows of it that RocksDB has."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
-from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import list_directory
+from rmqtool.base.errors import RmqtoolError, UnreadableError
+from rmqtool.base.files import list_directory, read_all
+from rmqtool.base.paths import is_remote
 from rmqtool.base.tolerant import skip_wrong_type
+from rmqtool.base.visible import quote
 from rmqtool.clients.never_delivered import lacks_pop_store
-from rmqtool.findings.finding import Severity, counted
+from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
-from rmqtool.rules.config_shapes import main_table
-from rmqtool.rules.system_topics import (
-    DEAD_LETTER_PREFIX,
-    HALF_TOPIC,
-    LMQ_PREFIX,
-    OP_TOPIC,
-    RETRY_PREFIX,
-    SCHEDULE_TOPIC,
-    TIMER_TOPIC,
-    is_system_topic,
-)
-from rmqtool.rules.versions import FASTJSON_2, Releases, Version
-from rmqtool.store.config_json import backup_problem_of, load_config, read_config_file
-from rmqtool.store.consumer_groups import (
+from rmqtool.formats.java import decode_text
+from rmqtool.formats.layout import FormatError
+from rmqtool.formats.rocksdb_config_rows import config_entry
+from rmqtool.formats.rocksdb_log import first_damage, goes_on
+from rmqtool.rules.versions import FASTJSON_2, SINGLE_ROCKSDB_CONFIG, Releases, Version
+from rmqtool.store.config_json import backup_of, backup_problem_of, load_config, read_config_file
+from rmqtool.store.config_tables import (
+    CONFIG_DATABASES,
     CONSUMER_FILTER,
     CONSUMER_OFFSET,
+    FORBIDDEN,
+    GROUPS,
     LMQ_CONSUMER_OFFSET,
+    SECOND,
+    SINGLE,
+    TABLES,
+    TOPICS,
+    VERSION_FAMILY,
+    ConfigTable,
+    config_database,
     counting_file,
+    entries_in,
     load_filters,
+    main_table,
 )
 from rmqtool.store.file_findings import offset_findings
-from rmqtool.store.rocksdb_config import config_database
+from rmqtool.store.rocksdb import DamagedDatabaseError, RocksDb, holds_rows, is_readable
 from rmqtool.store.side_rows import POP_STORE
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, SIDE_STORE, Store, is_rocksdb_directory
-from rmqtool.store.topics import READABLE, TOPICS, WRITABLE, Topics
-from rmqtool.verify.witnesses import Witnesses
+from rmqtool.transaction import was_killed
 
 _CONFIG_NAME = re.compile(r"\w+\.json|timermetrics")
 _SIDE_SETTINGS = ("indexRocksDBEnable", "timerRocksDBEnable", "transRocksDBEnable")
-VERSIONED_FILES = (TOPICS, "subscriptionGroup.json")
+VERSIONED_FILES = (TOPICS, GROUPS)
 """Files whose data version grows with each change of their main table; offsets change without it."""
 
 
@@ -163,19 +172,24 @@ def _check_backup(store: Store, name: str, version: Version | None, report: Repo
                    details={"problem": "backup", "why": problem})  # fmt: skip
 
 
+def copies_of(store: Store, name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
+    """A file and its ``.bak``; None where one of them is not there, or cannot be read, which is reported with it."""
+    path = store.root / CONFIG / name
+    try:
+        return read_config_file(path), read_config_file(backup_of(path))
+    except RmqtoolError:
+        return None
+
+
 def _check_sources(store: Store, name: str, report: Report) -> None:
     """A file and its ``.bak`` of one data version should have the same values in all fields that both have."""
     path = store.root / CONFIG / name
-    backup = path.with_name(f"{name}.bak")
-    if not path.is_file() or not backup.is_file():
+    if not path.is_file() or not backup_of(path).is_file():
         return
     report.check("config.backup-differs")
-    try:
-        main, other = read_config_file(path), read_config_file(backup)
-    except RmqtoolError:
-        return  # reported already
-    version = main.get("dataVersion")
-    if not isinstance(version, dict) or version != other.get("dataVersion"):
+    main, other = copies_of(store, name) or ({}, {})
+    version = entries_in(main, "dataVersion")
+    if not version or version != other.get("dataVersion"):
         return
     differing = [*_differing(main_table(name, main) or {}, main_table(name, other) or {})]
     if differing:
@@ -208,105 +222,147 @@ def _check_side_store(store: Store, report: Report) -> None:
         report.add("store.rocksdb-side-store", file=SIDE_STORE, details=counted_tables)
 
 
-_ROUNDING_MS = 1_000
-_OF_BROKER = (HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)  # no operator sets their permission
-_UNUSED = ("%RMQTOOL%", LMQ_PREFIX)  # never configured
+_MAX_LOG = 256 << 20  # bytes of a write-ahead log that are read
+_LOG = ".log"
+_MANIFEST = re.compile("MANIFEST-[0-9]+")
+_CURRENT = "CURRENT"  # names the MANIFEST
+_MAX_CURRENT = 64  # bytes
 
 
-def check_topic_lines(witnesses: Witnesses, report: Report) -> None:
-    """Report topics that the store proves to have been configured, and permissions that stop consumers."""
-    topics = witnesses.snapshot.topics
-    for name in VERSIONED_FILES:
-        _check_topics_backup(witnesses.store, name, report)
-    if not topics.names_all or not topics.by_name:
-        return
-    missing = sorted({name.topic for name in witnesses.states} - topics.by_name.keys())
-    report.check("config.topic-missing", len(witnesses.states))
-    for topic in missing:
-        if topic.startswith(_UNUSED):
-            continue
-        if topic.startswith(RETRY_PREFIX):
-            effect = "the broker makes it again when a consumer of the group connects"
-            severity: Severity | None = None if topic in witnesses.topics_with_units else "info"
-            report.add(
-                "config.topic-missing",
-                severity=severity,
-                effect=effect,
-                topic=topic,
-                details={"problem": "retry", **_details(topics)},
-            )
-        elif not is_system_topic(topic):
-            proof = _proof(topic, witnesses)
-            if proof:
-                details = {**proof, **_details(topics)}
-                report.add("config.topic-missing", file=topics.file_name, topic=topic, details=details)
-    _check_permissions(topics, report)
+def is_database(directory: Path) -> bool:
+    """Whether a directory is a database, or was one before files of it were lost."""
+    return is_rocksdb_directory(directory) or (
+        directory.is_dir() and any(holds_rows(entry) for entry in list_directory(directory))
+    )
 
 
-def _details(topics: Topics) -> dict[str, str]:
-    """What does not name a topic: a file, or a database."""
-    return {"place": topics.place, "file" if topics.place == TOPICS else "database": topics.file_name}
+@contextmanager
+def reported_database(
+    snapshot: Snapshot, name: str, code: str, report: Report, families: Collection[str] = ()
+) -> Iterator[RocksDb | None]:
+    """The opened database of a store, None where it cannot be opened; damage, then or later, is reported as `code`.
 
-
-def _changed(topics: Topics) -> int | None:
-    """When topics.json was changed last, epoch ms; None when unknown."""
-    version = topics.file.content.get("dataVersion")
-    timestamp = version.get("timestamp") if isinstance(version, dict) else None
-    return timestamp if type(timestamp) is int else None
-
-
-def _proof(topic: str, witnesses: Witnesses) -> dict[str, str | int] | None:
-    """Facts that show why a topic that is not configured was not deleted; None when it may have been."""
-    states = (state for name, state in witnesses.states.items() if name.topic == topic)
-    last = (witnesses.messages.at(state.last_physical_offset) for state in states)
-    newest = max((message["store_timestamp"] for message in last if message), default=0)
-    topics, committed = witnesses.snapshot.topics, witnesses.snapshot.committed
-    changed = _changed(topics)
-    if changed is not None and newest > changed + _ROUNDING_MS:
-        return {"problem": "stored-since", "changed": changed, "newest": int(newest)}
-    cleans_up = "groupTopicMap" in committed.file.content  # written since 5.0, whose deletion takes the offsets along
-    groups = sorted({one.group for one in committed.offsets if one.topic == topic and one.offset > 0})
-    if cleans_up and groups:
-        return {"problem": "consumed", "group": groups[0]}
-    return None
-
-
-def _check_permissions(topics: Topics, report: Report) -> None:
-    report.check("config.topic-permission", len(topics.by_name))
-    for topic in topics.by_name.values():
-        denied = [text for bit, text in ((READABLE, "read"), (WRITABLE, "written")) if not topic.perm & bit]
-        if topic.name.startswith(DEAD_LETTER_PREFIX) or not denied or topic.name.startswith("rmq_sys_SYNC_"):
-            continue
-        is_brokers = topic.name.startswith(RETRY_PREFIX) or topic.name in _OF_BROKER
-        facts = {"perm": topic.perm, "denied": " nor ".join(denied)}
-        report.add("config.topic-permission", details=facts, severity=None if is_brokers else "info",
-                   file=topics.file_name, topic=topic.name)  # fmt: skip
-
-
-def _check_topics_backup(store: Store, name: str, report: Report) -> None:
-    """A file against its .bak: it cannot have lost more entries than its data version has counted changes."""
-    path = store.root / CONFIG / name
-    report.check("config.older-copy")
+    `families` are the only column families with which brokers open it; none where they open all that there are. A
+    broker that was `killed` may leave the end of the log that it wrote to, the last with rows, that is not whole.
+    """
+    report.check(code)
+    directory, killed = snapshot.store.root / name, was_killed(snapshot.store.root)
+    logs = [entry for entry in list_directory(directory) if entry.name.endswith(_LOG)]
+    with_rows = [directory / entry.name for entry in logs if entry.stat().st_size]
+    for path in with_rows:
+        data = read_all(path, _MAX_LOG)
+        damage = first_damage(data)
+        if damage is not None and not (killed and path == with_rows[-1] and not goes_on(data, damage)):
+            facts = {"problem": "log", "name": path.name, "damaged_from": damage}
+            report.add(code, file=f"{name}/{path.name}", offset=damage, details=facts)
+    database = None
     try:
-        main, backup = read_config_file(path), read_config_file(path.with_name(f"{name}.bak"))
-    except RmqtoolError:
-        return  # reported with the files
-    ours, theirs = (_version(content) for content in (main, backup))
-    if ours is None or theirs is None:
-        return
-    if ours[0] < theirs[0] and ours[1] < theirs[1]:
-        facts = {"problem": "version", "counter": ours[0], "backup_counter": theirs[0]}
-        report.add("config.older-copy", file=f"{CONFIG}/{name}", details=facts)
-        return
-    before, after = set(main_table(name, backup) or ()), set(main_table(name, main) or ())
-    if after and len(before - after) > ours[0] - theirs[0] >= 0:
-        lost = {"problem": "entries", "counter": ours[0], "backup_counter": theirs[0]}
-        lost["lost"] = sorted(before - after)[:4]
-        report.add("config.older-copy", file=f"{CONFIG}/{name}", count=len(before - after), details=lost)
+        database = snapshot.databases.opened(directory)
+        yield database
+        database.check_tables()
+        if families:
+            database.check_families(families)
+    except DamagedDatabaseError as error:
+        manifest = None if database else _unnamed_manifest(directory)
+        again = f"echo {manifest} > {quote(str(directory / _CURRENT))}" if manifest else None
+        details = {"why": error.message} | ({"manifest": manifest} if manifest else {})
+        report.add(code, file=name, remedy=again, details=details)
+        if database is None:
+            yield None
 
 
-def _version(content: Mapping[str, Any]) -> tuple[int, int] | None:
-    version = content.get("dataVersion")
-    fields = version if isinstance(version, dict) else {}
-    counter, timestamp = fields.get("counter"), fields.get("timestamp")
-    return (counter, timestamp) if isinstance(counter, int) and isinstance(timestamp, int) else None
+def _unnamed_manifest(directory: Path) -> str | None:
+    """The file that a lost CURRENT named; None where it is right, or several files may be what it named."""
+    manifests = [entry.name for entry in list_directory(directory) if _MANIFEST.fullmatch(entry.name)]
+    current = directory / _CURRENT
+    if len(manifests) != 1 or is_remote(directory):
+        return None
+    with suppress(UnreadableError):
+        if read_all(current, _MAX_CURRENT) == f"{manifests[0]}\n".encode():
+            return None
+    return manifests[0]
+
+
+_DEFAULT = "default"
+_MAX_OFFSET = (1 << 63) - 1
+
+
+def check_config_databases(snapshot: Snapshot, report: Report) -> None:
+    """Check every row of every database in `config/`; without the library, or while a broker writes, nothing.
+
+    A row that a broker cannot decode ends its start.
+    """
+    store = snapshot.store
+    if snapshot.holder is not None or not is_readable():
+        return
+    for name in CONFIG_DATABASES:
+        if not is_database(store.root / CONFIG / name):
+            continue
+        path = f"{CONFIG}/{name}"
+        families = _families_of(name, snapshot.releases.newest)
+        with reported_database(snapshot, path, "config.rocksdb-damaged", report, families) as database:
+            for family in database.families if database else ():
+                for key, value in database.rows(family) if database else ():
+                    report.check("config.row")
+                    why = _why_bad(name, family, key, value)
+                    if why:
+                        report.add("config.row", file=path, details={"key": decode_text(key), "why": why})
+    _check_swapped(snapshot, report)
+
+
+def _families_of(database: str, release: Version) -> tuple[str, ...]:
+    """The column families with which a release opens a database; none where it opens all: version 1 since 5.3.4."""
+    if database == SECOND:
+        return (_DEFAULT,)
+    opens_all = database == SINGLE or release >= SINGLE_ROCKSDB_CONFIG
+    return () if opens_all else (_DEFAULT, VERSION_FAMILY, FORBIDDEN)
+
+
+def _why_bad(database: str, family: str, key: bytes, value: bytes) -> str | None:
+    """Why a broker does not read a row as what it must be; None for a sound one."""
+    if database == SECOND:
+        try:
+            row = config_entry(key, value)
+        except FormatError as error:
+            return str(error)
+        table = next((each for each in TABLES.values() if each.family == row.key["table"]), None)
+        return None if row.json is None else _why_bad_json(table, family, row.key["name"], row.json)
+    own = (each for each in TABLES.values() if family == each.family or (family, database) == (_DEFAULT, each.database))
+    table = next(own, None)
+    if table is None and family not in (FORBIDDEN, VERSION_FAMILY) and not family.endswith("Version"):
+        return "a row where there is none"
+    return _why_bad_json(table, family, decode_text(key), decode_text(value))
+
+
+def _why_bad_json(table: ConfigTable | None, family: str, name: str, text: str) -> str | None:
+    """The same of a row of JSON, of a table or else of what groups may not read, or of a version."""
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        return f"not JSON: {error}"
+    if not isinstance(content, dict):
+        return "not JSON: not a JSON object"
+    if table is None:
+        is_sound = family == FORBIDDEN or type(content.get("counter")) is int
+        return None if is_sound else "a version without a counter"
+    if table.named_by:
+        found = content.get(table.named_by)
+        return None if found == name else f"its {table.named_by} is {found!r}"
+    if "@" not in name:
+        return "no topic and group"
+    queues = content.get(table.name)
+    offsets = queues.items() if isinstance(queues, dict) else [("", None)]
+    bad = [queue for queue, offset in offsets
+           if not queue.isdecimal() or type(offset) is not int or abs(offset) > _MAX_OFFSET]  # fmt: skip
+    return f"no offset of queue {bad[0]!r}" if bad else None
+
+
+def _check_swapped(snapshot: Snapshot, report: Report) -> None:
+    """Report rows of version 2 with topic and group in each other's place (`ConsumerOffsetManagerV2`)."""
+    topics, committed = snapshot.topic_names, snapshot.committed
+    if committed.file.path is None or committed.file.path.name != SECOND:
+        return
+    for one in committed.offsets:
+        if one.group in topics and one.topic not in topics:
+            names = {"topic_name": one.topic, "group": one.group}
+            report.add("config.swapped-offset", file=f"{CONFIG}/{SECOND}", details=names)

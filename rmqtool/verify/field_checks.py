@@ -13,9 +13,8 @@ from rmqtool.broker.field_damage import FieldDamage, FieldJudge, Suspects, suspe
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.store.consume_queues import Queue
-from rmqtool.store.rocksdb_units import units_of
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.unit_files import UnitFiles
+from rmqtool.store.unit_files import UnitFiles, units_of
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.task import StoreReader
 

@@ -15,9 +15,9 @@ from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.report import NEEDING_QUEUES, Selection
 from rmqtool.formats.checkpoint import FILE_SIZE
 from rmqtool.store.checkpoint import credible, read_checkpoint
+from rmqtool.store.config_tables import CONFIG_DATABASES
 from rmqtool.store.paths import COMPACTION, COMPACTION_CHECKPOINT
 from rmqtool.store.rocksdb import holds_rows, is_readable
-from rmqtool.store.rocksdb_config import CONFIG_DATABASES
 from rmqtool.store.side_rows import POP_STORE
 from rmqtool.store.store import (
     CHECKPOINT,
@@ -28,7 +28,7 @@ from rmqtool.store.store import (
     Store,
     is_rocksdb_directory,
 )
-from rmqtool.verify.rocksdb_config import is_database
+from rmqtool.verify.config_checks import is_database
 
 Why = Literal[
     "only", "skip", "topic", "fast", "sample", "interrupted", "time-limit", "changed", "unreadable",

@@ -24,8 +24,13 @@ from rmqtool.findings.report import Report
 from rmqtool.formats import timer_check, timer_log, timer_wheel
 from rmqtool.formats.layout import parse
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, credible
-from rmqtool.store.config_json import load_config
-from rmqtool.store.consumer_groups import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, CommittedOffset
+from rmqtool.store.config_tables import (
+    CONSUMER_OFFSET,
+    DELAYS,
+    LMQ_CONSUMER_OFFSET,
+    CommittedOffset,
+    load_delay_offsets,
+)
 from rmqtool.store.index_files import stored_offset
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.paths import TIMER_LOG
@@ -175,11 +180,10 @@ def _of_offsets(store: Store, committed: Sequence[CommittedOffset]) -> Iterator[
     groups = [each for each in committed if each.offset > 0]
     if groups:
         yield Witness("consumed", CONFIG, more=_listed(groups))
-    table = load_config(store.root / CONFIG / "delayOffset.json").content.get("offsetTable")
-    offsets = table.items() if isinstance(table, dict) else ()
-    levels = [f"level {level} up to {offset}" for level, offset in offsets if type(offset) is int and offset > 0]
+    offsets = load_delay_offsets(store).by_level.items()
+    levels = [f"level {level} up to {offset}" for level, offset in offsets if offset > 0]
     if levels:
-        yield Witness("delivered", "delayOffset.json", more={"levels": levels[:_MAX_SHOWN]})
+        yield Witness("delivered", DELAYS, more={"levels": levels[:_MAX_SHOWN]})
     try:
         data = read_all(store.root / CONFIG / "timercheck", timer_check.USED_SIZE)
     except RmqtoolError:

@@ -2,34 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
+from rmqtool.base.errors import RmqtoolError, note_failure
+from rmqtool.base.paths import modified_ms
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.half_messages import skipped_halves
+from rmqtool.clients.delays import logged_levels
 from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
+from rmqtool.formats.layout import FormatError
+from rmqtool.formats.message_id import parse_message_id
 from rmqtool.rules.broker_conf import known_levels
-from rmqtool.rules.system_topics import SCHEDULE_TOPIC, is_filled_by_brokers, is_system_topic
-from rmqtool.store.config_json import load_config
+from rmqtool.rules.system_topics import (
+    DEAD_LETTER_PREFIX,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    is_filled_by_brokers,
+    is_system_topic,
+)
+from rmqtool.store.config_json import ConfigFile, backup_of, read_config_file
+from rmqtool.store.config_tables import (
+    DELAYS,
+    MISSING,
+    READABLE,
+    CommittedOffset,
+    Topic,
+    Topics,
+    load_delay_offsets,
+    main_table,
+    offsets_by_level,
+    offsets_in,
+)
 from rmqtool.store.consume_queues import Queue
-from rmqtool.store.consumer_groups import CommittedOffset
-from rmqtool.store.delays_seen import load_delay_offsets
-from rmqtool.store.queue_units import QueueRange
+from rmqtool.store.queue_units import LoadedQueue, QueueRange
+from rmqtool.store.single_messages import Deliveries, Level, Message, SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, Store
-from rmqtool.store.topics import READABLE, Topic, Topics
 from rmqtool.transaction.losses import recorded_losses
+from rmqtool.verify.witnesses import EFFECTS, Ranges, Witnesses, check_losses, check_topic_lines
 
-_DELAY_OFFSETS = "delayOffset.json"
 _LOSSES = (
     *("commitlog.torn", "commitlog.zeroed", "commitlog.last-file-missing", "commitlog.queue-offset-restart"),
     *("consumequeue.ahead", "consumequeue.hole"),
 )
 _BELOW = "the group goes on at the minimum; the messages before it are deleted"
 _BEYOND = "the group skips new messages until the queue has grown that far, unless it connects before"
-
-Ranges = Mapping[QueueName, QueueRange]
 
 
 def check_topics(topics: Topics, ranges: Ranges, committed_offsets: Sequence[CommittedOffset], report: Report) -> None:
@@ -143,17 +166,14 @@ def check_delay_offsets(store: Store, ranges: Ranges, ends: Mapping[QueueName, i
 
     `ends` are queue offsets after the last messages in the log: what a queue has lost may have been delivered.
     """
-    table = load_config(store.root / CONFIG / _DELAY_OFFSETS, store.conf.release).content.get("offsetTable")
-    for level, offset in table.items() if isinstance(table, dict) else ():
-        if not level.isdecimal() or type(offset) is not int:
-            continue
+    for level, offset in load_delay_offsets(store).by_level.items():
         report.check("config.delay-offset")
-        name = QueueName(SCHEDULE_TOPIC, int(level) - 1)
+        name = QueueName(SCHEDULE_TOPIC, level - 1)
         end = max(ranges[name].max_offset, ends.get(name, 0)) if name in ranges else offset
         if offset > end:
-            facts = {"problem": "beyond-queue", "level": int(level), "offset": offset, "end": end}
-            report.add("config.delay-offset", details=facts, file=f"{CONFIG}/{_DELAY_OFFSETS}", topic=SCHEDULE_TOPIC,
-                       queue_id=int(level) - 1, queue_offset=offset)  # fmt: skip
+            facts = {"problem": "beyond-queue", "level": level, "offset": offset, "end": end}
+            report.add("config.delay-offset", details=facts, file=f"{CONFIG}/{DELAYS}", topic=SCHEDULE_TOPIC,
+                       queue_id=level - 1, queue_offset=offset)  # fmt: skip
 
 
 def check_delay_levels(snapshot: Snapshot, ranges: Ranges, report: Report) -> None:
@@ -176,3 +196,217 @@ def check_delay_levels(snapshot: Snapshot, ranges: Ranges, report: Report) -> No
         report.add("config.delay-level", severity=severity, count=total, topic=SCHEDULE_TOPIC,
                    queue_id=waiting[0]["level"] - 1, queue_offset=waiting[0]["first_queue_offset"],
                    details={"configured_levels": levels.highest, "messages": total, "waiting": waiting})  # fmt: skip
+
+
+_FAR = 10_000  # beyond a queue's end; a slave, whose offsets come from its master, lags less
+_SPAN = 2_000  # DefaultMQPushConsumer#consumeConcurrentlyMaxSpan: how far a client runs ahead
+_SAMPLED = 8  # retries of a queue, the oldest and the newest
+_OLD_MS = 3_600_000  # offsets are written every five seconds
+_AGAIN = "the group consumes again what lies between, unless its offset was set back on purpose"
+
+GroupQueue = tuple[str, str, int]
+"""Group, topic and queue."""
+
+
+@dataclass(frozen=True)
+class _Wrong:
+    committed: CommittedOffset
+    reason: str
+    consequence: str
+    other_offset: int | None = None  # that of the evidence
+
+
+def check_offset_witnesses(witnesses: Witnesses, report: Report) -> None:
+    """Report offsets that another part of the store contradicts."""
+    file, committed = witnesses.snapshot.committed.file, witnesses.snapshot.committed.offsets
+    report.check("config.wrong-offset", len(committed))
+    if file.path is None or witnesses.is_in_rocksdb:
+        return
+    wrong = {(one.committed.group, one.committed.topic, one.committed.queue_id): one
+             for one in (*_behind_retries(witnesses), *_behind_backup(file.path, committed, witnesses.ranges),
+                         *_out_of_reach(committed, witnesses.ranges))}  # fmt: skip
+    _report(witnesses.store, file.path, wrong, report)
+    _check_age(witnesses.store, file.path, witnesses.totals.latest, report)
+
+
+def _report(store: Store, path: Path, wrong: Mapping[GroupQueue, _Wrong], report: Report) -> None:
+    """One finding for each group and topic."""
+    ordered = [wrong[key] for key in sorted(wrong)]
+    for _, group in groupby(ordered, key=lambda one: (one.committed.group, one.committed.topic)):
+        first, *others = group
+        at = first.committed
+        key: dict[str, Any] = {"topic": at.topic, "queue_id": at.queue_id, "queue_offset": at.offset}
+        file = store.relative(path)
+        report.add("config.wrong-offset", file=file, effect=first.consequence, count=1 + len(others), **key,
+                   details={"group": at.group, "reason": first.reason, "committed_offset": at.offset,
+                            "other_offset": first.other_offset, "other_queues": len(others)})  # fmt: skip
+
+
+def _out_of_reach(committed: Sequence[CommittedOffset], ranges: Ranges) -> Iterator[_Wrong]:
+    ends = {(name.topic, name.queue_id): queue_range.max_offset for name, queue_range in ranges.items()}
+    for one in committed:
+        end = ends.get((one.topic, one.queue_id), 0)
+        if one.offset < 0:
+            yield _Wrong(one, "negative", "the broker begins at the queue's minimum")
+        elif one.offset - end >= _FAR:
+            effect = "the broker sets the group to the end of the queue: it skips what it has not consumed; up to " \
+                     "4.9.3 to its beginning"  # fmt: skip
+            yield _Wrong(one, "beyond", effect, end)
+
+
+def _behind_backup(path: Path, committed: Sequence[CommittedOffset], ranges: Ranges) -> Iterator[_Wrong]:
+    """Offsets that are less than in the .bak: they grow from one write to the next, unless they are set back.
+
+    At the end of its queue a group has nothing to consume again.
+    """
+    if path.suffix == ".bak":
+        return
+    try:
+        backup = offsets_in(read_config_file(backup_of(path)))
+    except RmqtoolError:
+        return
+    before = {(one.group, one.topic, one.queue_id): one.offset for one in backup}
+    for one in committed:
+        earlier = before.get((one.group, one.topic, one.queue_id), one.offset)
+        queue = ranges.get(QueueName(one.topic, one.queue_id))
+        if one.offset < (min(earlier, queue.max_offset) if queue else earlier):
+            yield _Wrong(one, "backup", _AGAIN, earlier)
+
+
+def _behind_retries(witnesses: Witnesses) -> Iterator[_Wrong]:
+    """Offsets far before a message that the group has failed on, and so has consumed."""
+    committed = witnesses.snapshot.committed.offsets
+    offsets = {(one.group, one.topic, one.queue_id): one.offset for one in committed}
+    groups = {one.group for one in committed}
+    for (group, topic, queue_id), consumed in _consumed(witnesses.ranges, witnesses.messages).items():
+        if group not in groups or QueueName(topic, queue_id) not in witnesses.ranges:
+            continue  # the group or the topic was deleted
+        offset = offsets.get((group, topic, queue_id), 0)
+        if offset <= 0 or consumed - offset > _SPAN:
+            yield _Wrong(CommittedOffset(group, topic, queue_id, offset), "retries", _AGAIN, consumed)
+
+
+def _consumed(ranges: Ranges, messages: SingleMessages) -> dict[GroupQueue, int]:
+    """The largest queue offset of each group among the messages that it has failed on."""
+    furthest: dict[GroupQueue, int] = {}
+    for name in ranges:
+        prefix = next((prefix for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX) if name.topic.startswith(prefix)), None)
+        queue = messages.queue(name.topic, name.queue_id) if prefix else None
+        if prefix is None or queue is None:
+            continue
+        for retry in _some(queue, messages):
+            origin = _origin(retry, messages)
+            if origin is not None:
+                key = name.topic.removeprefix(prefix), origin["topic"], origin["queue_id"]
+                furthest[key] = max(furthest.get(key, 0), origin["queue_offset"])
+    return furthest
+
+
+def _some(queue: LoadedQueue, messages: SingleMessages) -> Iterator[Message]:
+    first, end = queue.range.min_offset, queue.range.max_offset
+    queue_offsets = {*range(first, min(first + _SAMPLED, end)), *range(max(first, end - _SAMPLED), end)}
+    for queue_offset in sorted(queue_offsets):
+        message = messages.in_queue(queue, queue_offset)
+        if message is not None:
+            yield message
+
+
+def _origin(retry: Message, messages: SingleMessages) -> Message | None:
+    """The original message of a retry; None when it is not in this log."""
+    properties = retry["properties"]
+    text = properties.get("ORIGIN_MESSAGE_ID") or properties.get("DLQ_ORIGIN_MESSAGE_ID") or ""
+    try:
+        _, offset = parse_message_id(text)
+    except FormatError:
+        return None
+    origin = messages.at(offset)
+    is_origin = origin is not None and origin["message_id"] == text and origin["topic"] == properties.get("RETRY_TOPIC")
+    return origin if is_origin else None
+
+
+def _check_age(store: Store, path: Path, newest: int, report: Report) -> None:
+    report.check("config.older-copy")
+    try:
+        written = modified_ms(path)
+    except OSError as error:
+        note_failure(path, error)
+        return
+    if written is None or newest > time.time() * 1000:  # a time that is still to come proves nothing
+        return
+    if newest - written > _OLD_MS:
+        times = {"problem": "time", "written": written, "newest": newest}
+        report.add("config.older-copy", file=store.relative(path), details=times)
+
+
+_FLUSH_MS = 60_000  # delay offsets are written every 10 s; with room for slow machines
+_CLOCK_MS = 1_000
+
+
+def check_witnesses(witnesses: Witnesses, report: Report) -> None:
+    """Report topics, groups and offsets that the configuration has lost."""
+    check_losses(witnesses, report)
+    check_topic_lines(witnesses, report)
+    check_offset_witnesses(witnesses, report)
+    _check_delays(witnesses, report)
+
+
+def _check_delays(witnesses: Witnesses, report: Report) -> None:
+    file, newest = witnesses.file(DELAYS), witnesses.totals.latest
+    offsets = offsets_by_level(file.content)
+    report.check("config.delay-offset", len(offsets))
+    lost = witnesses.state(DELAYS)
+    logged = logged_levels(witnesses.snapshot, witnesses.states)
+    deliveries = Deliveries(witnesses.messages, newest, delays_known_until(witnesses), witnesses.lacks_until, logged)
+    levels = list(deliveries.levels(offsets))
+    repeated = sum(level.repeated for level in levels)
+    if lost in ("gone", "without its table", "empty") and repeated:
+        facts = {"problem": lost, "lost": lost, "proof": "delays", "messages": repeated, "levels": len(levels)}
+        report.add(MISSING, file=f"{CONFIG}/{DELAYS}", effect=EFFECTS[DELAYS], details=facts)
+        return
+    repeating: Severity = "info" if witnesses.is_slaves else "warning"
+    for level in levels:
+        _report_level(level, repeating, report)
+    reported = {level.level for level in levels if level.repeated or level.skipped}
+    for level_number, earlier in _in_backup(file).items():
+        offset = offsets.get(level_number, 0)
+        queue = witnesses.ranges.get(QueueName(SCHEDULE_TOPIC, level_number - 1))
+        log_end = logged.ends.get(level_number, 0)
+        end = min(earlier, max(queue.max_offset, log_end)) if queue else earlier  # later ones it cannot deliver
+        if level_number not in reported and offset < end:
+            facts = {"problem": "backup", "level": level_number, "offset": offset, "earlier": earlier}
+            report.add("config.delay-offset", details=facts, file=f"{CONFIG}/{DELAYS}", severity=repeating,
+                       effect="the broker delivers them again", topic=SCHEDULE_TOPIC, queue_id=level_number - 1,
+                       queue_offset=offset)  # fmt: skip
+
+
+def delays_known_until(witnesses: Witnesses) -> int:
+    """Up to when the offsets of delay levels know what was delivered, epoch ms: a killed broker wrote them earlier."""
+    file, newest = witnesses.file(DELAYS), witnesses.totals.latest
+    table = main_table(DELAYS, file.content)
+    written = modified_ms(file.path) if file.path and table else newest + 1 + _CLOCK_MS
+    is_copied = written is None or (witnesses.is_unclean and (not table or written > newest + _FLUSH_MS))
+    if written is None or is_copied:  # the time of a copy, not of a write
+        written = newest - _FLUSH_MS
+    return written - _CLOCK_MS
+
+
+def _in_backup(file: ConfigFile) -> dict[int, int]:
+    """Offsets by level in the .bak of a file; empty when the .bak itself is read instead of the file."""
+    if file.path is None or file.path.suffix == ".bak":
+        return {}
+    try:
+        return offsets_by_level(read_config_file(backup_of(file.path)))
+    except RmqtoolError:
+        return {}
+
+
+def _report_level(level: Level, repeating: Severity, report: Report) -> None:
+    given: dict[str, Any] = {"topic": SCHEDULE_TOPIC, "queue_id": level.level - 1, "queue_offset": level.offset}
+    at: dict[str, Any] = {"level": level.level, "offset": level.offset}
+    if level.repeated:
+        report.add("config.delay-offset", file=f"{CONFIG}/{DELAYS}", severity=repeating,
+                   effect="the broker delivers them again",
+                   details={"problem": "repeated", "messages": level.repeated, **at}, **given)  # fmt: skip
+    if level.skipped:
+        report.add("config.delay-offset", file=f"{CONFIG}/{DELAYS}", effect="the broker never delivers them",
+                   details={"problem": "skipped", "messages": level.skipped, **at}, **given)  # fmt: skip

@@ -14,8 +14,7 @@ from rmqtool.findings.finding import Severity
 from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS, is_pre_blank
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.delays_seen import SeenDelays
-from rmqtool.store.rocksdb_units import RocksDbUnits
-from rmqtool.store.unit_files import UnitFiles, count_leading
+from rmqtool.store.unit_files import RocksDbUnits, UnitFiles, count_leading
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.queue_progress import MAX_EXAMPLES, MAX_LOOKUPS, QueueProgress, report_jump
 from rmqtool.verify.task import StoreReader
@@ -211,8 +210,7 @@ class OneQueue:
             self._differ(units[:stop], stored[:stop], unit_number)
             self._next = unit_number + stop
             return stop
-        # A row stands at the queue offset that its record says, whatever is before it.
-        moved = None if files.queue.database else files.find(int(units.physical_offsets[0]))
+        moved = files.find(int(units.physical_offsets[0]))
         if moved is not None and moved != unit_number:
             # Batch units follow each other, whatever records between them cannot be read.
             self._shift = moved - int(units.queue_offsets[0]) if files.queue.kind == "simple" else 0

@@ -23,12 +23,11 @@ from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.store.consume_queues import UNIT_FORMATS, Kind, Queue, queue_in
-from rmqtool.store.rocksdb_units import RocksDbUnits
-from rmqtool.store.unit_files import UnitFiles
+from rmqtool.store.unit_files import RocksDbUnits, UnitFiles
 from rmqtool.verify.one_queue import OneQueue, UnitRun
 from rmqtool.verify.part_result import PartResult
+from rmqtool.verify.queue_leftovers import report_bad_units
 from rmqtool.verify.queue_progress import QueueProgress
-from rmqtool.verify.rocksdb_checks import report_bad_units
 from rmqtool.verify.task import StoreReader
 
 _PACK = 1 << 14  # units that are packed together: a few MiB of the log, so that their offsets and times are close

@@ -16,7 +16,7 @@ from rmqtool.findings.report import Report
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import Releases
-from rmqtool.store.topics import Topics, is_deleted
+from rmqtool.store.config_tables import Topics, is_deleted
 from rmqtool.verify.bad_extents import Extents
 
 MAX_LOOKUPS = 4096

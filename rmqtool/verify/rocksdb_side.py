@@ -7,21 +7,30 @@ retention has deleted stay for a while, and are no fault.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from itertools import compress
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from rmqtool.base.files import list_directory
 from rmqtool.base.paths import has_directory, is_remote
 from rmqtool.findings.report import Report
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.layout import FormatError
+from rmqtool.formats.properties import TIMER_DELETES, TIMER_DUE
 from rmqtool.formats.rocksdb_rows import (
     INDEX_HOUR,
     INDEXED_TO,
     TIMELINE,
+    TIMER_VALUE_DTYPE,
     TIMERS_INDEXED_TO,
     Row,
     index_entry,
@@ -33,23 +42,318 @@ from rmqtool.formats.rocksdb_rows import (
     transaction_entry,
 )
 from rmqtool.rules.system_topics import HALF_TOPIC, ROCKSDB_HALF_TOPIC, TIMER_TOPIC
-from rmqtool.scan.columns import record_batches
+from rmqtool.scan.columns import PROPERTY_COLUMN, record_batches
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import message_dicts
 from rmqtool.scan.reader import scan_files
+from rmqtool.store.config_tables import CONFIG_DATABASES
 from rmqtool.store.rocksdb import RocksDb, is_readable, require_room
-from rmqtool.store.rocksdb_config import CONFIG_DATABASES
 from rmqtool.store.rocksdb_queues import queue_database
 from rmqtool.store.side_rows import POP_STORE, index_rows
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, SIDE_STORE, Store, is_rocksdb_directory
-from rmqtool.transaction import was_killed
-from rmqtool.verify.rocksdb_config import is_database, reported_database
-from rmqtool.verify.rocksdb_index_rows import COLUMNS as INDEX_COLUMNS
-from rmqtool.verify.rocksdb_index_rows import IndexRows, MessageRows
-from rmqtool.verify.rocksdb_timer_rows import COLUMNS as TIMER_COLUMNS
-from rmqtool.verify.rocksdb_timer_rows import TimerMessages, TimerRows
+from rmqtool.verify.config_checks import is_database, reported_database
+
+INDEX_COLUMNS = ("topic", "unique_key", "keys", "tags", "store_timestamp", "physical_offset", "transaction")
+"""The columns of messages that `MessageRows` needs."""
+
+_NUMBER = 8  # bytes
+_SHORTEST = 2 * _NUMBER + len("@@U@@")  # of keys; those of the progress are shorter
+_FORM = re.compile(rb"(?s).{8}@.*@[KTU]@.*@.{8}")  # of a key; no more is known of rows of deleted messages
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_INDEXED = ("none", "prepared", "commit")
+
+RawRow = tuple[bytes, bytes]
+Hashes = NDArray[np.uint64]
+Integers = NDArray[np.int64]
+
+
+@dataclass
+class HourSums:
+    """Counts and sums, modulo 2**64, of hashes by hour, epoch ms."""
+
+    counts: dict[int, int] = field(default_factory=dict)
+    sums: dict[int, int] = field(default_factory=dict)
+
+    def add(self, hours: Integers, hashes: Hashes) -> None:
+        """Add hashes, each of one hour."""
+        if not len(hours):
+            return
+        is_one = hours[0] == hours[-1] and (hours == hours[0]).all()
+        for hour in (int(hours[0]),) if is_one else np.unique(hours).tolist():
+            chosen = hashes if is_one else hashes[hours == hour]
+            self.counts[hour] = self.counts.get(hour, 0) + len(chosen)
+            self.sums[hour] = (self.sums.get(hour, 0) + int(chosen.sum(dtype=np.uint64))) % (1 << 64)
+
+    def differing(self, other: HourSums) -> set[int]:
+        """The hours whose hashes are not those of `other`."""
+        hours = self.counts.keys() | other.counts.keys()
+        return {
+            hour
+            for hour in hours
+            if (self.counts.get(hour), self.sums.get(hour)) != (other.counts.get(hour), other.sums.get(hour))
+        }
+
+
+class IndexRows:
+    """The rows of the index as they are read; `log_start` is the physical offset where the log begins.
+
+    `first` is the least physical offset after it that a row has, -1 without one. Rows of another form, and those that
+    are behind `indexed_to`, are in no sum.
+    """
+
+    def __init__(self, log_start: int, indexed_to: int) -> None:
+        self.sums = HourSums()
+        self.first = -1
+        self._log_start = log_start
+        self.indexed_to = indexed_to
+
+    def add(self, keys: list[bytes], values: list[bytes]) -> list[RawRow]:
+        """Add a block of rows, those of the progress too; the rows that must be looked at one by one."""
+        sizes = np.fromiter(map(len, keys), np.intp, len(keys))
+        is_odd = sizes < _SHORTEST
+        if len(b"".join(values)) != _NUMBER * len(values):
+            is_odd |= np.fromiter(map(len, values), np.intp, len(values)) != _NUMBER
+        if is_odd.any():
+            kept = np.flatnonzero(~is_odd).tolist()
+            odd = [(keys[row], values[row]) for row in np.flatnonzero(is_odd).tolist()]
+            keys, values, sizes = [keys[row] for row in kept], [values[row] for row in kept], sizes[~is_odd]
+            return odd + (self._add(keys, values, sizes) if keys else [])
+        return self._add(keys, values, sizes)
+
+    def is_summed(self, key: bytes, value: bytes) -> bool:
+        """Whether a row is in the sums; the others were looked at when they were added."""
+        has_form = len(key) >= _SHORTEST and len(value) == _NUMBER
+        return has_form and self._log_start <= int.from_bytes(key[-_NUMBER:], "big", signed=True) <= self.indexed_to
+
+    def _add(self, keys: list[bytes], values: list[bytes], sizes: NDArray[np.intp]) -> list[RawRow]:
+        hours, offsets = _numbers_of(keys, sizes)
+        is_live = offsets >= self._log_start
+        compared = is_live & (offsets <= self.indexed_to)
+        if is_live.any():
+            least = int(offsets[is_live].min())
+            self.first = least if self.first < 0 else min(self.first, least)
+        hashes = _hashes(keys, np.frombuffer(b"".join(values), ">u8"))
+        if compared.all():
+            self.sums.add(hours, hashes)
+            return []
+        self.sums.add(hours[compared], hashes[compared])
+        others = np.flatnonzero(~compared).tolist()
+        return [(keys[row], values[row]) for row in others if is_live[row] or not _FORM.fullmatch(keys[row])]
+
+
+class MessageRows:
+    """The rows that messages from physical offset `first` to `last`, included, have in the index."""
+
+    def __init__(self, first: int, last: int) -> None:
+        self.sums = HourSums()
+        self.count = 0
+        self._first = first
+        self._last = last
+
+    def add(self, messages: pa.RecordBatch) -> None:
+        """Add messages with INDEX_COLUMNS."""
+        offsets = np.asarray(messages.column("physical_offset"))
+        if offsets[-1] < self._first or offsets[0] > self._last:
+            return
+        unique_keys = messages.column("unique_key").fill_null("")
+        is_indexed = (offsets >= self._first) & (offsets <= self._last) & np.asarray(pc.not_equal(unique_keys, ""))
+        is_indexed &= np.asarray(pc.is_in(messages.column("transaction"), value_set=pa.array(_INDEXED)))
+        if not is_indexed.all():
+            messages = messages.filter(pa.array(is_indexed))
+        if len(messages):
+            timestamps = np.asarray(messages.column("store_timestamp"))
+            self._add_rows(messages, timestamps - timestamps % INDEX_HOUR)
+
+    def _add_rows(self, messages: pa.RecordBatch, hours: Integers) -> None:
+        topics, unique_keys = _bytes(messages.column("topic")), _bytes(messages.column("unique_key"))
+        begins = pc.binary_join_element_wise(_packed(hours), topics, b"@")
+        ends = pc.binary_join_element_wise(unique_keys, _packed(np.asarray(messages.column("physical_offset"))), b"@")
+        times = np.asarray(messages.column("store_timestamp")).view(np.uint64)
+        self._sum(hours, pc.binary_join_element_wise(begins, ends, b"@U@"), times)
+        tags = messages.column("tags").fill_null("")
+        with_tags = np.asarray(pc.not_equal(tags, "")).nonzero()[0]
+        words = messages.column("keys")
+        parents = np.asarray(pc.list_parent_indices(words))
+        for kind, texts, rows in ((b"@T@", tags.take(with_tags), with_tags), (b"@K@", words.flatten(), parents)):
+            if len(rows):
+                inner = pc.binary_join_element_wise(begins.take(rows), _bytes(texts), kind)
+                keys = pc.binary_join_element_wise(inner, ends.take(rows), b"@")
+                is_distinct = len(rows) < 2 or bool((np.diff(rows) > 0).all())
+                self._sum(hours[rows], keys, times[rows], is_distinct=is_distinct)
+
+    def _sum(
+        self, hours: Integers, keys: pa.BinaryArray, times: NDArray[np.uint64], *, is_distinct: bool = True
+    ) -> None:
+        hashes = _hashes(keys.to_pylist(), times)
+        if not is_distinct:  # a key that a message has twice has one row
+            hashes, chosen = np.unique(hashes, return_index=True)
+            hours = hours[chosen]
+        self.count += len(hashes)
+        self.sums.add(hours, hashes)
+
+
+def _hashes(keys: list[bytes], times: NDArray[np.uint64]) -> Hashes:
+    """A hash of each key with its time, so that times that changed places are other sums."""
+    hashes = np.fromiter(map(hash, keys), np.int64, len(keys)).view(np.uint64)
+    hashes ^= times * _MIX
+    hashes ^= hashes >> np.uint64(29)
+    hashes *= _MIX
+    return hashes
+
+
+def _numbers_of(keys: list[bytes], sizes: NDArray[np.intp]) -> tuple[Integers, Integers]:
+    """The first and the last number of each key."""
+    data = b"".join(keys)
+    windows: NDArray[np.void] = np.ndarray((len(data) - _NUMBER + 1,), f"V{_NUMBER}", data, strides=(1,))
+    ends = np.cumsum(sizes)
+    first, last = (windows[positions].view(">i8").astype(np.int64) for positions in (ends - sizes, ends - _NUMBER))
+    return first, last
+
+
+def _packed(numbers: Integers) -> pa.BinaryArray:
+    data = pa.py_buffer(np.ascontiguousarray(numbers.astype(">i8")))
+    bounds = pa.py_buffer(np.arange(len(numbers) + 1, dtype=np.int32) * np.int32(_NUMBER))
+    return pa.BinaryArray.from_buffers(pa.binary(), len(numbers), [None, bounds, data])
+
+
+def _bytes(texts: pa.StringArray) -> pa.BinaryArray:
+    return texts.cast(pa.binary())
+
+
+_DUE, _DELETES = PROPERTY_COLUMN + TIMER_DUE, PROPERTY_COLUMN + TIMER_DELETES
+TIMER_COLUMNS = (
+    *("topic", "queue_id", "queue_offset", "physical_offset", "message_size", "unique_key", "store_timestamp"),
+    *("transaction", _DUE, _DELETES),
+)
+"""The columns of messages that `TimerMessages` needs."""
+
+_TIME_SIZE = 8  # bytes
+_WHOLE_NUMBER = r"^[0-9]{1,18}$"
+_SOUND = ("none", "commit")
+
+
+class Timer(NamedTuple):
+    """A message that waits and has no row."""
+
+    unique_key: str
+    physical_offset: int
+    queue_id: int
+    queue_offset: int
+
+
+class TimerRows:
+    """The rows of timer messages: the hash of each key, and offset, size and hash of the unique key of each message."""
+
+    def __init__(self, blocks: Iterable[tuple[list[bytes], list[bytes]]]) -> None:
+        """`blocks` are keys and values; those of another form, as those of the progress are, are in `odd`."""
+        self.odd: list[RawRow] = []
+        found = [self._columns(keys, values) for keys, values in blocks]
+        columns = [np.concatenate([np.zeros(0, np.int64), *column]) for column in zip(*found, strict=True)]
+        keys, offsets, sizes, unique_keys = columns or [np.zeros(0, np.int64)] * 4
+        order = np.argsort(offsets, kind="stable")
+        self._keys = np.sort(keys)
+        self._offsets, self._sizes, self._unique_keys = offsets[order], sizes[order], unique_keys[order]
+        self._fits = np.zeros(len(order), dtype=np.bool_)
+
+    def _columns(self, keys: list[bytes], values: list[bytes]) -> tuple[Integers, Integers, Integers, Integers]:
+        size = TIMER_VALUE_DTYPE.itemsize
+        good = [
+            len(key) >= _TIME_SIZE and len(value) == size and not is_progress(key)
+            for key, value in zip(keys, values, strict=True)
+        ]
+        if not all(good):
+            self.odd += [row for row, is_good in zip(zip(keys, values, strict=True), good, strict=True) if not is_good]
+            keys, values = list(compress(keys, good)), list(compress(values, good))
+        rows = np.frombuffer(b"".join(values), TIMER_VALUE_DTYPE)
+        offsets, sizes = rows["physical_offset"].astype(np.int64), rows["message_size"].astype(np.int64)
+        return _hashed(keys), offsets, sizes, _hashed(key[_TIME_SIZE:] for key in keys)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def match(self, offsets: Integers, sizes: Integers, unique_keys: Integers) -> None:
+        """Note the rows that lead to one of these messages, which ascend."""
+        low, high = np.searchsorted(self._offsets, (offsets[0], offsets[-1] + 1)).tolist()
+        at = np.searchsorted(offsets, self._offsets[low:high])
+        self._fits[low:high] |= (
+            (offsets[at] == self._offsets[low:high])
+            & (sizes[at] == self._sizes[low:high])
+            & (unique_keys[at] == self._unique_keys[low:high])
+        )
+
+    def unmatched(self, log_start: int) -> set[int]:
+        """Physical offsets after `log_start` in rows that lead to no such message."""
+        return set(self._offsets[~self._fits & (self._offsets >= log_start)].tolist())
+
+    def have(self, keys: Integers) -> NDArray[np.bool_]:
+        """Whether there are rows of these keys, by their hashes."""
+        if not len(self._keys):
+            return np.zeros(len(keys), dtype=np.bool_)
+        at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        return np.asarray(self._keys[at] == keys)
+
+
+class TimerMessages:
+    """The timer messages of the log, compared with `rows` as they come.
+
+    Those before the offset `scanned` in the timer's queue have rows, once they are due at `delivered`, epoch ms, or
+    later, and less than `longest` ms from when they were stored. `missing` are those without, by key.
+    """
+
+    def __init__(self, rows: TimerRows, scanned: int, delivered: int, longest: int) -> None:
+        self.missing: dict[bytes, Timer] = {}
+        self.count = 0
+        self._rows = rows
+        self._scanned, self._delivered, self._longest = scanned, delivered, longest
+
+    def add(self, messages: pa.RecordBatch) -> None:
+        """Add messages with TIMER_COLUMNS, of all topics."""
+        is_timer = pc.equal(messages.column("topic"), TIMER_TOPIC)
+        if not is_timer.true_count:
+            return
+        messages = messages.filter(
+            pc.and_(is_timer, pc.is_in(messages.column("transaction"), value_set=pa.array(_SOUND)))
+        )
+        if not len(messages):
+            return
+        unique_keys = messages.column("unique_key").fill_null("").cast(pa.binary()).to_pylist()
+        sizes = np.asarray(messages.column("message_size")).astype(np.int64)
+        self._rows.match(np.asarray(messages.column("physical_offset")), sizes, _hashed(unique_keys))
+        self._look_for_rows(messages, unique_keys)
+
+    def _look_for_rows(self, messages: pa.RecordBatch, unique_keys: list[bytes]) -> None:
+        dues = messages.column(_DUE).fill_null("")
+        is_number = np.asarray(pc.match_substring_regex(dues, _WHOLE_NUMBER))
+        times = np.asarray(pc.if_else(pa.array(is_number), dues, "0").cast(pa.int64()))
+        is_read = np.asarray(messages.column("queue_offset")) < self._scanned
+        deletes = messages.column(_DELETES).fill_null("")
+        is_delete = is_read & np.asarray(pc.not_equal(deletes, ""))
+        waits = is_read & is_number & ~is_delete & (times >= self._delivered)
+        waits &= times <= np.asarray(messages.column("store_timestamp")) + self._longest
+        waits &= np.fromiter(map(len, unique_keys), np.intp, len(unique_keys)) > 0
+        self.count += int(np.count_nonzero(waits))
+        keys = [
+            struct.pack(">q", due) + unique_key for due, unique_key in zip(times.tolist(), unique_keys, strict=True)
+        ]
+        lacks = waits & ~self._rows.have(_hashed(keys))
+        for row in np.flatnonzero(lacks | is_delete).tolist():
+            if is_delete[row]:
+                self._cancel(deletes[row].as_py())
+            else:
+                names = ("physical_offset", "queue_id", "queue_offset")
+                numbers = (int(messages.column(name)[row].as_py()) for name in names)
+                self.missing[keys[row]] = Timer(unique_keys[row].decode(errors="replace"), *numbers)
+
+    def _cancel(self, deletes: str) -> None:
+        for key in [key for key, timer in self.missing.items() if timer.unique_key in deletes]:
+            del self.missing[key]
+
+
+def _hashed(texts: Iterable[bytes]) -> Integers:
+    return np.fromiter(map(hash, texts), np.int64)
+
 
 _DEFAULT = _INDEX = "default"  # a column family, as the others
 _TIMER, _HALF, _POP = "timer", "trans", "popState"
@@ -78,15 +382,12 @@ def check_side_stores(snapshot: Snapshot, report: Report) -> None:
     root = snapshot.store.root
     if snapshot.holder is not None or not is_readable():
         return
-    killed = was_killed(root)
     for name, check, families in (
         (SIDE_STORE, _check_side_store, (_INDEX, _TIMER, _HALF)),
         (POP_STORE, _check_pops, (_DEFAULT, _POP)),
     ):
         if is_database(root / name):
-            with reported_database(
-                root / name, name, "store.rocksdb-damaged", report, killed=killed, families=families
-            ) as database:
+            with reported_database(snapshot, name, "store.rocksdb-damaged", report, families) as database:
                 if database:
                     check(database, snapshot, report)
         elif has_directory(root / name) and not list_directory(root / name):

@@ -23,12 +23,12 @@ from rmqtool.formats.layout import position_of
 from rmqtool.rules.versions import Releases
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES
 from rmqtool.store.config_json import load_config
+from rmqtool.store.config_tables import CONFIG_DATABASES
 from rmqtool.store.dledger_node import NODE_CHECKPOINT, unreadable_committed_index
 from rmqtool.store.file_findings import empty_file_finding, layout_findings, log_findings
 from rmqtool.store.index_files import IndexFile
 from rmqtool.store.lock import ABORT_FILE, LOCK_FILE, unclean_stop
 from rmqtool.store.paths import COMPACTION, COMPACTION_CHECKPOINT, COMPACTION_LOG, COMPACTION_QUEUE, TIMER_LOG
-from rmqtool.store.rocksdb_config import CONFIG_DATABASES
 from rmqtool.store.side_rows import POP_STORE
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import (

@@ -85,14 +85,15 @@ class StoreReader:
         self.lookups = Lookups(task.files, task.dispatcher())
         self.index = IndexUnits(task.index_files, self.open_files)
         self.queues: dict[tuple[Kind, QueueName], UnitFiles | None] = {}  # queues read so far; None without units
-        path = queue_database(task.store) if is_readable() else None
-        self.database = database or (QueueDatabase(path) if path else None)
+        path = queue_database(task.store) if is_readable() and database is None else None
+        self._own = QueueDatabase(path) if path else None
+        self.database = database or self._own
 
     def close(self) -> None:
         """Close what was opened."""
         self.open_files.close()
-        if self.database:
-            self.database.close()
+        if self._own:
+            self._own.close()
 
 
 EarlyEnd = Literal["time-limit", "sample"]

@@ -46,7 +46,7 @@ from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.paths import TIMER_CHECK
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.store import CONFIG, Store
-from rmqtool.store.timer_wheel import WHEEL, is_wheel_whole, newest_slot, written_unit
+from rmqtool.store.timer_wheel import WHEEL, is_wheel_whole, newest_slot, used_slots, written_unit
 from rmqtool.verify.task import StoreReader
 
 
@@ -301,7 +301,7 @@ def _check_slots(reader: StoreReader, log: MappedFiles, report: Report) -> None:
     path = reader.store.root / WHEEL
     if not path.is_file():
         return
-    slot = newest_slot(path, reader.reading)
+    slot = newest_slot(used_slots(path, reader.reading))
     if slot is None:
         return
     newest = int(slot["last_position"])

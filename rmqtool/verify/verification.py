@@ -34,7 +34,7 @@ from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.splits import PART_SIZE, log_parts
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store
 from rmqtool.verify.client_losses import ClientView
-from rmqtool.verify.config_witnesses import check_witnesses, delays_known_until
+from rmqtool.verify.config_checks import check_config_databases
 from rmqtool.verify.disk_and_time_checks import (
     check_environment,
     check_hosts,
@@ -55,15 +55,15 @@ from rmqtool.verify.offset_checks import (
     check_halves,
     check_offsets,
     check_topics,
+    check_witnesses,
+    delays_known_until,
 )
 from rmqtool.verify.part_result import PartResult, report_unreadable
 from rmqtool.verify.part_run import PartRun
-from rmqtool.verify.queue_leftovers import LogBounds, QueueVisit
+from rmqtool.verify.queue_leftovers import LogBounds, QueueVisit, check_copies_alone, check_database, check_light_rows
 from rmqtool.verify.queue_progress import WHETHER_DELETED, lost_by_topic, report_missing_units
 from rmqtool.verify.read_errors import UnreadFiles
 from rmqtool.verify.record_checks import finish_compression, finish_end, finish_times
-from rmqtool.verify.rocksdb_checks import check_copies_alone, check_database, check_light_rows
-from rmqtool.verify.rocksdb_config import check_config_databases
 from rmqtool.verify.rocksdb_side import SIDE_CODES, check_side_stores, require_copies
 from rmqtool.verify.saved_progress import SavedProgress
 from rmqtool.verify.start import Prediction, Predictor, report_starts
@@ -190,7 +190,11 @@ class Verification:
 
         `pool` holds processes that were started for this; they end with it.
         """
-        with failed_reads() as self._failed, pool or WorkerPool[PartResult]() as workers:
+        with (
+            failed_reads() as self._failed,
+            pool or WorkerPool[PartResult]() as workers,
+            closing(self.snapshot.databases),
+        ):
             self._run(progress, workers)
 
     def _run(self, progress: Callable[[int], None], pool: WorkerPool[PartResult]) -> None:

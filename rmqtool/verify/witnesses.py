@@ -1,22 +1,25 @@
-"""A stopped store's config files, and its log and queues as witnesses of what they held."""
+"""A stopped store's configuration, and its log and queues as witnesses of what it held: what a start does not find."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
+from pathlib import Path
 from typing import Literal
 
 from rmqtool.base.files import list_directory
 from rmqtool.base.paths import DirectoryEntry
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.rules.config_shapes import main_table
+from rmqtool.findings.finding import Severity
+from rmqtool.findings.report import Report
 from rmqtool.rules.system_topics import (
     BUILT_IN_GROUPS,
     DEAD_LETTER_PREFIX,
     HALF_TOPIC,
+    LMQ_PREFIX,
     OP_TOPIC,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
@@ -24,19 +27,35 @@ from rmqtool.rules.system_topics import (
     is_system_topic,
 )
 from rmqtool.store.config_json import ConfigFile, load_config
-from rmqtool.store.consumer_groups import LMQ_CONSUMER_OFFSET
-from rmqtool.store.rocksdb_config import TABLES, config_database, expected_database, load_table
+from rmqtool.store.config_tables import (
+    CONSUMER_OFFSET,
+    DELAYS,
+    GROUPS,
+    LMQ_CONSUMER_OFFSET,
+    LMQ_TABLE,
+    MISSING,
+    OFFSETS,
+    READABLE,
+    SECOND,
+    TABLES,
+    TOPICS,
+    WRITABLE,
+    Topics,
+    config_database,
+    entries_in,
+    expected_database,
+    load_table,
+    main_table,
+)
+from rmqtool.store.queue_units import QueueRange
+from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import CONFIG, Store
-from rmqtool.store.topics import TOPICS
+from rmqtool.store.store import CONFIG, Store, is_rocksdb_directory
 from rmqtool.transaction import was_killed
-from rmqtool.verify.offset_checks import Ranges
+from rmqtool.verify.config_checks import VERSIONED_FILES, copies_of
 from rmqtool.verify.queue_progress import QueueProgress
 from rmqtool.verify.record_checks import RecordTotals
-
-GROUPS = "subscriptionGroup.json"
-DELAYS = "delayOffset.json"
 
 _BY_BROKERS = (
     *(GROUPS, DELAYS, LMQ_CONSUMER_OFFSET, "consumerFilter.json", "consumerOrderInfo.json", "topicQueueMapping.json"),
@@ -46,6 +65,7 @@ _BY_BROKERS = (
 
 _BROKER_TOPICS = (RETRY_PREFIX, DEAD_LETTER_PREFIX, HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)
 
+Ranges = Mapping[QueueName, QueueRange]
 State = Literal["there", "gone", "unreadable", "without its table", "empty"]
 
 
@@ -60,7 +80,6 @@ class Witnesses:
     messages: SingleMessages
     lacks_until: int = 0  # before this physical offset messages may have been in damage, or were left out on purpose
     _files: dict[str, ConfigFile] = field(default_factory=dict, compare=False)
-    _tables: dict[str, ConfigFile] = field(default_factory=dict, compare=False)
 
     @property
     def store(self) -> Store:
@@ -124,23 +143,25 @@ class Witnesses:
         return self._files[name]
 
     def table(self, name: str) -> ConfigFile:
-        """Topics or groups as a start has them, from a file or from RocksDB; `name` is that of the file."""
-        if not self.is_in_rocksdb:
+        """A table as a start has it, from a file or from RocksDB; `name` is that of the file."""
+        if not self.is_in_rocksdb or name not in TABLES:
             return self.file(name)
-        if name == TOPICS:
-            return self.snapshot.topics.file
-        if name not in self._tables:
-            self._tables[name] = load_table(self.store, name)
-        return self._tables[name]
+        if name != GROUPS:
+            return self.snapshot.topics.file if name == TOPICS else self.snapshot.committed.file
+        return self._groups
+
+    @cached_property
+    def _groups(self) -> ConfigFile:
+        return load_table(self.store, GROUPS)
 
     def state(self, name: str) -> State:
-        """Whether a file and its table exist, as a start reads them."""
-        file = self.file(name)
+        """Whether a file, or what is in its place, and its table exist, as a start reads them."""
+        file = self.table(name)
         if file.path is None:
             return "gone" if file.problem is None else "unreadable"
         table = main_table(name, file.content)
-        lmq = file.content.get("lmqOffsetTable")
-        return "there" if table or lmq else "without its table" if table is None else "empty"
+        is_there = table or file.content.get(LMQ_TABLE)
+        return "there" if is_there else "without its table" if table is None else "empty"
 
     def retrying_groups(self) -> set[str]:
         """Groups that have retries or dead letters, and so have consumed messages and committed offsets."""
@@ -149,8 +170,7 @@ class Witnesses:
 
     def configured_groups(self) -> set[str]:
         """Groups that the tables of topics and groups name, but for those that each broker makes."""
-        topics = _names(self.table(TOPICS).content.get("topicConfigTable"))
-        groups = _names(self.table(GROUPS).content.get("subscriptionGroupTable"))
+        topics, groups = (main_table(name, self.table(name).content) or {} for name in (TOPICS, GROUPS))
         retries = {topic.removeprefix(RETRY_PREFIX) for topic in topics if topic.startswith(RETRY_PREFIX)}
         return {group for group in groups if not BUILT_IN_GROUPS.fullmatch(group)} | retries
 
@@ -161,5 +181,224 @@ class Witnesses:
         return {group for group in groups if not BUILT_IN_GROUPS.fullmatch(group)}
 
 
-def _names(table: object) -> Iterable[str]:
-    return table.keys() if isinstance(table, Mapping) else ()
+_FIRST_WRITE_MS = 60_000  # a broker writes its offsets 10 s after its start at the latest; with room for slow machines
+_NO_OFFSETS = (
+    "the broker starts without any offset: each group begins again by its own policy, and skips what it has not "
+    "consumed, or gets all again"
+)
+EFFECTS = {
+    TOPICS: "the broker starts without these topics: clients are refused, or topics are made again with default queues",
+    CONSUMER_OFFSET: _NO_OFFSETS,
+    GROUPS: "the broker starts without these groups: they are made again with default settings, or refused where "
+    "autoCreateSubscriptionGroup is off",
+    DELAYS: "the broker delivers these messages again",
+    LMQ_CONSUMER_OFFSET: _NO_OFFSETS,
+}
+"""What a broker does without a file, or without its table in RocksDB."""
+
+_SEVERITIES: Mapping[str, Severity] = {GROUPS: "warning"}  # which brokers make again
+
+
+@dataclass(frozen=True)
+class _Loss:
+    """A table that a start does not find, or finds empty.
+
+    `name` is that of its JSON file, `place` the file or database that has it or had it.
+    """
+
+    name: str
+    place: Path
+    lost: str
+    is_in_rocksdb: bool
+
+
+def check_losses(witnesses: Witnesses, report: Report) -> None:
+    """Report tables whose loss loses topics, groups or offsets, and files of which only the ``.bak`` is left.
+
+    A broker that stops leaves both, the ``.bak`` with the older content.
+    """
+    report.check(MISSING, len(EFFECTS) - 1)  # one of both files of offsets
+    for loss in _losses(witnesses):
+        _check_loss(loss, witnesses, report)
+    for name in () if witnesses.is_in_rocksdb or witnesses.is_unclean else EFFECTS:
+        file = witnesses.file(name)
+        if file.path is not None and file.path.suffix == ".bak" and file.problem is None:
+            report.add(MISSING, severity="warning", file=f"{CONFIG}/{name}",
+                       effect=f"of what has changed since: {EFFECTS[name]}",
+                       details={"problem": "backup-left", "lost": "backup-left"})  # fmt: skip
+
+
+def _losses(witnesses: Witnesses) -> Iterator[_Loss]:
+    """The lost tables; of version 2 only offsets: it has only those topics and groups that somebody has set."""
+    if witnesses.is_in_rocksdb:
+        for name in TABLES if is_readable() else ():
+            file = witnesses.table(name)
+            place = file.path or expected_database(witnesses.store, name)
+            is_of_second = place is not None and place.name == SECOND and name != CONSUMER_OFFSET
+            if place is not None and not is_of_second and not file.problem and witnesses.state(name) != "there":
+                lost = "empty" if file.path else "without" if is_rocksdb_directory(place) else "gone"
+                yield _Loss(name, place, lost, is_in_rocksdb=True)
+        return
+    for name in (TOPICS, LMQ_CONSUMER_OFFSET if LMQ_CONSUMER_OFFSET in witnesses.names else CONSUMER_OFFSET, GROUPS):
+        state = witnesses.state(name)
+        in_other = name in OFFSETS and state == "gone" and any(witnesses.state(each) != "gone" for each in OFFSETS)
+        if state not in ("there", "unreadable") and not in_other:
+            yield _Loss(name, witnesses.store.root / CONFIG / name, state, is_in_rocksdb=False)
+
+
+def _check_loss(loss: _Loss, witnesses: Witnesses, report: Report) -> None:
+    shown, place = sorted(_shown(loss, witnesses)), witnesses.store.relative(loss.place)
+    if loss.name in OFFSETS and (loss.is_in_rocksdb or loss.lost == "gone") and _is_young(witnesses):
+        if shown if loss.is_in_rocksdb else witnesses.names:
+            missing = f"there are none in {place}" if loss.is_in_rocksdb else f"there is no {loss.name}"
+            text = f"{missing}, which a broker that is killed within its first ten seconds has not written yet"
+            report.doubt("committed offsets", f"committed offsets: {text}")
+        return
+    proof, severity = _proof_of(loss, shown), _SEVERITIES.get(loss.name)
+    if loss.name not in OFFSETS and _is_unwritten(loss, witnesses):
+        if loss.is_in_rocksdb or loss.name == GROUPS:
+            return
+        severity = "info"
+    if proof is None:
+        return
+    details = {"problem": loss.lost, "lost": loss.lost, "proof": proof, "shown": shown}
+    if loss.is_in_rocksdb:
+        table = TABLES[loss.name]
+        details |= {"problem": "table", "what": table.lost_in(loss.place.name, loss.lost), "table": loss.name}
+        details |= {"part": part} if (part := table.part_of(loss.place.name)) else {}
+    report.add(MISSING, file=place, effect=EFFECTS[loss.name], severity=severity, details=details)
+
+
+def _shown(loss: _Loss, witnesses: Witnesses) -> Collection[str]:
+    """The topics or groups that show what was in a table.
+
+    Groups that are configured show offsets only where the place of the table is gone: they may not have consumed yet.
+    """
+    if loss.name == TOPICS:
+        return witnesses.user_topics
+    if loss.name == GROUPS:
+        return witnesses.known_groups()
+    is_brokers = witnesses.is_brokers or (loss.is_in_rocksdb and witnesses.table(GROUPS).path is not None)
+    by_configured = loss.lost == "without its table" or (loss.lost == "gone" and is_brokers)
+    return witnesses.retrying_groups() | (witnesses.configured_groups() if by_configured else set())
+
+
+def _proof_of(loss: _Loss, shown: Collection[str]) -> str | None:
+    """What shows that there was content, as a finding names it; None where nothing does, not even the file."""
+    if shown:
+        return {TOPICS: "topics", GROUPS: "groups"}.get(loss.name, "consumed")
+    if loss.is_in_rocksdb or loss.lost == "gone":
+        return None
+    if loss.name == GROUPS:
+        return "groups-of-all"
+    return "offsets-of-all" if loss.name in OFFSETS and loss.lost == "without its table" else None
+
+
+def _is_young(witnesses: Witnesses) -> bool:
+    """Whether the broker may have been killed before it first wrote offsets."""
+    return witnesses.is_unclean and witnesses.totals.latest - witnesses.totals.earliest <= _FIRST_WRITE_MS
+
+
+def _is_unwritten(loss: _Loss, witnesses: Witnesses) -> bool:
+    """Whether a table of topics or groups may never have been written: no broker has, or it was killed before.
+
+    A broker writes the groups that each has when it stops.
+    """
+    is_groups, is_there = loss.name == GROUPS, loss.lost != "gone"
+    if is_groups and is_there and loss.is_in_rocksdb and witnesses.is_unclean:
+        return True
+    if is_there and not (loss.is_in_rocksdb and (loss.lost == "without" or witnesses.is_unclean)):
+        return False
+    return not (witnesses.is_brokers or (not is_groups and witnesses.has_broker_topics))
+
+
+_ROUNDING_MS = 1_000
+_OF_BROKER = (HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)  # no operator sets their permission
+_UNUSED = ("%RMQTOOL%", LMQ_PREFIX)  # never configured
+
+
+def check_topic_lines(witnesses: Witnesses, report: Report) -> None:
+    """Report topics that the store proves to have been configured, and permissions that stop consumers."""
+    topics = witnesses.snapshot.topics
+    for name in VERSIONED_FILES:
+        _check_topics_backup(witnesses.store, name, report)
+    if not topics.names_all or not topics.by_name:
+        return
+    missing = sorted({name.topic for name in witnesses.states} - topics.by_name.keys())
+    report.check("config.topic-missing", len(witnesses.states))
+    for topic in missing:
+        if topic.startswith(_UNUSED):
+            continue
+        if topic.startswith(RETRY_PREFIX):
+            effect = "the broker makes it again when a consumer of the group connects"
+            severity: Severity | None = None if topic in witnesses.topics_with_units else "info"
+            report.add(
+                "config.topic-missing",
+                severity=severity,
+                effect=effect,
+                topic=topic,
+                details={"problem": "retry", **_details(topics)},
+            )
+        elif not is_system_topic(topic):
+            proof = _proof(topic, witnesses)
+            if proof:
+                details = {**proof, **_details(topics)}
+                report.add("config.topic-missing", file=topics.file_name, topic=topic, details=details)
+    _check_permissions(topics, report)
+
+
+def _details(topics: Topics) -> dict[str, str]:
+    """What does not name a topic: a file, or a database."""
+    return {"place": topics.place, "file" if topics.place == TOPICS else "database": topics.file_name}
+
+
+def _changed(topics: Topics) -> int | None:
+    """When topics.json was changed last, epoch ms; None when unknown."""
+    timestamp = entries_in(topics.file.content, "dataVersion").get("timestamp")
+    return timestamp if type(timestamp) is int else None
+
+
+def _proof(topic: str, witnesses: Witnesses) -> dict[str, str | int] | None:
+    """Facts that show why a topic that is not configured was not deleted; None when it may have been."""
+    states = (state for name, state in witnesses.states.items() if name.topic == topic)
+    last = (witnesses.messages.at(state.last_physical_offset) for state in states)
+    newest = max((message["store_timestamp"] for message in last if message), default=0)
+    topics, committed = witnesses.snapshot.topics, witnesses.snapshot.committed
+    changed = _changed(topics)
+    if changed is not None and newest > changed + _ROUNDING_MS:
+        return {"problem": "stored-since", "changed": changed, "newest": int(newest)}
+    cleans_up = "groupTopicMap" in committed.file.content  # written since 5.0, whose deletion takes the offsets along
+    groups = sorted({one.group for one in committed.offsets if one.topic == topic and one.offset > 0})
+    if cleans_up and groups:
+        return {"problem": "consumed", "group": groups[0]}
+    return None
+
+
+def _check_permissions(topics: Topics, report: Report) -> None:
+    report.check("config.topic-permission", len(topics.by_name))
+    for topic in topics.by_name.values():
+        denied = [text for bit, text in ((READABLE, "read"), (WRITABLE, "written")) if not topic.perm & bit]
+        if topic.name.startswith(DEAD_LETTER_PREFIX) or not denied or topic.name.startswith("rmq_sys_SYNC_"):
+            continue
+        is_brokers = topic.name.startswith(RETRY_PREFIX) or topic.name in _OF_BROKER
+        facts = {"perm": topic.perm, "denied": " nor ".join(denied)}
+        report.add("config.topic-permission", details=facts, severity=None if is_brokers else "info",
+                   file=topics.file_name, topic=topic.name)  # fmt: skip
+
+
+def _check_topics_backup(store: Store, name: str, report: Report) -> None:
+    """A file against its .bak: it cannot have lost more entries than its data version has counted changes."""
+    report.check("config.older-copy")
+    main, backup = copies_of(store, name) or ({}, {})
+    ours, theirs = (entries_in(content, "dataVersion") for content in (main, backup))
+    if not all(isinstance(each.get(field), int) for each in (ours, theirs) for field in ("counter", "timestamp")):
+        return
+    facts = {"counter": ours["counter"], "backup_counter": theirs["counter"]}
+    changes = ours["counter"] - theirs["counter"]
+    if changes < 0 and ours["timestamp"] < theirs["timestamp"]:
+        report.add("config.older-copy", file=f"{CONFIG}/{name}", details={"problem": "version", **facts})
+        return
+    before, after = set(main_table(name, backup) or ()), set(main_table(name, main) or ())
+    if after and len(before - after) > changes >= 0:
+        lost = {"problem": "entries", **facts, "lost": sorted(before - after)[:4]}
+        report.add("config.older-copy", file=f"{CONFIG}/{name}", count=len(before - after), details=lost)

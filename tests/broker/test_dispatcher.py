@@ -17,9 +17,9 @@ from rmqtool.formats.java import string_hash
 from rmqtool.rules.versions import Version, parse_version
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
+from rmqtool.store.config_tables import load_topics
 from rmqtool.store.delays_seen import delay_levels_of_store
 from rmqtool.store.store import open_store
-from rmqtool.store.topics import load_topics
 from tests.building import LogBuilder
 from tests.conftest import GoldenStore
 from tests.golden import stores

@@ -9,7 +9,7 @@ from rmqtool.broker.prediction import QueueChange, StartPrediction
 from rmqtool.clients.groups import moved_groups, next_message, ranges_after_start
 from rmqtool.clients.losses import MovedGroup
 from rmqtool.rules.versions import Version
-from rmqtool.store.consumer_groups import CommittedOffset
+from rmqtool.store.config_tables import CommittedOffset
 from rmqtool.store.queue_units import QueueRange
 
 NEW, OLD = Version(5, 3, 3), Version(4, 9, 3)

@@ -22,7 +22,7 @@ from rmqtool.inspect.overview import Overview, overview_of
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version, parse_version
 from rmqtool.store.commit_log import LogRange
-from rmqtool.store.consumer_groups import CommittedOffset
+from rmqtool.store.config_tables import CommittedOffset
 from rmqtool.store.lock import Holder
 from rmqtool.store.store import open_store
 from tests.building import GIB, LOG, START_TIME, LogBuilder, message, write_large_store

@@ -20,11 +20,10 @@ from rmqtool.findings.finding import Finding
 from rmqtool.findings.report import verdict_of
 from rmqtool.query.by_key import KeyQuery, by_key
 from rmqtool.query.by_place import Notes
-from rmqtool.repair.config_source import GROUPS
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.system_topics import BUILT_IN_GROUPS, LMQ_PREFIX, is_system_topic
 from rmqtool.rules.versions import LITE_TOPICS, parse_version
-from rmqtool.store.rocksdb_config import load_table
+from rmqtool.store.config_tables import GROUPS, load_table
 from rmqtool.store.side_rows import RocksDbIndex
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store

@@ -11,8 +11,8 @@ import pytest
 
 from rmqtool.base.new_files import write_all
 from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.rebuild.existing import FileGrid, Piece
 from rmqtool.rebuild.output_tree import QueueTree
-from rmqtool.rebuild.sinks import FileGrid, Piece
 from tests.building import START_TIME
 
 GRID = FileGrid(file_size=210, unit_size=20)  # ten units, and ten bytes that no unit fits into

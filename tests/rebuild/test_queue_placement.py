@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits
 from rmqtool.formats.consume_queue import UNIT_SIZE
-from rmqtool.rebuild.existing import ExistingQueues, StoredUnits
+from rmqtool.rebuild.existing import ExistingQueues, FileGrid, StoredUnits
 from rmqtool.rebuild.queue_placement import Extent, LostExtents, Order, SimpleQueues
-from rmqtool.rebuild.sinks import FileGrid
 from tests.rebuild.units import SIZE, Kept, units
 
 PER_FILE = 10

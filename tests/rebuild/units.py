@@ -9,7 +9,7 @@ import numpy as np
 
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits
 from rmqtool.formats.consume_queue import UNIT_DTYPE
-from rmqtool.rebuild.sinks import Timestamps, Units
+from rmqtool.rebuild.existing import Timestamps, Units
 from tests.building import START_TIME
 
 SIZE = 100

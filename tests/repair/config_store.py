@@ -9,9 +9,9 @@ from typing import Any
 from rmqtool.findings.finding import Finding
 from rmqtool.repair.change import FileChange
 from rmqtool.repair.config_files import config_changes
-from rmqtool.rules.config_shapes import MAIN_TABLES
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.config_json import load_config
+from rmqtool.store.config_tables import MAIN_TABLES
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from rmqtool.transaction import Transaction, Undo

@@ -14,9 +14,9 @@ from rmqtool.formats.index_file import UNIT_SIZE, decode_units, unit_position
 from rmqtool.formats.message import HEADER_DTYPES
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
-from rmqtool.store.rocksdb_units import units_of
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
+from rmqtool.store.unit_files import units_of
 
 Served = dict[tuple[str, int, int], tuple[int, int]]
 """Physical offset and tags code by topic, queue id and queue offset."""

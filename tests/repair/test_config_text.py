@@ -15,8 +15,8 @@ from rmqtool.repair.config_source import (
     member_of,
     member_text,
     members,
-    read_text,
     table_in,
+    text_of,
     whole_members,
     with_members,
 )
@@ -68,7 +68,7 @@ def test_an_edit_leaves_every_other_byte(tmp_path: Path) -> None:
     """Also bytes that are not UTF-8."""
     path = tmp_path / "consumerOffset.json"
     path.write_bytes(OFFSETS.encode().replace("\u017e".encode(), b"\xff\xfe"))
-    text = read_text(path)
+    text = text_of(path) or ""
     assert bytes_of(text) == path.read_bytes()
     table = table_in(text, "offsetTable")
     number = member_of(text, next(members(text, table.value)).value, "0") if table else None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.store.consumer_groups import CommittedOffset, CommittedOffsets, load_offsets
+from rmqtool.store.config_tables import CommittedOffset, CommittedOffsets, load_offsets
 from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore
 from tests.golden import stores

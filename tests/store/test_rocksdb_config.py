@@ -8,12 +8,9 @@ from pathlib import Path
 import pytest
 
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.store import rocksdb_config
-from rmqtool.store.consumer_groups import load_offsets
+from rmqtool.store.config_tables import config_database, load_offsets, load_table, load_topics
 from rmqtool.store.file_findings import offset_findings
-from rmqtool.store.rocksdb_config import config_database, load_table
 from rmqtool.store.store import open_store
-from rmqtool.store.topics import load_topics
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.golden import stores
@@ -107,4 +104,3 @@ def test_without_the_library_the_file_counts(store: Path, monkeypatch: pytest.Mo
     """As before there was one."""
     monkeypatch.setitem(__import__("sys").modules, "rocksdict", None)
     assert load_offsets(open_store(store)).offsets == ()
-    assert rocksdb_config.TABLES

@@ -16,6 +16,7 @@ from rmqtool.base import files as files_module
 from rmqtool.base.files import InputFile
 from rmqtool.findings.finding import Finding
 from rmqtool.inspect.overview import Overview, overview_of
+from rmqtool.store.rocksdb import Databases
 from rmqtool.store.rocksdb_queues import QueueDatabase
 from rmqtool.store.splits import log_parts
 from rmqtool.store.store import open_store
@@ -103,9 +104,9 @@ def test_the_ends_of_queues_in_rocksdb_are_held_once(
     opened: list[Path] = []
     open_database = QueueDatabase.__init__
 
-    def opening(database: QueueDatabase, path: Path) -> None:
+    def opening(database: QueueDatabase, path: Path, databases: Databases | None = None) -> None:
         opened.append(path)
-        open_database(database, path)
+        open_database(database, path, databases)
 
     monkeypatch.setattr(QueueDatabase, "__init__", opening)
     assert verify(golden_store("more/5.5.0-rocksdb")).complete

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -111,8 +112,11 @@ def test_sound_stores_have_no_finding(name: str, golden_store: GoldenStore) -> N
     assert outcome.report.checked["consumequeue.wrong-end"] > 8
 
 
-def test_topics_are_read_once(golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For all that asks for them; their database is opened a second time to check its rows."""
+@pytest.mark.parametrize("name", ["5.5.0-rocksdb", "5.5.0-rocksdb-single"])
+def test_each_database_is_opened_once(
+    name: str, golden_store: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For all that read it, and it is closed in the end: no directory of links is left."""
     opened: list[str] = []
     enter = RocksDb.__enter__
 
@@ -121,8 +125,11 @@ def test_topics_are_read_once(golden_store: GoldenStore, monkeypatch: pytest.Mon
         return enter(database)
 
     monkeypatch.setattr(RocksDb, "__enter__", counted)
-    verify(golden_store("more/5.5.0-rocksdb"))
-    assert opened.count("topics") == 2
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    outcome = verify(golden_store(f"more/{name}"))
+    assert len(opened) == len({*opened}) > 2
+    assert outcome.complete
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.slow

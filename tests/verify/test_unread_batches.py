@@ -10,7 +10,7 @@ import pytest
 from rmqtool.base.errors import Exit
 from rmqtool.findings.finding import Finding
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.verify import rocksdb_checks
+from rmqtool.verify import queue_leftovers
 from tests.changed_rocksdb import changed, end_value, max_key, min_key, unit_key
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
@@ -83,7 +83,7 @@ def test_batches_of_one_message_are_read(
 ) -> None:
     """Until one that has more, whatever number of rows is read at once."""
     moved(store, offsets, min_offset)
-    monkeypatch.setattr(rocksdb_checks, "_CHUNK", chunk)
+    monkeypatch.setattr(queue_leftovers, "_CHUNK", chunk)
     assert [found.message for found in unread(store)] == ([message] if message else [])
 
 
