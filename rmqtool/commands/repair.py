@@ -63,6 +63,7 @@ class RepairRequest:
     save_plan: Path | None
     plan: Path | None
     keep_offsets: bool
+    lose: tuple[str, ...]
     acknowledge: bool
     jobs: int
     memory: int | None
@@ -80,15 +81,15 @@ class RepairRequest:
         from rmqtool.repair.saved_plan import RepairOptions, SavedRepairPlan
         from rmqtool.store.store import require_plain_log
 
-        if self.acknowledge and (self.plan or self.keep_offsets or self.save_plan):
+        if self.acknowledge and (self.plan or self.keep_offsets or self.lose or self.save_plan):
             raise UsageError("--acknowledge repairs nothing: no other choice may be made beside it")
-        if self.plan and (self.only_shows or self.keep_offsets or self.broker_version):
+        if self.plan and (self.only_shows or self.keep_offsets or self.lose or self.broker_version):
             raise UsageError("--plan carries out what was saved: it cannot be combined with other choices")
         self.processes = self.jobs
         self.store = rmqtool.open(self.path, broker_conf=self.broker_conf).snapshot.store
         if not self.acknowledge:
             require_plain_log(self.store, "repair")
-        self.options = RepairOptions(self.broker_version, self.keep_offsets)
+        self.options = RepairOptions(self.broker_version, self.keep_offsets, frozenset(self.lose))
         if self.plan:
             self.saved = SavedRepairPlan(self.plan)
             self.options = self.saved.options
@@ -115,6 +116,11 @@ class RepairRequest:
         """The options that other commands on the store need, too."""
         rate = self.limit_rate.bytes_per_second if self.limit_rate else None
         return repeated_options(self.broker_conf.path, self.options.version, rate, self.jobs, self.memory)
+
+    def words_without(self, name: str) -> list[str]:
+        """The same but for one option."""
+        pairs = zip(self.words[::2], self.words[1::2], strict=True)
+        return [word for option, value in pairs if option != name for word in (option, value)]
 
 
 _NOTHING = "nothing to repair"
@@ -143,6 +149,13 @@ _EPILOG = examples_and_statuses(
 @dry_run_option
 @saved_plan_options
 @click.option("--keep-offsets", is_flag=True, help="Leave committed offsets as they are, even impossible ones.")
+@click.option(
+    "--lose",
+    type=click.Choice(["commitlog.body-crc"]),
+    multiple=True,
+    help="Also take from clients what the plan says with this option: messages with a damaged body, which they get "
+    "until then, give way to dummy records. Nothing that clients get is taken away without it.",
+)
 @click.option(
     "--acknowledge",
     is_flag=True,
@@ -266,7 +279,7 @@ def _find(style: Style, request: RepairRequest) -> _Found:
 
     with progress_bar(style, "verifying") as progress:
         verified = request.opened.verify(max_examples=_EXAMPLES, jobs=request.processes, progress=progress)
-    diagnosis = replace(verified, options=request.words).diagnosis
+    diagnosis = replace(replace(verified, options=request.words).diagnosis, lose=request.options.lose)
     keep_offsets = request.options.keep_offsets
     repairs = repairs_of(diagnosis, keep_offsets=keep_offsets)
     rebuild = _rebuild_plan(style, request, repairs, verified.outcome.total.damages)
@@ -290,7 +303,8 @@ def _rebuild_plan(
     if not parts:
         return None
     options = RebuildOptions(parts, version=request.options.version, limit=request.limit_rate,
-                             neutralise=repairs.neutralise, jobs=request.processes)  # fmt: skip
+                             neutralise=repairs.neutralise, jobs=request.processes,
+                             served_until=repairs.served_until)  # fmt: skip
     with byte_progress("comparing with the commit log", request.store.commit_log().size, style=style) as bar:
         source = open_source(request.store, options)
         source.damages = [*damages] or None
@@ -322,15 +336,18 @@ def _nothing(found: _Found) -> str:
 
 def _following(request: RepairRequest, found: _Found) -> str:
     """The command line that carries out the plan that was shown."""
+    from rmqtool.repair.plan import asked_for
+
     rebuild = found.rebuild
-    words = ["rmqtool", "repair", str(request.store.root), *request.words]
-    words += ["--keep-offsets"] if request.keep_offsets else []
-    words += ["--plan", str(request.save_plan)] if request.save_plan else []
-    if rebuild and rebuild.undecided:
-        words += ["--broker-version", "VERSION"]
+    missing = ["--broker-version", "VERSION"] if rebuild and rebuild.undecided else []
     if found.needed_sizes or (rebuild and rebuild.written_kinds & rebuild.source.sizes.assumed):
-        words += ["--broker-conf", "BROKER_CONF"]
-    return join(words)
+        missing += ["--broker-conf", "BROKER_CONF"]
+    words = ["rmqtool", "repair", str(request.store.root)]
+    saved = [] if request.save_plan is None else [str(request.save_plan)]
+    if saved and not missing:  # the plan has the other choices
+        return join([*words, *request.words_without("--broker-version"), "--plan", *saved])
+    words += [*request.words, *(["--keep-offsets"] if request.keep_offsets else []), *asked_for(request.lose)]
+    return join([*words, *missing, *(["--save-plan", *saved] if saved else [])])
 
 
 def _repair(style: Style, request: RepairRequest, done: _Done) -> _Found:

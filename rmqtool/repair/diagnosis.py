@@ -64,8 +64,22 @@ _TOPICS = f"{CONFIG}/{TOPICS}"
 _WITHOUT_MEMORY = ("salvage",)  # commands without the option
 _OF_BROKER = ("--broker-conf", "--broker-version")
 NEWER_RECORDS = "commitlog.magic-code-v2"
+BODY_CRC = "commitlog.body-crc"
+_AFTER_A_CRASH = "start.other-mode-data-loss"
 _CUTS_QUEUES = ("commitlog.last-file-missing", "commitlog.end-missing")
 _OF_QUEUES = ("config.offset-out-of-range", "config.wrong-offset", "config.delay-offset")
+
+
+@dataclass(frozen=True)
+class DamagedBodies:
+    """Messages with a damaged body: so many of them clients get even after the next start, `others` end its scan.
+
+    The `served` ones are those before the physical offset `until`.
+    """
+
+    until: int = 0
+    served: int = 0
+    others: int = 0
 
 
 @dataclass(frozen=True)
@@ -77,7 +91,8 @@ class Diagnosis:
     not as stored; `lost_is_minimum` says that they may have held more messages than those that are counted.
     `queues_in_log` are those of which the log holds messages, None where not all of it could be read; `keys_missing`
     says that the index lacks keys, also where the next start would put them. `clients` is what clients lose by the next
-    start, None where that is not known; `cuts_log` says that it ends the log before readable messages.
+    start, None where that is not known; `cuts_log` says that it ends the log before readable messages. What clients get
+    of damaged `bodies` is taken away for codes in `lose` only.
     """
 
     snapshot: Snapshot
@@ -92,6 +107,13 @@ class Diagnosis:
     cuts_log: bool = False
     sound: bool = False
     keys_missing: bool = False
+    bodies: DamagedBodies = DamagedBodies()
+    lose: Set[str] = frozenset()
+
+    @property
+    def served_until(self) -> int:
+        """The physical offset before which damaged bodies are left to the clients, which get them."""
+        return 0 if BODY_CRC in self.lose else self.bodies.until
 
     @property
     def by_treatment(self) -> dict[Treatment, list[Finding]]:
@@ -107,7 +129,17 @@ class Diagnosis:
             kept, rebuilt = split_kept(found.pop("queues", []), self.queues_in_log)
             found |= {"queues": rebuilt} if rebuilt else {}
             found |= {"kept": kept} if kept else {}
-        return found
+        return self._without_served(found) if self.served_until and self.bodies.served else found
+
+    def _without_served(self, found: dict[Treatment, list[Finding]]) -> dict[Treatment, list[Finding]]:
+        """The same, without what would take away messages with a damaged body that clients get."""
+        damage = found.pop("neutralise", [])
+        served = [each for each in damage if each.code == BODY_CRC and (each.offset or 0) < self.served_until]
+        others = [each for each in damage if each not in served]
+        if all(each.code == _AFTER_A_CRASH for each in others) and not self.bodies.others:
+            served, others = damage, []
+        found |= {"lose": served} if served else {}
+        return found | ({"neutralise": others} if others else {})
 
     @property
     def is_unread(self) -> bool:
@@ -134,7 +166,8 @@ class Diagnosis:
 class Repairs:
     """What one repair does: changes of its own, and whether queues and index are rebuilt and damage neutralised.
 
-    With `goes_on` more is known to be wrong, which is judged again after it.
+    With `goes_on` more is known to be wrong, which is judged again after it. Before the physical offset `served_until`
+    messages with a damaged body are left alone.
     """
 
     changes: tuple[Change, ...] = ()
@@ -142,6 +175,7 @@ class Repairs:
     index: bool = False
     neutralise: bool = False
     goes_on: bool = False
+    served_until: int = 0
 
     @property
     def is_of_log(self) -> bool:
@@ -272,7 +306,8 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
         return Repairs(tuple(config), goes_on=True)  # topics.json says which queues are batch queues
     is_later = queues and any(each.code in _CUTS_QUEUES or _is_held_against_queues(each) for each in findings)
     if queues or index:  # which also write the checkpoint
-        return Repairs(tuple(config), queues, index, is_damaged, goes_on=bool(files) or is_later)
+        goes_on, until = bool(files) or is_later, diagnosis.served_until
+        return Repairs(tuple(config), queues, index, is_damaged, goes_on=goes_on, served_until=until)
     return Repairs((*files, *config))
 
 

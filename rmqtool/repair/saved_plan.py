@@ -17,10 +17,14 @@ _OURS = (".rmqtool", "lock")
 
 @dataclass(frozen=True)
 class RepairOptions:
-    """What decides about a repair: the release whose rules count, and whether committed offsets are left alone."""
+    """What decides about a repair: the release whose rules count, whether committed offsets are left alone.
+
+    And the codes of what it may take from clients (`lose`).
+    """
 
     version: Version | None = None
     keep_offsets: bool = False
+    lose: frozenset[str] = frozenset()
 
 
 def fingerprint(store: Store) -> str:
@@ -30,7 +34,8 @@ def fingerprint(store: Store) -> str:
 
 def repair_plan_text(store: Store, options: RepairOptions, result: dict[str, Any]) -> str:
     """A plan as JSON."""
-    saved = {"broker_version": str(options.version) if options.version else None, "keep_offsets": options.keep_offsets}
+    version = str(options.version) if options.version else None
+    saved = {"broker_version": version, "keep_offsets": options.keep_offsets, "lose": sorted(options.lose)}
     return plan_text(_SCHEMA, _COMMAND, store, fingerprint=fingerprint(store), options=saved, result=result)
 
 
@@ -46,7 +51,8 @@ class SavedRepairPlan(PlanFile):
         try:
             saved = self.document["options"]
             version = saved["broker_version"]
-            return RepairOptions(parse_version(version) if version else None, saved["keep_offsets"] is True)
+            return RepairOptions(parse_version(version) if version else None, saved["keep_offsets"] is True,
+                                 frozenset(map(str, saved.get("lose", ()))))  # fmt: skip
         except (KeyError, TypeError, ValueError) as error:
             raise self.odd_options() from error
 

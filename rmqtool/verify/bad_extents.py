@@ -12,6 +12,9 @@ from typing import Literal
 UNSOUND_FIELDS = ("property-crc", "properties")
 """Reasons of records that are whole, but for a field."""
 
+WRONG_BODY = "body-crc"
+"""The reason of records that are whole, but for their body."""
+
 UNREAD = "unread"
 """The reason of an extent whose bytes could not be read, so that its content is not known."""
 
