@@ -19,7 +19,7 @@ from rmqtool.findings.report import UNREADABLE
 from rmqtool.formats.timer_wheel import is_wheel_name
 from rmqtool.repair.change import Change, FileChange, TakenOut, name_in_store
 from rmqtool.repair.config_files import config_changes, unhealed_config
-from rmqtool.repair.fields import RightFields
+from rmqtool.repair.fields import RightField, RightFields
 from rmqtool.repair.log_files import BEFORE_REBUILDS, NewCheckpoint, Renamed, log_file_changes
 from rmqtool.repair.not_healed import (
     NotHealed,
@@ -187,6 +187,11 @@ class Repairs:
         """Whether files of the log get other names, so that nothing may be missing after it."""
         return any(isinstance(change, Renamed) for change in self.changes)
 
+    @property
+    def right_fields(self) -> list[RightField]:
+        """The fields of records that are put right."""
+        return [each for change in self.changes if isinstance(change, RightFields) for each in change.fields]
+
     def __bool__(self) -> bool:
         """Whether there is anything to repair."""
         return bool(self.changes or self.queues or self.index or self.neutralise)
@@ -211,6 +216,7 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
             queues=repairs.queues or neutralises or "queues" in later,
             index=repairs.index or neutralises or "index" in later,
         )
+        clients = _with_right_fields(clients, repairs.right_fields)
         timers = [each for each in diagnosis.findings if repairs.goes_on and each.code.startswith("timer.")]
         for change in (*repairs.changes, *(timer_changes(diagnosis.snapshot, timers) if timers else ())):
             clients = _changed(clients, change, diagnosis.snapshot.store)
@@ -222,17 +228,20 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
     return clients
 
 
+def _with_right_fields(clients: ClientLosses, fields: Sequence[RightField]) -> ClientLosses:
+    """What clients lose once fields of records are right; all at once, for groups and delays are computed again."""
+    for each in fields:
+        clients = clients.with_whole(each.queues, each.keys, was_damage=each.damaged_bytes > 0)
+    if not fields or clients.by_offsets is None:
+        return clients
+    by_offsets = clients.by_offsets.with_whole([name for each in fields for name in each.queues])
+    return replace(clients, by_offsets=by_offsets, groups=by_offsets.groups(), delayed=by_offsets.delayed())
+
+
 def _changed(clients: ClientLosses, change: Change, store: Store) -> ClientLosses:
     """What clients lose after a change, by the file that it writes, and what it writes into it."""
     names = change.names if isinstance(change, TakenOut) else (getattr(change, "name", ""),)
     by_offsets = clients.by_offsets
-    if isinstance(change, RightFields):
-        for each in change.fields:
-            clients = clients.with_whole(each.queues, each.keys, was_damage=each.damaged_bytes > 0)
-        if by_offsets:
-            by_offsets = by_offsets.with_whole([name for each in change.fields for name in each.queues])
-            clients = replace(clients, by_offsets=by_offsets, groups=by_offsets.groups(), delayed=by_offsets.delayed())
-        return clients
     if isinstance(change, NewCheckpoint) and change.raises_index_time:  # the start keeps the index
         return clients.healed(queues=False, index=True)
     if isinstance(change, FileChange) and by_offsets:

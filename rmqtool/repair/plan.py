@@ -28,7 +28,6 @@ from rmqtool.repair.diagnosis import (
     notes_on_the_rest,
     out_of_reach,
 )
-from rmqtool.repair.fields import RightFields
 from rmqtool.repair.needed_conf import CONF, why_conf
 from rmqtool.repair.not_healed import NotHealed
 from rmqtool.repair.proof import Difference
@@ -380,8 +379,7 @@ def _losing_step(
 ) -> Iterator[PlanStep]:
     """The step that takes away what clients get, which is done only when it is asked for by name."""
     until = diagnosis.served_until
-    is_right = [each for change in repairs.changes if isinstance(change, RightFields) for each in change.fields]
-    right = sum(each.name == "body_crc" and each.physical_offset < until for each in is_right)
+    right = sum(each.name == "body_crc" and each.physical_offset < until for each in repairs.right_fields)
     count = diagnosis.bodies.served - right if "lose" in found else 0
     if count > 0 and not out_of_reach(diagnosis.snapshot.store, "neutralise"):
         why = why_conf(diagnosis, Repairs(queues=True, index=True))
@@ -413,7 +411,7 @@ def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[st
 
 def _in_damage(diagnosis: Diagnosis, repairs: Repairs) -> Iterator[str]:
     """What the damage of the log held, as far as queues and messages around it show, but for what is put right."""
-    fields = [each for change in repairs.changes if isinstance(change, RightFields) for each in change.fields]
+    fields = repairs.right_fields
     messages_lost = Counter(diagnosis.lost) - Counter(each.queues[0].topic for each in fields if each.queues)
     damaged_bytes = diagnosis.damaged_bytes - sum(each.damaged_bytes for each in fields if each.name != "body_crc")
     more = "; more may be, for queues that led there are gone or damaged" if diagnosis.lost_is_minimum else ""
