@@ -8,9 +8,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.visible import join, quote, visible
-from rmqtool.commands.options import command, flag, jobs_option
+from rmqtool.commands.options import command, flag, jobs_option, option
 from rmqtool.commands.shared_options import (
     OF_NEXT,
     OnStore,
@@ -59,6 +61,11 @@ class RepairOptions(OnStore):
     save_plan: Path | None = save_plan_option()
     plan: Path | None = plan_option()
     keep_offsets: bool = flag("Leave committed offsets as they are, even impossible ones.")
+    lose: tuple[str, ...] = option(
+        "Also take from clients what the plan says with this option: messages with a damaged body, which they get "
+        "until then, give way to dummy records. Nothing that clients get is taken away without it.",
+        type=click.Choice(["commitlog.body-crc"]), multiple=True,
+    )  # fmt: skip
     acknowledge: bool = flag("Repair nothing: remove the records of losses, which verify reports until then.")
     jobs: int = jobs_option()
     memory: int | None = memory_option()
@@ -68,9 +75,9 @@ class RepairOptions(OnStore):
 
     def require_consistent(self) -> None:
         """Raise UsageError for options that do not fit each other."""
-        if self.acknowledge and (self.plan or self.keep_offsets or self.save_plan):
+        if self.acknowledge and (self.plan or self.keep_offsets or self.lose or self.save_plan):
             raise UsageError("--acknowledge repairs nothing: no other choice may be made beside it")
-        if self.plan and (self.only_shows or self.keep_offsets or self.broker_version):
+        if self.plan and (self.only_shows or self.keep_offsets or self.lose or self.broker_version):
             raise UsageError("--plan carries out what was saved: it cannot be combined with other choices")
 
     @cached_property
@@ -88,7 +95,7 @@ class RepairOptions(OnStore):
     @property
     def chosen(self) -> dict[str, Any]:
         """What decides about a repair, which a saved plan holds."""
-        return {"broker_version": self.broker_version, "keep_offsets": self.keep_offsets}
+        return {"broker_version": self.broker_version, "keep_offsets": self.keep_offsets, "lose": self.lose}
 
 
 _NOTHING = "nothing to repair"
@@ -230,7 +237,7 @@ def _find(style: Style, given: RepairOptions) -> _Found:
 
     with progress_bar(style, "verifying") as progress:
         verified = given.opened.verify(max_examples=_EXAMPLES, jobs=given.processes, progress=progress)
-    diagnosis = replace(verified, options=given.words(*OF_NEXT)).diagnosis
+    diagnosis = replace(replace(verified, options=given.words(*OF_NEXT)).diagnosis, lose=frozenset(given.lose))
     repairs = repairs_of(diagnosis, keep_offsets=given.keep_offsets)
     rebuild = _rebuild_plan(style, given, repairs, verified.outcome.total.damages)
     if rebuild and rebuild.is_empty:
@@ -253,7 +260,8 @@ def _rebuild_plan(
     if not parts:
         return None
     options = RebuildOptions(parts, version=given.broker_version, limit=given.limit_rate,
-                             neutralise=repairs.neutralise, jobs=given.processes)  # fmt: skip
+                             neutralise=repairs.neutralise, jobs=given.processes,
+                             served_until=repairs.served_until)  # fmt: skip
     with byte_progress("comparing with the commit log", given.store.commit_log().size, style=style) as bar:
         source = open_source(given.store, options)
         source.damages = [*damages] or None
@@ -286,14 +294,15 @@ def _nothing(found: _Found) -> str:
 def _following(given: RepairOptions, found: _Found) -> str:
     """The command line that carries out the plan that was shown."""
     rebuild = found.rebuild
-    words = ["rmqtool", "repair", str(given.store.root), *given.words(*OF_NEXT)]
-    words += given.words("keep_offsets")
-    words += ["--plan", str(given.save_plan)] if given.save_plan else []
-    if rebuild and rebuild.undecided:
-        words += ["--broker-version", "VERSION"]
+    missing = ["--broker-version", "VERSION"] if rebuild and rebuild.undecided else []
     if found.needed_sizes or (rebuild and rebuild.written_kinds & rebuild.source.sizes.assumed):
-        words += ["--broker-conf", "BROKER_CONF"]
-    return join(words)
+        missing += ["--broker-conf", "BROKER_CONF"]
+    words = ["rmqtool", "repair", str(given.store.root)]
+    saved = [] if given.save_plan is None else [str(given.save_plan)]
+    if saved and not missing:  # the plan has the other choices
+        return join([*words, *given.words(*(name for name in OF_NEXT if name != "broker_version")), "--plan", *saved])
+    words += given.words(*OF_NEXT, "keep_offsets", "lose")
+    return join([*words, *missing, *(["--save-plan", *saved] if saved else [])])
 
 
 def _repair(style: Style, given: RepairOptions, done: _Done) -> _Found:

@@ -201,18 +201,18 @@ def _part(says: Says, value: Any, facts: Mapping[str, Any], parts: Mapping[str, 
 
 
 Treatment = Literal[
-    "stop", "access", "restore", "decide", "release", "whole-log", "interrupted", "files", "neutralise", "queues",
-    "kept", "index", "config", "start", "running", "settings", "ignored", "acknowledge", "none", "refused",
+    "stop", "access", "restore", "decide", "release", "whole-log", "interrupted", "files", "neutralise", "lose",
+    "queues", "kept", "index", "config", "start", "running", "settings", "ignored", "acknowledge", "none", "refused",
 ]  # fmt: skip
 """How a finding is treated, in the order of a plan.
 
 `stop` the broker first; give `access` to what cannot be read; `restore` what is missing; `decide` what only people
 know; name the `release`; have the next start read the `whole-log`; end a run of ours that was `interrupted`; fix
-`files`, put dummy records in place of damage (`neutralise`), rebuild `queues` or `index`, leave queues without a
-message in the log as they are (`kept`), fix `config` files: those a
-repair does; the next `start` fixes it; once the broker is `running`; change `settings` before an upgrade; settings that
-are `ignored` can wait; `acknowledge` that something is lost; `none` is needed; `refused`: another finding says why a
-start is refused.
+`files`, put dummy records in place of damage (`neutralise`), or of messages that clients get (`lose`), which is done
+only when it is asked for by name, rebuild `queues` or `index`, leave queues without a message in the log as they are
+(`kept`), fix `config` files: those a repair does; the next `start` fixes it; once the broker is `running`; change
+`settings` before an upgrade; settings that are `ignored` can wait; `acknowledge` that something is lost; `none` is
+needed; `refused`: another finding says why a start is refused.
 """
 
 Derived = Literal["nothing", "behind-the-farthest", "behind-the-farthest-but-one"]

@@ -8,8 +8,10 @@ from functools import cached_property
 
 from rmqtool.findings.finding import Finding
 from rmqtool.findings.report import Verdict
-from rmqtool.repair.diagnosis import Diagnosis, repairs_of, to_be_treated
+from rmqtool.formats.file_name import MAX_OFFSET
+from rmqtool.repair.diagnosis import DamagedBodies, Diagnosis, repairs_of, to_be_treated
 from rmqtool.repair.plan import Plan, plan_of
+from rmqtool.verify.bad_extents import UNREAD, WRONG_BODY
 from rmqtool.verify.outcome import Outcome
 
 
@@ -39,13 +41,25 @@ class Verified:
             mended=outcome.verdict == "dirty",
             sound=outcome.verdict == "clean",
             options=self.options,
-            damaged_bytes=outcome.damaged_bytes,
+            damaged_bytes=sum(size for _, size, reason in outcome.total.extents if reason not in (UNREAD, WRONG_BODY)),
             lost_is_minimum=outcome.lost_is_minimum,
             queues_in_log=outcome.queues_in_log,
             clients=outcome.clients,
             cuts_log=bool(outcome.start and outcome.start.messages_lost),
             keys_missing=any(each.code == "index.missing" for each in outcome.findings),
+            bodies=self._bodies,
         )
+
+    @property
+    def _bodies(self) -> DamagedBodies:
+        """Those that no start of a fitting release reads, or takes for the end of the log, are served after it, too."""
+        outcome = self.outcome
+        scans = [each.start.scan_from.physical_offset for each in outcome.starts if each.start.scan_from]
+        checks = outcome.snapshot.store.conf.is_on("checkCRCOnRecover", default=True)
+        until = min(scans, default=MAX_OFFSET) if checks else MAX_OFFSET
+        offsets = [start for start, _, reason in outcome.total.extents if reason == WRONG_BODY]
+        served = sum(start < until for start in offsets)
+        return DamagedBodies(until, served, len(offsets) - served)
 
     @property
     def verdict(self) -> Verdict:

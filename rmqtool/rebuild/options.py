@@ -79,6 +79,7 @@ Target = Literal["files", "rocksdb"]
 class RebuildOptions:
     """Parts and queues to rebuild, the release whose rules count, the order of units, and whether to neutralise.
 
+    Messages with a damaged body are left alone before the physical offset `served_until`, where no start reads them.
     `left_out` messages were left out of the log on purpose: so many units more may be missing in a queue. Of queues
     without a message in the log those of `untouched` stay, with their last file only where messages were left out.
     Where queues are made `anew`, nothing of those that are there stays. `moved_from` is the log to which the units that
@@ -92,6 +93,7 @@ class RebuildOptions:
     limit: RateLimit | None = None
     neutralise: bool = False
     jobs: int = 1  # processes that read the log
+    served_until: int = 0
     left_out: int = 0
     anew: bool = False
     untouched: QueueSelection = field(default_factory=QueueSelection)

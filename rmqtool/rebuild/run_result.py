@@ -40,7 +40,7 @@ class RunTask:
     order: Order = "stored"
     reading: ReadPolicy = UNLIMITED
     checks_bodies: bool = True
-    drops_wrong_bodies: bool = False  # since they are about to be neutralised
+    drops_bodies_from: int | None = None  # wrong ones from there on, since they are about to be neutralised
     batch_topics: frozenset[str] = frozenset()
     learns_batch_topics: bool = False
     queues: bool = True
@@ -86,7 +86,7 @@ class RunResult:
     has_optional_keys: bool  # whether older releases leave out some of the keys
     batch_units: QueueUnits | None  # those of topics that have batch queues
     keys: RunKeys | None
-    wrong_bodies: list[int]  # physical offsets of records whose body is not what was stored
+    wrong_bodies: list[int]  # physical offsets of records with another body than was stored, which keep their place
     batch_topics: frozenset[str]  # topics that turn out to have batch queues
     lost: list[Extent]
 
@@ -120,8 +120,10 @@ class RunReader:
         task = self._task
         dispatched = self._dispatcher.dispatch(frames)
         wrong = wrong_bodies(frames) if task.checks_bodies else np.zeros(len(frames.physical_offsets), dtype=np.bool_)
-        dropped = wrong.copy() if task.drops_wrong_bodies else None
-        if dropped is not None:
+        dropped = None
+        if task.drops_bodies_from is not None:
+            dropped = wrong & (frames.physical_offsets >= task.drops_bodies_from)
+            wrong &= ~dropped
             dropped[dispatched.refused_rows] = True
             dropped = dropped if dropped.any() else None
         units = dispatched.units if task.queues else None

@@ -357,7 +357,7 @@ def run_task(source: RebuildSource) -> RunTask:
         selection=options.selection,
         order=options.order,
         reading=source.snapshot.reading,
-        drops_wrong_bodies=options.neutralise,
+        drops_bodies_from=options.served_until if options.neutralise else None,
         batch_topics=frozenset(source.batch_topics),
         learns_batch_topics=source.learns_batch_topics,
         anew=options.anew,

@@ -19,7 +19,7 @@ from rmqtool.findings.report import UNREADABLE
 from rmqtool.formats.timer_wheel import is_wheel_name
 from rmqtool.repair.change import Change, FileChange, TakenOut, name_in_store
 from rmqtool.repair.config_files import config_changes, unhealed_config
-from rmqtool.repair.fields import RightFields
+from rmqtool.repair.fields import RightField, RightFields
 from rmqtool.repair.log_files import BEFORE_REBUILDS, NewCheckpoint, Renamed, log_file_changes
 from rmqtool.repair.not_healed import (
     NotHealed,
@@ -62,8 +62,22 @@ _TOPICS = f"{CONFIG}/{TOPICS}"
 _WITHOUT_MEMORY = ("salvage",)  # commands without the option
 _OF_BROKER = ("--broker-conf", "--broker-version")
 NEWER_RECORDS = "commitlog.magic-code-v2"
+BODY_CRC = "commitlog.body-crc"
+_AFTER_A_CRASH = "start.other-mode-data-loss"
 _CUTS_QUEUES = ("commitlog.last-file-missing", "commitlog.end-missing")
 _OF_QUEUES = ("config.offset-out-of-range", "config.wrong-offset", "config.delay-offset")
+
+
+@dataclass(frozen=True)
+class DamagedBodies:
+    """Messages with a damaged body: so many of them clients get even after the next start, `others` end its scan.
+
+    The `served` ones are those before the physical offset `until`.
+    """
+
+    until: int = 0
+    served: int = 0
+    others: int = 0
 
 
 @dataclass(frozen=True)
@@ -75,7 +89,8 @@ class Diagnosis:
     not as stored; `lost_is_minimum` says that they may have held more messages than those that are counted.
     `queues_in_log` are those of which the log holds messages, None where not all of it could be read; `keys_missing`
     says that the index lacks keys, also where the next start would put them. `clients` is what clients lose by the next
-    start, None where that is not known; `cuts_log` says that it ends the log before readable messages.
+    start, None where that is not known; `cuts_log` says that it ends the log before readable messages. What clients get
+    of damaged `bodies` is taken away for codes in `lose` only.
     """
 
     snapshot: Snapshot
@@ -90,6 +105,13 @@ class Diagnosis:
     cuts_log: bool = False
     sound: bool = False
     keys_missing: bool = False
+    bodies: DamagedBodies = DamagedBodies()
+    lose: Set[str] = frozenset()
+
+    @property
+    def served_until(self) -> int:
+        """The physical offset before which damaged bodies are left to the clients, which get them."""
+        return 0 if BODY_CRC in self.lose else self.bodies.until
 
     @property
     def by_treatment(self) -> dict[Treatment, list[Finding]]:
@@ -105,7 +127,17 @@ class Diagnosis:
             kept, rebuilt = split_kept(found.pop("queues", []), self.queues_in_log)
             found |= {"queues": rebuilt} if rebuilt else {}
             found |= {"kept": kept} if kept else {}
-        return found
+        return self._without_served(found) if self.served_until and self.bodies.served else found
+
+    def _without_served(self, found: dict[Treatment, list[Finding]]) -> dict[Treatment, list[Finding]]:
+        """The same, without what would take away messages with a damaged body that clients get."""
+        damage = found.pop("neutralise", [])
+        served = [each for each in damage if each.code == BODY_CRC and (each.offset or 0) < self.served_until]
+        others = [each for each in damage if each not in served]
+        if all(each.code == _AFTER_A_CRASH for each in others) and not self.bodies.others:
+            served, others = damage, []
+        found |= {"lose": served} if served else {}
+        return found | ({"neutralise": others} if others else {})
 
     @property
     def is_unread(self) -> bool:
@@ -132,7 +164,8 @@ class Diagnosis:
 class Repairs:
     """What one repair does: changes of its own, and whether queues and index are rebuilt and damage neutralised.
 
-    With `goes_on` more is known to be wrong, which is judged again after it.
+    With `goes_on` more is known to be wrong, which is judged again after it. Before the physical offset `served_until`
+    messages with a damaged body are left alone.
     """
 
     changes: tuple[Change, ...] = ()
@@ -140,6 +173,7 @@ class Repairs:
     index: bool = False
     neutralise: bool = False
     goes_on: bool = False
+    served_until: int = 0
 
     @property
     def is_of_log(self) -> bool:
@@ -150,6 +184,11 @@ class Repairs:
     def renames(self) -> bool:
         """Whether files of the log get other names, so that nothing may be missing after it."""
         return any(isinstance(change, Renamed) for change in self.changes)
+
+    @property
+    def right_fields(self) -> list[RightField]:
+        """The fields of records that are put right."""
+        return [each for change in self.changes if isinstance(change, RightFields) for each in change.fields]
 
     def __bool__(self) -> bool:
         """Whether there is anything to repair."""
@@ -175,6 +214,7 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
             queues=repairs.queues or neutralises or "queues" in later,
             index=repairs.index or neutralises or "index" in later,
         )
+        clients = _with_right_fields(clients, repairs.right_fields)
         timers = [each for each in diagnosis.findings if repairs.goes_on and each.code.startswith("timer.")]
         for change in (*repairs.changes, *(timer_changes(diagnosis.snapshot, timers) if timers else ())):
             clients = _changed(clients, change, diagnosis.snapshot.store)
@@ -186,17 +226,20 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
     return clients
 
 
+def _with_right_fields(clients: ClientLosses, fields: Sequence[RightField]) -> ClientLosses:
+    """What clients lose once fields of records are right; all at once, for groups and delays are computed again."""
+    for each in fields:
+        clients = clients.with_whole(each.queues, each.keys, was_damage=each.damaged_bytes > 0)
+    if not fields or clients.by_offsets is None:
+        return clients
+    by_offsets = clients.by_offsets.with_whole([name for each in fields for name in each.queues])
+    return replace(clients, by_offsets=by_offsets, groups=by_offsets.groups(), delayed=by_offsets.delayed())
+
+
 def _changed(clients: ClientLosses, change: Change, store: Store) -> ClientLosses:
     """What clients lose after a change, by the file that it writes, and what it writes into it."""
     names = change.names if isinstance(change, TakenOut) else (getattr(change, "name", ""),)
     by_offsets = clients.by_offsets
-    if isinstance(change, RightFields):
-        for each in change.fields:
-            clients = clients.with_whole(each.queues, each.keys, was_damage=each.damaged_bytes > 0)
-        if by_offsets:
-            by_offsets = by_offsets.with_whole([name for each in change.fields for name in each.queues])
-            clients = replace(clients, by_offsets=by_offsets, groups=by_offsets.groups(), delayed=by_offsets.delayed())
-        return clients
     if isinstance(change, NewCheckpoint) and change.raises_index_time:  # the start keeps the index
         return clients.healed(queues=False, index=True)
     if isinstance(change, FileChange) and by_offsets:
@@ -270,7 +313,8 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
         return Repairs(tuple(config), goes_on=True)  # topics.json says which queues are batch queues
     is_later = queues and any(each.code in _CUTS_QUEUES or _is_held_against_queues(each) for each in findings)
     if queues or index:  # which also write the checkpoint
-        return Repairs(tuple(config), queues, index, is_damaged, goes_on=bool(files) or is_later)
+        goes_on, until = bool(files) or is_later, diagnosis.served_until
+        return Repairs(tuple(config), queues, index, is_damaged, goes_on=goes_on, served_until=until)
     return Repairs((*files, *config))
 
 

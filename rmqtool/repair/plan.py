@@ -17,6 +17,7 @@ from rmqtool.findings.finding import Finding, Treatment, counted
 from rmqtool.findings.report import UNREADABLE
 from rmqtool.repair.config_files import unhealed_config
 from rmqtool.repair.diagnosis import (
+    BODY_CRC,
     NEWER_RECORDS,
     Diagnosis,
     Repairs,
@@ -26,7 +27,6 @@ from rmqtool.repair.diagnosis import (
     notes_on_the_rest,
     out_of_reach,
 )
-from rmqtool.repair.fields import RightFields
 from rmqtool.repair.needed_conf import CONF, why_conf
 from rmqtool.repair.not_healed import NotHealed
 from rmqtool.repair.proof import Difference
@@ -178,7 +178,9 @@ def permission_command(snapshot: Snapshot, finding: Finding) -> str | None:
 
 
 _STAGED = f"{HOME}/{STAGING}"  # of a run that had changed nothing yet
-_NO_OBSTACLE: frozenset[Treatment] = frozenset(("settings", "ignored", "running", "acknowledge", "config", "none"))
+_NO_OBSTACLE: frozenset[Treatment] = frozenset(
+    ("settings", "ignored", "running", "acknowledge", "config", "none", "lose")
+)
 _OF_DATABASES = ("config.rocksdb-damaged", "config.row", "store.rocksdb-damaged")
 _CURRENT_ANEW = "CURRENT names the MANIFEST, of which there is one: write it again, and verify again:"
 _MAX_TEXTS = 3  # files, findings or topics that a step names one by one
@@ -252,6 +254,7 @@ def _steps_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> 
     elif "interrupted" in found:
         steps.append(ending)
     last = None if diagnosis.sound else len(steps) or None
+    steps += _losing_step(diagnosis, found, repairs)
     steps += _steps_after(diagnosis, found, repairs, notes)
     return Plan(tuple(steps), last, tuple(_remaining(diagnosis, found, repairs, notes)))
 
@@ -354,12 +357,32 @@ def _has_newer_records(found: Mapping[Treatment, Sequence[Finding]]) -> bool:
 def _repair_step(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> PlanStep:
     why = why_conf(diagnosis, repairs)
     text = f"Repair the store, {why}:" if why else "Repair the store (rmqtool undo takes it back):"
-    more = [*(["--keep-offsets"] if keep_offsets else []), *(CONF if why else ())]
+    more = [*(["--keep-offsets"] if keep_offsets else []), *asked_for(diagnosis.lose), *(CONF if why else ())]
     changes, lost = _changes(diagnosis, repairs)
     if repairs.goes_on:
         changes.append("then it verifies again, and goes on with what is left")
     command = diagnosis.command("repair", *more)
     return PlanStep(text, command, tuple(changes), tuple(dict.fromkeys(lost)), is_repair=True)
+
+
+def asked_for(lose: Iterable[str]) -> list[str]:
+    """The option for each code of what may be taken from clients."""
+    return [word for code in sorted(lose) for word in ("--lose", code)]
+
+
+def _losing_step(
+    diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]], repairs: Repairs
+) -> Iterator[PlanStep]:
+    """The step that takes away what clients get, which is done only when it is asked for by name."""
+    until = diagnosis.served_until
+    right = sum(each.name == "body_crc" and each.physical_offset < until for each in repairs.right_fields)
+    count = diagnosis.bodies.served - right if "lose" in found else 0
+    if count > 0 and not out_of_reach(diagnosis.snapshot.store, "neutralise"):
+        why = why_conf(diagnosis, Repairs(queues=True, index=True))
+        text = "If clients can do without the damaged messages that they get, put dummy records in their place, where "
+        text = f"{text}a start after a crash may end the log{f', {why}' if why else ''} (rmqtool undo takes it back):"
+        command = diagnosis.command("repair", *asked_for([BODY_CRC]), *(CONF if why else ()))
+        yield PlanStep(text, command, ("put dummy records in place of damaged messages",), (_damaged_bodies(count),))
 
 
 def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[str]]:
@@ -369,7 +392,9 @@ def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[st
     lost = [change.lost for change in repairs.changes if change.lost]
     if repairs.neutralise:
         changes.append(f"put dummy records in place of damage in the log ({_codes(found['neutralise'])})")
-        lost += _damaged_bodies(found["neutralise"])
+        bodies = diagnosis.bodies
+        lost += [_damaged_bodies(bodies.served)] if bodies.served and not diagnosis.served_until else []
+        lost += [_damaged_bodies(bodies.others, "at which a start ends the log")] if bodies.others else []
     if repairs.queues:
         changes.append(f"rebuild the consume queues{_of(found.get('queues', ()))}")
         lost += lost_by_rebuilt_queue(diagnosis.snapshot, found.get("queues", ()))
@@ -382,9 +407,9 @@ def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[st
 
 def _in_damage(diagnosis: Diagnosis, repairs: Repairs) -> Iterator[str]:
     """What the damage of the log held, as far as queues and messages around it show, but for what is put right."""
-    fields = [each for change in repairs.changes if isinstance(change, RightFields) for each in change.fields]
+    fields = repairs.right_fields
     messages_lost = Counter(diagnosis.lost) - Counter(each.queues[0].topic for each in fields if each.queues)
-    damaged_bytes = diagnosis.damaged_bytes - sum(each.damaged_bytes for each in fields)
+    damaged_bytes = diagnosis.damaged_bytes - sum(each.damaged_bytes for each in fields if each.name != "body_crc")
     more = "; more may be, for queues that led there are gone or damaged" if diagnosis.lost_is_minimum else ""
     if messages_lost:
         messages = counted(messages_lost.total(), "message")
@@ -395,10 +420,8 @@ def _in_damage(diagnosis: Diagnosis, repairs: Repairs) -> Iterator[str]:
         yield f"{damage}, which nothing counts{more}" if more else f"{damage}; no queue leads to a message there"
 
 
-def _damaged_bodies(findings: Sequence[Finding]) -> Iterator[str]:
-    count = sum(finding.count for finding in findings if finding.code == "commitlog.body-crc")
-    if count:
-        yield f"{counted(count, 'message')} with a damaged body, which consumers get until then"
+def _damaged_bodies(count: int, what: str = "which consumers get until then") -> str:
+    return f"{counted(count, 'message')} with a damaged body, {what}"
 
 
 def _is_log_unmended(note: NotHealed) -> bool:
@@ -455,7 +478,7 @@ def _may_start(treatments: Set[Treatment]) -> bool:
     """Whether a start is next where nothing is repaired: it fixes something, or all else can wait for it."""
     if treatments & {"start", "restore", "whole-log"}:
         return "refused" not in treatments
-    return treatments <= _NO_OBSTACLE and bool(treatments & {"running", "ignored", "acknowledge", "config"})
+    return treatments <= _NO_OBSTACLE and bool(treatments & {"running", "ignored", "acknowledge", "config", "lose"})
 
 
 def _settings(found: Mapping[Treatment, Sequence[Finding]]) -> Iterator[PlanStep]:

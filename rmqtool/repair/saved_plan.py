@@ -20,7 +20,7 @@ def fingerprint(store: Store) -> str:
 
 
 def repair_plan_text(store: Store, chosen: dict[str, Any], result: dict[str, Any]) -> str:
-    """A plan as JSON, with the release and the choice about committed offsets that it was made with."""
+    """A plan as JSON, with the release and the choices that it was made with."""
     version = chosen["broker_version"]
     saved = chosen | {"broker_version": str(version) if version else None}
     return plan_text(_SCHEMA, _COMMAND, store, fingerprint=fingerprint(store), options=saved, result=result)
@@ -39,7 +39,8 @@ class SavedRepairPlan(PlanFile):
             saved = self.document["options"]
             version = saved["broker_version"]
             return {"broker_version": parse_version(version) if version else None,
-                    "keep_offsets": saved["keep_offsets"] is True}  # fmt: skip
+                    "keep_offsets": saved["keep_offsets"] is True,
+                    "lose": tuple(map(str, saved.get("lose", ())))}  # fmt: skip
         except (KeyError, TypeError, ValueError) as error:
             raise self.odd_options() from error
 

@@ -12,6 +12,12 @@ from typing import Literal
 UNSOUND_FIELDS = ("property-crc", "properties")
 """Reasons of records that are whole, but for a field."""
 
+WRONG_BODY = "body-crc"
+"""The reason of records that are whole, but for their body."""
+
+TORN = "torn"
+"""The reason of the end of a log that a kill has left."""
+
 UNREAD = "unread"
 """The reason of an extent whose bytes could not be read, so that its content is not known."""
 
@@ -77,6 +83,14 @@ class Extents:
         """The bytes that are not as stored in extents from `start` to before `stop`; 0 where some were not read."""
         within = range(bisect_right(self.starts, start - 1), bisect_right(self.starts, stop - 1))
         return 0 if any(self.reasons[each] == UNREAD for each in within) else sum(self.sizes[each] for each in within)
+
+    def replaced_from(self, end: int, files_end: int) -> int:
+        """The physical offset from which other bytes stand after the last record, which ends at `end`, than there were.
+
+        What a kill leaves there was never whole on disk. Without such bytes the end of the last file.
+        """
+        within = range(bisect_right(self.starts, end - 1), len(self))
+        return next((self.starts[each] for each in within if self.reasons[each] not in (TORN, UNREAD)), files_end)
 
     def between(self, start: int, stop: int) -> bool:
         """Whether an extent or a dummy record begins from `start` to before `stop`."""

@@ -332,10 +332,7 @@ class _WholeQueues:
         for name in (QueueName(*name) for name in names if name in self.ranges):
             end = min(rebuilt[name].max_offset + 1, self.ranges[name].max_offset)
             rebuilt[name] = replace(rebuilt[name], max_offset=end)
-        request = self.request
-        if request is not None:
-            put_right = Counter(request.put_right) + Counter(map(QueueName._make, names))  # of other files, too
-            request = replace(request, put_right=put_right)
+        request = self.request and replace(self.request, put_right=Counter(map(QueueName._make, names)))
         return replace(self, rebuilt=rebuilt, request=request)
 
     def delayed(self, by_level: Mapping[int, int] | None = None) -> Due:

@@ -329,15 +329,17 @@ def _report_missing(report: Report, count: int, offset: int, problem: str = "key
 def check_index_end(snapshot: Snapshot, reader: StoreReader, total: PartResult) -> None:
     """Check the units after those of all messages; `total` is the result of all parts of the log.
 
-    Units that point past the last log file show keys that the store has had, unless they are of another log.
+    Units that point past the last log file, or to bytes that have taken the place of records after the last one, show
+    keys that the store has had, unless they are of another log.
     """
     IndexCheck(reader, total, total.boundary.index_at).finish(total.log_end or 0)
     files_end = snapshot.log.files[-1].end_offset if snapshot.log.files else snapshot.log_began_by
-    past = [file for file in reader.index.files if file.units and file.file.end_physical_offset >= files_end]
+    gone_from = total.extents.replaced_from(total.log_end, files_end) if total.log_end is not None else files_end
+    past = [file for file in reader.index.files if file.units and file.file.end_physical_offset >= gone_from]
     of_another = index_of_another_log(snapshot) if past else ()
     for file in past:
         if file.file.path not in of_another:
-            total.keys.in_damage += _count_past(reader, file, files_end)
+            total.keys.in_damage += _count_past(reader, file, gone_from)
 
 
 def _tags_among(units: NDArray[np.void]) -> int:
@@ -350,11 +352,11 @@ def _tags_among(units: NDArray[np.void]) -> int:
     return int(np.count_nonzero(counts > 1)) + int(np.count_nonzero(of_op))
 
 
-def _count_past(reader: StoreReader, file: FileUnits, files_end: int) -> int:
-    """How many units of a file point past the last log file, without those of tags."""
+def _count_past(reader: StoreReader, file: FileUnits, gone_from: int) -> int:
+    """How many units of a file point to where the log has nothing of what it had, without those of tags."""
     count = 0
     for first in range(file.start, file.start + file.units, _CHUNK):
         units = reader.index.read(first, min(_CHUNK, file.start + file.units - first))
-        past = units[units["physical_offset"] >= files_end]
+        past = units[units["physical_offset"] >= gone_from]
         count += len(past) - (_tags_among(past) if reader.task.tags_expected else 0)
     return count

@@ -347,9 +347,12 @@ class UnmatchedUnits:
         return files.start
 
     def _check_beyond(self, files: UnitFiles, unit_numbers: NDArray[np.intp], offsets: NDArray[np.int64]) -> None:
-        """Report units that point past the last record."""
-        outside = offsets >= self.bounds.files_end
-        self.beyond_files[QueueName(files.queue.topic, files.queue.queue_id)] += int(np.count_nonzero(outside))
+        """Report units that point past the last record: other bytes have taken its place, or no file holds it."""
+        name, bounds = QueueName(files.queue.topic, files.queue.queue_id), self.bounds
+        outside = offsets >= bounds.files_end
+        self.beyond_files[name] += int(np.count_nonzero(outside))
+        replaced_from = bounds.extents.replaced_from(bounds.end, bounds.files_end)
+        self.lost[name] += int(np.count_nonzero((offsets >= replaced_from) & ~outside))
         self._report_all("consumequeue.ahead", {"log_end": self.bounds.end}, files, unit_numbers)
 
     def _check_target(self, files: UnitFiles, unit_number: int, physical_offset: int) -> None:

@@ -106,7 +106,7 @@ def whole_file_losses() -> list[Loss]:
 
 def apply_named(scene: Scene, names: Sequence[str]) -> list[str]:
     """Those of the names that the store has something for."""
-    known = {loss.name: loss for loss in (*whole_file_losses(), *damages())}
+    known = {loss.name: loss for loss in (*whole_file_losses(), *damages(), *_not_by_chance())}
     return [name for name in names if known[name].apply(scene)]
 
 
@@ -310,6 +310,18 @@ def _of_the_log() -> Iterator[Loss]:
 
 _WIDTHS = {"queue id": 4, "queue offset": 8, "sys flag": 4, "size": 4, "magic code": 4, "body CRC": 4,
            "physical offset": 8}  # fmt: skip
+
+
+def _not_by_chance() -> Iterator[Loss]:
+    """Only by name, so that the cases of each seed stay what they are."""
+    yield Loss("the last log file overwritten by another", _last_overwritten)
+
+
+def _last_overwritten(scene: Scene) -> bool:
+    held = [file for file in sorted(scene.store.glob("commitlog/0*")) if any(file.read_bytes())]
+    if len(held) > 1:
+        shutil.copyfile(scene.random.choice(held[:-1]), held[-1])
+    return len(held) > 1
 
 
 def _record(change: Callable[..., object], field: str = "size") -> Callable[[Scene], bool]:

@@ -37,6 +37,8 @@ def planned_repair(root: Path, conf: Path, version: str) -> Repair:
     """Verify and repair."""
     verified = _run("verify", root, conf, version)
     planned = verified["result"]["plan"] if verified["result"] else {"steps": [], "remaining": []}
+    for step in planned["steps"]:
+        step["changes"] = [] if "--lose" in (step["command"] or "") else step["changes"]  # done only by that name
     return Repair(planned, [_run("repair", root, conf, version)], [])
 
 

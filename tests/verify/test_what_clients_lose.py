@@ -127,3 +127,23 @@ def test_a_unit_is_dropped_and_the_rest_moved(unpacked: GoldenStore, tmp_path: P
     assert rmqtool("--json", "repair", store, "--yes").document["result"]["state"] == "done"
     assert served(store, records_of(store)) == before
     assert rmqtool("--json", "repair", store, "--yes").document["result"]["state"] == "nothing"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["4.9.7-clean", "5.3.3-clean"])
+@pytest.mark.parametrize("overwritten", [1, 2])
+def test_the_last_log_files_are_those_of_before(
+    unpacked: GoldenStore, tmp_path: Path, name: str, overwritten: int
+) -> None:
+    """Entries and keys that still lead to what stood there show what is lost; nothing brings it back."""
+    store = copied(unpacked(name), tmp_path / "store")
+    before = served(store, records_of(store))
+    files = sorted(path for path in (store / LOG).iterdir() if any(path.read_bytes()))
+    start = int(files[-overwritten].name)
+    for number, file in enumerate(files[-overwritten:]):
+        file.write_bytes(files[number].read_bytes())
+    result = rmqtool("verify", store, "--json").document["result"]
+    gone = sum(offset >= start for offset, _ in before.values())
+    for clients in (result["start"]["clients"], result["plan"]["clients"]):
+        assert clients["unreachable"]["messages"] == gone
+        assert clients["keys_not_found"] == clients["keys_in_damage"] > 0

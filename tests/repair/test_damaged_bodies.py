@@ -1,0 +1,114 @@
+"""Messages with a damaged body: clients get them, until a repair is asked by name to take them away."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.commands.running import rmqtool
+from tests.conftest import GoldenStore
+from tests.copies import copied
+from tests.repair.damaged_fields import Record, records_of
+
+FIRST, LAST = 3, -8
+"""A record before the part of the log that a start after a clean stop reads, and one in it."""
+LOSE = ("--lose", "commitlog.body-crc")
+Damaged = tuple[Path, list[Record]]
+
+
+def damage_bodies(root: Path, *numbers: int) -> list[Record]:
+    """Flip a bit of the bodies of records, by their numbers."""
+    records = [records_of(root)[number] for number in numbers]
+    for record in records:
+        with (root / record.path).open("r+b") as file:
+            file.seek(record.fields["topic"][0] - 5)
+            byte = file.read(1)[0]
+            file.seek(-1, 1)
+            file.write(bytes([byte ^ 1]))
+    return records
+
+
+@pytest.fixture
+def store(golden_store: GoldenStore, tmp_path: Path) -> Path:
+    return copied(golden_store("5.3.3-clean"), tmp_path / "store")
+
+
+def bytes_of(root: Path, record: Record) -> bytes:
+    with (root / record.path).open("rb") as file:
+        file.seek(record.fields["message_size"][0])
+        return file.read(record.size)
+
+
+def follow(command: str) -> None:
+    """Carry out a printed step."""
+    assert rmqtool(*shlex.split(command)[1:], "--yes").status in (0, 1)
+
+
+def test_a_repair_leaves_what_clients_get_until_it_is_named(store: Path) -> None:
+    """Only where a start ends the log, and clients get nothing, a dummy record comes without being asked for."""
+    first, last = damage_bodies(store, FIRST, LAST)
+    before = bytes_of(store, first), bytes_of(store, last)
+    planned = rmqtool("verify", str(store), "--json").document["result"]["plan"]
+    repair, losing, _ = planned["steps"]
+    assert planned["start_after"] == 1
+    assert losing["lost"] == ["1 message with a damaged body, which consumers get until then"]
+    follow(repair["command"])
+    assert bytes_of(store, first) == before[0]
+    assert bytes_of(store, last) != before[1]
+    again = rmqtool("repair", str(store), "--json", "--dry-run").document["result"]
+    assert (again["state"], again["plan"]["start_after"]) == ("nothing", None)
+    assert again["plan"]["steps"][0]["command"] == losing["command"]
+    follow(losing["command"])
+    assert bytes_of(store, first) != before[0]
+    assert "commitlog.body-crc" not in {each["code"] for each in verified(store)}
+
+
+def verified(store: Path) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = rmqtool("verify", str(store), "--json").document["findings"]
+    return found
+
+
+def killed(store: Path) -> None:
+    """The next start reads the whole log."""
+    (store / "abort").touch()
+    (store / "checkpoint").write_bytes(bytes(4096))
+
+
+def no_crc_checked(store: Path) -> None:
+    (store.parent / "broker.conf").write_text("checkCRCOnRecover=false\n")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "numbers", "steps"),
+    [
+        (killed, (FIRST, LAST), [False]),
+        (no_crc_checked, (FIRST, LAST), [True]),
+        (lambda store: None, (FIRST,), [True]),
+        (lambda store: None, (LAST,), [False]),
+    ],
+    ids=["killed", "no CRC is checked", "the first", "the last"],
+)
+def test_what_the_next_start_reads_decides(
+    store: Path, prepare: Callable[[Path], object], numbers: tuple[int, ...], steps: list[bool]
+) -> None:
+    """What ends the log for it is no longer served; the steps that put dummy records, by whether they are named."""
+    damage_bodies(store, *numbers)
+    prepare(store)
+    conf = store.parent / "broker.conf"
+    options = ("--broker-conf", str(conf)) if conf.exists() else ()
+    planned = rmqtool("verify", str(store), "--json", *options).document["result"]["plan"]
+    commands = [shlex.split(step["command"]) for step in planned["steps"] if step["changes"]]
+    assert [tuple(words[-2:]) == LOSE for words in commands] == steps
+
+
+def test_a_saved_plan_keeps_what_was_asked_for(store: Path, tmp_path: Path) -> None:
+    [first] = damage_bodies(store, FIRST)
+    before, plan = bytes_of(store, first), str(tmp_path / "plan.json")
+    options = (*LOSE, "--keep-offsets", "--broker-version", "5.3.3", "--save-plan", plan)
+    said = rmqtool("repair", str(store), *options).err
+    follow(said.partition("next: ")[2])
+    assert bytes_of(store, first) != before
+    assert rmqtool("repair", str(store), "--plan", plan, *LOSE, "--yes").status == 2
