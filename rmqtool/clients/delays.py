@@ -97,11 +97,20 @@ def delayed_due(snapshot: Snapshot, start: StartPrediction, log: LogEvidence, re
 
 @dataclass(frozen=True)
 class _After:
-    """A level's queue once a broker has started: queue offsets, and those from `derived_from` on are derived again."""
+    """A level's queue once a broker has started: queue offsets, and those from `derived_from` on are derived again.
+
+    From `end` on, before `last`, are units of messages whose own offsets are by `shift` higher.
+    """
 
     first: int
     end: int
     derived_from: int
+    last: int
+    shift: int = 0
+
+    def misplaced(self, begin: int, first: int, stop: int) -> range:
+        """The messages, by their own offsets, that such units from offset `begin` on lead to: of `first` to `stop`."""
+        return range(max(max(begin, self.end) + self.shift, first), min(self.last + self.shift, stop))
 
 
 class _Levels:
@@ -131,17 +140,23 @@ class _Levels:
         offset = self._offsets.get(level, 0)
         begin = max(offset, after.first)
         if self._is_corrected:
-            begin = min(begin, max(after.derived_from if self._derives_late else after.end, after.first))
+            begin = min(begin, max(after.derived_from if self._derives_late else after.last, after.first))
         delivered = self._delivered(level, offset)
         waits_from = max(first, delivered)
         if self._highest is not None and level > self._highest:
             yield Due(never=max(0, end - waits_from))
             return
         served_end = min(whole_end, after.end)
-        yield Due(again=max(0, min(delivered, served_end) - max(first, begin)))
-        reached_from = max(waits_from, begin)
-        reached = self._reached(self._log.get(name), reached_from, served_end, after)
-        yield Due(never=max(0, end - waits_from - reached))
+        again = max(0, min(delivered, served_end) - max(first, begin))
+        yield Due(again=again + len(after.misplaced(begin, first, min(delivered, whole_end))))
+        reached_from, state = max(waits_from, begin), self._log.get(name)
+        reached = self._reached(state, reached_from, served_end, after)
+        elsewhere = after.misplaced(begin, waits_from, whole_end)
+        if state and elsewhere:
+            own = max(reached_from, elsewhere.start), min(served_end, elsewhere.stop, after.derived_from)
+            elsewhere = elsewhere[state.right_between(*own) if own[0] < own[1] else 0 :]
+            yield self._derived(level, elsewhere)
+        yield Due(never=max(0, end - waits_from - reached - len(elsewhere)))
         if reached:
             yield self._moved(level, queue, reached_from, served_end, after)
 
@@ -171,11 +186,12 @@ class _Levels:
         changes = [change for change in self._start.queues if (change.topic, change.queue_id) == name]
         if changes:
             change = changes[0]  # of queues that are written twice the first one is served
-            return _After(change.min_offset, change.served_end, change.served_end - change.dispatched)
+            end, right_end = change.served_end, change.served_end - change.misplaced
+            return _After(change.min_offset, right_end, end - change.dispatched, end, change.shift)
         if queue is None:
-            return _After(0, 0, 0)
+            return _After(0, 0, 0, 0)
         end = queue.range.max_offset
-        return _After(end if queue.range.expired else max(0, queue.range.min_offset), end, end)
+        return _After(end if queue.range.expired else max(0, queue.range.min_offset), end, end, end)
 
     def _had(self, name: QueueName, queue: LoadedQueue | None, after: _After) -> tuple[int, int, int]:
         """The queue offsets of the first message that clients had, past the last one in the log, and past the last."""
@@ -200,9 +216,7 @@ class _Levels:
 
     def _moved(self, level: int, queue: LoadedQueue | None, first: int, end: int, after: _After) -> Due:
         """Of messages that are reached, those that come at another time."""
-        delays = self._snapshot.delay_levels
-        delay = delays.delays[min(level, delays.highest) - 1]
-        seen = self._seen.get(level, delay)
+        delays, (seen, delay) = self._snapshot.delay_levels, self._delays_of(level)
         is_other = seen != delay
         due, counted = Due(), 0
         with open_units(queue.queue, self._snapshot.reading) if queue else nullcontext() as files:
@@ -228,7 +242,7 @@ class _Levels:
                 counted += len(numbers)
         missing = end - first - counted
         if missing > 0 and not self._request.is_rebuilt:
-            due = _sum(due, self._derived(level, range(end - missing, end), seen, delay))
+            due = _sum(due, self._derived(level, range(end - missing, end)))
         return due
 
     @property
@@ -236,8 +250,15 @@ class _Levels:
         """Whether what the start derives gets the hash of its tag for a time, and so is due at once."""
         return self._start.mode == "abnormal" and delays_unknown_to_recovery(parse_version(self._start.version))
 
-    def _derived(self, level: int, queue_offsets: range, seen: int, delay: int) -> Due:
+    def _delays_of(self, level: int) -> tuple[int, int]:
+        """The delay that a level had, and the one that it has, ms."""
+        delays = self._snapshot.delay_levels
+        delay = delays.delays[min(level, delays.highest) - 1]
+        return self._seen.get(level, delay), delay
+
+    def _derived(self, level: int, queue_offsets: range) -> Due:
         """Messages without a unit that are derived with other times than the delay that the level had gives."""
+        seen, delay = self._delays_of(level)
         if seen == delay and not self._derives_hashes:
             return Due()
         at = (self._logged.physical_offset(level, offset) for offset in queue_offsets[:_MOST_DERIVED])

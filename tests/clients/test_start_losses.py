@@ -234,6 +234,15 @@ def test_a_queue_that_is_derived_at_other_offsets(tmp_path: Path) -> None:
     assert found.details == {"problem": "shifted", "messages": 24, "first_offset": 36, "shift": 6, "max_offset": 60}
 
 
+def test_groups_of_a_queue_whose_units_in_the_log_are_derived_again(tmp_path: Path) -> None:
+    """Only expired units are left of it, so that its minimum is 0 before 5.0: clients had another one."""
+    store = stores.unpack("4.7.1-trimmed", tmp_path)
+    write(store / QUEUE / "00000000000000000600", 12 * UNIT, b"\x80")
+    (store / "abort").touch()
+    outcome = verify(store, version="4.7.1")
+    assert lost(outcome) == {}
+
+
 def test_a_group_that_was_in_a_first_file_that_is_gone(tmp_path: Path) -> None:
     """The log still has the messages: clients had them, and the group goes on at the new minimum."""
     store = stores.unpack("4.4.0-killed", tmp_path)
