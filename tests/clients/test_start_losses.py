@@ -234,10 +234,19 @@ def test_a_queue_that_is_derived_at_other_offsets(tmp_path: Path) -> None:
     assert found.details == {"problem": "shifted", "messages": 24, "first_offset": 36, "shift": 6, "max_offset": 60}
 
 
-def test_groups_of_a_queue_whose_units_in_the_log_are_derived_again(tmp_path: Path) -> None:
-    """Only expired units are left of it, so that its minimum is 0 before 5.0: clients had another one."""
+@pytest.mark.parametrize(
+    ("file", "unit"),
+    [
+        # Only expired units are left, so that the minimum is 0 before 5.0: clients had another one.
+        (f"{QUEUE}/00000000000000000600", 12),
+        # Its one message in the log is derived in the place of an expired one, but the start finds the old unit, too.
+        ("consumequeue/SCHEDULE_TOPIC_XXXX/9/00000000000000000000", 0),
+    ],
+)
+def test_a_queue_whose_units_in_the_log_are_derived_again(file: str, unit: int, tmp_path: Path) -> None:
+    """The group goes on where it was, and the delayed message is delivered."""
     store = stores.unpack("4.7.1-trimmed", tmp_path)
-    write(store / QUEUE / "00000000000000000600", 12 * UNIT, b"\x80")
+    write(store / file, unit * UNIT, b"\x80")
     (store / "abort").touch()
     outcome = verify(store, version="4.7.1")
     assert lost(outcome) == {}
