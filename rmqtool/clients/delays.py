@@ -81,11 +81,10 @@ def logged_levels(snapshot: Snapshot, log: LogEvidence) -> LoggedLevels:
 def delayed_due(snapshot: Snapshot, start: StartPrediction, log: LogEvidence, request: DelayRequest) -> Due:
     """Count delayed messages that come early, late, never or again after the predicted `start`.
 
-    What is overdue in both states comes at the same time. Raises RmqtoolError.
+    Of one that is refused, as the files stand. What is overdue in both states comes at the same time. Raises
+    RmqtoolError.
     """
     due = Due()
-    if start.refuses:
-        return due
     names = {name for name in log if name.topic == SCHEDULE_TOPIC}
     names |= {name for name in request.beyond if name.topic == SCHEDULE_TOPIC}
     names |= {QueueName(SCHEDULE_TOPIC, queue_id) for queue_id in snapshot.queue_ids(SCHEDULE_TOPIC)}
@@ -158,7 +157,7 @@ class _Levels:
         elsewhere = after.led_to(begin, first, min(delivered, whole_end))
         yield Due(again=len(again) - _common(again, after.elsewhere) + len(elsewhere))
         reached_from, state = max(waits_from, begin), self._log.get(name)
-        reached = self._reached(state, reached_from, served_end, after)
+        reached = self._reached(name, reached_from, served_end, after)
         elsewhere = after.led_to(begin, waits_from, whole_end)
         if state and elsewhere:
             own = after.stored(max(reached_from, elsewhere.start), min(served_end, elsewhere.stop))
@@ -168,13 +167,17 @@ class _Levels:
         if reached:
             yield self._moved(level, queue, range(reached_from, served_end), after)
 
-    def _reached(self, state: QueueEvidence | None, first: int, end: int, after: _After) -> int:
+    def _reached(self, name: QueueName, first: int, end: int, after: _After) -> int:
         """How many whole messages the queue leads to, of queue offsets from `first` to before `end`."""
-        if state is None or end <= first:
-            return max(0, end - first)
-        if self._request.is_rebuilt:
+        state, request = self._log.get(name), self._request
+        if end <= first:
+            return 0
+        if state is None:  # the log has damage in the place of all of them, unless they have been deleted in time
+            whole = request.put_right.get(name, 0) if request.is_rebuilt else 0
+            return min(end - first, whole) if self._damaged(name) else end - first
+        if request.is_rebuilt:
             gaps = max(0, state.next_offset - state.first_offset - state.had) + len(state.damaged or ())
-            gaps += self._request.led_to.get(state.name, 0) - self._request.put_right.get(state.name, 0)
+            gaps += request.led_to.get(name, 0) - request.put_right.get(name, 0)
             return end - first - min(max(0, gaps), end - first - state.right_between(first, end))
         kept = sum(state.right_between(*part) for part in after.stored(first, end))
         return kept + _common(after.derived, range(first, end))
@@ -209,10 +212,15 @@ class _Levels:
             if queue is None or not self._request.led_to.get(name):
                 return first, end, end + beyond
             return min(first, max(0, queue.range.min_offset)), end, max(end + beyond, queue.range.max_offset)
-        if queue is None or not beyond:  # without a log all is expired
+        is_damaged = self._damaged(name) > 0
+        if queue is None or not (beyond or is_damaged):  # without a log all is expired
             return after.first if self._request.newest else after.end, after.end, after.end
         end = queue.range.max_offset
-        return end - beyond, end - beyond, end
+        return max(0, queue.range.min_offset) if is_damaged else end - beyond, end - beyond, end
+
+    def _damaged(self, name: QueueName) -> int:
+        """How many units lead into damage of files of the log that are there."""
+        return max(0, self._request.led_to.get(name, 0) - self._request.beyond.get(name, 0))
 
     def _delivered(self, level: int, offset: int) -> int:
         """The queue offset after the last message that clients have got, by the log; else as the file says."""

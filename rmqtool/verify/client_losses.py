@@ -64,8 +64,7 @@ class ClientView:
             ),
         )
         self._add_groups(losses, start, is_up=is_up)
-        if is_up:
-            losses.filters_lost = filters_lost(self.snapshot.store, parse_version(start.version))
+        losses.filters_lost = filters_lost(self.snapshot.store, parse_version(start.version))
         return losses
 
     def add_waiting(self, losses: ClientLosses, start: StartPrediction, known_until: Callable[[], int]) -> None:
@@ -81,8 +80,6 @@ class ClientView:
         losses.delayed = self.delayed(start, self.in_log(), request)
         if isinstance(losses.by_offsets, _WholeQueues):
             losses.by_offsets = replace(losses.by_offsets, request=request)
-        if start.refuses:
-            return
         losses.timers = timers_due(
             self.snapshot, start, totals.latest, totals.latest, goes_beyond=any(self.beyond.values())
         )
@@ -105,7 +102,7 @@ class ClientView:
         after = self.of_queues(offsets_of_start(self.snapshot.store, parse_version(start.version)))
         before = self.of_queues(self.snapshot.committed.offsets)
         whole = _WholeQueues(self, start, before, after, ranges_after_start(start), is_up=is_up)
-        losses.groups = whole.groups_after_start() if is_up else []
+        losses.groups = whole.groups_after_start()
         losses.by_offsets = whole
 
     def range_had(self, name: QueueName) -> QueueRange | None:
@@ -202,7 +199,8 @@ class ClientView:
         """Report delayed messages that come at another time, where it is not their entries that are wrong."""
         due = losses.delayed
         report.check("start.delay-times")
-        if not (due.early or due.late or due.again) or self.total.report.all_totals().get("consumequeue.tags-code"):
+        is_moved = not start.refuses and (due.early or due.late or due.again)
+        if not is_moved or self.total.report.all_totals().get("consumequeue.tags-code"):
             return
         rebuilt = losses.by_offsets.delayed() if losses.by_offsets else due
         again = max(0, due.again - rebuilt.again)  # the others have a finding about their offset
@@ -235,7 +233,8 @@ class ClientView:
         """The queues of which consumers had messages, but for batches in RocksDB."""
         states = self.total.states
         queues = [state for name, state in states.items() if state.had and not self._is_deleted(name)]
-        queues += [QueueProgress(name) for name in self.led_to.keys() - states.keys()]
+        firsts = {name: self.ranges[name].min_offset if name in self.ranges else 0 for name in self.led_to}
+        queues += [QueueProgress(name, first_offset=firsts[name]) for name in firsts.keys() - states.keys()]
         return [each for each in queues if not self._has_batch_rows(each)]
 
     def _unreachable_batches(

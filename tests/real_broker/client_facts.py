@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rmqtool.rules.system_topics import HALF_TOPIC, SCHEDULE_TOPIC
@@ -185,6 +185,13 @@ def common(had: View, after: View) -> View:
         filters=had.filters & after.filters,
         half=had.half & after.half,
     )
+
+
+def without(view: View, records: Collection[int]) -> View:
+    """The same without records at some physical offsets: a pull gives them, but they are not what clients had."""
+    entries = {entry: record for entry, record in view.entries.items() if record[0] not in records}
+    delayed = {waiting: due for waiting, due in view.delayed.items() if waiting[1] not in records}
+    return replace(view, entries=entries, delayed=delayed)
 
 
 def claimed(clients: Mapping[str, Any] | None) -> dict[str, Any] | None:
