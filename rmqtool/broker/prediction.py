@@ -25,7 +25,8 @@ class QueueChange:
     `truncated` units vanish from its end, `dispatched` ones are derived again from the log. `lost` messages get no unit
     then nor later, though they are in the log. `in_rocksdb` are rows; of queues that are written twice there are two.
     A row of a batch is at its first offset: rows end there, and may begin later, than the queue does in files.
-    Of the dispatched units the last ones may be `misplaced`, `shift` queue offsets before their own.
+    Of the dispatched units the last ones may be `misplaced`, `shift` queue offsets before their own. After them
+    `revived` ones follow, which are on disk past the end that the queue's own recovery has found.
     Truncated rows stay, and lead nowhere: the maximum may be past them.
     """
 
@@ -42,12 +43,18 @@ class QueueChange:
     in_rocksdb: bool = False
     misplaced: int = 0
     shift: int = 0
+    revived: int = 0
 
     @property
     def served_end(self) -> int:
         """Where the entries end that lead into the log."""
         live_end = self.max_offset_before - self.truncated
         return min(self.max_offset, live_end) if self.truncated and not self.dispatched else self.max_offset
+
+    @property
+    def derived_end(self) -> int:
+        """Where the dispatched units end."""
+        return self.served_end - self.revived
 
 
 @dataclass(frozen=True)

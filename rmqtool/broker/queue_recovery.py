@@ -148,6 +148,11 @@ class SimulatedQueue:
         return bool(self.appended or self.cut or self.deleted or self.end != self._end_before)
 
     @property
+    def revived(self) -> int:
+        """How many units on disk follow the appended ones: a cut at the log's end goes through all of a file."""
+        return max(0, self.end - self._appended_end) // self.unit if self.appended and self.kind == "simple" else 0
+
+    @property
     def ends_at_file(self) -> bool:
         """Whether the last file holds no unit, although the queue does not begin with it."""
         return bool(self._files) and self._wrote == 0 and self._min_position < self.end

@@ -366,6 +366,7 @@ def _change(state: SimulatedQueue, before: QueueRange, log_min_offset: int) -> Q
         state.appended,
         misplaced=state.misplaced,
         shift=state.shift,
+        revived=state.revived,
     )
 
 

@@ -115,7 +115,7 @@ def _shifted(queue: QueueChange) -> dict[str, Any] | None:
     """The facts of a queue that is derived at other offsets than its messages have; None where it is not."""
     if not queue.misplaced:
         return None
-    first = queue.max_offset - queue.misplaced
+    first = queue.derived_end - queue.misplaced
     return {"max_offset": queue.max_offset, "messages": queue.misplaced, "first_offset": first, "shift": queue.shift,
             "problem": "shifted"}  # fmt: skip
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ from rmqtool.rules.versions import DELAY_OFFSET_IN_RANGE, delays_unknown_to_reco
 from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.config_tables import load_delay_offsets
 from rmqtool.store.delays_seen import SeenDelays, observed_delays
-from rmqtool.store.queue_units import LoadedQueue
+from rmqtool.store.queue_units import LoadedQueue, QueueRange
 from rmqtool.store.single_messages import Deliveries, LoggedLevels, SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.unit_files import open_units, written_units
@@ -80,11 +81,10 @@ def logged_levels(snapshot: Snapshot, log: LogEvidence) -> LoggedLevels:
 def delayed_due(snapshot: Snapshot, start: StartPrediction, log: LogEvidence, request: DelayRequest) -> Due:
     """Count delayed messages that come early, late, never or again after the predicted `start`.
 
-    What is overdue in both states comes at the same time. Raises RmqtoolError.
+    Of one that is refused, as the files stand. What is overdue in both states comes at the same time. Raises
+    RmqtoolError.
     """
     due = Due()
-    if start.refuses:
-        return due
     names = {name for name in log if name.topic == SCHEDULE_TOPIC}
     names |= {name for name in request.beyond if name.topic == SCHEDULE_TOPIC}
     names |= {QueueName(SCHEDULE_TOPIC, queue_id) for queue_id in snapshot.queue_ids(SCHEDULE_TOPIC)}
@@ -97,11 +97,26 @@ def delayed_due(snapshot: Snapshot, start: StartPrediction, log: LogEvidence, re
 
 @dataclass(frozen=True)
 class _After:
-    """A level's queue once a broker has started: queue offsets, and those from `derived_from` on are derived again."""
+    """A level's queue once a broker has started: queue offsets, and those of units that it derives from the log.
+
+    Units of `elsewhere` lead to messages whose own offsets are by `shift` higher.
+    """
 
     first: int
     end: int
-    derived_from: int
+    derived: range
+    elsewhere: range
+    shift: int = 0
+
+    def led_to(self, begin: int, first: int, stop: int) -> range:
+        """The messages, of `first` to `stop`, that units `elsewhere` from offset `begin` on lead to."""
+        places = self.elsewhere
+        return range(max(max(begin, places.start) + self.shift, first), min(places.stop + self.shift, stop))
+
+    def stored(self, first: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Where units between two offsets are those on disk."""
+        before, after = min(self.derived.start, stop), max(self.elsewhere.stop, first)
+        yield from (part for part in ((first, before), (after, stop)) if part[0] < part[1])
 
 
 class _Levels:
@@ -131,30 +146,41 @@ class _Levels:
         offset = self._offsets.get(level, 0)
         begin = max(offset, after.first)
         if self._is_corrected:
-            begin = min(begin, max(after.derived_from if self._derives_late else after.end, after.first))
+            begin = min(begin, max(after.derived.start if self._derives_late else after.end, after.first))
         delivered = self._delivered(level, offset)
         waits_from = max(first, delivered)
         if self._highest is not None and level > self._highest:
             yield Due(never=max(0, end - waits_from))
             return
         served_end = min(whole_end, after.end)
-        yield Due(again=max(0, min(delivered, served_end) - max(first, begin)))
-        reached_from = max(waits_from, begin)
-        reached = self._reached(self._log.get(name), reached_from, served_end, after)
-        yield Due(never=max(0, end - waits_from - reached))
+        again = range(max(first, begin), min(delivered, served_end))
+        elsewhere = after.led_to(begin, first, min(delivered, whole_end))
+        yield Due(again=len(again) - _common(again, after.elsewhere) + len(elsewhere))
+        reached_from, state = max(waits_from, begin), self._log.get(name)
+        reached = self._reached(name, reached_from, served_end, after)
+        elsewhere = after.led_to(begin, waits_from, whole_end)
+        if state and elsewhere:
+            own = after.stored(max(reached_from, elsewhere.start), min(served_end, elsewhere.stop))
+            elsewhere = elsewhere[sum(state.right_between(*part) for part in own) :]
+            yield self._derived(level, elsewhere)
+        yield Due(never=max(0, end - waits_from - reached - len(elsewhere)))
         if reached:
-            yield self._moved(level, queue, reached_from, served_end, after)
+            yield self._moved(level, queue, range(reached_from, served_end), after)
 
-    def _reached(self, state: QueueEvidence | None, first: int, end: int, after: _After) -> int:
+    def _reached(self, name: QueueName, first: int, end: int, after: _After) -> int:
         """How many whole messages the queue leads to, of queue offsets from `first` to before `end`."""
-        if state is None or end <= first:
-            return max(0, end - first)
-        if self._request.is_rebuilt:
+        state, request = self._log.get(name), self._request
+        if end <= first:
+            return 0
+        if state is None:  # the log has damage in the place of all of them, unless they have been deleted in time
+            whole = request.put_right.get(name, 0) if request.is_rebuilt else 0
+            return min(end - first, whole) if self._damaged(name) else end - first
+        if request.is_rebuilt:
             gaps = max(0, state.next_offset - state.first_offset - state.had) + len(state.damaged or ())
-            gaps += self._request.led_to.get(state.name, 0) - self._request.put_right.get(state.name, 0)
+            gaps += request.led_to.get(name, 0) - request.put_right.get(name, 0)
             return end - first - min(max(0, gaps), end - first - state.right_between(first, end))
-        derived_from = min(max(first, after.derived_from), end)
-        return state.right_between(first, derived_from) + end - derived_from
+        kept = sum(state.right_between(*part) for part in after.stored(first, end))
+        return kept + _common(after.derived, range(first, end))
 
     @property
     def _derives_late(self) -> bool:
@@ -171,11 +197,12 @@ class _Levels:
         changes = [change for change in self._start.queues if (change.topic, change.queue_id) == name]
         if changes:
             change = changes[0]  # of queues that are written twice the first one is served
-            return _After(change.min_offset, change.served_end, change.served_end - change.dispatched)
-        if queue is None:
-            return _After(0, 0, 0)
-        end = queue.range.max_offset
-        return _After(end if queue.range.expired else max(0, queue.range.min_offset), end, end)
+            end, right_end = change.derived_end, change.derived_end - change.misplaced
+            derived, elsewhere = range(end - change.dispatched, right_end), range(right_end, end)
+            return _After(change.min_offset, change.served_end, derived, elsewhere, change.shift)
+        known = queue.range if queue else QueueRange(0, 0)
+        end = known.max_offset
+        return _After(end if known.expired else max(0, known.min_offset), end, range(end, end), range(end, end))
 
     def _had(self, name: QueueName, queue: LoadedQueue | None, after: _After) -> tuple[int, int, int]:
         """The queue offsets of the first message that clients had, past the last one in the log, and past the last."""
@@ -185,10 +212,15 @@ class _Levels:
             if queue is None or not self._request.led_to.get(name):
                 return first, end, end + beyond
             return min(first, max(0, queue.range.min_offset)), end, max(end + beyond, queue.range.max_offset)
-        if queue is None or not beyond:  # without a log all is expired
+        is_damaged = self._damaged(name) > 0
+        if queue is None or not (beyond or is_damaged):  # without a log all is expired
             return after.first if self._request.newest else after.end, after.end, after.end
         end = queue.range.max_offset
-        return end - beyond, end - beyond, end
+        return max(0, queue.range.min_offset) if is_damaged else end - beyond, end - beyond, end
+
+    def _damaged(self, name: QueueName) -> int:
+        """How many units lead into damage of files of the log that are there."""
+        return max(0, self._request.led_to.get(name, 0) - self._request.beyond.get(name, 0))
 
     def _delivered(self, level: int, offset: int) -> int:
         """The queue offset after the last message that clients have got, by the log; else as the file says."""
@@ -198,20 +230,18 @@ class _Levels:
         run = self._by_run.get(level)
         return offset + run.repeated - run.skipped if run else offset
 
-    def _moved(self, level: int, queue: LoadedQueue | None, first: int, end: int, after: _After) -> Due:
+    def _moved(self, level: int, queue: LoadedQueue | None, reached: range, after: _After) -> Due:
         """Of messages that are reached, those that come at another time."""
-        delays = self._snapshot.delay_levels
-        delay = delays.delays[min(level, delays.highest) - 1]
-        seen = self._seen.get(level, delay)
+        delays, (seen, delay) = self._snapshot.delay_levels, self._delays_of(level)
         is_other = seen != delay
         due, counted = Due(), 0
         with open_units(queue.queue, self._snapshot.reading) if queue else nullcontext() as files:
             times = SeenDelays(files, delays, self._snapshot.log.files) if files else None
-            for numbers, units in written_units(queue.queue, first, end) if queue else ():
+            for numbers, units in written_units(queue.queue, reached.start, reached.stop) if queue else ():
                 had = units["tags_code"].astype(np.int64)
                 comes = had.copy()
                 is_odd = np.abs(had - self._request.newest) > _YEARS
-                is_derived = (numbers >= after.derived_from) & (not self._request.is_rebuilt)
+                is_derived = _within(numbers, after.derived) & (not self._request.is_rebuilt)
                 for row in np.flatnonzero(is_odd | self._request.checks_times | (is_other & is_derived)).tolist():
                     written = self._stored_at(int(units["physical_offset"][row]))
                     if written is None:
@@ -224,11 +254,13 @@ class _Levels:
                     comes[is_derived] = 0
                 if self._request.is_rebuilt:
                     comes = had
-                due = _sum(due, self._compared(had, comes, delay))
-                counted += len(numbers)
-        missing = end - first - counted
+                here = ~_within(numbers, after.elsewhere)
+                due = _sum(due, self._compared(had[here], comes[here], delay))
+                counted += int(np.count_nonzero(here))
+        missing = len(reached) - _common(reached, after.elsewhere) - counted
         if missing > 0 and not self._request.is_rebuilt:
-            due = _sum(due, self._derived(level, range(end - missing, end), seen, delay))
+            end = min(reached.stop, after.derived.stop)
+            due = _sum(due, self._derived(level, range(end - missing, end)))
         return due
 
     @property
@@ -236,8 +268,15 @@ class _Levels:
         """Whether what the start derives gets the hash of its tag for a time, and so is due at once."""
         return self._start.mode == "abnormal" and delays_unknown_to_recovery(parse_version(self._start.version))
 
-    def _derived(self, level: int, queue_offsets: range, seen: int, delay: int) -> Due:
+    def _delays_of(self, level: int) -> tuple[int, int]:
+        """The delay that a level had, and the one that it has, ms."""
+        delays = self._snapshot.delay_levels
+        delay = delays.delays[min(level, delays.highest) - 1]
+        return self._seen.get(level, delay), delay
+
+    def _derived(self, level: int, queue_offsets: range) -> Due:
         """Messages without a unit that are derived with other times than the delay that the level had gives."""
+        seen, delay = self._delays_of(level)
         if seen == delay and not self._derives_hashes:
             return Due()
         at = (self._logged.physical_offset(level, offset) for offset in queue_offsets[:_MOST_DERIVED])
@@ -260,3 +299,11 @@ class _Levels:
 
 def _sum(one: Due, other: Due) -> Due:
     return Due(one.early + other.early, one.late + other.late, one.never + other.never, one.again + other.again)
+
+
+def _within(numbers: NDArray[np.integer[Any]], places: range) -> NDArray[np.bool_]:
+    return (numbers >= places.start) & (numbers < places.stop)
+
+
+def _common(one: range, other: range) -> int:
+    return len(range(max(one.start, other.start), min(one.stop, other.stop)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
@@ -12,7 +13,8 @@ from rmqtool.store.config_tables import CommittedOffset, load_filters
 from rmqtool.store.queue_units import QueueRange
 from rmqtool.store.store import Store
 
-Ranges = Mapping[QueueName, QueueRange]
+Ranges = Callable[[QueueName], QueueRange | None]
+"""The range of a queue, None without it."""
 GroupQueue = tuple[str, str, int]
 """Group, topic and queue."""
 
@@ -35,7 +37,7 @@ def moved_groups(
     """
     before, now = _by_queue(had), _by_queue(after)
     for key, offset in now.items():
-        queue = ranges_after.get(QueueName(*key[1:]))
+        queue = ranges_after(QueueName(*key[1:]))
         if key[1] in to_end and queue is not None:
             now[key] = min(offset, queue.max_offset)
     return list(_moved(before, now, ranges_had, ranges_after, version, is_slave=is_slave))
@@ -52,10 +54,13 @@ def _moved(
 ) -> Iterator[MovedGroup]:
     for key in sorted(before.keys() | now.keys()):
         name = QueueName(*key[1:])
-        if name not in ranges_had and name not in ranges_after:
+        queue, queue_after = ranges_had(name), ranges_after(name)
+        if queue is None and queue_after is None:
             continue
-        had = next_message(before.get(key), ranges_had.get(name), version, is_slave=is_slave)
-        next_after = next_message(now.get(key), ranges_after.get(name), version, is_slave=is_slave)
+        if queue and queue.expired and queue_after:
+            queue_after = replace(queue_after, expired=True)  # none of its messages comes back
+        had = next_message(before.get(key), queue, version, is_slave=is_slave)
+        next_after = next_message(now.get(key), queue_after, version, is_slave=is_slave)
         if had != next_after:
             yield MovedGroup(*key, had, next_after)
 
@@ -66,7 +71,8 @@ def next_message(
     """The queue offset from which a group goes on; None where the group has none, and begins by its own policy.
 
     `DefaultMessageStore#getMessage` sends a client that asks for an offset out of range to another one, which a slave
-    does not (`#nextOffsetCorrection`). Without the queue there is nothing to go on with: it begins with 0.
+    does not (`#nextOffsetCorrection`). Without the queue there is nothing to go on with: it begins with 0. Where all
+    messages of a queue have expired, pulls lead from file to file to its end, wherever its minimum is.
     """
     if committed is None or committed < 0:  # what a broker answers for a negative offset is the same as for none
         return None
@@ -74,19 +80,18 @@ def next_message(
         return committed
     if queue is None or queue.max_offset == 0:
         return 0
+    if queue.expired:
+        return queue.max_offset
     if committed > queue.max_offset and version < BEYOND_MAX_TO_MAX and queue.min_offset == 0:
         return 0
     return min(max(committed, queue.min_offset), queue.max_offset)
 
 
-def ranges_after_start(before: Ranges, start: StartPrediction) -> dict[QueueName, QueueRange]:
-    """The ranges of the queues after a predicted start; of queues that are written twice those in files count."""
-    after = dict(before)
-    in_files = {QueueName(each.topic, each.queue_id) for each in start.queues if not each.in_rocksdb}
-    for change in start.queues:
-        name = QueueName(change.topic, change.queue_id)
-        if not change.in_rocksdb or name not in in_files:
-            after[name] = QueueRange(change.min_offset, change.max_offset)
+def ranges_after_start(start: StartPrediction) -> dict[QueueName, QueueRange]:
+    """The queues that a predicted start changes, as it leaves them; of those written twice the ones in files count."""
+    after: dict[QueueName, QueueRange] = {}
+    for change in sorted(start.queues, key=lambda each: not each.in_rocksdb):
+        after[QueueName(change.topic, change.queue_id)] = QueueRange(change.min_offset, change.max_offset)
     return after
 
 

@@ -53,19 +53,25 @@ class QueueEvidence(Protocol):
 class ServedQueue:
     """What a broker serves of a queue: offsets from `min_offset` to before `max_offset`.
 
-    The start derives the units of the last `derived` of them from the log, the last `misplaced` of these at other
-    offsets than their messages have.
+    The start derives the units of `derived` of them from the log, the last `misplaced` of these at other offsets than
+    their messages have; they are the last ones, but for `revived` units that were there.
     """
 
     min_offset: int
     max_offset: int
     derived: int = 0
     misplaced: int = 0
+    revived: int = 0
+
+    @property
+    def derived_end(self) -> int:
+        """Where the derived ones end."""
+        return self.max_offset - self.revived
 
     @property
     def right_until(self) -> int:
-        """Up to which queue offset the units may lead to the messages of their offsets."""
-        return self.max_offset - self.misplaced
+        """Up to which queue offset the units may lead to the messages of their offsets, but for revived ones."""
+        return self.derived_end - self.misplaced
 
     def served(self, queue: QueueEvidence, *, in_batches: bool) -> int:
         """How many messages of the queue consumers get."""
@@ -74,9 +80,10 @@ class ServedQueue:
             outside = queue.next_offset - queue.first_offset - within  # where those without a unit are looked for first
             missing = queue.missing_messages - queue.messages_of(self.derived) - outside
             return max(0, within - max(0, missing))
-        derived_from = self.max_offset - self.derived
+        derived_from = self.derived_end - self.derived
         derived = min(self.right_until, queue.next_offset) - max(derived_from, queue.first_offset)
-        return queue.right_between(self.min_offset, derived_from) + max(0, derived)
+        kept = queue.right_between(self.min_offset, derived_from)
+        return kept + max(0, derived) + queue.right_between(self.derived_end, self.max_offset)
 
 
 _NOTHING = ServedQueue(0, 0)
@@ -90,7 +97,8 @@ def served_queues(
     for change in start.queues if start else ():
         if not (twice and change.in_rocksdb):
             name = QueueName(change.topic, change.queue_id)
-            served[name] = ServedQueue(change.min_offset, change.served_end, change.dispatched, change.misplaced)
+            served[name] = ServedQueue(change.min_offset, change.served_end, change.dispatched, change.misplaced,
+                                       change.revived)  # fmt: skip
     return served
 
 

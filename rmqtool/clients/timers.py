@@ -43,7 +43,7 @@ def timers_due(snapshot: Snapshot, start: StartPrediction, newest: int, now: int
     RmqtoolError.
     """
     version, files = parse_version(start.version), snapshot.log.files
-    if start.refuses or version < TIMER_WHEEL or is_timer_elsewhere(snapshot.store):
+    if version < TIMER_WHEEL or is_timer_elsewhere(snapshot.store):
         return Due()
     end = start.max_offset_after if start.max_offset_after is not None else snapshot.log_range.max_offset
     state = timer_state(snapshot.store, snapshot.reading, newest, end)

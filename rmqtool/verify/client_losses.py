@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from rmqtool.broker.dispatch_rules import DispatchRules
@@ -12,7 +12,7 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import TAGS, Dispatcher
 from rmqtool.broker.prediction import QueueChange, StartPrediction
 from rmqtool.clients.delays import DelayRequest, LogEvidence, delayed_due
-from rmqtool.clients.groups import filters_lost, moved_groups, ranges_after_start
+from rmqtool.clients.groups import Ranges, filters_lost, moved_groups, ranges_after_start
 from rmqtool.clients.keys import IndexAfter
 from rmqtool.clients.losses import ClientLosses, Due, Had, MovedGroup, Unreachable, UnreachableQueue
 from rmqtool.clients.never_delivered import half_messages_unchecked, pop_lost
@@ -64,8 +64,7 @@ class ClientView:
             ),
         )
         self._add_groups(losses, start, is_up=is_up)
-        if is_up:
-            losses.filters_lost = filters_lost(self.snapshot.store, parse_version(start.version))
+        losses.filters_lost = filters_lost(self.snapshot.store, parse_version(start.version))
         return losses
 
     def add_waiting(self, losses: ClientLosses, start: StartPrediction, known_until: Callable[[], int]) -> None:
@@ -81,8 +80,6 @@ class ClientView:
         losses.delayed = self.delayed(start, self.in_log(), request)
         if isinstance(losses.by_offsets, _WholeQueues):
             losses.by_offsets = replace(losses.by_offsets, request=request)
-        if start.refuses:
-            return
         losses.timers = timers_due(
             self.snapshot, start, totals.latest, totals.latest, goes_beyond=any(self.beyond.values())
         )
@@ -102,41 +99,38 @@ class ClientView:
 
     def _add_groups(self, losses: ClientLosses, start: StartPrediction, *, is_up: bool) -> None:
         """Add the groups that go on elsewhere, since their queue or their committed offset changes."""
-        store, version = self.snapshot.store, parse_version(start.version)
-        had = dict(self.ranges)
-        for name, state in self.total.states.items():
-            known = had.get(name)
-            if known and known.max_offset and not state.missing and self._has_batch_rows(state):
-                continue  # of its last batch the rows know the first offset only
-            if not state.had or self._is_deleted(name):
-                continue
-            if known is None or known.max_offset < state.next_offset:
-                begin = known.min_offset if known and known.max_offset else state.first_offset
-                had[name] = QueueRange(begin, state.next_offset)
-            if not state.restarts and state.first_offset < had[name].min_offset and not self._has_batches(state):
-                had[name] = replace(had[name], min_offset=state.first_offset)  # its first files are gone
-        now = ranges_after_start(self._ranges_as_they_stand(), start)
-        before, after = map(self.of_queues, (self.snapshot.committed.offsets, offsets_of_start(store, version)))
-        for each in () if self.total.totals.messages else before:  # without a log nothing else shows what was served
-            name = QueueName(each.topic, each.queue_id)
-            if name not in now or not now[name].max_offset:
-                known = had.get(name, QueueRange(0, 0))
-                had[name] = replace(known, max_offset=max(known.max_offset, each.offset))
-        rebuilt = {name: self._rebuilt(name, each, now.get(name) if is_up else None) for name, each in had.items()}
-        ranges = self.ranges if had == self.ranges else had  # one is kept where all are equal: there may be many
-        whole = _WholeQueues(self, start, before, after, ranges, ranges if rebuilt == ranges else rebuilt)
-        losses.groups = whole.groups_in(now, after) if is_up else []
+        after = self.of_queues(offsets_of_start(self.snapshot.store, parse_version(start.version)))
+        before = self.of_queues(self.snapshot.committed.offsets)
+        whole = _WholeQueues(self, start, before, after, ranges_after_start(start), is_up=is_up)
+        losses.groups = whole.groups_after_start()
         losses.by_offsets = whole
 
-    def _rebuilt(self, name: QueueName, had: QueueRange, after_start: QueueRange | None) -> QueueRange:
-        """A queue once it is derived again: it ends with the log's messages, or where the start ends it."""
-        state = self.total.states.get(name)
-        ends = [state.next_offset] if state and state.records else []
-        ends += [after_start.max_offset] if after_start else []
-        end = max(ends, default=had.max_offset)
-        if had.min_offset <= had.max_offset <= end:
-            return had
-        return replace(had, max_offset=min(had.max_offset, end), min_offset=min(had.min_offset, end))
+    def range_had(self, name: QueueName) -> QueueRange | None:
+        """The range of a queue that clients had, by its units, and by the log; None where neither knows the queue."""
+        known, state = self.ranges.get(name), self.total.states.get(name)
+        if state is None or not state.had or self._is_deleted(name):
+            return known
+        if known and known.max_offset and not state.missing and self._has_batch_rows(state):
+            return known  # of its last batch the rows know the first offset only
+        had = known
+        if known is None or known.max_offset < state.next_offset:
+            is_begun = known and known.max_offset and not known.expired  # else its minimum is no message's
+            begin = known.min_offset if known and is_begun else state.first_offset
+            had = QueueRange(begin, state.next_offset)
+        if had and not state.restarts and state.first_offset < had.min_offset and not self._has_batches(state):
+            had = replace(had, min_offset=state.first_offset)  # its first files are gone
+        return had
+
+    @cached_property
+    def has_offsets_only(self) -> bool:
+        """Whether no message, or no queue, is left, so that only committed offsets show what else was served."""
+        return not self.total.totals.messages or not self.ranges
+
+    def is_unknown(self, name: QueueName) -> bool:
+        """Whether the log has no message of a queue, whose topic was not deleted."""
+        return name not in self.total.states and not is_deleted(
+            name.topic, self.snapshot.topics, self.snapshot.releases
+        )
 
     @cached_property
     def topics_without_ends(self) -> set[str]:
@@ -149,7 +143,8 @@ class ClientView:
         """Those of queues that were not deleted."""
         return [each for each in offsets if not self._is_deleted(QueueName(each.topic, each.queue_id))]
 
-    def _ranges_as_they_stand(self) -> Mapping[QueueName, QueueRange]:
+    @cached_property
+    def ranges_as_they_stand(self) -> Mapping[QueueName, QueueRange]:
         """The queues as a broker reports them that starts: without a log their minima are not moved."""
         snapshot = self.snapshot
         if snapshot.log.files or not snapshot.log_began_by:
@@ -204,7 +199,8 @@ class ClientView:
         """Report delayed messages that come at another time, where it is not their entries that are wrong."""
         due = losses.delayed
         report.check("start.delay-times")
-        if not (due.early or due.late or due.again) or self.total.report.all_totals().get("consumequeue.tags-code"):
+        is_moved = not start.refuses and (due.early or due.late or due.again)
+        if not is_moved or self.total.report.all_totals().get("consumequeue.tags-code"):
             return
         rebuilt = losses.by_offsets.delayed() if losses.by_offsets else due
         again = max(0, due.again - rebuilt.again)  # the others have a finding about their offset
@@ -237,7 +233,8 @@ class ClientView:
         """The queues of which consumers had messages, but for batches in RocksDB."""
         states = self.total.states
         queues = [state for name, state in states.items() if state.had and not self._is_deleted(name)]
-        queues += [QueueProgress(name) for name in self.led_to.keys() - states.keys()]
+        firsts = {name: self.ranges[name].min_offset if name in self.ranges else 0 for name in self.led_to}
+        queues += [QueueProgress(name, first_offset=firsts[name]) for name in firsts.keys() - states.keys()]
         return [each for each in queues if not self._has_batch_rows(each)]
 
     def _unreachable_batches(
@@ -298,16 +295,17 @@ class ClientView:
 class _WholeQueues:
     """What offsets take from clients where all queues are as they had them (`losses.ByOffsets`).
 
-    `committed` are the offsets of groups that the last broker had, `after` those that the `start` reads; `ranges` are
-    the queues, `rebuilt` those that are derived again.
+    `committed` are the offsets of groups that the last broker had, `after` those that the `start` reads; `changed` are
+    the queues that it changes. Ranges are computed for the queues of groups only, when they are asked for.
     """
 
     view: ClientView
     start: StartPrediction
     committed: Sequence[CommittedOffset]
     after: Sequence[CommittedOffset]
-    ranges: Mapping[QueueName, QueueRange]
-    rebuilt: Mapping[QueueName, QueueRange]
+    changed: Mapping[QueueName, QueueRange]
+    is_up: bool
+    put_right: Mapping[QueueName, int] = field(default_factory=dict)
     request: DelayRequest | None = None
 
     def groups(self, committed: Iterable[CommittedOffset] | None = None) -> list[MovedGroup]:
@@ -316,24 +314,53 @@ class _WholeQueues:
             known = {(each.group, each.topic, each.queue_id) for each in self.committed}
             after = self.view.of_queues(committed)
             found = [each for each in after if (each.group, each.topic, each.queue_id) not in known]
-            return replace(self, committed=[*self.committed, *found]).groups_in(self.rebuilt, after)  # as they had
-        return self.groups_in(self.rebuilt, self.after, self.view.topics_without_ends)
+            return replace(self, committed=[*self.committed, *found])._moved(self._rebuilt, after)  # as they had
+        return self._moved(self._rebuilt, self.after, self.view.topics_without_ends)
 
-    def groups_in(
-        self, ranges: Mapping[QueueName, QueueRange], after: Iterable[CommittedOffset], to_end: Collection[str] = ()
+    def groups_after_start(self) -> list[MovedGroup]:
+        """The groups that go on elsewhere in the queues as the start leaves them."""
+        return self._moved(self._now, self.after)
+
+    def _moved(
+        self, ranges: Ranges, after: Iterable[CommittedOffset], to_end: Collection[str] = ()
     ) -> list[MovedGroup]:
-        """The groups that go on elsewhere, in queues with other ranges."""
         version, is_slave = parse_version(self.start.version), self.view.is_slave
-        return moved_groups(self.committed, after, self.ranges, ranges, version, is_slave=is_slave, to_end=to_end)
+        return moved_groups(self.committed, after, self._had, ranges, version, is_slave=is_slave, to_end=to_end)
+
+    def _had(self, name: QueueName) -> QueueRange | None:
+        """A queue as clients had it: the log, units, and where they are gone the committed offsets show it."""
+        had, now, consumed = self.view.range_had(name), self._now(name), self._consumed.get(name, 0)
+        if not consumed or (now and now.max_offset) or not self.view.is_unknown(name):
+            return had
+        return replace(had or QueueRange(0, 0), max_offset=max(had.max_offset if had else 0, consumed))
+
+    @cached_property
+    def _consumed(self) -> Mapping[QueueName, int]:
+        """The highest committed offset of each queue, where nothing else shows what was served."""
+        found: dict[QueueName, int] = {}
+        for each in self.committed if self.view.has_offsets_only else ():
+            name = QueueName(each.topic, each.queue_id)
+            found[name] = max(found.get(name, 0), each.offset)
+        return found
+
+    def _now(self, name: QueueName) -> QueueRange | None:
+        """A queue after the start."""
+        return self.changed.get(name) or self.view.ranges_as_they_stand.get(name)
+
+    def _rebuilt(self, name: QueueName) -> QueueRange | None:
+        """A queue once it is derived again: it ends with the log's messages, or where the start ends it."""
+        had, state = self._had(name), self.view.total.states.get(name)
+        ends = [state.next_offset] if state and state.records else []
+        now = self._now(name) if self.is_up or not ends else None
+        end = max([*ends, now.max_offset if now else 0])
+        if had is None or had.min_offset <= had.max_offset <= end:
+            return had
+        end = min(end + self.put_right.get(name, 0), had.max_offset)
+        return replace(had, max_offset=end, min_offset=min(had.min_offset, end))
 
     def with_whole(self, names: Sequence[tuple[str, int]]) -> _WholeQueues:
         """The same, once messages of some queues are whole again that were not: they may be the last ones."""
-        rebuilt = dict(self.rebuilt)
-        for name in (QueueName(*name) for name in names if name in self.ranges):
-            end = min(rebuilt[name].max_offset + 1, self.ranges[name].max_offset)
-            rebuilt[name] = replace(rebuilt[name], max_offset=end)
-        request = self.request and replace(self.request, put_right=Counter(map(QueueName._make, names)))
-        return replace(self, rebuilt=rebuilt, request=request)
+        return replace(self, put_right=Counter(map(QueueName._make, names)))
 
     def delayed(self, by_level: Mapping[int, int] | None = None) -> Due:
         """The delayed messages that come at another time; raises RmqtoolError."""
@@ -344,7 +371,7 @@ class _WholeQueues:
         ends = ((each.name, (each.first_offset, each.next_offset)) for each in levels)
         whole = [QueueChange("simple", *name, *reach, *reach, 0, 0) for name, reach in ends]
         whole += [each for each in self.start.queues if QueueName(each.topic, each.queue_id) not in in_log]
-        request = replace(self.request, offsets=by_level, is_rebuilt=True)
+        request = replace(self.request, offsets=by_level, is_rebuilt=True, put_right=self.put_right)
         return self.view.delayed(replace(self.start, refusal=None, queues=whole), in_log, request)
 
 

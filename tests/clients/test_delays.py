@@ -58,6 +58,17 @@ def write(position: int, data: bytes, queue: Path = LEVEL_17) -> Callable[[Path]
     return change
 
 
+def entry_of_another_record(queue: Path) -> Callable[[Path], None]:
+    """The only unit of a queue leads to 100 bytes before its message, and the broker was killed."""
+
+    def change(store: Path) -> None:
+        offset = int.from_bytes((store / queue).read_bytes()[:8], "big")
+        write(0, (offset - 100).to_bytes(8, "big"), queue)(store)
+        (store / "abort").touch()
+
+    return change
+
+
 def moved(store: Path) -> None:
     """The second message of level 17 would come a minute early."""
     data = (store / LEVEL_17).read_bytes()
@@ -87,6 +98,23 @@ LOSSES: dict[str, tuple[Callable[[Path], object], Due]] = {
     "a time is zero": (write(UNIT_SIZE + _TAGS_CODE, bytes(8)), Due(early=1)),
     "a time is another": (moved, Due(early=1)),
 }
+
+
+LEVEL_18 = LEVEL_17.parent.parent / "17" / LEVEL_17.name  # of one message
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("4.4.0-killed", Due()), ("4.7.1-killed", Due()), ("4.9.7-killed", Due(early=1)), ("5.1.4-killed", Due())],
+)
+def test_a_message_that_a_start_derives_at_another_offset(
+    name: str, expected: Due, tmp_path: Path, unpacked: GoldenStore
+) -> None:
+    """After a wrong unit that is the last one its message gets a second one, and is delivered."""
+    store = copied(unpacked(name), tmp_path / "store")
+    entry_of_another_record(LEVEL_18)(store)
+    (store / "checkpoint").unlink()
+    assert delays_after_start(store, name[:5]) == expected
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -35,6 +35,15 @@ def test_where_a_pull_leads(committed: int | None, low: int, high: int, new: int
     assert (next_message(committed, queue, NEW), next_message(committed, queue, OLD)) == (new, old)
 
 
+@pytest.mark.parametrize(("after", "moved"), [((0, 36), 0), ((30, 36), 0), ((0, 0), 3), (None, 3)])
+def test_a_queue_whose_messages_have_all_expired(after: tuple[int, int] | None, moved: int) -> None:
+    """Before 5.0 its minimum is 0 at a start; pulls lead to its end, unless the queue is gone and begins with 0."""
+    committed = [CommittedOffset(group, "orders", 0, offset) for group, offset in (("a", 0), ("b", 18), ("c", 46))]
+    ranges = {QUEUE: QueueRange(*after)} if after else {}
+    expired = {QUEUE: QueueRange(0, 36, 5, expired=True)}
+    assert len(moved_groups(committed, committed, expired.get, ranges.get, OLD)) == moved
+
+
 def test_what_a_slave_corrects() -> None:
     """`#nextOffsetCorrection` of a slave leaves each offset as it is."""
     assert next_message(12, QueueRange(0, 9), NEW, is_slave=True) == 12
@@ -46,12 +55,12 @@ def test_a_queue_that_gets_shorter() -> None:
     after = [each for each in had if each.group != "c"]
     change = QueueChange("simple", "orders", 0, 0, 8, 0, 6, 2, 0)
     before = {QUEUE: QueueRange(0, 8)}
-    shorter = ranges_after_start(before, StartPrediction("normal", "5.3.3", queues=[change]))
-    assert moved_groups(had, after, before, shorter, NEW) == [
+    shorter = ranges_after_start(StartPrediction("normal", "5.3.3", queues=[change]))
+    assert moved_groups(had, after, before.get, shorter.get, NEW) == [
         MovedGroup("b", "orders", 0, 8, 6),
         MovedGroup("c", "orders", 0, 2, None),
     ]
-    assert moved_groups(had, had, before, before, NEW) == []
+    assert moved_groups(had, had, before.get, before.get, NEW) == []
 
 
 def test_rows_of_queues_that_have_files() -> None:
@@ -59,12 +68,12 @@ def test_rows_of_queues_that_have_files() -> None:
     rows = QueueChange("simple", "orders", 0, 0, 8, 0, 1, 0, 0, in_rocksdb=True)
     files = QueueChange("simple", "orders", 0, 0, 8, 0, 7, 1, 0)
     start = StartPrediction("normal", "5.3.3", queues=[files, rows])
-    assert ranges_after_start({}, start) == {QUEUE: QueueRange(0, 7)}
+    assert ranges_after_start(start) == {QUEUE: QueueRange(0, 7)}
 
 
 def test_a_repair_brings_offsets_to_an_end_that_was_lost() -> None:
     """Where no loss is known of a topic they stay, and an old broker begins again with 0."""
     had = [CommittedOffset("a", "orders", 0, 9)]
     before, after = {QUEUE: QueueRange(0, 9)}, {QUEUE: QueueRange(0, 6)}
-    assert moved_groups(had, had, before, after, OLD, to_end={"orders"}) == [MovedGroup("a", "orders", 0, 9, 6)]
-    assert moved_groups(had, had, before, after, OLD) == [MovedGroup("a", "orders", 0, 9, 0)]
+    assert moved_groups(had, had, before.get, after.get, OLD, to_end={"orders"}) == [MovedGroup("a", "orders", 0, 9, 6)]
+    assert moved_groups(had, had, before.get, after.get, OLD) == [MovedGroup("a", "orders", 0, 9, 0)]

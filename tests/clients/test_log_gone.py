@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -22,7 +23,7 @@ LOG, QUEUES, BATCHES = "commitlog", "consumequeue", "batchconsumequeue"
     ("name", "gone", "expected"),
     [
         # Units and keys of messages that had been deleted in time do not count.
-        ("4.4.0-trimmed", [LOG], {"unreachable": 237, "keys_not_found": 443, "delayed": 12}),
+        ("4.4.0-trimmed", [LOG], {"unreachable": 237, "keys_not_found": 443, "groups": 4, "delayed": 12}),
         ("5.1.4-shop", [LOG], {"unreachable": 164, "keys_not_found": 297, "groups": 9, "delayed": 5}),
         # The index has tags of all but batches: 305 keys of 178 messages.
         ("5.5.0-shop", [LOG], {"unreachable": 168, "keys_not_found": 305, "groups": 11, "delayed": 5}),
@@ -59,3 +60,18 @@ def test_where_a_log_that_is_gone_began(size: int, began_by: int, tmp_path: Path
     untrimmed = stores.unpack("5.5.0-clean", tmp_path)
     shutil.rmtree(untrimmed / LOG)
     assert Snapshot(open_store(untrimmed, BrokerConf(conf))).log_began_by == 0
+
+
+@pytest.mark.parametrize(("deleted", "moved"), [(False, {"beyond", "middle"}), (True, set())])
+def test_groups_of_expired_queues_that_are_gone(deleted: bool, moved: set[str], tmp_path: Path) -> None:
+    """The log has no message of `early`: that it had a queue is shown by offsets, unless its topic was deleted."""
+    store, conf = stores.unpack("4.4.0-trimmed", tmp_path), tmp_path / "broker.conf"
+    conf.write_text(CONF, encoding="utf-8")
+    shutil.rmtree(store / QUEUES)
+    if deleted:
+        topics = json.loads((store / "config/topics.json").read_text())
+        del topics["topicConfigTable"]["early"]
+        (store / "config/topics.json").write_text(json.dumps(topics))
+    result = rmqtool("verify", store, "--broker-version", "4.4.0", "--broker-conf", conf, "--json").document["result"]
+    for clients in (result["start"]["clients"], result["plan"]["clients"]):
+        assert {each["group"] for each in clients["groups"] if each["topic"] == "early"} == moved

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import struct
@@ -232,6 +233,57 @@ def test_a_queue_that_is_derived_at_other_offsets(tmp_path: Path) -> None:
     assert [each.first_queue_offset for each in outcome.clients.unreachable.queues] == [42]  # type: ignore[union-attr]
     found = next(each for each in outcome.findings if each.code == "start.queue-loss")
     assert found.details == {"problem": "shifted", "messages": 24, "first_offset": 36, "shift": 6, "max_offset": 60}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("file", "unit"),
+    [
+        # Only expired units are left, so that the minimum is 0 before 5.0: clients had another one.
+        (f"{QUEUE}/00000000000000000600", 12),
+        # Its one message in the log is derived in the place of an expired one, but the start finds the old unit, too.
+        ("consumequeue/SCHEDULE_TOPIC_XXXX/9/00000000000000000000", 0),
+    ],
+)
+def test_a_queue_whose_units_in_the_log_are_derived_again(file: str, unit: int, tmp_path: Path) -> None:
+    """The group goes on where it was, and the delayed message is delivered."""
+    store = stores.unpack("4.7.1-trimmed", tmp_path)
+    write(store / file, unit * UNIT, b"\x80")
+    (store / "abort").touch()
+    outcome = verify(store, version="4.7.1")
+    assert lost(outcome) == {}
+
+
+def log_file_cut(store: Path) -> dict[str, int]:
+    """A broker refuses; three levels have units into what is gone only, and no message in the log."""
+    os.truncate(min((store / "commitlog").iterdir()), 32768)
+    return {"unreachable": 78, "delayed_never": 3}
+
+
+def log_file_cut_and_filters_gone(store: Path) -> dict[str, int]:
+    """Filters of another Bloom filter: what else a start would take."""
+    filters = {"g": {"bloomFilterData": {"bitNum": 224, "bitPos": [1]}}}
+    table = {"filterDataByTopic": {"orders": {"groupFilterData": filters}}}
+    (store / "config/consumerFilter.json").write_text(json.dumps(table))
+    return log_file_cut(store) | {"filters_lost": 1}
+
+
+def delayed_zeroed(store: Path) -> dict[str, int]:
+    """The start ends the log there: a level whose one message is damage, and the next one."""
+    found = [each for each in rmqtool.open(store).messages() if each.topic == "SCHEDULE_TOPIC_XXXX"][-2]
+    file = max(each for each in (store / "commitlog").iterdir() if int(each.name) <= found.physical_offset)
+    write(file, found.physical_offset - int(file.name), bytes(245))
+    return {"unreachable": 44, "keys_not_found": 69, "delayed_never": 2}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", [log_file_cut, log_file_cut_and_filters_gone, delayed_zeroed])
+def test_levels_of_which_the_log_has_only_damage(damage: Callable[[Path], dict[str, int]], tmp_path: Path) -> None:
+    """Nobody delivers them, and of a start that is refused the numbers are those of the files as they stand."""
+    store = stores.unpack("4.9.7-trimmed", tmp_path)
+    expected = damage(store)
+    conf = BrokerConf({"expectConsumerNumUseFilter": "64"}) if "filters_lost" in expected else None
+    assert expected.items() <= lost(verify(store, version="4.9.7", conf=conf)).items()
 
 
 def test_a_group_that_was_in_a_first_file_that_is_gone(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rmqtool.rules.system_topics import HALF_TOPIC, SCHEDULE_TOPIC
@@ -34,6 +34,8 @@ class View:
     pairs: set[Pair] = field(default_factory=set)
     groups: dict[Group, int] = field(default_factory=dict)
     """The queue offset from which the group goes on."""
+    passed_over: dict[Group, int] = field(default_factory=dict)
+    """Of queues without a message: where pulls lead from there, which is the end."""
     delayed: dict[tuple[int, int], int] = field(default_factory=dict)
     """By level and physical offset of what waits: the tags code of its unit, which is its due time."""
     passed: set[tuple[int, int]] = field(default_factory=set)
@@ -66,7 +68,16 @@ def view_of(facts: Mapping[str, Any]) -> View:
         topic_and_group, _, number = name.rpartition("/") if "/" in name else (name, "", "0")  # a light queue has none
         topic, _, group = topic_and_group.partition("@")
         view.groups[group, topic, int(number)] = place
+        leads = {pull[0]: pull[1] for pull in clients["queues"].get(f"{topic}/{number}", {}).get("pulls", ())}
+        if leads and not any(each[:2] == (topic, int(number)) for each in view.entries):
+            view.passed_over[group, topic, int(number)] = _followed(leads, place)
     return view
+
+
+def _followed(leads: Mapping[int, int], place: int) -> int:
+    while leads.get(place, place) > place:
+        place = leads[place]
+    return place
 
 
 def _add_level(view: View, facts: Mapping[str, Any], number: int, queue: Mapping[str, Any]) -> None:
@@ -141,8 +152,10 @@ def difference(had: View, after: View, proof: Proof = _NO_LOG) -> Difference:
     found = Difference()
     found.unreachable = sorted(entry for entry, record in had.entries.items() if after.entries.get(entry) != record)
     found.keys_not_found = sorted({*had.pairs, *proof.pairs} - after.pairs)
-    for group, place in had.groups.items():
+    for group, place in (had.groups | had.passed_over).items():
         now = after.groups.get(group)
+        if group in had.passed_over:
+            now = after.passed_over.get(group, now)
         if place != now:
             found.groups.append((group, place, now))
     for waiting, due in had.delayed.items():
@@ -166,11 +179,19 @@ def common(had: View, after: View) -> View:
         entries=dict(had.entries.items() & after.entries.items()),
         pairs=had.pairs & after.pairs,
         groups={name: place for name, place in had.groups.items() if after.groups.get(name, ()) == place},
+        passed_over=dict(had.passed_over.items() & after.passed_over.items()),
         delayed=dict(had.delayed.items() & after.delayed.items()),
         timers=had.timers & after.timers,
         filters=had.filters & after.filters,
         half=had.half & after.half,
     )
+
+
+def without(view: View, records: Collection[int]) -> View:
+    """The same without records at some physical offsets: a pull gives them, but they are not what clients had."""
+    entries = {entry: record for entry, record in view.entries.items() if record[0] not in records}
+    delayed = {waiting: due for waiting, due in view.delayed.items() if waiting[1] not in records}
+    return replace(view, entries=entries, delayed=delayed)
 
 
 def claimed(clients: Mapping[str, Any] | None) -> dict[str, Any] | None:

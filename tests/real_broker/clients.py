@@ -27,11 +27,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from rmqtool.scan.inert_records import LOST_TOPIC
 from tests.commands.running import rmqtool
 from tests.copies import copied
 from tests.real_broker.classes import class_path
-from tests.real_broker.client_damages import apply_named, apply_some
-from tests.real_broker.client_facts import Difference, View, claimed, common, difference, view_of
+from tests.real_broker.client_damages import apply_named, apply_some, records_of
+from tests.real_broker.client_facts import Difference, View, claimed, common, difference, view_of, without
 from tests.real_broker.client_stores import VERSIONS, Source, Traces, fresh, sources
 from tests.real_broker.harness import Harness, HarnessError
 from tests.real_broker.tools import cache
@@ -60,6 +61,8 @@ class Case:
     traces: Traces
     verified: dict[str, Any]
     repair: dict[str, Any]
+    dummies: frozenset[int]
+    """Physical offsets of the records that the repair has put in the place of damage."""
 
     @property
     def result(self) -> dict[str, Any]:
@@ -108,7 +111,8 @@ def make_case(
     broker = ("--broker-version", version, "--broker-conf", conf, "--json")
     verified = _document("verify", damaged, *broker)
     repair = _document("repair", repaired, "--yes", "--allow-older-release", *broker)
-    return Case(version, seed, source, names, damaged, repaired, traces, verified, repair)
+    dummies = frozenset(each.physical_offset for each in records_of(repaired) if each.topic == LOST_TOPIC.decode())
+    return Case(version, seed, source, names, damaged, repaired, traces, verified, repair, dummies)
 
 
 def _document(*arguments: str | Path) -> dict[str, Any]:
@@ -188,7 +192,7 @@ def survey(version: str, asked: Sequence[tuple[Source, Path]]) -> list[dict[str,
 
 def judge(case: Case, after: View, repaired: View) -> Judged:
     """Hold each claim to what the broker says."""
-    had = case.source.had
+    had, repaired = case.source.had, without(repaired, case.dummies)
     assert had is not None
     start = difference(had, after, case.source.proof)
     after_plan = difference(had, repaired, case.source.proof)
