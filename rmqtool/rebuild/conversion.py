@@ -37,7 +37,16 @@ from rmqtool.store.config_json import ConfigFile, load_config
 from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.consumer_groups import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, counting_file
 from rmqtool.store.queue_units import queue_range
-from rmqtool.store.rocksdb_config import FORBIDDEN, FORBIDDEN_TABLE, SECOND, SINGLE, TABLES, VERSION_FAMILY, load_table
+from rmqtool.store.rocksdb_config import (
+    FORBIDDEN,
+    FORBIDDEN_TABLE,
+    SECOND,
+    SINGLE,
+    TABLES,
+    VERSION_FAMILY,
+    VERSION_KEY,
+    load_table,
+)
 from rmqtool.store.rocksdb_queues import NO_UNIT, LastUnit, queue_database
 from rmqtool.store.store import (
     BATCH_CONSUME_QUEUE,
@@ -182,7 +191,6 @@ def _time_of(path: Path) -> int:
 Families = Mapping[str, Mapping[bytes, bytes]]
 """The rows of a database by column family."""
 
-_VERSION_KEY = b"kvDataVersionKey"  # ConfigRocksDBStorage.KV_DATA_VERSION_KEY
 _DEFAULT = "default"
 
 
@@ -235,7 +243,7 @@ def _entries(table: ConfigTable) -> dict[bytes, bytes]:
 
 
 def _version_row(table: ConfigTable) -> dict[bytes, bytes]:
-    return {_VERSION_KEY: _text(table.version).encode()}
+    return {VERSION_KEY: _text(table.version).encode()}
 
 
 def _forbidden(table: ConfigTable) -> dict[bytes, bytes]:

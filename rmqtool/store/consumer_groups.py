@@ -15,6 +15,7 @@ from rmqtool.store.config_json import ConfigFile, load_config, read_config_file
 from rmqtool.store.rocksdb_config import config_database, load_table
 from rmqtool.store.store import CONFIG, Store
 
+GROUPS = "subscriptionGroup.json"
 CONSUMER_OFFSET = "consumerOffset.json"
 LMQ_CONSUMER_OFFSET = "lmqConsumerOffset.json"  # since 4.9.3: with `enableLmq` it replaces the other
 _LMQ_QUEUE_ID = 0  # MixAll.LMQ_QUEUE_ID

@@ -58,6 +58,8 @@ CONFIG_DATABASES = (*(table.database for table in TABLES.values()), SINGLE, SECO
 VERSION_FAMILY = "kvDataVersion"
 """The family of the version in a database of its own, since 5.3.1."""
 
+VERSION_KEY = b"kvDataVersionKey"  # ConfigRocksDBStorage.KV_DATA_VERSION_KEY
+
 FORBIDDEN, FORBIDDEN_TABLE = "forbidden", "forbiddenTable"
 """What groups may not read: the family, since 5.3.1, and the table of subscriptionGroup.json."""
 

@@ -18,8 +18,9 @@ from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import Releases, Version, release_of
 from rmqtool.store.checkpoint import read_checkpoint
 from rmqtool.store.commit_log import LogBytes, LogRange, log_range
+from rmqtool.store.config_json import ConfigFile
 from rmqtool.store.consume_queues import Queue, QueueTable, has_light_queues, list_queues, list_rocksdb_queues, queue_in
-from rmqtool.store.consumer_groups import CommittedOffsets, load_offsets
+from rmqtool.store.consumer_groups import GROUPS, CommittedOffsets, load_offsets
 from rmqtool.store.delays_seen import delay_levels_of_store
 from rmqtool.store.index_files import (
     Geometry,
@@ -33,6 +34,7 @@ from rmqtool.store.index_files import (
 from rmqtool.store.lock import Holder, lock_holder
 from rmqtool.store.queue_units import LoadedQueue, find_queue, queue_range
 from rmqtool.store.rocksdb import is_readable
+from rmqtool.store.rocksdb_config import load_table
 from rmqtool.store.rocksdb_queues import QueueDatabase, queue_database
 from rmqtool.store.rocksdb_units import LoadedRows
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
@@ -322,6 +324,11 @@ class Snapshot:
     def committed(self) -> CommittedOffsets:
         """The committed offsets of the consumer groups."""
         return load_offsets(self.store)
+
+    @cached_property
+    def groups_file(self) -> ConfigFile:
+        """The groups as a start has them, from a file or from RocksDB."""
+        return load_table(self.store, GROUPS)
 
     @cached_property
     def checkpoint(self) -> dict[str, int] | None:

@@ -20,7 +20,7 @@ from rmqtool.formats.message_id import parse_message_id
 from rmqtool.rules.config_shapes import main_table
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rmqtool.store.config_json import ConfigFile, read_config_file
-from rmqtool.store.consumer_groups import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, CommittedOffset, load_offsets_in
+from rmqtool.store.consumer_groups import CONSUMER_OFFSET, GROUPS, LMQ_CONSUMER_OFFSET, CommittedOffset, load_offsets_in
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.rocksdb_config import MISSING, SECOND, TABLES, Lost, expected_database, lost_in
@@ -29,7 +29,7 @@ from rmqtool.store.store import CONFIG, Store, is_rocksdb_directory
 from rmqtool.store.topics import TOPICS
 from rmqtool.verify.config_checks import check_topic_lines
 from rmqtool.verify.offset_checks import Ranges
-from rmqtool.verify.witnesses import DELAYS, GROUPS, State, Witnesses
+from rmqtool.verify.witnesses import DELAYS, State, Witnesses
 
 _FIRST_WRITE_MS = 60_000  # a broker writes its offsets 10 s after its start at the latest; with room for slow machines
 

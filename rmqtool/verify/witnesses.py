@@ -24,8 +24,8 @@ from rmqtool.rules.system_topics import (
     is_system_topic,
 )
 from rmqtool.store.config_json import ConfigFile, load_config
-from rmqtool.store.consumer_groups import LMQ_CONSUMER_OFFSET
-from rmqtool.store.rocksdb_config import TABLES, config_database, expected_database, load_table
+from rmqtool.store.consumer_groups import GROUPS, LMQ_CONSUMER_OFFSET
+from rmqtool.store.rocksdb_config import TABLES, config_database, expected_database
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, Store
@@ -35,7 +35,6 @@ from rmqtool.verify.offset_checks import Ranges
 from rmqtool.verify.queue_progress import QueueProgress
 from rmqtool.verify.record_checks import RecordTotals
 
-GROUPS = "subscriptionGroup.json"
 DELAYS = "delayOffset.json"
 
 _BY_BROKERS = (
@@ -60,7 +59,6 @@ class Witnesses:
     messages: SingleMessages
     lacks_until: int = 0  # before this physical offset messages may have been in damage, or were left out on purpose
     _files: dict[str, ConfigFile] = field(default_factory=dict, compare=False)
-    _tables: dict[str, ConfigFile] = field(default_factory=dict, compare=False)
 
     @property
     def store(self) -> Store:
@@ -127,11 +125,7 @@ class Witnesses:
         """Topics or groups as a start has them, from a file or from RocksDB; `name` is that of the file."""
         if not self.is_in_rocksdb:
             return self.file(name)
-        if name == TOPICS:
-            return self.snapshot.topics.file
-        if name not in self._tables:
-            self._tables[name] = load_table(self.store, name)
-        return self._tables[name]
+        return self.snapshot.topics.file if name == TOPICS else self.snapshot.groups_file
 
     def state(self, name: str) -> State:
         """Whether a file and its table exist, as a start reads them."""
