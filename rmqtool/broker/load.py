@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rmqtool.base.errors import note_failure
+from rmqtool.base.errors import UnsupportedError, note_failure
 from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files
 from rmqtool.base.paths import entry_path, has_directory, has_file, has_pipe, is_remote
@@ -26,15 +27,30 @@ from rmqtool.rules.file_sizes import (
     unread_size,
 )
 from rmqtool.rules.recovery import RecoveryRules, loaded_configs
-from rmqtool.rules.versions import BATCH_QUEUES, Version
+from rmqtool.rules.versions import BATCH_QUEUES, SINGLE_ROCKSDB_CONFIG, Version
 from rmqtool.store.config_json import load_config
-from rmqtool.store.config_tables import TOPICS, Topics, bloom_refusal, is_unread
+from rmqtool.store.config_tables import (
+    CONSUMER_OFFSET,
+    GROUPS,
+    SECOND,
+    SINGLE,
+    TABLES,
+    TOPICS,
+    VERSION_FAMILY,
+    VERSION_KEY,
+    ConfigTable,
+    Topics,
+    bloom_refusal,
+    expected_database,
+    is_unread,
+)
 from rmqtool.store.consume_queues import Kind, Queue, QueueTable
 from rmqtool.store.index_files import IndexFile
 from rmqtool.store.lock import ABORT_FILE, LOCK_FILE
 from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
+from rmqtool.store.rocksdb import DamagedDatabaseError, RocksDb
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import CHECKPOINT, CONFIG, INDEX, Store, log_directory
+from rmqtool.store.store import CHECKPOINT, CONFIG, INDEX, Store, is_rocksdb_directory, log_directory
 from rmqtool.store.timer_wheel import newest_wheel
 
 ROOT_SETTING, LOG_SETTING = "storePathRootDir", "storePathCommitLog"
@@ -73,6 +89,7 @@ def _has_files(directory: Path) -> bool:
 
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_AFTER_ALL = b"\xff" * 256  # no name of a topic or a group is as long
 
 
 @dataclass(frozen=True)
@@ -123,7 +140,7 @@ def load(snapshot: Snapshot, rules: RecoveryRules) -> Loaded:
     is_elsewhere = other_log_opened(store, rules.version) is not None
     log_files = _NO_FILES if is_elsewhere else _load_files(store, log, size, rules)
     ignored = tuple(file for file in log.files if file.size and file not in log_files.files)
-    refusal = _first_refusal(store, rules, log_files.refusal)
+    refusal = _first_refusal(snapshot, rules, log_files.refusal)
     kinds = _loaded_kinds(snapshot, rules)
     count = sum(map(snapshot.queues.count_of, kinds))
     sizes = _queue_sizes(snapshot.queues, kinds, rules)
@@ -148,11 +165,12 @@ def load(snapshot: Snapshot, rules: RecoveryRules) -> Loaded:
                   waits or refusal, hangs=waits is not None)  # fmt: skip
 
 
-def _first_refusal(store: Store, rules: RecoveryRules, of_log: StartRefusal | None) -> StartRefusal | None:
+def _first_refusal(snapshot: Snapshot, rules: RecoveryRules, of_log: StartRefusal | None) -> StartRefusal | None:
     """Why a start ends with its settings, its configuration or its log."""
+    store = snapshot.store
     if refuses := bloom_refusal(store.conf):
         return StartRefusal("setting", f"broker.conf: {refuses}", setting="expectConsumerNumUseFilter")
-    refusal = _config_refusal(store, rules)
+    refusal = _config_refusal(store, rules) or _database_refusal(snapshot, rules)
     return refusal or (of_log and of_log.of_setting(unread_size(store.conf, LOG_FILE_SIZE)))
 
 
@@ -244,6 +262,40 @@ def _config_refusal(store: Store, rules: RecoveryRules) -> StartRefusal | None:
         if file.path is None and file.has_bad_backup and not file.is_forbidden:
             why = f"neither the file nor its .bak can be decoded ({file.problem})"
             return StartRefusal("config", why, f"{CONFIG}/{name}")
+    return None
+
+
+def _database_refusal(snapshot: Snapshot, rules: RecoveryRules) -> StartRefusal | None:
+    """`RocksDBConfigManager#init`, `#loadDataVersion`, `#loadData`: a table in RocksDB that cannot be read."""
+    if snapshot.topics.place == TOPICS:
+        return None
+    tables = {TOPICS: snapshot.topics.file, GROUPS: snapshot.groups_file, CONSUMER_OFFSET: snapshot.committed.file}
+    for name, file in tables.items():
+        path = expected_database(snapshot.store, name)
+        if path is None or is_remote(path):
+            continue
+        why = "a file where the directory of a database should be" if has_file(path) else None
+        if file.path is None and file.problem and is_rocksdb_directory(path):
+            why = _unloaded(path, TABLES[name], rules.version)
+        if why:
+            return StartRefusal("database", why, f"{CONFIG}/{path.name}")
+    return None
+
+
+def _unloaded(path: Path, table: ConfigTable, version: Version) -> str | None:
+    """Why a release does not load a table of a database; before 5.3.4 rows from a bad block on are passed over."""
+    own = {SECOND: "default", SINGLE: table.family}.get(path.name, "default")
+    of_version = table.version_family if path.name == SINGLE else VERSION_FAMILY
+    try:
+        with RocksDb(path) as database:
+            if own in database.families and (path.name == SECOND or version >= SINGLE_ROCKSDB_CONFIG):
+                database.some_rows(own, b"", _AFTER_ALL, sys.maxsize)
+            if of_version in database.families:
+                database.row(of_version, VERSION_KEY)
+    except DamagedDatabaseError as error:
+        return error.message
+    except UnsupportedError:
+        return None
     return None
 
 

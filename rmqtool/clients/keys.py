@@ -117,13 +117,15 @@ class IndexAfter:
     """The index after a start, of which the files `kept` are left: of which messages it has keys.
 
     Keys of messages from `put_from` on are put again, up to the end of the log, `log_end`; all are physical offsets.
-    Where files were deleted, those that are kept have the keys of messages up to `held_end`; else it is None.
+    Where files were deleted, those that are kept have the keys of messages up to `held_end`; else it is None. Of the
+    first message after it they have `held_of_next` keys.
     """
 
     kept: tuple[IndexFile, ...]
     put_from: int
     log_end: int
     held_end: int | None = None
+    held_of_next: int = 0
 
     @property
     def _puts_from(self) -> int:
@@ -138,7 +140,7 @@ class IndexAfter:
         """The keys of whole messages in the log, which ended at any offset, that queries do not find."""
         put_from = min(self._puts_from, self.log_end)
         held = put_from if self.held_end is None else min(self.held_end + 1, put_from)
-        never_put = keys.between(held, put_from, count)
+        never_put = max(0, keys.between(held, put_from, count) - self.held_of_next)
         cut = keys.between(self.log_end, MAX_OFFSET, count)
         damaged = [*keys.damaged, *(offset for offset, _ in keys.fields)]
         not_whole = sum(offset < held or put_from <= offset < self.log_end for offset in damaged)

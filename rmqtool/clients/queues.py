@@ -36,6 +36,10 @@ class QueueEvidence(Protocol):
     def missing_messages(self) -> int:
         """Messages without a unit."""
 
+    @property
+    def misled_messages(self) -> int:
+        """Messages with a unit that does not lead to them, or to more or less than them."""
+
     def messages_of(self, units: int) -> int:
         """How many messages so many units have, by their average."""
 
@@ -78,7 +82,7 @@ class ServedQueue:
         if in_batches:  # whose units are not numbered by queue offset, and whose minimum the next cleaning corrects
             within = max(0, min(self.max_offset, queue.next_offset) - queue.first_offset)
             outside = queue.next_offset - queue.first_offset - within  # where those without a unit are looked for first
-            missing = queue.missing_messages - queue.messages_of(self.derived) - outside
+            missing = queue.missing_messages + queue.misled_messages - queue.messages_of(self.derived) - outside
             return max(0, within - max(0, missing))
         derived_from = self.derived_end - self.derived
         derived = min(self.right_until, queue.next_offset) - max(derived_from, queue.first_offset)

@@ -46,6 +46,7 @@ from rmqtool.store.config_tables import (
     TABLES,
     TOPICS,
     VERSION_FAMILY,
+    VERSION_KEY,
     Form,
     counting_file,
     entries_in,
@@ -67,7 +68,6 @@ from rmqtool.store.store import (
 JSON_FILES = (*TABLES, LMQ_CONSUMER_OFFSET)
 LABELS = {TOPICS: "topics", GROUPS: "groups", CONSUMER_OFFSET: "offsets"}
 """The names of the tables for people."""
-_VERSION_KEY = b"kvDataVersionKey"  # ConfigRocksDBStorage.KV_DATA_VERSION_KEY
 _DEFAULT = "default"
 
 
@@ -190,7 +190,7 @@ def databases(tables: Sequence[FoundTable], form: Form, release: Version) -> dic
         families = found.setdefault(place.place(form), {})
         families[place.family if is_single else _DEFAULT] = _json_rows(entries)
         if is_single or release >= ROCKSDB_CONFIG_VERSIONS:
-            version = {_VERSION_KEY: _text(table.version).encode()}
+            version = {VERSION_KEY: _text(table.version).encode()}
             families[place.version_family if is_single else VERSION_FAMILY] = version
             families.setdefault(FORBIDDEN, {}).update(_json_rows(table.forbidden))
     return dict(found)

@@ -120,9 +120,8 @@ class Diagnosis:
 
     def treated(self, findings: Iterable[Finding]) -> dict[Treatment, list[Finding]]:
         """Some of the findings, each under its treatment."""
-        found = by_treatment(findings)
-        if moved_by_hand(self.snapshot, self.findings):  # they may be why: the verification after it judges again
-            found = {name: rest for name, all_of_it in found.items() if (rest := _without_refusal(all_of_it))}
+        is_moved = bool(moved_by_hand(self.snapshot, self.findings))  # that may be why: it is judged again after it
+        found = by_treatment(each for each in findings if not _is_refusal(each, of_any=is_moved))
         if self.queues_in_log is not None:
             kept, rebuilt = split_kept(found.pop("queues", []), self.queues_in_log)
             found |= {"queues": rebuilt} if rebuilt else {}
@@ -202,6 +201,8 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
         return None  # a broker starts after that step, on what the next verification finds
     if any(each.code.startswith("start.") and each.details.get("setting") for each in diagnosis.findings):
         return None  # the same, with another broker.conf
+    if any(map(_is_refusal, diagnosis.findings)):
+        return None  # the same, with another database
     later = diagnosis.by_treatment if repairs.goes_on else {}
     neutralises = repairs.neutralise or "neutralise" in later
     if clients is None or (diagnosis.cuts_log and not neutralises):
@@ -369,8 +370,9 @@ def _keeps_from_rebuilds(finding: Finding) -> bool:
     return finding.code == "commitlog.unreadable" or (finding.code in UNREADABLE and is_read)
 
 
-def _without_refusal(findings: Sequence[Finding]) -> list[Finding]:
-    return [each for each in findings if each.code != "start.refuses"]
+def _is_refusal(finding: Finding, *, of_any: bool = False) -> bool:
+    """Whether it says that a start is refused for a database of config/, which people put back; or for anything."""
+    return finding.code == "start.refuses" and (of_any or finding.details["cause"] == "database")
 
 
 def _is_done_last(finding: Finding) -> bool:

@@ -39,6 +39,7 @@ FORBIDDEN, FORBIDDEN_TABLE = "forbidden", "forbiddenTable"
 """What groups may not read: the family, since 5.3.1, and the table of subscriptionGroup.json."""
 VERSION_FAMILY = "kvDataVersion"
 """The family of the version in a database of its own, since 5.3.1."""
+VERSION_KEY = b"kvDataVersionKey"  # ConfigRocksDBStorage.KV_DATA_VERSION_KEY
 
 Form = Literal["json", "separate", "single", "second"]
 """JSON files, a database for each table, one for all of version 1, that of version 2."""

@@ -301,6 +301,14 @@ class RocksDb(Closing):
         self._check(cursor)
         return keys, values
 
+    def row(self, family: str, key: bytes) -> bytes | None:
+        """The value of one row, None where there is none; raises UnreadableError."""
+        try:
+            found: bytes | None = self._database.get_column_family(family).get(key)
+        except Exception as error:
+            raise self._unreadable(str(error)) from error
+        return found
+
     def manifest_is_cut(self) -> bool:
         """Whether the MANIFEST does not end with a whole record, so that it may lack what was in tables.
 

@@ -18,7 +18,8 @@ from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import Releases, Version, release_of
 from rmqtool.store.checkpoint import read_checkpoint
 from rmqtool.store.commit_log import LogBytes, LogRange, log_range
-from rmqtool.store.config_tables import CommittedOffsets, Topics, load_offsets, load_topics
+from rmqtool.store.config_json import ConfigFile
+from rmqtool.store.config_tables import GROUPS, CommittedOffsets, Topics, load_offsets, load_table, load_topics
 from rmqtool.store.consume_queues import Queue, QueueTable, has_light_queues, list_queues, list_rocksdb_queues, queue_in
 from rmqtool.store.delays_seen import delay_levels_of_store
 from rmqtool.store.index_files import (
@@ -322,6 +323,11 @@ class Snapshot:
     def committed(self) -> CommittedOffsets:
         """The committed offsets of the consumer groups."""
         return load_offsets(self.store)
+
+    @cached_property
+    def groups_file(self) -> ConfigFile:
+        """The groups as a start has them, from a file or from RocksDB."""
+        return load_table(self.store, GROUPS)
 
     @cached_property
     def checkpoint(self) -> dict[str, int] | None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import takewhile
 
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName
@@ -165,18 +166,25 @@ class ClientView:
         files = self.snapshot.index_files
         kept = tuple(file for file in files if relative(file.path) not in deleted)
         first_deleted = next((file for file in files if file.keys and relative(file.path) in deleted), None)
-        return IndexAfter(kept, put_from, log_end, self._held_end(kept, first_deleted) if first_deleted else None)
+        return IndexAfter(kept, put_from, log_end, *(self._held(kept, first_deleted) if first_deleted else ()))
 
-    def _held_end(self, kept: Sequence[IndexFile], deleted: IndexFile) -> int:
-        """The physical offset of the last key in files that are kept, by its unit or their headers; -1 without one."""
+    def _held(self, kept: Sequence[IndexFile], deleted: IndexFile) -> tuple[int, int]:
+        """Up to which physical offset files that are kept have keys, -1 for none; and how many of the message after it.
+
+        Where the last key ends is known by its unit or their headers.
+        """
         last, geometries = next((file for file in reversed(kept) if file.keys), None), self.snapshot.index_geometries
         if last is None:
-            return -1
+            return -1, 0
         geometry = dict(geometries)[last]
         is_there = geometry is not None and last.units(geometry) == last.keys
         stored = stored_offset(last.path, geometry, last.keys) if geometry and is_there else None
         ends = [last.end_physical_offset, last.end_physical_offset if stored is None else stored]
-        return max((end for end in ends if end <= deleted.begin_physical_offset), default=min(ends))
+        end = max((end for end in ends if end <= deleted.begin_physical_offset), default=min(ends))
+        if geometry is None or end != deleted.begin_physical_offset:
+            return end, 0
+        newest_first = (stored_offset(last.path, geometry, number) for number in range(last.keys, 0, -1))
+        return end - 1, sum(1 for _ in takewhile(end.__eq__, newest_first))  # the others are in the deleted one
 
     def report_keys_lost(self, start: StartPrediction, lost: ClientLosses, report: Report) -> None:
         """Report keys that queries find now, and that a start takes out of the index with files that it deletes.

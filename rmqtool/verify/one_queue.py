@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -226,8 +227,11 @@ class OneQueue:
         return count
 
     def _differ(self, units: QueueUnits, stored: NDArray[np.void], unit_number: int) -> None:
-        """Report units that point to the right record but differ in other fields."""
-        self.state.prove(unit_number, unit_number + len(units))
+        """Report units that point to the right record but differ in other fields; one of another size serves no one."""
+        is_bad = stored["message_size"] != units.message_sizes
+        edges = [0, *(np.flatnonzero(is_bad[1:] != is_bad[:-1]) + 1).tolist(), len(units)]
+        for start, stop in pairwise(edges):
+            self.state.prove(unit_number + start, unit_number + stop, is_bad=bool(is_bad[start]))
         if self.state.name.topic == SCHEDULE_TOPIC:
             stored = self._with_known_times(units, stored, unit_number)
         for row, code, facts, severity in differences(units, stored, has_ext_units=self._store.has_ext_units):

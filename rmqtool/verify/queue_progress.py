@@ -128,6 +128,12 @@ class QueueProgress:
         """Messages without a unit."""
         return self.messages_of(sum(each.count for each in (self.missing or {}).values()))
 
+    @property
+    def misled_messages(self) -> int:
+        """Messages with a unit that does not lead to them, or to more or less than them."""
+        starts, stops = _turns(self.bad or ())
+        return self.messages_of(sum(stops) - sum(starts))
+
     def messages_of(self, units: int) -> int:
         """How many messages so many units have, by their average: a unit may be that of a batch."""
         return -(-units * self.had // self.records) if units and self.records else 0

@@ -44,7 +44,6 @@ from rmqtool.store.config_tables import (
     config_database,
     entries_in,
     expected_database,
-    load_table,
     main_table,
 )
 from rmqtool.store.queue_units import QueueRange
@@ -146,13 +145,8 @@ class Witnesses:
         """A table as a start has it, from a file or from RocksDB; `name` is that of the file."""
         if not self.is_in_rocksdb or name not in TABLES:
             return self.file(name)
-        if name != GROUPS:
-            return self.snapshot.topics.file if name == TOPICS else self.snapshot.committed.file
-        return self._groups
-
-    @cached_property
-    def _groups(self) -> ConfigFile:
-        return load_table(self.store, GROUPS)
+        snapshot = self.snapshot
+        return {TOPICS: snapshot.topics.file, GROUPS: snapshot.groups_file}.get(name) or snapshot.committed.file
 
     def state(self, name: str) -> State:
         """Whether a file, or what is in its place, and its table exist, as a start reads them."""

@@ -164,6 +164,18 @@ def index_count_flipped(store: Path) -> None:
     write(sorted((store / "index").iterdir())[-2], 39, b"\xa8")
 
 
+def newer_than_checkpoint(files: int) -> Callable[[Path], None]:
+    """A kill after which only the first index files are not newer than the checkpoint, and no log file is scanned."""
+
+    def apply(store: Path) -> None:
+        killed(store)
+        ends = [0, *(struct.unpack(">q", file.read_bytes()[8:16])[0] for file in sorted((store / "index").iterdir()))]
+        latest = max(struct.unpack(">3q", (store / "checkpoint").read_bytes()[:24]))
+        write(store / "checkpoint", 0, struct.pack(">3q", latest + 3_600_000, latest + 3_600_000, ends[files]))
+
+    return apply
+
+
 def last_file_twice(store: Path) -> None:
     """The start after a kill reads the copy, whose records give the places of the first one."""
     (store / "abort").touch()
@@ -186,6 +198,9 @@ def last_file_twice(store: Path) -> None:
         ("5.3.3-killed", [index_count_flipped], 728, 0),
         ("5.5.0-clean", [colliding_key_flipped], 1, 1),
         ("5.3.3-shop", [last_file_twice], 0, 0),
+        ("5.3.3-clean", [newer_than_checkpoint(0)], 2036, 0),
+        ("5.3.3-clean", [newer_than_checkpoint(1)], 1037, 0),  # a message has its last key in the second file
+        ("5.3.3-clean", [newer_than_checkpoint(2)], 38, 0),
     ],
 )
 def test_keys_that_a_broker_does_not_find(
@@ -199,6 +214,29 @@ def test_keys_that_a_broker_does_not_find(
     assert lost(outcome).get("keys_not_found", 0) == keys
     assert outcome.clients is not None
     assert outcome.clients.keys_in_damage == keys_after_plan
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("queue", "unit", "width", "more", "expected"),
+    [
+        ("consumequeue/reminders/0", 2, UNIT, 512, {"unreachable": 1}),
+        ("consumequeue/reminders/0", 2, UNIT, -20, {"unreachable": 1}),
+        ("consumequeue/reminders/0", 2, UNIT, -400, {"unreachable": 3, "groups": 1}),  # no unit at all: the queue ends
+        ("consumequeue/SCHEDULE_TOPIC_XXXX/16", 0, UNIT, 64, {"unreachable": 1, "delayed_never": 1}),
+        ("batchconsumequeue/bulk/0", 1, 46, 64, {"unreachable": 4}),
+        ("batchconsumequeue/bulk/0", 1, 46, -64, {"unreachable": 4}),
+    ],
+)
+def test_entries_of_another_size(
+    queue: str, unit: int, width: int, more: int, expected: dict[str, int], tmp_path: Path
+) -> None:
+    """A pull returns as many bytes as the entry says: they are no message, or more than one."""
+    store = stores.unpack("5.3.3-shop", tmp_path)
+    file = min((store / queue).iterdir())
+    size = struct.unpack_from(">i", file.read_bytes(), unit * width + 8)[0]
+    write(file, unit * width + 8, struct.pack(">i", size + more))
+    assert lost(verify(store, version="5.3.3")) == expected
 
 
 @pytest.mark.parametrize("name", ["4.4.0-killed", "4.9.7-shop", "5.3.3-killed", "5.5.0-shop"])

@@ -312,3 +312,69 @@ def test_tables_of_a_store_that_no_whole_broker_has_written(tmp_path: Path, name
     root = example_in_rocksdb(tmp_path)
     shutil.rmtree(root / "config" / name, ignore_errors=True)
     assert (MISSING in codes_of(verify(root))) is is_lost
+
+
+def flipped(path: Path) -> None:
+    """A bit of the first block of a table, which holds rows."""
+    data = bytearray(path.read_bytes())
+    data[10] ^= 0x10
+    path.write_bytes(data)
+
+
+def a_file(path: Path) -> None:
+    shutil.rmtree(path)
+    path.touch()
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "emptied": lambda path: path.write_bytes(b""),
+    "deleted": Path.unlink,
+    "garbage": lambda path: path.write_bytes(bytes(range(15))),
+    "flipped": flipped,
+    "a file": a_file,
+    "gone": shutil.rmtree,
+}
+REFUSALS = [
+    # As brokers of the releases were asked: any table that cannot be opened, and its newest version, end a start;
+    # rows that cannot be read since 5.3.4.
+    ("5.1.4-rocksdb", "subscriptionGroups/000009.sst", "emptied", True),
+    ("5.1.4-rocksdb", "subscriptionGroups/000009.sst", "flipped", False),
+    ("5.1.4-rocksdb", "consumerOffsets/MANIFEST-000005", "deleted", True),
+    ("5.3.3-rocksdb", "consumerOffsets/000013.sst", "deleted", True),
+    ("5.3.3-rocksdb", "consumerOffsets/000015.sst", "flipped", False),
+    ("5.3.3-rocksdb", "subscriptionGroups/000013.sst", "flipped", False),  # an older version of the table
+    ("5.3.3-rocksdb", "subscriptionGroups/000016.sst", "flipped", False),
+    ("5.3.3-rocksdb", "subscriptionGroups/000017.sst", "flipped", True),
+    ("5.3.3-rocksdb", "subscriptionGroups/000015.log", "garbage", False),
+    ("5.3.3-rocksdb", "subscriptionGroups", "a file", True),
+    ("5.3.3-rocksdb", "subscriptionGroups", "gone", False),
+    ("5.5.0-rocksdb", "topics/CURRENT", "deleted", True),
+    ("5.5.0-rocksdb", "subscriptionGroups/000012.sst", "flipped", False),  # an older version of the table
+    ("5.5.0-rocksdb", "subscriptionGroups/000014.sst", "flipped", True),
+    ("5.5.0-rocksdb", "consumerOffsets/000014.sst", "flipped", True),
+    ("5.5.0-rocksdb-single", "metadata/000015.sst", "flipped", False),
+    ("5.5.0-rocksdb-single", "metadata/000028.sst", "flipped", True),
+    ("5.5.0-rocksdb-single", "metadata", "a file", True),
+    ("5.5.0-rocksdb-second-config", "rdb/000009.sst", "flipped", True),
+    ("5.5.0-rocksdb-second-config", "rdb", "gone", False),
+]
+
+
+@pytest.mark.parametrize(("store", "file", "damage", "refuses"), REFUSALS)
+def test_starts_that_are_refused(
+    store: str, file: str, damage: str, refuses: bool, copy_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """A database of `config/` that a broker does not load; what it is without is no claim of the plan."""
+    root = copy_of(f"more/{store}")
+    DAMAGES[damage](root / "config" / file)
+    outcome = verify(root, version=store[:5], conf=BrokerConf(ROCKSDB[f"more/{store}"]))
+    assert outcome.clients is not None
+    refusal = outcome.start and outcome.start.refusal
+    assert (refusal is not None, outcome.clients.refuses is not None) == (refuses, refuses)
+    if refusal:
+        assert (refusal.cause, refusal.file) == ("database", f"config/{file.split('/', maxsplit=1)[0]}")
+        given = tmp_path / "broker.conf"
+        given.write_text("".join(f"{key}={value}\n" for key, value in ROCKSDB[f"more/{store}"].items()))
+        document = rmqtool("verify", root, "--broker-version", store[:5], "--broker-conf", given, "--json").document
+        assert document["result"]["plan"]["clients"] is None
+        assert not any("start.refuses" in each for each in document["result"]["plan"]["remaining"])
