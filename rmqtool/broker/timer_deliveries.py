@@ -96,6 +96,32 @@ def delivered_after(
     return np.array(found, np.int64)
 
 
+def delivered(
+    queue: TimerQueue, slots: NDArray[np.int64], latest: int, messages: SingleMessages, log: Sequence[MappedFile]
+) -> NDArray[np.bool_] | None:
+    """Which messages of the queue were delivered or put off, by the log, which ends at `latest`; None if not known.
+
+    `slots` are the times of their slots, 0 of those that are in none, whose own time counts.
+    """
+    timers = {each.queue_offset: each for each in newest_timers(queue, np.ones(len(slots), np.bool_), log)}
+    copies, found = TimerCopies(), np.zeros(len(slots), np.bool_)
+    copies.add((each.unique_key, each.due, each.put_off) for each in timers.values())
+    if len(timers) < len(slots):
+        return None
+    for row, queue_offset in enumerate(queue.queue_offsets.tolist()):
+        timer = timers[queue_offset]
+        due = int(slots[row]) or timer.due
+        if copies.is_replaced(timer.unique_key, timer.due, timer.put_off):
+            found[row] = True
+        elif due <= latest:
+            message = messages.at(int(queue.physical_offsets[row]))
+            copy = find_copy(messages, message, due) if message else None
+            if copy is None:
+                return None
+            found[row] = copy.record is not None
+    return found
+
+
 def due_at(log: Sequence[MappedFile], physical_offset: int) -> int | None:
     """When the timer message at a physical offset is due, epoch ms."""
     timer = _timer_at(log, physical_offset, 0)

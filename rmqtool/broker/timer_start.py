@@ -180,12 +180,12 @@ def timer_state_of(snapshot: Snapshot) -> TimerState:
 
 
 def _read_check(store: Store) -> Any:
-    """The content of `timercheck`, None when it cannot be read."""
+    """The content of `timercheck`, None when it cannot be read, or is all zeros, as a start makes a missing one."""
     try:
         data = read_all(store.root / CONFIG / TIMER_CHECK, timer_check.USED_SIZE)
     except RmqtoolError:
         return None
-    return parse(timer_check.TimerCheck, data) if len(data) == timer_check.USED_SIZE else None
+    return parse(timer_check.TimerCheck, data) if len(data) == timer_check.USED_SIZE and any(data) else None
 
 
 def is_timer_elsewhere(store: Store) -> bool:

@@ -231,14 +231,15 @@ TIMER = (
         treatment="files",
         title="Timer messages would be delivered again",
         what="A start reads messages of the queue rmq_sys_wheel_timer that are in the timer log already, or that were "
-        "delivered before. Information after an unclean stop, and where timerlog/ and config/timercheck are gone "
-        "together.",
+        "delivered before. Information after an unclean stop that left config/timercheck, and where timerlog/ is gone "
+        "together with it.",
         how="The file config/timercheck was deleted or is older than the timer log; an older timer log was restored.",
         says="the queue is read again from {begin} on: {messages:message} of the timer log, and {delivered} "
         "more that were delivered",
         effect="consumers get these messages twice",
         versions=(_BEFORE, ("5.0 and later", "takes 0 for every number of a missing timercheck.")),
-        repair="Restore config/timercheck as it was when the broker stopped. Without it: " + _RESET_TEXT,
+        repair="`rmqtool repair` writes a lost config/timercheck again where timer log, queue and log show how far "
+        "each was read. Else restore it as it was when the broker stopped. Without it: " + _RESET_TEXT,
         remedy=_RESET,
     ),
     Entry(

@@ -18,7 +18,7 @@ from rmqtool.base.files import list_directory, read_all
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.base.times import rfc3339
 from rmqtool.base.tolerant import skip_wrong_type
-from rmqtool.broker.timer_deliveries import delivered_after, due_at, stale_units, unlogged_waiting
+from rmqtool.broker.timer_deliveries import delivered, delivered_after, due_at, stale_units, unlogged_waiting
 from rmqtool.broker.timer_start import (
     TimerState,
     WaitingUnits,
@@ -184,6 +184,8 @@ def _right_check(snapshot: Snapshot, state: TimerState, codes: frozenset[str]) -
     path = snapshot.store.root / CONFIG / TIMER_CHECK
     name = name_in_store(snapshot.store, path)
     if name is None or state.check is None:
+        if name and state.check is None and _CODE_AGAIN in codes:
+            yield from _new_check(snapshot, state, name, codes & {_CODE_AGAIN, _LOG})
         return
     content = bytearray(read_all(path, timer_check.FILE_SIZE))
     check = np.frombuffer(content, timer_check.CHECK_DTYPE, 1)  # a view, by which the content changes
@@ -207,6 +209,30 @@ def _right_check(snapshot: Snapshot, state: TimerState, codes: frozenset[str]) -
     if what:
         codes = codes & {_AHEAD, _READ_TIME, _CODE_AGAIN}
         yield FileChange(name, bytes(content), codes, f"{name}: {'; '.join(what)}", details=tuple(details))
+
+
+def _new_check(snapshot: Snapshot, state: TimerState, name: str, codes: frozenset[str]) -> Iterator[Change]:
+    """A lost `timercheck`, where timer log and queue show how far each was read: the wheel is filled from the log."""
+    queue = read_timer_queue(state, snapshot.log.files, snapshot.database)
+    if queue is None:
+        return
+    found = next_timer_read(state, queue)
+    is_done = delivered(queue, found.slots, state.latest, SingleMessages(snapshot), snapshot.log.files)
+    if is_done is None or found.logged_end is None or len(found.reached.broken):
+        return
+    waiting = found.slots[found.logged & ~is_done]
+    after_deliveries = int(found.slots[found.logged & is_done].max(initial=0)) + state.precision
+    newest = max(state.latest // state.precision * state.precision, after_deliveries)
+    read_until = int(waiting.min(initial=newest))
+    is_left_out = ~found.logged & ~is_done & (queue.queue_offsets < found.logged_end)
+    if after_deliveries > read_until or is_left_out.any():
+        return
+    offsets = dict.fromkeys(_OFFSETS, found.logged_end)
+    content = {_READ: read_until, "last_timer_log_flush_position": 0, **offsets, "state_version": 0,
+               "version_timestamp": state.latest, "version_counter": 1}  # fmt: skip
+    what = f"{name}: written again; the timer goes on in its queue at {found.logged_end}, and reads the wheel from "
+    yield FileChange(name, build(timer_check.TimerCheck, content).ljust(timer_check.FILE_SIZE, b"\0"),
+                     codes, f"{what}{rfc3339(read_until)} on")  # fmt: skip
 
 
 def reads_on(snapshot: Snapshot, state: TimerState) -> int | None:
@@ -256,8 +282,11 @@ def timer_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Chang
     """The files that are taken out, or fixed; of a wheel of another size only the wheel, which the log fills again."""
     codes = codes_of(findings)
     taken = codes & {_LOST, _AGAIN, _LOG, _WHEEL}
-    if taken == {_AGAIN} and reads_on(snapshot, timer_state_of(snapshot)) is not None:
-        return [*mended_timer_files(snapshot, codes)]
+    is_log_read = all(each.details["problem"] == "short" for each in findings if each.code == _LOG)  # of timercheck
+    if {_AGAIN} <= taken <= {_AGAIN, _LOG} and is_log_read:
+        changes = [*mended_timer_files(snapshot, codes)]
+        if any(_AGAIN in change.codes for change in changes):
+            return changes
     if taken & {_LOST, _AGAIN, _LOG} and not _only_strays(snapshot, taken, findings):
         return _taken_out_together(snapshot, codes & {*taken, *IN_PLACE})
     return [*_taken_out_alone(snapshot, taken), *mended_timer_files(snapshot, codes)]

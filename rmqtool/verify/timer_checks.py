@@ -216,7 +216,8 @@ def _report_repeated(
     if not waiting and not delivered:
         return
     was_reset = not waiting and state.check is None  # an operator deletes timercheck to have the queue read again
-    is_mild = was_reset or (reader.store.root / ABORT_FILE).exists()  # a crash loses the newest offsets of timercheck
+    is_crash = state.check is not None and (reader.store.root / ABORT_FILE).exists()  # which loses its newest offsets
+    is_mild = was_reset or is_crash
     severity: Severity | None = "info" if is_mild else None
     first = max(begin, int(queue.queue_offsets[0]))
     report.add("timer.again", severity=severity, count=waiting + delivered, topic=TIMER_TOPIC, queue_id=0,

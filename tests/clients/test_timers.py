@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import START_TIME
 from tests.clients.due_times import timers_after_start
+from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.verify.timer_chains import TIMERS, TimerChains, position_of, store_with_chains
@@ -69,3 +71,57 @@ def test_what_a_broker_with_rows_delivers(
     assert timers_after_start(store, "5.5.0") == lost
     snapshot = Snapshot(open_store(store))
     assert timers_without_files(snapshot, snapshot.log_range.last_store_timestamp or 0) == taken_out
+
+
+def zeroed(store: Path) -> None:
+    (store / "config" / "timercheck").write_bytes(bytes(4096))
+
+
+def no_check_nor_wheel(store: Path) -> None:
+    no_check(store)
+    for path in store.glob("timerwheel*"):
+        path.unlink()
+
+
+def no_check_after_kill(store: Path) -> None:
+    no_check(store)
+    (store / "abort").touch()
+
+
+def no_check_nor_log(store: Path) -> None:
+    """The queue is read from the beginning, as at the first start."""
+    no_check(store)
+    shutil.rmtree(store / "timerlog")
+
+
+CHECKS: dict[str, tuple[Callable[[Path], object], bool]] = {
+    "gone": (no_check, True),
+    "short": (lambda store: os.truncate(store / "config" / "timercheck", 8), True),
+    "zeros": (zeroed, True),
+    "gone after a kill": (no_check_after_kill, True),
+    "gone with the wheel": (no_check_nor_wheel, True),
+    "gone with the timer log": (no_check_nor_log, False),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHECKS)
+def test_a_lost_timercheck_is_written_again(name: str, tmp_path: Path) -> None:
+    """As a 5.3.3 delivers after it: two that wait, each once, and the one that was delivered not again."""
+    store = stores.unpack("more/5.3.3-rocksdb", tmp_path)
+    damage, is_written = CHECKS[name]
+    damage(store)
+    rmqtool("repair", store, "--yes", "--broker-version", "5.3.3")
+    assert (store / "config" / "timercheck").exists() == is_written
+    if is_written:
+        assert timers_after_start(store, "5.3.3") == Due()
+
+
+def test_it_is_not_written_where_more_is_wrong(tmp_path: Path) -> None:
+    """A chain is broken, too: what it leaves out would never be delivered, so that all is read again."""
+    chains = store_with_chains(tmp_path / "store")
+    chains.set_unit(4, "previous_position", -1)
+    no_check(chains.store)
+    rmqtool("repair", chains.store, "--yes", "--broker-version", "5.3.3")
+    assert not (chains.store / "config" / "timercheck").exists()
+    assert not (chains.store / "timerlog").exists()

@@ -145,6 +145,31 @@ def test_what_the_wheel_leaves_out(version: str, damage: str, tmp_path: Path) ->
         assert delivered(store) == expected
 
 
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("version", ["5.1.4", "5.3.3", "5.5.0"])
+def test_a_lost_timercheck(version: str, tmp_path: Path) -> None:
+    """Written again: those that were delivered do not come again, and those that wait come once."""
+    root = tmp_path / "store"
+    with served(version, root, SMALL_QUEUES) as broker:
+        send(broker, KEPT, AFTER_MS)
+        due = send(broker, SENT, DUE_MS)
+        wait_for("the first timers to be delivered", lambda: delivered(root) >= KEPT)
+        wait_for("the timer to read the others", lambda: logged(root) >= SENT)
+        broker.stop()
+        for path in (root / "config").glob("timercheck*"):
+            path.unlink()
+        document = rmqtool("verify", root, "--json", "--broker-version", version).document["result"]
+        assert document["start"]["clients"]["timers"]["again"] >= SENT
+        assert not any(document["plan"]["clients"]["timers"].values())
+        rmqtool("repair", root, "--yes", "--broker-version", version)
+        broker.start()
+        time.sleep(max(0.0, due - time.time()))
+        wait_for("timers to be delivered", lambda: delivered(root) >= KEPT + SENT)
+        time.sleep(AFTER_MS / 1000)
+        broker.stop()
+    assert delivered(root) == KEPT + SENT
+
+
 def cut_chain(root: Path) -> None:
     """The unit in the middle of the longest chain leads to none before it."""
     [path] = sorted((root / "timerlog").glob("*"))[:1]
