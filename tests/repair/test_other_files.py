@@ -66,7 +66,7 @@ TIMER_LOSSES: dict[str, tuple[Callable[[Path], object], set[str]]] = {
 def test_the_timers_files_go_together(timers: Path, loss: str) -> None:
     """What is left of them is taken out, so that the broker reads its queue again; a stray goes alone.
 
-    A check that is older than the timer log, which holds all of them, is brought up to it, and a lost one written again:
+    A check that is older than the timer log, which holds all of them, is brought up to it, a lost one written again:
     nothing is read again.
     """
     apply, names = TIMER_LOSSES[loss]
