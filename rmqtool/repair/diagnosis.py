@@ -198,12 +198,8 @@ class Repairs:
 def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None:
     """What clients do not get even after the `repairs`, and those that follow them, and a start."""
     clients = diagnosis.clients
-    if moved_by_hand(diagnosis.snapshot, diagnosis.findings):
-        return None  # a broker starts after that step, on what the next verification finds
-    if any(each.code.startswith("start.") and each.details.get("setting") for each in diagnosis.findings):
-        return None  # the same, with another broker.conf
-    if any(map(_is_refusal, diagnosis.findings)):
-        return None  # the same, with another database
+    if _shows_only_later(diagnosis, repairs):
+        return None
     later = diagnosis.by_treatment if repairs.goes_on else {}
     neutralises = repairs.neutralise or "neutralise" in later
     if clients is None or (diagnosis.cuts_log and not neutralises):
@@ -216,12 +212,8 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
             queues=repairs.queues or neutralises or "queues" in later,
             index=repairs.index or neutralises or "index" in later,
         )
+        keeps_never = any(each.code == "config.delay-level" for each in diagnosis.findings)
         if repairs.renames:
-            back = [pair for each in repairs.changes if isinstance(each, Renamed) for pair in each.brings_back]
-            if not back or not all(any(begin <= start and end <= stop for begin, stop in back)
-                                   for start, end in diagnosis.damage):  # fmt: skip
-                return None  # more is damaged, which shows only then
-            keeps_never = any(each.code == "config.delay-level" for each in diagnosis.findings)
             clients = _with_renamed(clients, keeps_never=keeps_never)
         whole = [(each.queues, each.keys, each.damaged_bytes > 0) for each in repairs.right_fields]
         clients = _with_whole(clients, whole)
@@ -231,9 +223,21 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
     except RmqtoolError:
         return None
     if repairs.goes_on and any(map(_is_of_delay_offsets, diagnosis.findings)):
-        keeps_never = any(each.code == "config.delay-level" for each in diagnosis.findings)
         clients = replace(clients, delayed=_at_proven_offsets(clients.delayed, keeps_never=keeps_never))
     return clients
+
+
+def _shows_only_later(diagnosis: Diagnosis, repairs: Repairs) -> bool:
+    """Whether what clients get shows only in the verification after a step."""
+    if moved_by_hand(diagnosis.snapshot, diagnosis.findings):
+        return True
+    if any(each.code.startswith("start.") and each.details.get("setting") for each in diagnosis.findings):
+        return True  # a broker starts with another broker.conf
+    if any(map(_is_refusal, diagnosis.findings)):
+        return True  # the same, with another database
+    back = [pair for each in repairs.changes if isinstance(each, Renamed) for pair in each.brings_back]
+    is_back = back and all(any(at <= start and end <= stop for at, stop in back) for start, end in diagnosis.damage)
+    return repairs.renames and not is_back  # more is damaged
 
 
 def _with_renamed(clients: ClientLosses, *, keeps_never: bool) -> ClientLosses:
