@@ -99,6 +99,7 @@ class RepairOptions(OnStore):
 
 
 _NOTHING = "nothing to repair"
+_CHOSEN = ("keep_offsets", "lose")
 _MOST = 6  # transactions of one repair
 _EXAMPLES = 10_000  # of each code: what a repair does about offsets and topics goes by them
 
@@ -154,7 +155,7 @@ def _carry_out(style: Style, given: RepairOptions) -> Exit:
     """Repair, after a question, and show what is left."""
     require_answer(yes=given.yes)
     root = given.store.root
-    on = join(["rmqtool", "repair", str(root), *given.words(*OF_NEXT)])
+    on = join(["rmqtool", "repair", str(root), *given.words(*OF_NEXT, *_CHOSEN)])
     done = f"is written; undo takes it back, to go on: {on}"
     done_so_far = _Done()
     confirm_deletion(root, yes=given.yes)
@@ -297,12 +298,11 @@ def _following(given: RepairOptions, found: _Found) -> str:
     missing = ["--broker-version", "VERSION"] if rebuild and rebuild.undecided else []
     if found.needed_sizes or (rebuild and rebuild.written_kinds & rebuild.source.sizes.assumed):
         missing += ["--broker-conf", "BROKER_CONF"]
-    words = ["rmqtool", "repair", str(given.store.root)]
-    saved = [] if given.save_plan is None else [str(given.save_plan)]
-    if saved and not missing:  # the plan has the other choices
-        return join([*words, *given.words(*(name for name in OF_NEXT if name != "broker_version")), "--plan", *saved])
-    words += given.words(*OF_NEXT, "keep_offsets", "lose")
-    return join([*words, *missing, *(["--save-plan", *saved] if saved else [])])
+    if given.save_plan and not missing:  # the plan has the other choices
+        others = (name for name in OF_NEXT if name != "broker_version")
+        return join(["rmqtool", "repair", str(given.store.root), *given.words(*others), "--plan", str(given.save_plan)])
+    words = given.words(*OF_NEXT, *_CHOSEN, "save_plan")
+    return join(["rmqtool", "repair", str(given.store.root), *words, *missing])
 
 
 def _repair(style: Style, given: RepairOptions, done: _Done) -> _Found:

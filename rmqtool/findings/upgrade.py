@@ -89,6 +89,16 @@ UPGRADES = (
             "later": "{setting} is read since {since}, not by {version}[; {version} reads {instead}]",
             "earlier": "{setting} is read up to {until}, not by {version}[; {version} reads {instead}]",
         },
+        parts={
+            "why": {
+                "no-number": "it is no number, and not read",
+                "blank-no-number": "with the blank after it, it is no number, and not read",
+                "blank-false": "with the blank after it, it counts as false",
+                "blanks-cut": "the blanks around it are cut off since {since}",
+                "blanks-kept": "the blanks around it are part of it[ up to {until}]",
+                "blanks-kept-elsewhere": "the blanks around it are part of it[ up to {until}]: another directory",
+            },
+        },
         effect="the broker silently ignores it, and takes its default",
         versions=(
             ("4.5.2 and later", "mapedFileSizeCommitLog is mappedFileSizeCommitLog, and so for consume queues."),

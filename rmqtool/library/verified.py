@@ -11,7 +11,7 @@ from rmqtool.findings.report import Verdict
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.repair.diagnosis import DamagedBodies, Diagnosis, repairs_of, to_be_treated
 from rmqtool.repair.plan import Plan, plan_of
-from rmqtool.verify.bad_extents import UNREAD, WRONG_BODY
+from rmqtool.verify.bad_extents import GAP, TORN, UNREAD, WRONG_BODY
 from rmqtool.verify.outcome import Outcome
 
 
@@ -48,6 +48,9 @@ class Verified:
             cuts_log=bool(outcome.start and outcome.start.messages_lost),
             keys_missing=any(each.code == "index.missing" for each in outcome.findings),
             bodies=self._bodies,
+            damage=[
+                (start, start + size) for start, size, reason in outcome.total.extents if reason not in (GAP, TORN)
+            ],
         )
 
     @property

@@ -140,7 +140,7 @@ def _write(source: RebuildSource, directory: Path, progress: Progress) -> Rebuil
         if derivation is None:
             return None
         plan = plan_of(source, derivation, comparisons)
-        if learn_fields(source, comparisons, plan.derived):
+        if learn_fields(source, comparisons, plan):
             return None
         jumps = {name: queue for queue, name in enumerate(derivation.queues) if _jumps(derivation, queue)}
         if trees:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from rmqtool.base.errors import UsageError
+from rmqtool.base.errors import UnreadableError, UsageError
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.field_damage import FieldJudge, Suspects
@@ -26,7 +26,7 @@ from rmqtool.rebuild.findings import (
 )
 from rmqtool.rebuild.index_builder import IndexComparison
 from rmqtool.rebuild.neutralise import Patch, patched_bytes, patches_of
-from rmqtool.rebuild.options import Progress, RebuildOptions, no_progress
+from rmqtool.rebuild.options import Progress, QueueSelection, RebuildOptions, no_progress
 from rmqtool.rebuild.queue_diff import Comparison, QueueDifference, RowComparison, undecided_of
 from rmqtool.rebuild.queue_placement import BatchQueues, LostExtents, SimpleQueues
 from rmqtool.rebuild.source import RebuildSource, assumed_findings, derive, run_task, source_of
@@ -97,22 +97,21 @@ class Comparisons:
             self.index.close()
 
 
-def learn_fields(source: RebuildSource, comparisons: Comparisons, derived: set[QueueName]) -> bool:
+def learn_fields(source: RebuildSource, comparisons: Comparisons, plan: RebuildPlan) -> bool:
     """Judge what a pass found different, once; whether records have damaged fields, so that it has to begin again.
 
-    `derived` are the queues that the pass has derived. A rebuild in the order of a broker, or of queues that are not
-    to be believed, takes the log as it is.
+    A rebuild in the order of a broker, or of queues that are not to be believed, takes the log as it is. Queues are
+    witnesses where only the index is rebuilt, too.
     """
     options = source.options
     if source.damages is not None or options.order != "stored" or options.anew:
         return False
     suspects = Suspects()
-    of_queues: list[Comparison | RowComparison] = [*comparisons.queues.values(), *comparisons.rows.values()]
-    for comparison in of_queues:
-        for name in _names(source):
-            if name not in derived:
-                comparison.add_untouched(name)
-        suspects.extend(comparison.suspects)
+    if "queues" in options.parts:
+        _add_suspects(suspects, source, comparisons, plan.derived)
+    elif any(file.action != "keep" for file in plan.index) and not source.snapshot.leaves_queues_out:
+        with suppress(UnreadableError):  # then they show nothing
+            _add_suspects_of_queues(suspects, source)
     if comparisons.index:
         suspects.extend(comparisons.index.suspects)
     task = run_task(source)
@@ -120,6 +119,27 @@ def learn_fields(source: RebuildSource, comparisons: Comparisons, derived: set[Q
     topics = {name.topic for name in _names(source)} | {*source.snapshot.topics.by_name}
     source.damages = FieldJudge(task.files, dispatcher, _Places(source), topics).damages(suspects)
     return bool(source.damages)
+
+
+def _add_suspects(suspects: Suspects, source: RebuildSource, comparisons: Comparisons, derived: set[QueueName]) -> None:
+    """Add what the queues contradict; the pass has derived some of them."""
+    of_queues: list[Comparison | RowComparison] = [*comparisons.queues.values(), *comparisons.rows.values()]
+    for comparison in of_queues:
+        for name in _names(source) - derived:
+            comparison.add_untouched(name)
+        suspects.extend(comparison.suspects)
+
+
+def _add_suspects_of_queues(suspects: Suspects, source: RebuildSource) -> None:
+    """Compare the queues in a pass of their own, and add what they contradict."""
+    options = replace(source.options, parts=frozenset({"queues"}), selection=QueueSelection(), neutralise=False)
+    queues, derivation = source_of(source.snapshot, options, source.releases), None
+    with closing(queues):
+        while derivation is None:
+            with closing(Comparisons(queues)) as comparisons:
+                derivation = derive(queues, comparisons.outputs(), no_progress)
+                if derivation:
+                    _add_suspects(suspects, queues, comparisons, plan_of(queues, derivation, comparisons).derived)
 
 
 def field_findings(source: RebuildSource) -> Iterator[Finding]:
@@ -291,7 +311,7 @@ def _compared(source: RebuildSource, progress: Progress) -> RebuildPlan:
                 if derivation is None:
                     continue
                 plan = plan_of(source, derivation, comparisons)
-                if not learn_fields(source, comparisons, plan.derived):
+                if not learn_fields(source, comparisons, plan):
                     return plan
 
 

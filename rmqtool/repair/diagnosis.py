@@ -89,8 +89,8 @@ class Diagnosis:
     not as stored; `lost_is_minimum` says that they may have held more messages than those that are counted.
     `queues_in_log` are those of which the log holds messages, None where not all of it could be read; `keys_missing`
     says that the index lacks keys, also where the next start would put them. `clients` is what clients lose by the next
-    start, None where that is not known; `cuts_log` says that it ends the log before readable messages. What clients get
-    of damaged `bodies` is taken away for codes in `lose` only.
+    start, None where that is not known; `cuts_log` says that it ends the log before readable messages; `damage`
+    is where it begins and ends in the log. What clients get of damaged `bodies` is taken away for codes in `lose` only.
     """
 
     snapshot: Snapshot
@@ -106,6 +106,7 @@ class Diagnosis:
     sound: bool = False
     keys_missing: bool = False
     bodies: DamagedBodies = DamagedBodies()
+    damage: Sequence[tuple[int, int]] = ()
     lose: Set[str] = frozenset()
 
     @property
@@ -197,43 +198,65 @@ class Repairs:
 def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None:
     """What clients do not get even after the `repairs`, and those that follow them, and a start."""
     clients = diagnosis.clients
-    if moved_by_hand(diagnosis.snapshot, diagnosis.findings):
-        return None  # a broker starts after that step, on what the next verification finds
-    if any(each.code.startswith("start.") and each.details.get("setting") for each in diagnosis.findings):
-        return None  # the same, with another broker.conf
-    if any(map(_is_refusal, diagnosis.findings)):
-        return None  # the same, with another database
+    if _shows_only_later(diagnosis, repairs):
+        return None
     later = diagnosis.by_treatment if repairs.goes_on else {}
     neutralises = repairs.neutralise or "neutralise" in later
     if clients is None or (diagnosis.cuts_log and not neutralises):
         return clients
+    if diagnosis.queues_in_log is not None and not diagnosis.queues_in_log and not repairs.renames:
+        return None if clients.refuses and repairs else clients  # the log is gone, and nothing of it comes back
     clients = replace(clients, refuses=None) if repairs else clients  # as it is healed, or people heal it first
-    if diagnosis.queues_in_log is not None and not diagnosis.queues_in_log:
-        return clients  # the log is gone, and nothing of it comes back
     try:
         clients = clients.healed(
             queues=repairs.queues or neutralises or "queues" in later,
             index=repairs.index or neutralises or "index" in later,
         )
-        clients = _with_right_fields(clients, repairs.right_fields)
+        keeps_never = any(each.code == "config.delay-level" for each in diagnosis.findings)
+        if repairs.renames:
+            clients = _with_renamed(clients, keeps_never=keeps_never)
+        whole = [(each.queues, each.keys, each.damaged_bytes > 0) for each in repairs.right_fields]
+        clients = _with_whole(clients, whole)
         timers = [each for each in diagnosis.findings if repairs.goes_on and each.code.startswith("timer.")]
         for change in (*repairs.changes, *(timer_changes(diagnosis.snapshot, timers) if timers else ())):
             clients = _changed(clients, change, diagnosis.snapshot.store)
     except RmqtoolError:
         return None
     if repairs.goes_on and any(map(_is_of_delay_offsets, diagnosis.findings)):
-        keeps_never = any(each.code == "config.delay-level" for each in diagnosis.findings)
         clients = replace(clients, delayed=_at_proven_offsets(clients.delayed, keeps_never=keeps_never))
     return clients
 
 
-def _with_right_fields(clients: ClientLosses, fields: Sequence[RightField]) -> ClientLosses:
-    """What clients lose once fields of records are right; all at once, for groups and delays are computed again."""
-    for each in fields:
-        clients = clients.with_whole(each.queues, each.keys, was_damage=each.damaged_bytes > 0)
-    if not fields or clients.by_offsets is None:
+def _shows_only_later(diagnosis: Diagnosis, repairs: Repairs) -> bool:
+    """Whether what clients get shows only in the verification after a step."""
+    if moved_by_hand(diagnosis.snapshot, diagnosis.findings):
+        return True
+    if any(each.code.startswith("start.") and each.details.get("setting") for each in diagnosis.findings):
+        return True  # a broker starts with another broker.conf
+    if any(map(_is_refusal, diagnosis.findings)):
+        return True  # the same, with another database
+    back = [pair for each in repairs.changes if isinstance(each, Renamed) for pair in each.brings_back]
+    is_back = back and all(any(at <= start and end <= stop for at, stop in back) for start, end in diagnosis.damage)
+    return repairs.renames and not is_back  # more is damaged
+
+
+def _with_renamed(clients: ClientLosses, *, keeps_never: bool) -> ClientLosses:
+    """What clients lose once all damage of the log was that of files with wrong names, and these are right."""
+    queues = [(each.topic, each.queue_id) for each in clients.unreachable.queues for _ in range(each.in_damage)]
+    never = clients.delayed.never if keeps_never else 0
+    return replace(_with_whole(clients, [(queues, clients.keys_in_damage, True)]), delayed=Due(never=never))
+
+
+def _with_whole(clients: ClientLosses, whole: Sequence[tuple[Sequence[tuple[str, int]], int, bool]]) -> ClientLosses:
+    """What clients lose once messages are whole again: their queues and keys, and whether they were damage of the log.
+
+    All at once, for groups and delays are computed again.
+    """
+    for queues, keys, was_damage in whole:
+        clients = clients.with_whole(queues, keys, was_damage=was_damage)
+    if not whole or clients.by_offsets is None:
         return clients
-    by_offsets = clients.by_offsets.with_whole([name for each in fields for name in each.queues])
+    by_offsets = clients.by_offsets.with_whole([name for queues, _, _ in whole for name in queues])
     return replace(clients, by_offsets=by_offsets, groups=by_offsets.groups(), delayed=by_offsets.delayed())
 
 

@@ -27,7 +27,7 @@ from rmqtool.repair.timer_files import timer_changes
 from rmqtool.rules.file_sizes import LOG_FILE_SIZE
 from rmqtool.rules.versions import CHECKPOINT_HAS_LOGICS_OFFSET
 from rmqtool.scan.block import Damage
-from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.frames import RecordRun, wrong_bodies
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.single_record import Probe, find_next
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, checkpoint_file, credible
@@ -103,10 +103,15 @@ NAME_CODES = frozenset(
 
 @dataclass(frozen=True)
 class Renamed:
-    """Commit log files that get the names that their records give: pairs of the name now and the name to be."""
+    """Commit log files that get the names that their records give: pairs of the name now and the name to be.
+
+    `brings_back` are the physical offsets, from and to, between which the log is whole again: none where more is wrong
+    with these files, or the log does not follow on after it.
+    """
 
     names: tuple[tuple[str, str], ...]
     codes: frozenset[str]
+    brings_back: tuple[tuple[int, int], ...] = ()
     lost: str | None = None
     size: int = 0
 
@@ -138,7 +143,7 @@ def name_changes(snapshot: Snapshot, codes: frozenset[str]) -> list[Change]:
         return []
     starts = {file: told_start(file, snapshot.reading) for file in snapshot.log.files if file.size}
     copies = dict(_copies(snapshot.store, starts))
-    return [*_duplicates_taken_out(snapshot.store, copies, codes), *_renamed(snapshot.store, starts, copies, codes)]
+    return [*_duplicates_taken_out(snapshot.store, copies, codes), *_renamed(snapshot, starts, copies, codes)]
 
 
 def told_start(file: MappedFile, reading: ReadPolicy) -> int:
@@ -180,8 +185,9 @@ def _duplicates_taken_out(
 
 
 def _renamed(
-    store: Store, starts: Starts, copies: Mapping[MappedFile, MappedFile], codes: frozenset[str]
+    snapshot: Snapshot, starts: Starts, copies: Mapping[MappedFile, MappedFile], codes: frozenset[str]
 ) -> Iterator[Renamed]:
+    store = snapshot.store
     left = {file: start for file, start in starts.items() if file not in copies}
     moved = {file: start for file, start in left.items() if start != file.start_offset}
     wanted = set(moved.values())
@@ -195,7 +201,19 @@ def _renamed(
     pairs = [(file.path, file.path.with_name(file_name(start))) for file, start in moved.items()]
     names = [(name_in_store(store, old), name_in_store(store, new)) for old, new in pairs]
     if all(old and new for old, new in names):
-        yield Renamed(tuple((old, new) for old, new in names if old and new), codes & NAME_CODES)
+        is_whole = not _breaks((start, start + file.size) for file, start in after.items()) and all(
+            _is_sound(MappedFile(file.path, start, file.size), snapshot.reading) for file, start in moved.items()
+        )
+        brings_back = tuple((file.start_offset, file.end_offset) for file in moved) if is_whole else ()
+        yield Renamed(tuple((old, new) for old, new in names if old and new), codes & NAME_CODES, brings_back)
+
+
+def _is_sound(file: MappedFile, reading: ReadPolicy) -> bool:
+    """Whether all that a file holds at its place are records with their bodies."""
+    return not any(
+        (isinstance(event, Damage) and not event.tail) or (isinstance(event, RecordRun) and wrong_bodies(event).any())
+        for event in scan_files([file], reading=reading)
+    )
 
 
 def _follows_better(after: Mapping[MappedFile, int], before: Sequence[MappedFile]) -> bool:

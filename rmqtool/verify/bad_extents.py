@@ -18,6 +18,9 @@ WRONG_BODY = "body-crc"
 TORN = "torn"
 """The reason of the end of a log that a kill has left."""
 
+GAP = "gap"
+"""The reason of what stands in no file."""
+
 UNREAD = "unread"
 """The reason of an extent whose bytes could not be read, so that its content is not known."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from rmqtool.broker.load import LOG_SETTING, ROOT_SETTING, other_log_opened, other_root_opened
 from rmqtool.broker.upgrade import changed_defaults, changes, refusals, switches
@@ -14,16 +14,20 @@ from rmqtool.store.snapshot import Snapshot
 
 _LONG = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _NAMES = ("brokerRole", "flushDiskType")  # BrokerRole#valueOf, FlushDiskType#valueOf
-_BLANK = "with the blank after it"
 
 
 class _Odd(NamedTuple):
-    """Why a value is not taken as it looks; `taken` is what the broker has instead, None where that depends."""
+    """Why a value is not taken as it looks; `taken` is what the broker has instead, None where that depends.
 
-    why: str
+    Blanks are cut off since a release, or kept `until` one.
+    """
+
+    why: Literal["no-number", "blank-no-number", "blank-false", "blanks-cut", "blanks-kept", "blanks-kept-elsewhere"]
     taken: str | None
     is_harmless: bool = False
     meaning: str | None = None  # what a broker makes of it
+    since: str | None = None
+    until: str | None = None
 
 
 def check_values(snapshot: Snapshot, report: Report) -> None:
@@ -40,6 +44,7 @@ def check_values(snapshot: Snapshot, report: Report) -> None:
                 "value": value,
                 "why": odd.why,
                 "taken": odd.taken,
+                **{name: release for name in ("since", "until") if (release := getattr(odd, name))},
                 "has_blanks": value != value.strip(),
             }
             report.add("upgrade.setting", file=conf.path, effect=odd.meaning,
@@ -50,13 +55,11 @@ def _odd(snapshot: Snapshot, setting: BrokerSetting, value: str, releases: Relea
     has_blanks, meant = value != value.strip(), value.strip()
     default = setting.shown_default(releases.newest) if setting.default(releases.newest) is not None else None
     if setting.kind == "whole" and not _LONG.fullmatch(value):
-        is_number = _LONG.fullmatch(meant)
-        why = f"{_BLANK}, it is no number, and not read" if is_number else "it is no number, and not read"
         effect = None if default is None else f"the broker keeps its default, {default}"
-        return _Odd(why, default, meaning=effect)
+        return _Odd("blank-no-number" if _LONG.fullmatch(meant) else "no-number", default, meaning=effect)
     if setting.kind == "flag" and has_blanks:
         is_false = meant.lower() != "true"
-        return _Odd(f"{_BLANK}, it counts as false", "false", is_false, "the broker takes it for false")
+        return _Odd("blank-false", "false", is_false, "the broker takes it for false")
     if setting.kind == "text" and has_blanks:
         return _odd_text(snapshot, setting.name, value, releases)
     return None
@@ -66,20 +69,19 @@ def _odd_text(snapshot: Snapshot, name: str, value: str, releases: Releases) -> 
     """Blanks around text, which brokers before 5.2.0 keep."""
     keeping = releases.where(lambda release: release < TEXT_SETTINGS_TRIMMED)
     if not keeping:
-        why = f"the blanks around it are cut off since {TEXT_SETTINGS_TRIMMED}"
-        return _Odd(why, value.strip(), is_harmless=True, meaning="none")
-    until = release_before(TEXT_SETTINGS_TRIMMED)
-    why = "the blanks around it are part of it" + ("" if releases.newest <= until else f" up to {until}")
+        return _Odd("blanks-cut", value.strip(), is_harmless=True, meaning="none", since=str(TEXT_SETTINGS_TRIMMED))
+    last = release_before(TEXT_SETTINGS_TRIMMED)
+    until = None if releases.newest <= last else str(last)
     if name in _NAMES:
         default = broker_settings()[name].shown_default(releases.newest)
-        return _Odd(
-            why, default, is_harmless=value.strip() == default, meaning=f"the broker keeps its default, {default}"
-        )
+        meaning = f"the broker keeps its default, {default}"
+        return _Odd("blanks-kept", default, value.strip() == default, meaning, until=until)
     if name in (ROOT_SETTING, LOG_SETTING):
         find = other_root_opened if name == ROOT_SETTING else other_log_opened
         if any(find(snapshot.store, release) for release in keeping):
-            return _Odd(f"{why}: another directory", value, meaning="the broker opens another directory, and is empty")
-    return _Odd(why, value)
+            meaning = "the broker opens another directory, and is empty"
+            return _Odd("blanks-kept-elsewhere", value, meaning=meaning, until=until)
+    return _Odd("blanks-kept", value, until=until)
 
 
 def check_upgrade(snapshot: Snapshot, report: Report) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
+from tests.real_broker.harness import GEOMETRY
 from tests.repair.damaged_fields import Record, flip, keys, records_of, served, with_lengths
 
 pytestmark = pytest.mark.slow
@@ -97,6 +98,26 @@ def test_witnesses_count_against_a_damaged_field(
         assert served(store, records) == queues, command
         assert not index - keys(store), command
     assert _run("repair", store, "--yes")["result"]["state"] == "nothing"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", ["store", "elsewhere"])
+def test_queues_are_witnesses_of_an_index_that_is_gone(unpacked: GoldenStore, tmp_path: Path, to: str) -> None:
+    """A rebuild of the index alone gives a message the key that it had, though only its queue still shows its topic."""
+    store = copied(unpacked("4.9.7-shop"), tmp_path / "store")
+    flip(store, _chosen(records_of(store), "topic"), "topic", 1)
+    before = keys(store)
+    for file in (store / "index").iterdir():
+        file.unlink()
+    conf = tmp_path / "broker.conf"
+    conf.write_text("".join(f"{name}={value}\n" for name, value in GEOMETRY.items()))
+    options = ["--yes"] if to == "store" else ["--output", str(tmp_path / "made")]
+    done = _run("rebuild-index", store, "--broker-conf", str(conf), "--broker-version", "4.9.7", *options)
+    assert [each["details"]["field"] for each in done["findings"] if each["code"] == "commitlog.field"] == ["topic"]
+    if to == "elsewhere":
+        (store / "index").rmdir()
+        copied(tmp_path / "made/index", store / "index")
+    assert keys(store) == before
 
 
 @pytest.mark.parametrize(("field", "mask", "at"), STRUCTURE, ids=str)
