@@ -19,8 +19,8 @@ from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.layout import FormatError
-from rmqtool.formats.rocksdb_config_rows import config_entry
 from rmqtool.formats.rocksdb_log import first_damage, goes_on
+from rmqtool.formats.rocksdb_rows import config_entry
 from rmqtool.rules.versions import FASTJSON_2, SINGLE_ROCKSDB_CONFIG, Releases, Version
 from rmqtool.store.config_json import backup_of, backup_problem_of, load_config, read_config_file
 from rmqtool.store.config_tables import (

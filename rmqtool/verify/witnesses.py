@@ -216,7 +216,7 @@ def check_losses(witnesses: Witnesses, report: Report) -> None:
         _check_loss(loss, witnesses, report)
     for name in () if witnesses.is_in_rocksdb or witnesses.is_unclean else EFFECTS:
         file = witnesses.file(name)
-        if file.path is not None and file.path.suffix == ".bak" and file.problem is None:
+        if file.is_backup and file.problem is None:
             report.add(MISSING, severity="warning", file=f"{CONFIG}/{name}",
                        effect=f"of what has changed since: {EFFECTS[name]}",
                        details={"problem": "backup-left", "lost": "backup-left"})  # fmt: skip
