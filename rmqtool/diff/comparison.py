@@ -21,7 +21,7 @@ from rmqtool.diff.side import SIDES, Name, Side
 from rmqtool.formats.timer_check import CHECK_DTYPE, USED_SIZE
 from rmqtool.scan.redaction import Redaction
 from rmqtool.store.config_json import ConfigFile, load_config
-from rmqtool.store.config_tables import CONSUMER_OFFSET, DELAYS, GROUPS, TOPICS, main_table
+from rmqtool.store.config_tables import CONSUMER_OFFSET, DELAYS, GROUPS, TOPICS, entries_in, main_table
 from rmqtool.store.dledger_node import Epoch, Epochs, load_epochs
 from rmqtool.store.store import CONFIG, rocksdb_configs
 
@@ -191,8 +191,7 @@ def _epochs_of(side: Side) -> SideEpochs:
 
 def _missing(side: Side, epochs: Epochs) -> int | None:
     """The epoch in the data version of `topics.json`, where the file of epochs ends before it."""
-    version = side.snapshot.topics.file.content.get("dataVersion")
-    state = version.get("stateVersion") if isinstance(version, dict) else None
+    state = entries_in(side.snapshot.topics.file.content, "dataVersion").get("stateVersion")
     if not epochs.entries or type(state) is not int or state <= epochs.entries[-1].number:
         return None
     return state

@@ -27,7 +27,7 @@ from rmqtool.formats.dledger import DLedgerIndexUnit
 from rmqtool.formats.index_file import IndexUnit
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.message import MessageUnit
-from rmqtool.formats.rocksdb_config_rows import config_entry
+from rmqtool.formats.rocksdb_rows import config_entry
 from rmqtool.formats.timer_check import CHECK_DTYPE, TimerCheck
 from rmqtool.formats.timer_log import TimerLogUnit
 from rmqtool.formats.timer_wheel import TimerSlot

@@ -12,7 +12,7 @@ from rmqtool.base.paths import modified_ms
 from rmqtool.base.times import rfc3339
 from rmqtool.clients.queue_view import QueueHole, QueueView, QueueViews
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_filled_by_brokers
-from rmqtool.store.config_json import load_config
+from rmqtool.store.config_json import backup_of
 from rmqtool.store.config_tables import CommittedOffset, offsets_in
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.snapshot import Snapshot
@@ -146,11 +146,10 @@ def passed_by(snapshot: Snapshot, topic: str, queue_id: int, queue_offset: int) 
     path = snapshot.committed.file.path
     if path is None:
         return []
-    backup = path.with_name(f"{path.name}.bak") if path.suffix != ".bak" else None
-    in_backup = offsets_in(load_config(backup).content) if backup else ()
-    earlier = {(each.group, each.topic, each.queue_id): each.offset for each in in_backup}
+    file = snapshot.committed.file
+    earlier = {(each.group, each.topic, each.queue_id): each.offset for each in offsets_in(file.before)}
     as_of = None if path.is_dir() else _modified(path)  # of a database no file says when
-    before_that = _modified(backup) if backup else None
+    before_that = None if file.is_backup else _modified(backup_of(path))
     if as_of is None or before_that is None or as_of - before_that < _COPIED_MS:
         before_that = None
     groups = []

@@ -18,7 +18,7 @@ from rmqtool.base.files import list_directory
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
-from rmqtool.formats.rocksdb_config_rows import config_json_row, config_offset_row, config_version_row
+from rmqtool.formats.rocksdb_rows import config_json_row, config_offset_row, config_version_row
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.options import Target
 from rmqtool.rebuild.source import RebuildSource
@@ -431,4 +431,4 @@ def _not_carried(tables: Sequence[FoundTable], form: Form, release: Version) -> 
     """What the new place has no room for."""
     forbidden = sum(len(table.forbidden) for table in tables)
     if forbidden and (form == "second" or release < ROCKSDB_CONFIG_VERSIONS):
-        yield finding("rebuild.not-carried", file=f"{CONFIG}/subscriptionGroup.json", count=forbidden)
+        yield finding("rebuild.not-carried", file=f"{CONFIG}/{GROUPS}", count=forbidden)

@@ -227,7 +227,9 @@ class _ConfigRepair:
         """Add what the ``.bak`` has beyond what the changes that the data version counts can have taken away."""
         backup = sound_text(self._config / f"{draft.name}.bak", draft.name, self._releases)
         is_reported = any(each.code == OLDER and each.file == f"{CONFIG}/{draft.name}" for each in self._findings)
-        if draft.text is None or backup is None or not is_reported or _counter(draft.text) < _counter(backup):
+        if draft.text is None or backup is None or not is_reported:
+            return
+        if counter_of(draft.text)[1] < counter_of(backup)[1]:
             return
         lines = {each.name: backup[each.start : each.stop] for each in entries_of(backup, MAIN_TABLES[draft.name])}
         lost = {name: line for name, line in lines.items() if name not in draft.names}
@@ -300,9 +302,9 @@ class _ConfigRepair:
     def _add_groups(self, draft: Draft, codes: set[str]) -> None:
         topics = {name.topic for name in self.queues} | self._snapshot.topics.by_name.keys()
         groups = self._groups | _own_groups({*group_topics(topics)})
-        kept, there = self._kept(draft, groups), draft.names
+        kept = self._kept(draft, groups)
         added = {group: kept.get(group) or member_text(group, group_entry(group))
-                 for group in sorted({*groups, *kept} - there)}  # fmt: skip
+                 for group in sorted({*groups, *kept} - draft.names)}  # fmt: skip
         shown = {group: "as it was" if group in kept else "default settings" for group in added}
         self._add(draft, added, [f"group {group}: {how}" for group, how in shown.items()], codes)
         if added.keys() - kept.keys():
@@ -386,15 +388,10 @@ def _noun(name: str) -> str:
     return "topic" if name == TOPICS else "group"
 
 
-def _counter(text: str) -> int:
-    found = counter_of(text)
-    return found[1] if found else 0
-
-
 def _next_version(text: str) -> str:
     """The text with a counter that is one higher: name servers and slaves ask for it (`DataVersion#nextVersion`)."""
-    found = counter_of(text)
-    return with_values(text, [(found[0], found[1] + 1)]) if found else text
+    place, counter = counter_of(text)
+    return with_values(text, [(place, counter + 1)]) if place else text
 
 
 _FROM_BACKUP = (

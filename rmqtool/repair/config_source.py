@@ -345,8 +345,8 @@ def data_version(name: str, releases: Releases) -> dict[str, str]:
     return {"dataVersion": written(version, 1)}
 
 
-def counter_of(text: str) -> tuple[Member, int] | None:
-    """How often a table was changed, by its data version, and where that stands; None without one."""
+def counter_of(text: str) -> tuple[Member | None, int]:
+    """Where a data version says how often the table was changed, and how often; None and 0 without one."""
     found = [each for each in entries_of(text, "dataVersion") if each.name == "counter"]
     value = value_of(text, found[-1]) if found else None
-    return (found[-1], value) if type(value) is int else None
+    return (found[-1], value) if type(value) is int else (None, 0)

@@ -27,8 +27,8 @@ from rmqtool.rules.system_topics import (
     is_system_topic,
 )
 from rmqtool.scan.filters import TopicChoice
-from rmqtool.store.config_json import read_config_file
-from rmqtool.store.config_tables import CONSUMER_OFFSET, DELAYS, LMQ_CONSUMER_OFFSET
+from rmqtool.store.config_json import backup_of, read_config_file
+from rmqtool.store.config_tables import DELAYS, FILE_TABLES, LMQ_TABLE, OFFSETS, TOPICS
 from rmqtool.store.paths import TIMER_CHECK
 
 Moved = Callable[[QueueName, int], int | None]
@@ -36,13 +36,10 @@ Moved = Callable[[QueueName, int], int | None]
 
 TIMER_QUEUE = QueueName(TIMER_TOPIC, 0)
 
-_TOPIC_TABLES = {"topics.json": "topicConfigTable", "topicQueueMapping.json": "topicQueueMappingInfoMap"}
 _OFFSET_TABLES = ("offsetTable", "pullOffsetTable")
-_LMQ_TABLE = "lmqOffsetTable"
 _OF_GROUPS = (RETRY_PREFIX, DEAD_LETTER_PREFIX, LMQ_PREFIX)
 _LEFT_OUT = ("timermetrics", "timermetrics.bak")  # what waits in the wheel, which is not there
 _OF_OLD_OFFSETS = ("consumerOrderInfo.json", "consumerOrderInfo.json.bak")
-_BACKUP = ".bak"
 
 
 def committed_offsets(config: Path) -> Mapping[QueueName, Sequence[int]]:
@@ -53,7 +50,7 @@ def committed_offsets(config: Path) -> Mapping[QueueName, Sequence[int]]:
         found[name].append(offset)
         return offset
 
-    for file in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET):
+    for file in OFFSETS:
         _in_tables(_content(config / file), note)
     _in_levels(_content(config / DELAYS), note)
     check = _timer_check(config)
@@ -72,10 +69,9 @@ def fit_config(
     config: Path, topics: TopicChoice, moved: Moved, first_timer: int | None, *, is_numbered_anew: bool
 ) -> None:
     """Make the files fit; `first_timer` is the queue offset of the first timer message that still waits."""
-    for file, table in _TOPIC_TABLES.items():
-        if topics:
-            _rewrite(config / file, partial(_without_topics, table=table, topics=topics))
-    for file in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET):
+    for file in (TOPICS, "topicQueueMapping.json") if topics else ():
+        _rewrite(config / file, partial(_without_topics, table=FILE_TABLES[file].name, topics=topics))
+    for file in OFFSETS:
         _rewrite(config / file, lambda content: _in_tables(content, moved))
     _rewrite(config / DELAYS, lambda content: _in_levels(content, moved))
     _fit_timer_check(config, moved, first_timer)
@@ -100,10 +96,10 @@ def _in_tables(content: dict[str, Any], moved: Moved) -> None:
             groups = {name: _moved_in(queues, partial(QueueName, name.partition("@")[0]), moved)
                       for name, queues in content[table].items() if isinstance(queues, dict)}  # fmt: skip
             content[table] = {name: queues for name, queues in groups.items() if queues}
-    if isinstance(content.get(_LMQ_TABLE), dict):
+    if isinstance(content.get(LMQ_TABLE), dict):
         targets = {name: moved(QueueName(name.partition("@")[0], 0), offset)
-                   for name, offset in content[_LMQ_TABLE].items() if type(offset) is int}  # fmt: skip
-        content[_LMQ_TABLE] = {name: target for name, target in targets.items() if target is not None}
+                   for name, offset in content[LMQ_TABLE].items() if type(offset) is int}  # fmt: skip
+        content[LMQ_TABLE] = {name: target for name, target in targets.items() if target is not None}
 
 
 def _in_levels(content: dict[str, Any], moved: Moved) -> None:
@@ -129,7 +125,7 @@ def _fit_timer_check(config: Path, moved: Moved, first_timer: int | None) -> Non
     targets = [] if check is None else [
         moved(TIMER_QUEUE, int(offset)) for offset in (check.last_timer_queue_offset, check.master_timer_queue_offset)
     ]  # fmt: skip
-    path.with_name(f"{TIMER_CHECK}{_BACKUP}").unlink(missing_ok=True)
+    backup_of(path).unlink(missing_ok=True)
     if None in targets or not targets:
         path.unlink(missing_ok=True)
         return
@@ -157,7 +153,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 def _rewrite(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """Change a JSON file, or the ``.bak`` where there is no other, and leave no ``.bak`` with what was before."""
-    backup = path.with_name(f"{path.name}{_BACKUP}")
+    backup = backup_of(path)
     if backup.exists():
         backup.unlink() if path.exists() else backup.rename(path)
     if path.exists():

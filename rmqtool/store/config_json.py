@@ -46,6 +46,16 @@ class ConfigFile:
     has_bad_backup: bool = False
     is_forbidden: bool = False
 
+    @property
+    def is_backup(self) -> bool:
+        """Whether it is the ``.bak`` that is loaded."""
+        return self.path is not None and self.path.suffix == ".bak"
+
+    @property
+    def before(self) -> dict[str, Any]:
+        """What its ``.bak`` holds, where that is not loaded itself: what was in the file before, most often."""
+        return {} if self.path is None or self.is_backup else load_config(backup_of(self.path)).content
+
 
 def backup_of(path: Path) -> Path:
     """What a broker has kept of a file when it wrote the file last."""

@@ -19,8 +19,7 @@ from rmqtool.base.errors import EndingError, RmqtoolError, UnsupportedError
 from rmqtool.base.files import list_directory
 from rmqtool.base.paths import has_directory, has_file
 from rmqtool.findings.finding import Finding
-from rmqtool.formats.rocksdb_config_rows import config_entry
-from rmqtool.formats.rocksdb_rows import json_entry
+from rmqtool.formats.rocksdb_rows import config_entry, json_entry
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.system_topics import LMQ_PREFIX, is_system_topic
 from rmqtool.rules.versions import LIGHT_OFFSETS, LIGHT_QUEUES_EXPIRE, OLDEST, Releases, Version

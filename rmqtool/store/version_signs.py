@@ -35,7 +35,7 @@ from rmqtool.scan.reader import scan_files
 from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.checkpoint import credible
 from rmqtool.store.config_json import ConfigFile, load_config
-from rmqtool.store.config_tables import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, CommittedOffsets
+from rmqtool.store.config_tables import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, TOPICS, CommittedOffsets, entries_in
 from rmqtool.store.index_files import Geometry, IndexFile, is_of_rebuild
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import (
@@ -154,9 +154,8 @@ def _path_signs(root: Path) -> Iterator[str]:
 def _config_signs(config: Path, offsets: ConfigFile) -> Iterator[str]:
     is_plain = offsets.path is not None and offsets.path.name.startswith(CONSUMER_OFFSET)
     plain = offsets if is_plain else load_config(config / CONSUMER_OFFSET)
-    for content in (load_config(config / "topics.json").content, plain.content):
-        version = content.get("dataVersion")
-        if isinstance(version, dict) and "stateVersion" in version:
+    for content in (load_config(config / TOPICS).content, plain.content):
+        if "stateVersion" in entries_in(content, "dataVersion"):
             yield "state-version"
         if PULL_OFFSETS in content:
             yield "pull-offset-table"

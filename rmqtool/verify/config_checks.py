@@ -19,8 +19,8 @@ from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.layout import FormatError
-from rmqtool.formats.rocksdb_config_rows import config_entry
 from rmqtool.formats.rocksdb_log import first_damage, goes_on
+from rmqtool.formats.rocksdb_rows import config_entry
 from rmqtool.rules.versions import FASTJSON_2, SINGLE_ROCKSDB_CONFIG, Releases, Version
 from rmqtool.store.config_json import backup_of, backup_problem_of, load_config, read_config_file
 from rmqtool.store.config_tables import (
@@ -30,6 +30,7 @@ from rmqtool.store.config_tables import (
     FORBIDDEN,
     GROUPS,
     LMQ_CONSUMER_OFFSET,
+    OFFSETS,
     SECOND,
     SINGLE,
     TABLES,
@@ -64,10 +65,7 @@ def check_config_files(snapshot: Snapshot, report: Report) -> None:
             report.add_finding(each)
     _check_filters(snapshot, report)
     for name in _config_names(store):
-        report.check("config.unreadable")
-        if name not in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET):
-            _check_readable(store, name, version, report)
-        _check_backup(store, name, version, report)
+        _check_readable(store, name, version, report)
         if version is None:
             _doubt_reading(snapshot, name, report)
     for name in VERSIONED_FILES:
@@ -86,7 +84,7 @@ def _doubt_which_offsets(snapshot: Snapshot, report: Report) -> bool:
     store = snapshot.store
     if counting_file(store) is not None or config_database(store, CONSUMER_OFFSET):
         return False
-    files = {name: load_config(store.root / CONFIG / name) for name in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET)}
+    files = {name: load_config(store.root / CONFIG / name) for name in OFFSETS}
     bad = [name for name, file in files.items() if file.problem is not None]
     if len(bad) != 1 or not all(file.path or file.problem for file in files.values()):
         return False
@@ -106,7 +104,7 @@ def _check_filters(snapshot: Snapshot, report: Report) -> None:
     wrong = found.contradicting
     if not wrong:
         return
-    shown, path = wrong[0], f"{CONFIG}/{CONSUMER_FILTER}"
+    shown = wrong[0]
     if found.may_be_of_broker:
         text = f"filters of {counted(len(found.filters), 'group')}: they are for a Bloom filter of {shown.bloom}, and "
         report.doubt(
@@ -118,7 +116,7 @@ def _check_filters(snapshot: Snapshot, report: Report) -> None:
                "expected_bits": found.expected.bits, "expected_positions": found.expected.positions,
                "found_bits": shown.bloom and shown.bloom.bits,
                "found_positions": shown.bloom and shown.bloom.positions}  # fmt: skip
-    report.add("config.filters-ignored", file=path, topic=shown.topic, details=details)
+    report.add("config.filters-ignored", file=f"{CONFIG}/{CONSUMER_FILTER}", topic=shown.topic, details=details)
 
 
 def _config_names(store: Store) -> list[str]:
@@ -146,30 +144,22 @@ def _doubt_reading(snapshot: Snapshot, name: str, report: Report) -> None:
 
 
 def _check_readable(store: Store, name: str, version: Version | None, report: Report) -> None:
-    file = load_config(store.root / CONFIG / name, version)
-    if file.problem is None:
-        return
-    path, facts = f"{CONFIG}/{name}", {"problem": "no-backup", "why": file.problem}
-    if file.has_bad_backup:
-        facts["problem"] = "both"
-        report.add(
-            "config.unreadable", file=path, severity="error", effect="the broker refuses to start", details=facts
-        )
-        return
-    if file.path:
-        facts |= {"problem": "backup-read", "backup": store.relative(file.path)}
-    effect = None if file.path else "the broker starts without what was in it"
-    report.add("config.unreadable", file=path, effect=effect, details=facts)
-
-
-def _check_backup(store: Store, name: str, version: Version | None, report: Report) -> None:
-    """A ``.bak`` that cannot be read harms only when its file is lost."""
-    path = store.root / CONFIG / name
-    problem = backup_problem_of(path, version)
-    if problem is not None and load_config(path, version).path == path:
-        report.add("config.unreadable", severity="info", file=f"{CONFIG}/{name}.bak",
+    """A ``.bak`` that cannot be read harms only when its file is lost; `offset_findings` is about offsets."""
+    report.check("config.unreadable")
+    file, path = load_config(store.root / CONFIG / name, version), f"{CONFIG}/{name}"
+    if file.problem is not None and name not in OFFSETS:
+        facts, severity, effect = {"problem": "no-backup", "why": file.problem}, None, None
+        if file.has_bad_backup:
+            facts["problem"], severity, effect = "both", "error", "the broker refuses to start"
+        elif file.path:
+            facts |= {"problem": "backup-read", "backup": store.relative(file.path)}
+        else:
+            effect = "the broker starts without what was in it"
+        report.add("config.unreadable", file=path, severity=severity, effect=effect, details=facts)
+    elif file.path and not file.is_backup and (why := backup_problem_of(file.path, version)):
+        report.add("config.unreadable", severity="info", file=f"{path}.bak",
                    effect="none, as long as the file itself can be read",
-                   details={"problem": "backup", "why": problem})  # fmt: skip
+                   details={"problem": "backup", "why": why})  # fmt: skip
 
 
 def copies_of(store: Store, name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from rmqtool.base.errors import RmqtoolError, note_failure
+from rmqtool.base.errors import note_failure
 from rmqtool.base.paths import modified_ms
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.half_messages import skipped_halves
@@ -26,7 +26,7 @@ from rmqtool.rules.system_topics import (
     is_filled_by_brokers,
     is_system_topic,
 )
-from rmqtool.store.config_json import ConfigFile, backup_of, read_config_file
+from rmqtool.store.config_json import ConfigFile
 from rmqtool.store.config_tables import (
     DELAYS,
     MISSING,
@@ -41,7 +41,7 @@ from rmqtool.store.config_tables import (
 )
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_units import LoadedQueue, QueueRange
-from rmqtool.store.single_messages import Deliveries, Level, Message, SingleMessages
+from rmqtool.store.single_messages import Deliveries, Message, SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, Store
 from rmqtool.transaction.losses import recorded_losses
@@ -171,9 +171,18 @@ def check_delay_offsets(store: Store, ranges: Ranges, ends: Mapping[QueueName, i
         name = QueueName(SCHEDULE_TOPIC, level - 1)
         end = max(ranges[name].max_offset, ends.get(name, 0)) if name in ranges else offset
         if offset > end:
-            facts = {"problem": "beyond-queue", "level": level, "offset": offset, "end": end}
-            report.add("config.delay-offset", details=facts, file=f"{CONFIG}/{DELAYS}", topic=SCHEDULE_TOPIC,
-                       queue_id=level - 1, queue_offset=offset)  # fmt: skip
+            _report_delay("beyond-queue", level, offset, report, end=end)
+
+
+def _report_delay(
+    problem: str, level: int, offset: int, report: Report, *, severity: Severity | None = None, **more: int
+) -> None:
+    """Report the offset of a delay level."""
+    effects = dict.fromkeys(("repeated", "backup"), "the broker delivers them again")
+    effects["skipped"] = "the broker never delivers them"
+    report.add("config.delay-offset", file=f"{CONFIG}/{DELAYS}", severity=severity, effect=effects.get(problem),
+               topic=SCHEDULE_TOPIC, queue_id=level - 1, queue_offset=offset,
+               details={"problem": problem, "level": level, "offset": offset, **more})  # fmt: skip
 
 
 def check_delay_levels(snapshot: Snapshot, ranges: Ranges, report: Report) -> None:
@@ -223,7 +232,7 @@ def check_offset_witnesses(witnesses: Witnesses, report: Report) -> None:
     if file.path is None or witnesses.is_in_rocksdb:
         return
     wrong = {(one.committed.group, one.committed.topic, one.committed.queue_id): one
-             for one in (*_behind_retries(witnesses), *_behind_backup(file.path, committed, witnesses.ranges),
+             for one in (*_behind_retries(witnesses), *_behind_backup(file, committed, witnesses.ranges),
                          *_out_of_reach(committed, witnesses.ranges))}  # fmt: skip
     _report(witnesses.store, file.path, wrong, report)
     _check_age(witnesses.store, file.path, witnesses.totals.latest, report)
@@ -254,18 +263,12 @@ def _out_of_reach(committed: Sequence[CommittedOffset], ranges: Ranges) -> Itera
             yield _Wrong(one, "beyond", effect, end)
 
 
-def _behind_backup(path: Path, committed: Sequence[CommittedOffset], ranges: Ranges) -> Iterator[_Wrong]:
+def _behind_backup(file: ConfigFile, committed: Sequence[CommittedOffset], ranges: Ranges) -> Iterator[_Wrong]:
     """Offsets that are less than in the .bak: they grow from one write to the next, unless they are set back.
 
     At the end of its queue a group has nothing to consume again.
     """
-    if path.suffix == ".bak":
-        return
-    try:
-        backup = offsets_in(read_config_file(backup_of(path)))
-    except RmqtoolError:
-        return
-    before = {(one.group, one.topic, one.queue_id): one.offset for one in backup}
+    before = {(one.group, one.topic, one.queue_id): one.offset for one in offsets_in(file.before)}
     for one in committed:
         earlier = before.get((one.group, one.topic, one.queue_id), one.offset)
         queue = ranges.get(QueueName(one.topic, one.queue_id))
@@ -365,18 +368,17 @@ def _check_delays(witnesses: Witnesses, report: Report) -> None:
         return
     repeating: Severity = "info" if witnesses.is_slaves else "warning"
     for level in levels:
-        _report_level(level, repeating, report)
+        if level.repeated:
+            _report_delay("repeated", level.level, level.offset, report, severity=repeating, messages=level.repeated)
+        if level.skipped:
+            _report_delay("skipped", level.level, level.offset, report, messages=level.skipped)
     reported = {level.level for level in levels if level.repeated or level.skipped}
-    for level_number, earlier in _in_backup(file).items():
-        offset = offsets.get(level_number, 0)
-        queue = witnesses.ranges.get(QueueName(SCHEDULE_TOPIC, level_number - 1))
-        log_end = logged.ends.get(level_number, 0)
-        end = min(earlier, max(queue.max_offset, log_end)) if queue else earlier  # later ones it cannot deliver
-        if level_number not in reported and offset < end:
-            facts = {"problem": "backup", "level": level_number, "offset": offset, "earlier": earlier}
-            report.add("config.delay-offset", details=facts, file=f"{CONFIG}/{DELAYS}", severity=repeating,
-                       effect="the broker delivers them again", topic=SCHEDULE_TOPIC, queue_id=level_number - 1,
-                       queue_offset=offset)  # fmt: skip
+    for number, earlier in offsets_by_level(file.before).items():
+        offset, queue = offsets.get(number, 0), witnesses.ranges.get(QueueName(SCHEDULE_TOPIC, number - 1))
+        # Later ones it cannot deliver.
+        end = min(earlier, max(queue.max_offset, logged.ends.get(number, 0))) if queue else earlier
+        if number not in reported and offset < end:
+            _report_delay("backup", number, offset, report, severity=repeating, earlier=earlier)
 
 
 def delays_known_until(witnesses: Witnesses) -> int:
@@ -388,25 +390,3 @@ def delays_known_until(witnesses: Witnesses) -> int:
     if written is None or is_copied:  # the time of a copy, not of a write
         written = newest - _FLUSH_MS
     return written - _CLOCK_MS
-
-
-def _in_backup(file: ConfigFile) -> dict[int, int]:
-    """Offsets by level in the .bak of a file; empty when the .bak itself is read instead of the file."""
-    if file.path is None or file.path.suffix == ".bak":
-        return {}
-    try:
-        return offsets_by_level(read_config_file(backup_of(file.path)))
-    except RmqtoolError:
-        return {}
-
-
-def _report_level(level: Level, repeating: Severity, report: Report) -> None:
-    given: dict[str, Any] = {"topic": SCHEDULE_TOPIC, "queue_id": level.level - 1, "queue_offset": level.offset}
-    at: dict[str, Any] = {"level": level.level, "offset": level.offset}
-    if level.repeated:
-        report.add("config.delay-offset", file=f"{CONFIG}/{DELAYS}", severity=repeating,
-                   effect="the broker delivers them again",
-                   details={"problem": "repeated", "messages": level.repeated, **at}, **given)  # fmt: skip
-    if level.skipped:
-        report.add("config.delay-offset", file=f"{CONFIG}/{DELAYS}", effect="the broker never delivers them",
-                   details={"problem": "skipped", "messages": level.skipped, **at}, **given)  # fmt: skip

@@ -216,7 +216,7 @@ def check_losses(witnesses: Witnesses, report: Report) -> None:
         _check_loss(loss, witnesses, report)
     for name in () if witnesses.is_in_rocksdb or witnesses.is_unclean else EFFECTS:
         file = witnesses.file(name)
-        if file.path is not None and file.path.suffix == ".bak" and file.problem is None:
+        if file.is_backup and file.problem is None:
             report.add(MISSING, severity="warning", file=f"{CONFIG}/{name}",
                        effect=f"of what has changed since: {EFFECTS[name]}",
                        details={"problem": "backup-left", "lost": "backup-left"})  # fmt: skip
@@ -318,6 +318,7 @@ def check_topic_lines(witnesses: Witnesses, report: Report) -> None:
         _check_topics_backup(witnesses.store, name, report)
     if not topics.names_all or not topics.by_name:
         return
+    place = {"place": topics.place, "file" if topics.place == TOPICS else "database": topics.file_name}
     missing = sorted({name.topic for name in witnesses.states} - topics.by_name.keys())
     report.check("config.topic-missing", len(witnesses.states))
     for topic in missing:
@@ -326,30 +327,11 @@ def check_topic_lines(witnesses: Witnesses, report: Report) -> None:
         if topic.startswith(RETRY_PREFIX):
             effect = "the broker makes it again when a consumer of the group connects"
             severity: Severity | None = None if topic in witnesses.topics_with_units else "info"
-            report.add(
-                "config.topic-missing",
-                severity=severity,
-                effect=effect,
-                topic=topic,
-                details={"problem": "retry", **_details(topics)},
-            )
-        elif not is_system_topic(topic):
-            proof = _proof(topic, witnesses)
-            if proof:
-                details = {**proof, **_details(topics)}
-                report.add("config.topic-missing", file=topics.file_name, topic=topic, details=details)
+            report.add("config.topic-missing", severity=severity, effect=effect, topic=topic,
+                       details={"problem": "retry", **place})  # fmt: skip
+        elif not is_system_topic(topic) and (proof := _proof(topic, witnesses)):
+            report.add("config.topic-missing", file=topics.file_name, topic=topic, details={**proof, **place})
     _check_permissions(topics, report)
-
-
-def _details(topics: Topics) -> dict[str, str]:
-    """What does not name a topic: a file, or a database."""
-    return {"place": topics.place, "file" if topics.place == TOPICS else "database": topics.file_name}
-
-
-def _changed(topics: Topics) -> int | None:
-    """When topics.json was changed last, epoch ms; None when unknown."""
-    timestamp = entries_in(topics.file.content, "dataVersion").get("timestamp")
-    return timestamp if type(timestamp) is int else None
 
 
 def _proof(topic: str, witnesses: Witnesses) -> dict[str, str | int] | None:
@@ -358,8 +340,8 @@ def _proof(topic: str, witnesses: Witnesses) -> dict[str, str | int] | None:
     last = (witnesses.messages.at(state.last_physical_offset) for state in states)
     newest = max((message["store_timestamp"] for message in last if message), default=0)
     topics, committed = witnesses.snapshot.topics, witnesses.snapshot.committed
-    changed = _changed(topics)
-    if changed is not None and newest > changed + _ROUNDING_MS:
+    changed = entries_in(topics.file.content, "dataVersion").get("timestamp")  # epoch ms
+    if type(changed) is int and newest > changed + _ROUNDING_MS:
         return {"problem": "stored-since", "changed": changed, "newest": int(newest)}
     cleans_up = "groupTopicMap" in committed.file.content  # written since 5.0, whose deletion takes the offsets along
     groups = sorted({one.group for one in committed.offsets if one.topic == topic and one.offset > 0})

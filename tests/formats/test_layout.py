@@ -22,7 +22,6 @@ from rmqtool.formats import (
     host,
     index_file,
     message_id,
-    rocksdb_config_rows,
     rocksdb_rows,
     timer_check,
     timer_log,
@@ -99,7 +98,7 @@ def test_every_layout_is_compared() -> None:
     """No fixed layout is left out of the comparison of the two decoders."""
     compared = [layout for layout, _, _ in FIXED_LAYOUTS]
     others = {name for name, layout in all_layouts().items() if layout not in compared}
-    rows = (rocksdb_rows, rocksdb_config_rows)
+    rows = (rocksdb_rows, rocksdb_rows)
     of_rows = {name for module in rows for name, value in vars(module).items() if isinstance(value, Struct)}
     assert others - of_rows == {"MessageUnit", "ConsumeQueueExtUnit"}
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rmqtool.formats import rocksdb_rows as rows
 from rmqtool.formats.layout import FormatError, build
-from rmqtool.formats.rocksdb_config_rows import (
+from rmqtool.formats.rocksdb_rows import (
     config_entry,
     config_json_row,
     config_offset_row,

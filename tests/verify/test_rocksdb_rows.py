@@ -11,8 +11,8 @@ import pytest
 from rocksdict import Options, Rdict
 
 from rmqtool.base.errors import Exit
-from rmqtool.formats.rocksdb_config_rows import config_offset_row
 from rmqtool.formats.rocksdb_log import crc32c, first_damage
+from rmqtool.formats.rocksdb_rows import config_offset_row
 from rmqtool.rebuild.staged import write_database
 from rmqtool.store.rocksdb import RocksDb
 from tests.changed_rocksdb import add_family, changed
