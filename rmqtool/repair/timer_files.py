@@ -213,7 +213,7 @@ def _right_check(snapshot: Snapshot, state: TimerState, codes: frozenset[str]) -
 
 def _new_check(snapshot: Snapshot, state: TimerState, name: str, codes: frozenset[str]) -> Iterator[Change]:
     """A lost `timercheck`, where timer log and queue show how far each was read: the wheel is filled from the log."""
-    queue = read_timer_queue(state, snapshot.log.files, snapshot.database)
+    queue = read_timer_queue(state, snapshot.log.files)
     if queue is None:
         return
     found = next_timer_read(state, queue)
