@@ -282,7 +282,7 @@ def timer_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Chang
     """The files that are taken out, or fixed; of a wheel of another size only the wheel, which the log fills again."""
     codes = codes_of(findings)
     taken = codes & {_LOST, _AGAIN, _LOG, _WHEEL}
-    is_log_read = all(each.details["problem"] == "short" for each in findings if each.code == _LOG)  # of timercheck
+    is_log_read = all(each.details.get("problem") == "short" for each in findings if each.code == _LOG)  # of timercheck
     if {_AGAIN} <= taken <= {_AGAIN, _LOG} and is_log_read:
         changes = [*mended_timer_files(snapshot, codes)]
         if any(_AGAIN in change.codes for change in changes):
