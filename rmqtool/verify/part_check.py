@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 
@@ -25,11 +26,11 @@ from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.queue_check import QueueCheck
 from rmqtool.verify.read_errors import INDEX_UNREAD, UnreadExtent, WrittenEnd, scan_live, scan_readable
 from rmqtool.verify.record_checks import RecordChecks
-from rmqtool.verify.task import AnyPart, LogPart, StoreReader, VerifyTask
+from rmqtool.verify.task import AnyPart, EventReader, LogPart, StoreReader, VerifyTask
 
 
-class PartCheck(Job[PartResult]):
-    """Checks parts, one after the other, in one process."""
+class PartCheck(Job[Any]):
+    """Checks parts, one after the other, in one process; its results are a PartResult, and those of a companion."""
 
     def __init__(
         self,
@@ -52,12 +53,11 @@ class PartCheck(Job[PartResult]):
             self._reader.index.on_read = self._chains.add
         self._unfinished: tuple[int, PartResult] | None = None
 
-    def do(self, part: int) -> Iterator[tuple[int, PartResult | None]]:
+    def do(self, part: int) -> Iterator[tuple[int, Any]]:
         """Check one part; raises UnreadableError."""
         result = PartResult(self._task.report())
         self._unfinished = part, result
-        for size in self._check(self._parts[part], result):
-            yield size, None
+        yield from self._check(self._parts[part], result, self._task.companion)
         self._unfinished = None
         yield 0, result
 
@@ -76,21 +76,24 @@ class PartCheck(Job[PartResult]):
         """Close what was opened."""
         self._reader.close()
 
-    def _check(self, part: AnyPart, result: PartResult) -> Iterator[int]:
-        """Check one part; yields how many more bytes are done."""
+    def _check(
+        self, part: AnyPart, result: PartResult, companion: Callable[[], EventReader] | None = None
+    ) -> Iterator[tuple[int, Any]]:
+        """Check one part; yields how many more bytes are done, and what a companion has derived."""
         if isinstance(part, LogPart):
-            yield from self._check_log(part, result)
+            yield from self._check_log(part, result, companion and companion())
             return
         for index_file in self._task.index_files[part.first : part.stop]:
             with result.read_errors.scope():
                 chains = self._chains.take(index_file)
-                yield from chains.run(self._reader.reading, result.report)
+                for size in chains.run(self._reader.reading, result.report):
+                    yield size, None
                 result.suspects.doubted |= chains.doubted
                 if chains.unreached:
                     keys = [key for key in chains.unreached if self._reader.lookups.is_key(*key)]
                     result.keys.unreached[index_file.file.path] = Unreached(keys, chains.unreached_step)
 
-    def _check_log(self, part: LogPart, result: PartResult) -> Iterator[int]:
+    def _check_log(self, part: LogPart, result: PartResult, other: EventReader | None) -> Iterator[tuple[int, Any]]:
         if self._task.live:
             self._reader.queues.clear()
         result.reached.append([part.start, part.start])
@@ -103,7 +106,9 @@ class PartCheck(Job[PartResult]):
             for event in scan:
                 if not check.add(event):
                     break
-                yield event.size
+                yield event.size, None if other is None or isinstance(event, UnreadExtent) else other.add(event)
+            if other:
+                yield 0, other.rest()
             check.finish()
             # A file may become full only after this: the next part, which is read later, then begins with a gap.
             is_all = end is None or part.stop == MAX_OFFSET or end.found >= part.stop

@@ -10,6 +10,7 @@ from contextlib import closing
 from functools import partial
 from math import inf
 from pathlib import Path
+from typing import Any
 
 from rmqtool.base.limits import MemoryNeed
 from rmqtool.base.parallel import WorkerPool
@@ -20,7 +21,16 @@ from rmqtool.store.splits import known_end
 from rmqtool.verify.part_check import PartCheck
 from rmqtool.verify.part_result import PartMerger, PartResult
 from rmqtool.verify.saved_progress import SavedProgress
-from rmqtool.verify.task import AnyPart, EarlyEnd, LogPart, VerifyRequest, VerifyTask, order_of, order_of_one_process
+from rmqtool.verify.task import (
+    AnyPart,
+    Companion,
+    EarlyEnd,
+    LogPart,
+    VerifyRequest,
+    VerifyTask,
+    order_of,
+    order_of_one_process,
+)
 
 _SAVED_EVERY = 30.0  # seconds
 _SAVING_SHARE = 20  # times as long as it takes
@@ -45,14 +55,20 @@ class PartRun:
     """One run over the parts that are not done yet; `ended_by` is why some are left, None when none is."""
 
     def __init__(
-        self, task: VerifyTask, parts: Sequence[AnyPart], request: VerifyRequest, saved: SavedProgress | None
+        self,
+        task: VerifyTask,
+        parts: Sequence[AnyPart],
+        request: VerifyRequest,
+        saved: SavedProgress | None,
+        companion: Companion | None = None,
     ) -> None:
-        """`saved` has the results of earlier runs."""
+        """`saved` has the results of earlier runs; the `companion` of the task takes its own."""
         self.ended_by: EarlyEnd | None = None
         self.merger = (saved and saved.merger) or PartMerger(parts, PartResult(task.report()))
         self._task = task
         self._parts = parts
         self._saved = saved
+        self._companion = companion
         self._limit = TimeLimit(request.time_limit)
         self._end = known_end(task.files, task.reading())
         left = [number for number in order_of(parts) if number not in self.merger.done]
@@ -62,7 +78,7 @@ class PartRun:
     def run(
         self,
         progress: Callable[[int], None],
-        pool: WorkerPool[PartResult],
+        pool: WorkerPool[Any],
         jobs: int,
         database: QueueDatabase | None = None,
     ) -> None:
@@ -88,13 +104,15 @@ class PartRun:
                 self._save()
                 raise
 
-    def _run(self, progress: Callable[[int], None], pool: WorkerPool[PartResult], check: PartCheck) -> None:
+    def _run(self, progress: Callable[[int], None], pool: WorkerPool[Any], check: PartCheck) -> None:
         next_save = time.monotonic() + _SAVED_EVERY
         for step in pool.steps():
-            if step.result is not None:
+            if isinstance(step.result, PartResult):
                 self.merger.add(step.part, step.result)
                 if self._is_whole:  # a part that is left out has no neighbours to be checked with
                     self._merge(check)
+            elif step.result is not None and self._companion:
+                self._companion.add(step.part, step.result)
             if step.size:
                 progress(step.size)
             if self._limit.is_over():
@@ -113,11 +131,11 @@ class PartRun:
         while (part := self.merger.merge()) is not None:
             self.merger.replace(part, check.recheck(part))
 
-    def _stop(self, pool: WorkerPool[PartResult]) -> None:
+    def _stop(self, pool: WorkerPool[Any]) -> None:
         """End all parts where they are: what was found in them counts now, and they begin again next time."""
         self._save()
         for step in pool.stop():
-            if step.result is not None:
+            if isinstance(step.result, PartResult):
                 self.merger.keep(step.part, step.result)
 
     def _save(self) -> float:
@@ -167,7 +185,7 @@ WORTH = 64 << 20
 _BLOCK = 512  # bytes, the unit of st_blocks
 
 
-def workers_for(store: Path, jobs: int) -> WorkerPool[PartResult]:
+def workers_for(store: Path, jobs: int) -> WorkerPool[Any]:
     """As many processes as the size of the log calls for, besides this one."""
     size = 0
     if is_remote(store):

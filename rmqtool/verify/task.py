@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 from rmqtool.base.files import OpenFiles, RateLimit, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
@@ -19,6 +19,7 @@ from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import Version
 from rmqtool.scan.filters import TopicChoice
+from rmqtool.scan.reader import Event
 from rmqtool.store.commit_log import log_start
 from rmqtool.store.consume_queues import Kind, QueueTable
 from rmqtool.store.rocksdb import is_readable
@@ -29,6 +30,28 @@ from rmqtool.store.unit_files import UnitFiles
 from rmqtool.verify.entry_checks import UnreadUnits
 from rmqtool.verify.index_sequence import FileUnits, IndexUnits
 from rmqtool.verify.read_errors import INDEX_UNREAD, UnreadFiles
+
+
+class EventReader(Protocol):
+    """Reads the events of one part of the log for another job; what `add` and `rest` return goes to its `Companion`."""
+
+    def add(self, event: Event) -> object | None:
+        """Read the next event."""
+
+    def rest(self) -> object | None:
+        """Return what is left at the end of the part."""
+
+
+class Companion(Protocol):
+    """Another job that goes over the same log, which is read once for both; `is_whole` once all of it was read."""
+
+    is_whole: bool
+
+    def reader(self, proven: ProvenRecords) -> Callable[[], EventReader]:
+        """Begin, and begin again where records turn out to have damaged fields; returns what each process calls."""
+
+    def add(self, part: int, derived: Any) -> None:
+        """Take what a reader has returned of a part."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +77,7 @@ class VerifyTask:
     unread_units: UnreadUnits | None = None  # of a DLedger node's index
     plain_topics: frozenset[str] = frozenset()  # those with plain queues, whatever a record's flag says
     proven: ProvenRecords = field(default_factory=ProvenRecords)  # what records with damaged fields were
+    companion: Callable[[], EventReader] | None = None
 
     def reading(self) -> ReadPolicy:
         """How files are read."""

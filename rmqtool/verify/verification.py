@@ -79,6 +79,7 @@ from rmqtool.verify.store_checks import (
 )
 from rmqtool.verify.task import (
     AnyPart,
+    Companion,
     EarlyEnd,
     StoreReader,
     VerifyRequest,
@@ -102,8 +103,14 @@ P = ParamSpec("P")
 class Verification:
     """One verification of a store; the attributes hold the results after `run`, or so far when it is interrupted."""
 
-    def __init__(self, store: Store, request: VerifyRequest, saved: SavedProgress | None = None) -> None:
-        """`saved` is the progress of earlier runs, and of this one."""
+    def __init__(
+        self,
+        store: Store,
+        request: VerifyRequest,
+        saved: SavedProgress | None = None,
+        companion: Companion | None = None,
+    ) -> None:
+        """`saved` is the progress of earlier runs, and of this one; a `companion` reads the log with it."""
         require_copies(store)
         self.request = request
         self.read_errors = UnreadFiles()
@@ -119,6 +126,7 @@ class Verification:
         self.clients: ClientLosses | None = None
         self.not_predicted: str | None = None
         self.saved = saved
+        self._companion = companion
         self.task = self._task()
         self._report = self.task.report()
         self._part_run: PartRun | None = None
@@ -154,6 +162,7 @@ class Verification:
             recovery=self._recovery_rules(),
             unread_units=unread_units(snapshot),
             rate=request.rate and max(1, request.rate // request.jobs),
+            companion=self._companion.reader(ProvenRecords()) if self._companion else None,
         )
 
     def _readable_index(self) -> list[tuple[IndexFile, Geometry | None]]:
@@ -205,7 +214,7 @@ class Verification:
         self._check_before_scan()
         database = None if self.task.live else self.snapshot.database  # a broker writes to it: it is opened again then
         with closing(StoreReader(self.task, self.snapshot.reading, database)) as reader:
-            self._part_run = PartRun(self.task, self._parts_to_check(reader), request, self.saved)
+            self._part_run = PartRun(self.task, self._parts_to_check(reader), request, self.saved, self._companion)
             may_copy = self.snapshot.database is None  # whose library has threads by now, which a copy would lack
             self._part_run.run(progress, pool, request.jobs if may_copy else 1, database)
             if self.ended_by is not None:
@@ -217,6 +226,8 @@ class Verification:
         if damages:
             self._run_again(damages, database)
         self.complete = True
+        if self._companion:
+            self._companion.is_whole = not self.merged().unreadable and self.stale_from is None
         if self.saved:
             self.saved.remove()
 
@@ -224,10 +235,12 @@ class Verification:
         """Read the log once more: records with damaged fields count as what they were."""
         request = self.request
         proven = ProvenRecords({damage.physical_offset: damage.proven for damage in damages})
-        self.task = replace(self.task, proven=proven)
+        self.task = replace(
+            self.task, proven=proven, companion=self._companion.reader(proven) if self._companion else None
+        )
         self._total = None
         with closing(StoreReader(self.task, self.snapshot.reading, database)) as reader:
-            self._part_run = PartRun(self.task, self._parts_to_check(reader), request, None)
+            self._part_run = PartRun(self.task, self._parts_to_check(reader), request, None, self._companion)
             jobs = request.jobs if self.snapshot.database is None else 1
             with WorkerPool[PartResult]() as pool:  # the first one has handed out its parts, and takes no others
                 self._part_run.run(lambda _: None, pool, jobs, database)

@@ -146,7 +146,7 @@ main()
 """
 IN_PARTS = """
 import os
-import rmqtool.verify.part_check, rmqtool.rebuild.run_result
+import rmqtool.verify.part_check, rmqtool.rebuild.log_pass
 ours = os.getpid()
 def fails(*_):
     if {where}:
@@ -156,7 +156,7 @@ def fails(*_):
 """
 TARGETS = {
     "verify": "rmqtool.verify.part_check.PartCheck.do",
-    "rebuild-cq": "rmqtool.rebuild.run_result.RunReader.items",
+    "rebuild-cq": "rmqtool.rebuild.log_pass.RunReader.items",
 }
 ERRORS = {
     "raise MemoryError": "out of memory",
