@@ -150,7 +150,7 @@ def repair(style: Style, given: RepairOptions) -> Exit:
 def _need() -> MemoryNeed:
     """A repair verifies, and then rebuilds."""
     from rmqtool.rebuild.log_pass import REBUILD_NEED
-    from rmqtool.verify.part_run import VERIFY_NEED
+    from rmqtool.verify.log_pass import VERIFY_NEED
 
     return VERIFY_NEED.with_later(*REBUILD_NEED.values())
 

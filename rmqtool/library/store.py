@@ -278,8 +278,8 @@ class Store:
         """A verification by a request, for rmqtool's own commands; what `companion` returns reads the log with it."""
         from rmqtool.library.repeated_options import repeated_options
         from rmqtool.library.verified import Verified
+        from rmqtool.verify.log_pass import workers_for
         from rmqtool.verify.outcome import outcome_of
-        from rmqtool.verify.part_run import workers_for
 
         done = 0
 
