@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from rmqtool.base.files import UNLIMITED, RateLimit, ReadPolicy
 from rmqtool.base.limits import MemoryNeed, sized
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.base.parallel import WorkerPool
-from rmqtool.base.worker import Job, packed, receive, send
+from rmqtool.base.parallel import Job, WorkerPool, packed, receive, send
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits
 from rmqtool.broker.dispatcher import Dispatched, Dispatcher, IndexKeys
