@@ -17,7 +17,7 @@ from rmqtool.show.output import Style
 
 if TYPE_CHECKING:
     from rmqtool.diff.by_message import MessageComparison
-    from rmqtool.diff.side import Name, Side
+    from rmqtool.diff.records import Name, Side
     from rmqtool.scan.filters import Filters
     from rmqtool.scan.redaction import Redaction
 
@@ -93,7 +93,7 @@ def diff(style: Style, given: DiffOptions) -> Exit:
     message, in their order. Nothing in the stores is changed. With --by-message the stores of different brokers are
     compared, after a migration or a replay: which messages does one have that the other has not?
     """
-    from rmqtool.diff.side import side_of
+    from rmqtool.diff.records import side_of
     from rmqtool.store.store import conf_for
 
     given.require_consistent()

@@ -305,8 +305,7 @@ def _export(style: Style, path: Path, given: ExportChoices) -> Exit:
     opened = open_stores(given.stores, given.broker_conf)
     size = sum(named.store.commit_log().size for named in opened)
     with export_engine(style, given, size) as engine:
-        from rmqtool.export.manifest import summary
-        from rmqtool.export.run import check_output, open_output, run_export
+        from rmqtool.export.run import check_output, open_output, run_export, summary
         from rmqtool.scan.filters import Filters
         from rmqtool.show.export import show_export
         from rmqtool.store.missing import excludes_nothing, why_nothing

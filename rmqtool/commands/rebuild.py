@@ -209,7 +209,7 @@ def rebuild_index(style: Style, given: RebuildIndexOptions) -> Exit:
 
 
 def _rebuild(style: Style, given: RebuildCqOptions) -> Exit:
-    from rmqtool.rebuild.workers import REBUILD_NEED
+    from rmqtool.rebuild.log_pass import REBUILD_NEED
 
     with within_memory(style, given.memory, given.jobs, REBUILD_NEED[given.part]) as jobs:
         return _rebuild_within(style, replace(given, jobs=jobs))
@@ -245,12 +245,14 @@ def _progress(style: Style, given: RebuildCqOptions, title: str) -> AbstractCont
     return byte_progress(title, given.store.commit_log().size, style=style)
 
 
-def _make_plan(style: Style, given: RebuildCqOptions) -> RebuildPlan:
+def _make_plan(style: Style, given: RebuildCqOptions, transaction: Transaction | None = None) -> RebuildPlan:
+    """The plan; what is derived for it is kept for the writing in the `transaction`."""
     from rmqtool.rebuild.plan import make_plan
-    from rmqtool.rebuild.source import open_source
+    from rmqtool.rebuild.source import open_source, record
 
     with _progress(style, given, "comparing with the commit log") as progress:
-        return make_plan(open_source(given.store, given.options), progress.update)
+        source = open_source(given.store, given.options)
+        return make_plan(record(source, transaction) if transaction else source, progress.update)
 
 
 def _apply(style: Style, given: RebuildCqOptions, plan: RebuildPlan, transaction: Transaction) -> Committed:
@@ -306,7 +308,7 @@ def _write(style: Style, given: RebuildCqOptions) -> Exit:
         recovered = recovered_json(transaction.recovered)
         if saved:
             saved.require_same_store(given.store)
-        plan = _make_plan(style, given)
+        plan = _make_plan(style, given, transaction)
         require_known_sizes(given.store, plan.source.sizes.assumed, plan.written_kinds)
         if saved:
             saved.require_same_result(given.store, plan_json(plan, "nothing" if plan.is_empty else "planned"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqtool.base.errors import Exit, UsageError
+from rmqtool.base.errors import Exit, UnreadableError, UnsupportedError, UsageError
 from rmqtool.base.visible import join, quote, visible
 from rmqtool.commands.options import command, flag, jobs_option, option
 from rmqtool.commands.shared_options import (
@@ -39,11 +40,14 @@ from rmqtool.show.output import Style, note, write_document, write_text
 from rmqtool.show.times import sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from rmqtool.base.limits import MemoryNeed
     from rmqtool.broker.field_damage import FieldDamage
+    from rmqtool.rebuild.log_pass import Recording
+    from rmqtool.rebuild.options import Part, RebuildOptions
     from rmqtool.rebuild.plan import RebuildPlan
+    from rmqtool.rebuild.source import RebuildSource
     from rmqtool.repair.diagnosis import Repairs
     from rmqtool.repair.plan import Plan
     from rmqtool.repair.proof import Proof
@@ -145,8 +149,8 @@ def repair(style: Style, given: RepairOptions) -> Exit:
 
 def _need() -> MemoryNeed:
     """A repair verifies, and then rebuilds."""
-    from rmqtool.rebuild.workers import REBUILD_NEED
-    from rmqtool.verify.part_run import VERIFY_NEED
+    from rmqtool.rebuild.log_pass import REBUILD_NEED
+    from rmqtool.verify.log_pass import VERIFY_NEED
 
     return VERIFY_NEED.with_later(*REBUILD_NEED.values())
 
@@ -230,43 +234,83 @@ class _Done:
         return proof_of(next(planned, None), last.outcome.clients) if self.ids else None
 
 
-def _find(style: Style, given: RepairOptions) -> _Found:
-    """Verify the store, and plan the next transaction."""
+def _find(style: Style, given: RepairOptions, transaction: Transaction | None = None) -> _Found:
+    """Verify the store, and plan the next transaction.
+
+    With a `transaction` the verification derives what a rebuild may need, so that the log is not read again for that.
+    """
     from rmqtool.repair.diagnosis import repairs_of
     from rmqtool.repair.needed_conf import needed_sizes
     from rmqtool.repair.plan import plan_of
+    from rmqtool.verify.task import VerifyRequest
 
+    opened, source = given.opened, _Source(given, transaction)
+    version, rate = opened.snapshot.version, opened.snapshot.bytes_per_second
     with progress_bar(style, "verifying") as progress:
-        verified = given.opened.verify(max_examples=_EXAMPLES, jobs=given.processes, progress=progress)
+        asked = VerifyRequest(version, max_examples=_EXAMPLES, jobs=given.processes, rate=rate)
+        verified = opened.verified(asked, progress, source.recording)
     diagnosis = replace(replace(verified, options=given.words(*OF_NEXT)).diagnosis, lose=frozenset(given.lose))
     repairs = repairs_of(diagnosis, keep_offsets=given.keep_offsets)
-    rebuild = _rebuild_plan(style, given, repairs, verified.outcome.total.damages)
+    rebuild = _rebuild_plan(style, source, repairs, verified.outcome.total.damages)
     if rebuild and rebuild.is_empty:
         repairs, rebuild = repairs_of(diagnosis, keep_offsets=given.keep_offsets, is_rebuilt=True), None
     plan = plan_of(diagnosis, repairs, keep_offsets=given.keep_offsets)
     return _Found(verified.outcome, plan, repairs, rebuild, needed_sizes(diagnosis, repairs))
 
 
+@dataclass
+class _Source:
+    """The store as a rebuild reads it, and what a verification in a transaction has recorded of its log."""
+
+    given: RepairOptions
+    transaction: Transaction | None
+    recorded: RebuildSource | None = None
+
+    def options(self, parts: Iterable[Part]) -> RebuildOptions:
+        """The options of a rebuild of some parts."""
+        from rmqtool.rebuild.options import RebuildOptions
+
+        of = self.given
+        return RebuildOptions(frozenset(parts), version=of.broker_version, limit=of.limit_rate, jobs=of.processes)
+
+    def recording(self) -> Recording | None:
+        """A recording to be made by a verification; None without a transaction, or where the queues cannot be read."""
+        from rmqtool.rebuild.source import open_source, record
+
+        if self.transaction is None:
+            return None
+        with suppress(UnsupportedError, UnreadableError):
+            self.recorded = record(open_source(self.given.store, self.options(("queues", "index"))), self.transaction)
+        return self.recorded.recording if self.recorded else None
+
+    def opened(self, options: RebuildOptions, damages: Sequence[FieldDamage]) -> RebuildSource:
+        """The source of a rebuild, for which records with `damages` count as what they were."""
+        from rmqtool.rebuild.source import open_source, record, source_of
+
+        if self.recorded:
+            source = source_of(self.recorded.snapshot, options, self.recorded.snapshot.releases)
+            source.recording = self.recorded.recording
+        else:
+            source = open_source(self.given.store, options)
+            source = record(source, self.transaction) if self.transaction else source
+        source.damages = [*damages] or None
+        return source
+
+
 def _rebuild_plan(
-    style: Style, given: RepairOptions, repairs: Repairs, damages: Sequence[FieldDamage]
+    style: Style, source: _Source, repairs: Repairs, damages: Sequence[FieldDamage]
 ) -> RebuildPlan | None:
-    """The rebuild of a repair; records with `damages` count as what they were, whichever part is rebuilt."""
-    from rmqtool.rebuild.options import Part, RebuildOptions
+    """The rebuild of a repair."""
     from rmqtool.rebuild.plan import make_plan
-    from rmqtool.rebuild.source import open_source
     from rmqtool.show.progress import byte_progress
 
     wanted: dict[Part, bool] = {"queues": repairs.queues, "index": repairs.index}
     parts = frozenset(part for part, is_wanted in wanted.items() if is_wanted)
     if not parts:
         return None
-    options = RebuildOptions(parts, version=given.broker_version, limit=given.limit_rate,
-                             neutralise=repairs.neutralise, jobs=given.processes,
-                             served_until=repairs.served_until)  # fmt: skip
-    with byte_progress("comparing with the commit log", given.store.commit_log().size, style=style) as bar:
-        source = open_source(given.store, options)
-        source.damages = [*damages] or None
-        return make_plan(source, bar.update)
+    options = replace(source.options(parts), neutralise=repairs.neutralise, served_until=repairs.served_until)
+    with byte_progress("comparing with the commit log", source.given.store.commit_log().size, style=style) as bar:
+        return make_plan(source.opened(options, damages), bar.update)
 
 
 def _show_only(style: Style, given: RepairOptions) -> Exit:
@@ -349,7 +393,7 @@ def _run(style: Style, given: RepairOptions, done: _Done) -> _Found:
         done.recovered += recovered_json(transaction.recovered)
         if saved:
             saved.require_same_store(given.store)
-        found = _find(style, given)
+        found = _find(style, given, None if done.ids else transaction)
         if saved:
             saved.require_same_result(given.store, found.as_json())
         if not found.is_empty:

@@ -143,8 +143,8 @@ def verify(style: Style, given: VerifyOptions) -> int:
     """  # fmt: skip
     from rmqtool.findings.report import Selection
     from rmqtool.library.verified import Verified
+    from rmqtool.verify.log_pass import VERIFY_NEED
     from rmqtool.verify.outcome import outcome_of
-    from rmqtool.verify.part_run import VERIFY_NEED
     from rmqtool.verify.task import VerifyRequest
 
     if style.json and given.form != "text":
@@ -194,7 +194,7 @@ def _pool(stack: ExitStack, given: VerifyOptions, jobs: int) -> WorkerPool[PartR
     if given.engine == "local":
         if given.master or given.conf:
             raise UsageError("--master and --conf are for --engine spark")
-        from rmqtool.verify.part_run import workers_for
+        from rmqtool.verify.log_pass import workers_for
 
         return stack.enter_context(workers_for(given.path, jobs))
     if given.limit_rate is not None or jobs > 1:

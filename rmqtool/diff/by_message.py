@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.base.limits import memory_is_short
 from rmqtool.broker.queue_numbers import TopicNumbers
-from rmqtool.diff.side import Name, Side
+from rmqtool.diff.records import Name, Side
 from rmqtool.formats.properties import UNIQUE_KEY
 from rmqtool.formats.sys_flag import TRANSACTION_PREPARED
 from rmqtool.rules.system_topics import FILLED_BY_BROKERS

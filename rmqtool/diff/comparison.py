@@ -16,8 +16,7 @@ from rmqtool.base.visible import quote
 from rmqtool.diff.in_order import Alignment, align
 from rmqtool.diff.log_pass import Counting, Progress, compare_logs, count_from
 from rmqtool.diff.queues import DifferingQueue, compare_queues
-from rmqtool.diff.records import Parting, Tail
-from rmqtool.diff.side import SIDES, Name, Side
+from rmqtool.diff.records import SIDES, Name, Parting, Side, Tail
 from rmqtool.formats.timer_check import CHECK_DTYPE, USED_SIZE
 from rmqtool.scan.redaction import Redaction
 from rmqtool.store.config_json import ConfigFile, load_config

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from zlib_ng import zlib_ng
 
 from rmqtool.diff.by_message import mixed
-from rmqtool.diff.records import MAX_EXTENTS, Difference, Parting, first_place
-from rmqtool.diff.side import SIDES, Name, Side
+from rmqtool.diff.records import MAX_EXTENTS, SIDES, Difference, Name, Parting, Side, first_place
 from rmqtool.formats.layout import position_of
 from rmqtool.formats.message import PREFIX_DTYPE
 from rmqtool.scan.block import Damage

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rmqtool.base.errors import UnreadableError
-from rmqtool.diff.side import Side
+from rmqtool.diff.records import Side
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_units import QueueRange, queue_range
 from rmqtool.store.unit_files import UnitFiles, open_units

@@ -25,8 +25,8 @@ from zlib_ng import zlib_ng
 from rmqtool.base.decoders import Decoder
 from rmqtool.base.errors import UnreadableError, UsageError
 from rmqtool.base.filesystems import file_system, patiently
+from rmqtool.base.parallel import keep_arrow_to_one_thread
 from rmqtool.base.remote_path import RemotePath
-from rmqtool.base.worker import keep_arrow_to_one_thread
 from rmqtool.export.options import TEXT_SUFFIXES, ExportOptions, options_of
 from rmqtool.export.output import MANIFEST, read_manifest
 from rmqtool.export.plan import interrupted_manifest

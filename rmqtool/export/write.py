@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import file_at
+from rmqtool.base.parallel import keep_arrow_to_one_thread
 from rmqtool.base.times import rfc3339
-from rmqtool.base.worker import keep_arrow_to_one_thread
 from rmqtool.export.options import ExportOptions, PartitionKey, Target
 from rmqtool.export.results import SUMMED_COLUMNS, SplitResult, Summing
 from rmqtool.export.sink import (

@@ -25,7 +25,7 @@ from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import MessageShape, extent_row, message_rows
 from rmqtool.scan.reader import Event, scan_files
 from rmqtool.scan.rows import Rows, make_rows, names_taken
-from rmqtool.scan.text import constant_strings
+from rmqtool.scan.windows import constant_strings
 from rmqtool.store.commit_log import written_end
 from rmqtool.store.dledger_node import committed_index
 from rmqtool.store.splits import parts_from_end

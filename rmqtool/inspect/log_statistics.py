@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from rmqtool.base.errors import RmqtoolError, UnreadableError
 from rmqtool.base.files import RateLimit, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.base.parallel import WorkerPool
+from rmqtool.base.parallel import Job, WorkerPool
 from rmqtool.base.times import MIN_TIMESTAMP
-from rmqtool.base.worker import Job
 from rmqtool.scan.block import Blank, Damage
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.frames import RecordRun

@@ -26,7 +26,7 @@ from rmqtool.inspect.options import BLOCK_UNITS, ListingOptions, UnitBlock, all_
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.filters import Filters, Mask
 from rmqtool.scan.rows import Rows, make_rows, names_taken, one_row, times_of
-from rmqtool.scan.text import constant_strings
+from rmqtool.scan.windows import constant_strings
 from rmqtool.store.index_files import Geometry, IndexFile, geometries_by_size, geometry_of, read_header
 from rmqtool.store.paths import TIMER_LOG
 from rmqtool.store.timer_wheel import precision_of, used_slots

@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # each command opens its store here, and loads only what it n
     from rmqtool.scan.message_rows import BodyChoice
     from rmqtool.store.queue_units import LoadedQueue, QueueRange, Unit
     from rmqtool.verify.saved_progress import SavedProgress
-    from rmqtool.verify.task import VerifyRequest
+    from rmqtool.verify.task import Companion, VerifyRequest
     from rmqtool.verify.verification import Verification
 
 Time = datetime | int | str
@@ -248,11 +248,7 @@ class Store:
         """
         from rmqtool.findings.catalogue import why_no_code
         from rmqtool.findings.report import Selection
-        from rmqtool.library.repeated_options import repeated_options
-        from rmqtool.library.verified import Verified
         from rmqtool.scan.filters import TopicChoice
-        from rmqtool.verify.outcome import outcome_of
-        from rmqtool.verify.part_run import workers_for
         from rmqtool.verify.task import VerifyRequest
 
         for code in (*_several(only), *_several(skip)):
@@ -271,6 +267,20 @@ class Store:
             time_limit=time_limit,
             sample=sample,
         )
+        return self.verified(request, progress)
+
+    def verified(
+        self,
+        request: VerifyRequest,
+        progress: Callable[[int, int], None] | None = None,
+        companion: Callable[[], Companion | None] = lambda: None,
+    ) -> Verified:
+        """A verification by a request, for rmqtool's own commands; what `companion` returns reads the log with it."""
+        from rmqtool.library.repeated_options import repeated_options
+        from rmqtool.library.verified import Verified
+        from rmqtool.verify.log_pass import workers_for
+        from rmqtool.verify.outcome import outcome_of
+
         done = 0
 
         def on_read(size: int) -> None:
@@ -279,19 +289,21 @@ class Store:
             if progress is not None:
                 progress(done, verification.total_bytes)
 
+        jobs, of = request.jobs, self.snapshot
         with failed_reads(), workers_for(self.path, jobs) as pool:  # before there is a progress bar, which has a thread
-            verification = self.verification(request)
+            verification = self.verification(request, companion=companion())
             on_read(0)
             verification.run(on_read, pool)
-        of = self.snapshot
         options = repeated_options(of.store.conf.path, of.version, of.bytes_per_second, jobs)
         return Verified(outcome_of(verification), options)
 
-    def verification(self, request: VerifyRequest, saved: SavedProgress | None = None) -> Verification:
+    def verification(
+        self, request: VerifyRequest, saved: SavedProgress | None = None, companion: Companion | None = None
+    ) -> Verification:
         """A verification before it has run, for rmqtool's own commands; `saved` is the progress of earlier runs."""
         from rmqtool.verify.verification import Verification
 
-        return Verification(self.snapshot.store, request, saved)
+        return Verification(self.snapshot.store, request, saved, companion)
 
     @checked(disk_used_percent=PERCENT)
     def clean_plan(

@@ -20,7 +20,7 @@ from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rmqtool.scan.columns import COLUMNS, ColumnRun
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.pointed_records import read_heads, sound_records
-from rmqtool.scan.text import constant_strings
+from rmqtool.scan.windows import constant_strings
 from rmqtool.store.config_tables import CONSUMER_OFFSET
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_units import LoadedQueue

@@ -1,7 +1,7 @@
 """Consume queues and index files again from the commit log.
 
-`source` is the store that is read. `derive` goes over its log once, which `workers` read in one process or several,
-`run_result` being what each run of records gives. It hands on units and keys in their places: to `queue_diff` and
+`source` is the store that is read. `derive` goes over its log once, which `log_pass` reads in one process or several,
+or from the recording of an earlier pass. It hands on units and keys in their places: to `queue_diff` and
 `index_diff`, which compare them with the files that are there, to `staged`, which writes what a `plan` names into a
 transaction (`apply`), or to `file_tree` (`output_tree`).
 

@@ -79,8 +79,7 @@ def stage_plan(plan: RebuildPlan, transaction: Transaction, progress: Progress =
         if plan.changes_database:
             writer = DatabaseWriter(stack.enter_context(transaction.scratch()))
             _add_rows(plan, writer, outputs)
-        # The plan has checked the bodies; they matter again only when wrong ones are neutralised.
-        derivation = derive(source, outputs, progress, checks_bodies=source.options.neutralise)
+        derivation = derive(source, outputs, progress, is_second=True)
         database = _staged_database(plan, writer, transaction) if writer else []
         if plan.conversion:
             database += stage_ends(source, plan.conversion, transaction)

@@ -14,10 +14,9 @@ from rmqtool.base.limits import sized
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits
 from rmqtool.rebuild.existing import ExistingQueues, IndexWriter, OptionalUnits, StoredUnits, UnitBuffer, UnitSink
 from rmqtool.rebuild.index_builder import IndexBuilder, IndexComparison
+from rmqtool.rebuild.log_pass import Item, PassNumbers, Recording, RunResult, RunTask, items_of
 from rmqtool.rebuild.options import Progress, refusal
 from rmqtool.rebuild.queue_placement import BatchQueues, KeptTimes, LostExtents, SimpleQueues
-from rmqtool.rebuild.run_result import Item, RunResult, RunTask
-from rmqtool.rebuild.workers import PassNumbers, items_of
 from rmqtool.rules.versions import INDEX_COUNTS_SLOTS
 from rmqtool.scan.block import Blank, Damage
 from rmqtool.store.consume_queues import Kind
@@ -100,12 +99,14 @@ class Derivation:
         """The queues by their number."""
         return self._queue_numbers.names
 
-    def run(self, progress: Progress, parts: Sequence[tuple[int, int]], jobs: int) -> None:
-        """Derive from the whole log; several `jobs` (processes) read its `parts`.
+    def run(
+        self, progress: Progress, parts: Sequence[tuple[int, int]], jobs: int, recording: Recording | None = None
+    ) -> None:
+        """Derive from the whole log; several `jobs` (processes) read its `parts`, unless a `recording` has all of it.
 
         Raises BatchTopicFoundError, PartsDoNotMeetError, UnreadableError.
         """
-        with closing(items_of(self._task, self._queue_numbers, parts, jobs)) as items:
+        with closing(items_of(self._task, self._queue_numbers, parts, jobs, recording)) as items:
             self._add_all(items, progress)
         self._flush_batches()
         if self.simple:
@@ -124,7 +125,7 @@ class Derivation:
                 progress(item.physical_offset + item.size - self._task.files[0].start_offset)
 
     def _add(self, result: RunResult) -> None:
-        if result.batch_topics:
+        if result.batch_topics and self._task.queues:
             raise BatchTopicFoundError(result.batch_topics)
         self.last_physical_offset = result.last_physical_offset
         self.last_store_timestamp = result.last_store_timestamp
@@ -136,7 +137,7 @@ class Derivation:
         if units is not None and result.optional_units is not None and self.optional:
             units = self.optional.merged(units, result.optional_units)
         self._hold(units, result.batch_units)
-        self.has_optional_keys |= result.has_optional_keys
+        self.has_optional_keys |= result.has_optional_keys and self._task.index
         if self.index and result.keys is not None:
             keys = result.keys.index_keys()
             if self._index_comparison:

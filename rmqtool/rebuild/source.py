@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rmqtool.base.errors import UsageError
 from rmqtool.base.files import UNLIMITED, OpenFiles
@@ -22,11 +23,10 @@ from rmqtool.findings.finding import Finding
 from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS
 from rmqtool.rebuild.derive import BatchTopicFoundError, Derivation, Outputs
 from rmqtool.rebuild.existing import ExistingQueues, ExistingRows, FileGrid, StoredRows, grid_of
+from rmqtool.rebuild.log_pass import PartsDoNotMeetError, Recording, RunTask
 from rmqtool.rebuild.options import Part, Progress, RebuildOptions
 from rmqtool.rebuild.queue_diff import RowRules, version_findings
 from rmqtool.rebuild.queue_placement import KeptTimes
-from rmqtool.rebuild.run_result import RunTask
-from rmqtool.rebuild.workers import PartsDoNotMeetError
 from rmqtool.rules.file_sizes import DEFAULT_QUEUE_FILE_SIZE, QUEUE_FILE_SIZE, queue_file_size
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import BATCH_QUEUES, INDEX_OF_TAGS, ROCKSDB_LIGHT_QUEUES, ROCKSDB_QUEUES, Releases, Version
@@ -46,6 +46,9 @@ from rmqtool.store.store import (
     is_rocksdb_directory,
 )
 from rmqtool.store.unit_files import UnitFiles
+
+if TYPE_CHECKING:
+    from rmqtool.transaction import Transaction  # which most rebuilds do without: they write nothing
 
 
 def apply_conf(store: Store, options: RebuildOptions) -> tuple[RebuildOptions, list[Finding]]:
@@ -73,6 +76,8 @@ def _uses_ext_units(store: Store) -> bool:
     is_on = store.conf.is_on("enableConsumeQueueExt")
     return is_on or (directory.is_dir() and any(directory.iterdir()))
 
+
+_RECORDED_SHARE = 4  # of the log: units and keys of messages of 300 bytes have nearly so much, of larger ones less
 
 _SETTINGS: dict[Sized, str] = {
     "simple": QUEUE_FILE_SIZE["simple"][0],
@@ -210,6 +215,7 @@ class RebuildSource:
     existing: dict[Kind, ExistingQueues] = field(default_factory=dict)
     damages: list[FieldDamage] | None = None  # fields of records that the queues and the index prove; None: not judged
     open_files: OpenFiles = field(default_factory=lambda: OpenFiles(UNLIMITED))
+    recording: Recording | None = None  # of what a pass over the log has derived, or will
 
     @property
     def version(self) -> Version:
@@ -308,15 +314,18 @@ def source_of(snapshot: Snapshot, options: RebuildOptions, releases: Releases) -
 
 
 def derive(
-    source: RebuildSource, outputs: Outputs, progress: Progress, *, checks_bodies: bool = True
+    source: RebuildSource, outputs: Outputs, progress: Progress, *, is_second: bool = False
 ) -> Derivation | None:
-    """Make one pass over the log.
+    """Make one pass over the log, or over what the source's recording has of it; a second pass records nothing.
 
     None when the pass has to begin again with new outputs: a topic turned out to have batch queues, or the log cannot
     be read in parts. The source has been changed accordingly.
     """
     jobs = source.options.jobs
-    task = replace(run_task(source), checks_bodies=checks_bodies)
+    # The first pass has checked the bodies; they matter again only when wrong ones are neutralised.
+    task = replace(run_task(source), checks_bodies=not is_second or source.options.neutralise)
+    if source.recording:
+        source.recording.keeps = not is_second
     snapshot = source.snapshot
     log, moved_from = snapshot.log.files, source.options.moved_from
     kept_times = KeptTimes(
@@ -325,14 +334,24 @@ def derive(
     derivation = Derivation(task, outputs, source.existing, source.sizes.index, kept_times)
     parts = log_parts(source.snapshot.log.files, source.snapshot.reading, in_order=True) if jobs > 1 else ()
     try:
-        derivation.run(progress, parts, jobs)
+        derivation.run(progress, parts, jobs, source.recording)
     except BatchTopicFoundError as error:
         source.batch_topics |= error.topics
     except PartsDoNotMeetError:
-        source.options = replace(source.options, jobs=1)
+        if source.recording is None:
+            source.options = replace(source.options, jobs=1)
+        source.recording = None
     else:
         return derivation
     return None
+
+
+def record(source: RebuildSource, transaction: Transaction) -> RebuildSource:
+    """A source whose first pass is recorded, so that the next one in the transaction does not read the log again."""
+    descriptor = transaction.unnamed_file(source.snapshot.log.size // _RECORDED_SHARE)
+    task = replace(run_task(source), drops_later=True)
+    source.recording = None if descriptor is None else Recording(task, descriptor)
+    return source
 
 
 def _without_damaged_rows() -> AbstractContextManager[object]:

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqtool.base.files import UNLIMITED, RateLimit, ReadPolicy
-from rmqtool.base.parallel import MAX_PARTS, WorkerPool
-from rmqtool.base.worker import Job
+from rmqtool.base.parallel import MAX_PARTS, Job, WorkerPool
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.salvage.carve import BLANK, NO_EXTENTS, Extents, Progress, Sources, joined, message_bytes, no_progress
 from rmqtool.salvage.choose import SourceRecords, agreed_terms, by_index, classify, fill, fill_by_term

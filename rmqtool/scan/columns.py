@@ -26,7 +26,7 @@ from rmqtool.formats.sys_flag import (
 from rmqtool.scan.bodies import stored_bodies, with_plain_bodies
 from rmqtool.scan.frames import RecordRun, wrong_bodies
 from rmqtool.scan.properties import PropertyTable, UniformProperties, read_properties
-from rmqtool.scan.text import constant_strings, to_strings
+from rmqtool.scan.windows import constant_strings, to_strings
 
 _HEX = np.array([f"{value:02X}".encode() for value in range(256)]).view("<u2")
 

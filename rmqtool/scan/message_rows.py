@@ -20,7 +20,7 @@ from rmqtool.scan.bodies import BodyError, decompress, with_plain_bodies
 from rmqtool.scan.columns import ColumnRun, column_of, is_wished, needs_plain_body, record_batches
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.rows import KIND, Rows, make_rows, one_row, times_of
-from rmqtool.scan.text import constant_strings, is_utf8
+from rmqtool.scan.windows import constant_strings, is_utf8
 
 if TYPE_CHECKING:
     from rmqtool.scan.redaction import Redaction

@@ -18,8 +18,7 @@ from rmqtool.formats.java import decode_text
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqtool.scan.block import Positions, gather_slices, take
 from rmqtool.scan.frames import NO_NUMBER, RecordRun
-from rmqtool.scan.text import is_utf8, to_strings
-from rmqtool.scan.windows import WINDOW, Texts, positions_of, texts_before
+from rmqtool.scan.windows import WINDOW, Texts, is_utf8, positions_of, texts_before, to_strings
 
 _NAME_END, _PROPERTY_END = bytes([NAME_VALUE_SEPARATOR]), bytes([PROPERTY_SEPARATOR])
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rmqtool.base.times import rfc3339
-from rmqtool.scan.text import constant_strings
+from rmqtool.scan.windows import constant_strings
 
 KIND = "kind"
 

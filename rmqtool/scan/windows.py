@@ -1,8 +1,9 @@
-"""Windows of bytes at many positions at once, as words of eight bytes: to mask texts and to find a byte in them."""
+"""Texts of many records at once, decoded as Java does; and windows of their bytes, as words of eight, to search."""
 
 from __future__ import annotations
 
-from functools import cache, cached_property
+import os
+from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,43 @@ from numpy.typing import NDArray
 
 from rmqtool.formats.java import decode_text
 from rmqtool.scan.block import Positions, gather_slices
-from rmqtool.scan.text import is_utf8
+
+_USUAL_COUNT = 1 << 16  # records of a block, nearly always
+
+
+def constant_strings(
+    value: str, count: int, *, dictionary_encoded: bool = False
+) -> pa.StringArray | pa.DictionaryArray:
+    """One value `count` times, without a copy; `dictionary_encoded`: as a dictionary of one."""
+    return _repeated(value, max(count, _USUAL_COUNT), dictionary_encoded=dictionary_encoded)[:count]
+
+
+@lru_cache(maxsize=64)
+def _repeated(value: str, count: int, *, dictionary_encoded: bool) -> pa.StringArray | pa.DictionaryArray:
+    value = os.fsencode(value).decode("utf-8", "replace")  # names of files may be no text
+    if dictionary_encoded:
+        return pa.DictionaryArray.from_arrays(np.zeros(count, dtype=np.int32), [value])
+    return pa.repeat(value, count)
+
+
+def to_strings(values: pa.BinaryArray) -> pa.StringArray:
+    """Decode UTF-8; bytes that are not UTF-8 become U+FFFD."""
+    if is_utf8(values):
+        return values.view(pa.string())
+    return pa.array([None if value is None else decode_text(value) for value in values.to_pylist()], pa.string())
+
+
+def is_utf8(values: pa.BinaryArray) -> bool:
+    """Whether every value is UTF-8."""
+    data = values.buffers()[2]
+    if data is None or data.size == 0 or np.frombuffer(data, np.int8).min() >= 0:
+        return True  # ASCII, which is checked ten times as fast
+    try:
+        values.view(pa.string()).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
 
 WORD = 8  # bytes
 _ONES = 0x0101010101010101

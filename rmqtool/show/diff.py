@@ -13,8 +13,7 @@ from rmqtool.diff.by_message import MessageComparison, Surplus
 from rmqtool.diff.comparison import EpochComparison, Following, SideEpochs, StoreComparison, next_steps
 from rmqtool.diff.in_order import Alignment
 from rmqtool.diff.queues import DifferingQueue
-from rmqtool.diff.records import Difference, Place, Tail
-from rmqtool.diff.side import SIDES, Name, Node, Side
+from rmqtool.diff.records import SIDES, Difference, Name, Node, Place, Side, Tail
 from rmqtool.findings.finding import counted
 from rmqtool.scan.block import REASON_MEANINGS
 from rmqtool.scan.filters import Filters

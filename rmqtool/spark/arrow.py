@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from rmqtool.base.errors import UsageError
-from rmqtool.base.worker import keep_arrow_to_one_thread
+from rmqtool.base.parallel import keep_arrow_to_one_thread
 from rmqtool.spark.options import SourceOptions
 from rmqtool.store.message_reader import Query, read_messages, require_column
 from rmqtool.store.splits import Split

@@ -11,8 +11,7 @@ from threading import Event
 from typing import Any, TypeVar
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.parallel import WorkerPool
-from rmqtool.base.worker import Job, WorkerStep, keep_arrow_to_one_thread
+from rmqtool.base.parallel import Job, WorkerPool, WorkerStep, keep_arrow_to_one_thread
 from rmqtool.store.splits import HasSplit
 
 _MAX_TASKS = 10_000  # Spark schedules each; beyond, a task does several splits one after the other

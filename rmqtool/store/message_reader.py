@@ -37,7 +37,7 @@ from rmqtool.scan.message_rows import (
 )
 from rmqtool.scan.reader import MANY_RECORDS, USUAL_RECORDS, scan_files
 from rmqtool.scan.redaction import Redaction
-from rmqtool.scan.text import constant_strings
+from rmqtool.scan.windows import constant_strings
 from rmqtool.store.splits import Split
 from rmqtool.store.store import relative_to
 

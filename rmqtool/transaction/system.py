@@ -80,6 +80,13 @@ class System:
         flags = os.O_RDWR | _NO_FOLLOW | (os.O_CREAT | os.O_EXCL if create else 0)
         return os.open(path, flags, 0o644)
 
+    def open_unnamed(self, path: str) -> int:
+        """A descriptor of a new file that no directory shows, on the file system of the directory `path`."""
+        flags = getattr(os, "O_TMPFILE", None)
+        if flags is None:
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), path)
+        return os.open(path, flags | os.O_RDWR | os.O_CLOEXEC, 0o600)
+
     def open_to_sync(self, path: str) -> int:
         """A descriptor of a file or directory for `sync` and for its attributes."""
         return os.open(path, os.O_RDONLY | os.O_NONBLOCK | _NO_FOLLOW)

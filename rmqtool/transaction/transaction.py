@@ -82,12 +82,15 @@ class Transaction(Session):
         self._losses: list[Loss] = []
         self._deleted: list[str] = []  # before there was room for a journal
         self._journaled = False
+        self._unnamed: int | None = None
 
     def __exit__(self, *_: object) -> None:
         try:
             if self._staging and not self._journaled:
                 self._drop_staging()
         finally:
+            if self._unnamed is not None:
+                self._system.close(self._unnamed)
             super().__exit__()
 
     def require_space(self, size: int) -> None:
@@ -140,6 +143,19 @@ class Transaction(Session):
             yield path
         finally:
             shutil.rmtree(path, ignore_errors=True)
+
+    def unnamed_file(self, size: int) -> int | None:
+        """A file of no name on the store's disk, which holds up to about `size` bytes and is gone with the transaction.
+
+        Nothing in the store shows it, nor is anything left by a run that is killed. None where there is no room for
+        it, or the file system has no such files.
+        """
+        try:
+            if self._unnamed is None and self._system.free_bytes(self._paths.root) >= size + _RESERVE:
+                self._unnamed = self._system.open_unnamed(self._paths.root)
+        except OSError:
+            return None
+        return self._unnamed
 
     def put(self, name: str) -> None:
         """Replace or create `name` by the file or directory that is staged for it."""

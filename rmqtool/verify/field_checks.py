@@ -12,6 +12,7 @@ from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.field_damage import FieldDamage, FieldJudge, Suspects, suspect_of
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import is_pre_blank
+from rmqtool.formats.properties import TAGS
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.unit_files import UnitFiles, units_of
@@ -61,8 +62,12 @@ def judged_fields(snapshot: Snapshot, reader: StoreReader, suspects: Suspects) -
     return FieldJudge(reader.files, raw, places.physical_offset, topics).damages(suspects)
 
 
-def report_fields(damages: Sequence[FieldDamage], report: Report) -> None:
-    """Report records with a damaged field."""
+def note_fields(damages: Sequence[FieldDamage], total: PartResult, report: Report) -> None:
+    """Report records with a damaged field, by which keys cannot be found."""
+    total.damages = damages
+    total.keys.fields = [
+        (each.physical_offset, key) for each in damages if each.field != TAGS for key in each.key_hashes
+    ]
     for damage in damages:
         report.add("commitlog.field", **damage.facts)
 

@@ -83,17 +83,17 @@ def _in_directory_of_file(snapshot: Snapshot, command: Remedy, offset: int | Non
 
 def outcome_of(verification: Verification) -> Outcome:
     """The outcome so far, or in the end."""
-    total = verification.merged()
-    report = verification.report_with(total.report)
+    total, follows = verification.found.total, verification.after
+    report = verification.found.everything()
     gaps = [*_gaps(verification, total, report)]
-    if verification.note_unreported():  # of what was read for the gaps
-        report = verification.report_with(total.report)
+    if verification.found.note_unreported():  # of what was read for the gaps
+        report = verification.found.everything()
         gaps = [*_gaps(verification, total, report)]
     findings = [for_log_elsewhere(verification.snapshot, each) for each in report.findings()]
     gaps = wanted(gaps, verification.request.selection)
     topics = verification.request.selection.topics
     verdict = verdict_of(findings, is_proven=not gaps, in_doubt=any(gap.is_doubt for gap in gaps),
-                         is_lost=_is_lost(verification.clients))  # fmt: skip
+                         is_lost=_is_lost(follows.clients))  # fmt: skip
     return Outcome(
         snapshot=verification.snapshot,
         selection=verification.request.selection,
@@ -107,10 +107,12 @@ def outcome_of(verification: Verification) -> Outcome:
         total=total,
         log_start=verification.log_start,
         log_end=verification.log_end,
-        lost=Counter({topic: lost for topic, lost in verification.lost.items() if topics is None or topic in topics}),
-        starts=tuple(verification.starts),
-        clients=verification.clients,
-        not_predicted=verification.not_predicted,
+        lost=Counter(
+            {topic: lost for topic, lost in verification.after.lost.items() if topics is None or topic in topics}
+        ),
+        starts=tuple(follows.starts),
+        clients=follows.clients,
+        not_predicted=follows.not_predicted,
         gaps=tuple(gaps),
         queues_in_log=_queues_in_log(verification, total),
     )
@@ -276,8 +278,8 @@ def _gaps(verification: Verification, total: PartResult, report: Report) -> Iter
     if request.selection.wants_any("index.") and not task.index:
         text = "the index, which the running broker changes faster than it can be read"
         yield Gap("the index", "changed", text, ("index.",))
-    if verification.not_predicted is not None:
-        text = f"what a start would do: {verification.not_predicted}"
+    if verification.after.not_predicted is not None:
+        text = f"what a start would do: {verification.after.not_predicted}"
         yield Gap("what a start would do", "unreadable", text, ("start.",))
     for what, text in report.doubts.items():
         yield Gap(what, "empty", text)

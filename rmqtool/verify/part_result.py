@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import ParamSpec
 
-from rmqtool.base.errors import UnreadableError
+from rmqtool.base.errors import UnreadableError, failed_so_far
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.signals import deferred_signals
 from rmqtool.broker.dispatched_units import QueueName
@@ -18,7 +19,7 @@ from rmqtool.verify.bad_extents import UNREAD, Extents
 from rmqtool.verify.queue_progress import QueueProgress, report_jump
 from rmqtool.verify.read_errors import INDEX_UNREAD, UnreadExtent, UnreadFiles
 from rmqtool.verify.record_checks import RecordTotals, settle_held
-from rmqtool.verify.task import AnyPart, LogPart
+from rmqtool.verify.task import AnyPart, LogPart, VerifyTask
 
 _MAX_RECHECKS = 3  # boundaries whose parts are checked again as one; then all of the rest is one part
 
@@ -221,7 +222,60 @@ class PartMerger:
                 self.done.update(range(len(self._parts)))
 
 
-def report_unreadable(store: Store, files: Sequence[MappedFile], total: PartResult) -> None:
+P = ParamSpec("P")
+
+
+class StoreFindings:
+    """What is found: by checks of the whole store, in its parts once they are merged, and files that cannot be read."""
+
+    def __init__(self, task: VerifyTask, read_errors: UnreadFiles) -> None:
+        self.report = task.report()
+        self.read_errors = read_errors
+        self.failed: dict[str, UnreadableError] = {}  # reads that failed, whether or not a check could do without them
+        self.parts: PartMerger | None = None
+        self._task = task
+        self._total: PartResult | None = None
+
+    def check(self, check: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> None:
+        """Run one check, which ends when a file cannot be read; the others go on."""
+        with self.read_errors.scope():
+            check(*arguments, **options)
+
+    def begin(self, parts: PartMerger) -> None:
+        """Take the results of a pass, in place of those of one before it."""
+        self.parts, self._total = parts, None
+
+    @property
+    def total(self) -> PartResult:
+        """The result of all parts, also of interrupted ones; nothing can be added afterwards."""
+        if self._total is None:
+            task = self._task
+            total = self.parts.total() if self.parts else PartResult(task.report())
+            _report_unreadable(task.store, task.files, total)
+            self.read_errors.extend(total.read_errors)
+            self._total = total
+        return self._total
+
+    def everything(self) -> Report:
+        """The findings of the whole store together with those of its parts."""
+        total = self.total
+        self.note_unreported()
+        both = self._task.report()
+        both.merge(self.report)
+        both.merge(total.report)
+        for error in self.read_errors.findings(self._task.store, total.unreadable):  # which are findings of their parts
+            both.add_always(error)
+        return both
+
+    def note_unreported(self) -> bool:
+        """Note read errors that no check reports; whether there are any new ones."""
+        if self.parts and not self._total:  # the parts may report them yet
+            return False
+        reported = {*self._total.unreadable, *self._total.deleted} if self._total else set()
+        return self.read_errors.note_unreported([*self.failed.values(), *failed_so_far()], reported)
+
+
+def _report_unreadable(store: Store, files: Sequence[MappedFile], total: PartResult) -> None:
     """Report the log files that could not be read, each with the count of unread bytes."""
     total.report.check("commitlog.unreadable", len(files))
     for file in files:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 from rmqtool.base.files import OpenFiles, RateLimit, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
@@ -15,10 +15,10 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.proven_records import ProvenRecords
 from rmqtool.findings.report import Report, Selection
-from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import Version
 from rmqtool.scan.filters import TopicChoice
+from rmqtool.scan.reader import Event
 from rmqtool.store.commit_log import log_start
 from rmqtool.store.consume_queues import Kind, QueueTable
 from rmqtool.store.rocksdb import is_readable
@@ -28,7 +28,28 @@ from rmqtool.store.store import Store
 from rmqtool.store.unit_files import UnitFiles
 from rmqtool.verify.entry_checks import UnreadUnits
 from rmqtool.verify.index_sequence import FileUnits, IndexUnits
-from rmqtool.verify.read_errors import INDEX_UNREAD, UnreadFiles
+
+
+class EventReader(Protocol):
+    """Reads the events of one part of the log for another job; what `add` and `rest` return goes to its `Companion`."""
+
+    def add(self, event: Event) -> object | None:
+        """Read the next event."""
+
+    def rest(self) -> object | None:
+        """Return what is left at the end of the part."""
+
+
+class Companion(Protocol):
+    """Another job that goes over the same log, which is read once for both; `is_whole` once all of it was read."""
+
+    is_whole: bool
+
+    def reader(self, proven: ProvenRecords) -> Callable[[], EventReader]:
+        """Begin, and begin again where records turn out to have damaged fields; returns what each process calls."""
+
+    def add(self, part: int, derived: Any) -> None:
+        """Take what a reader has returned of a part."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +75,7 @@ class VerifyTask:
     unread_units: UnreadUnits | None = None  # of a DLedger node's index
     plain_topics: frozenset[str] = frozenset()  # those with plain queues, whatever a record's flag says
     proven: ProvenRecords = field(default_factory=ProvenRecords)  # what records with damaged fields were
+    companion: Callable[[], EventReader] | None = None
 
     def reading(self) -> ReadPolicy:
         """How files are read."""
@@ -153,59 +175,3 @@ class IndexPart:
 
 
 AnyPart = LogPart | IndexPart
-
-
-def with_index(parts: Sequence[tuple[int, int]], units: IndexUnits, read_errors: UnreadFiles) -> list[LogPart]:
-    """Parts of the log that meet and cover all of it, each with the number of its first index unit."""
-    firsts = [INDEX_UNREAD] * len(parts)
-    with read_errors.scope():
-        firsts = [0, *(units.first_from(start) for start, _ in parts[1:])]
-    return [LogPart(start, stop, first) for (start, stop), first in zip(parts, firsts, strict=True)]
-
-
-def live_parts(files: Sequence[MappedFile], units: IndexUnits, *, is_whole: bool) -> list[LogPart]:
-    """One part, or one for each file: a growing log has no other fixed borders."""
-    starts = [file.start_offset for file in files] if not is_whole and len(files) > 1 else [0]
-    firsts = [0, *(units.first_from(start) for start in starts[1:]), units.total]
-    ends = [*starts[1:], MAX_OFFSET]
-    return [
-        LogPart(start, end, first, max(first, stop))
-        for start, end, first, stop in zip(starts, ends, firsts[:-1], firsts[1:], strict=True)
-    ]
-
-
-def index_parts(files: Sequence[FileUnits], least: int = PART_SIZE) -> list[IndexPart]:
-    """The parts of the index: small files are checked together."""
-    parts: list[IndexPart] = []
-    first = size = 0
-    for stop, file in enumerate(files, 1):
-        size += file.file.size
-        if size >= least or stop == len(files):
-            parts.append(IndexPart(first, stop))
-            first, size = stop, 0
-    return parts
-
-
-def order_of(parts: Sequence[AnyPart]) -> list[int]:
-    """The order in which the parts are begun, by their indices.
-
-    Index files go before the log: one can be the longest part of all, and the other processes would wait for it. The
-    log's parts are begun in their order, so that few results wait to be merged.
-    """
-    return sorted(range(len(parts)), key=lambda number: isinstance(parts[number], LogPart))
-
-
-def order_of_one_process(parts: Sequence[AnyPart], files: Sequence[FileUnits], numbers: Sequence[int]) -> list[int]:
-    """The order in which one process does the parts with these indices.
-
-    Index files come after the parts of the log that read their units, which are not read again then.
-    """
-
-    def place(number: int) -> tuple[int, bool]:
-        part = parts[number]
-        if isinstance(part, LogPart):
-            return number, True
-        end = files[part.stop - 1].start + files[part.stop - 1].units
-        return sum(isinstance(each, LogPart) and each.index_start < end for each in parts), False
-
-    return sorted(numbers, key=place)

@@ -21,8 +21,7 @@ import pytest
 
 from rmqtool.base.child_process import ChildProcess
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.parallel import WorkerPool
-from rmqtool.base.worker import READY, Job, receive
+from rmqtool.base.parallel import READY, Job, WorkerPool, receive
 from tests.commands.running import ROOT
 from tests.decoding import assert_gone, pids_in
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from rmqtool.base.worker import packed, receive, send
+from rmqtool.base.parallel import packed, receive, send
 
 STRUCTURED = np.array([(1, 2), (3, 4)], dtype=[("place", ">i8"), ("size", "<i4")])
 ARRAYS: dict[str, NDArray[Any]] = {

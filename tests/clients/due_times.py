@@ -19,20 +19,20 @@ def delays_after_start(
 ) -> Due:
     """The delayed messages of a start that comes `later` than the newest message, ms."""
     run = _verified(store, version, conf)
-    total = run.merged()
+    total = run.found.total
     log = {name: state for name, state in total.states.items() if state.records}
     newest = total.totals.latest
-    assert run.start is not None
+    assert run.after.start is not None
     request = DelayRequest(newest + later, newest, newest + 1, checks_times)
-    return delayed_due(run.snapshot, run.start, log, request)
+    return delayed_due(run.snapshot, run.after.start, log, request)
 
 
 def timers_after_start(store: Path, version: str, conf: BrokerConf | None = None) -> Due:
     """The timer messages of a start right after the newest message."""
     run = _verified(store, version, conf)
-    newest = run.merged().totals.latest
-    assert run.start is not None
-    return timers_due(run.snapshot, run.start, newest, newest)
+    newest = run.found.total.totals.latest
+    assert run.after.start is not None
+    return timers_due(run.snapshot, run.after.start, newest, newest)
 
 
 def _verified(store: Path, version: str, conf: BrokerConf | None) -> Verification:

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import Exit
+from rmqtool.base.files import InputFile
 from rmqtool.commands.writing import reporting_state
+from rmqtool.scan.block import Block
 from rmqtool.show.output import Style
 from rmqtool.transaction.system import System
 from tests.commands.running import Result, answered, finish, rmqtool, spawn
@@ -78,6 +80,26 @@ def test_repair_heals_once_and_undo_takes_it_back(store: Path) -> None:
     assert (again["state"], again["transactions"]) == ("nothing", [])
     assert rmqtool("undo", store, "--yes").status == Exit.OK
     assert tree(store) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_the_log_is_read_twice(store: Path, monkeypatch: pytest.MonkeyPatch, jobs: str) -> None:
+    """Once to verify it and to derive what is rebuilt, once to verify what was written; no file is left of that."""
+    read, fill = 0, Block.fill
+
+    def counting(self: Block, file: InputFile, position: int, length: int, start_offset: int) -> None:
+        nonlocal read
+        read += length
+        fill(self, file, position, length, start_offset)
+
+    monkeypatch.setattr(Block, "fill", counting)
+    assert rmqtool("verify", store, "--broker-version", VERSION).status == Exit.FINDINGS
+    once, read = read, 0
+    done = repair(store, "--yes", "--json", "-j", jobs)
+    assert done.document["result"]["rebuild"]["neutralised"]
+    assert once <= read < 2.5 * once
+    assert sorted(entry.name for entry in (store / ".rmqtool").iterdir()) == done.document["result"]["transactions"]
 
 
 def test_a_dry_run_shows_all_and_changes_nothing(store: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rmqtool.base.files import RateLimit
 from rmqtool.diff.comparison import DiffRequest, StoreComparison, compare
-from rmqtool.diff.side import side_of
+from rmqtool.diff.records import side_of
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import START_TIME

@@ -11,7 +11,7 @@ import pytest
 
 from rmqtool.base.errors import Exit
 from rmqtool.diff.comparison import DiffRequest, StoreComparison
-from rmqtool.diff.side import Name
+from rmqtool.diff.records import Name
 from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.store.dledger_node import Entry
 from tests.commands.running import rmqtool

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rmqtool.diff.comparison import DiffRequest, StoreComparison, compare
-from rmqtool.diff.side import SIDES, side_of
+from rmqtool.diff.records import SIDES, side_of
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import LOG, LogBuilder

@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
 
 from rmqtool.broker.dispatch_rules import DispatchRules
+from rmqtool.broker.proven_records import ProvenRecords
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rebuild import source
+from rmqtool.rebuild.log_pass import (
+    Dropping,
+    Item,
+    PartsDoNotMeetError,
+    PassNumbers,
+    Recording,
+    RunResult,
+    RunTask,
+    items_of,
+)
 from rmqtool.rebuild.options import RebuildOptions
 from rmqtool.rebuild.output_tree import write_output
 from rmqtool.rebuild.plan import RebuildPlan
-from rmqtool.rebuild.run_result import RunTask
 from rmqtool.rebuild.source import open_source
-from rmqtool.rebuild.workers import PartsDoNotMeetError, PassNumbers, items_of
+from rmqtool.scan.reader import scan_files
 from rmqtool.store.splits import log_parts
 from rmqtool.store.store import open_store
 from tests.building import LogBuilder, message
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.golden import stores
+from tests.rebuild.log_damages import flip_a_body
 from tests.rebuild.plans import contents
 
 STORES = ("5.3.3-shop", "5.5.0-killed", "4.9.7-trimmed")
@@ -112,6 +127,50 @@ def test_a_part_that_begins_with_a_record_inside_a_body(tmp_path: Path, monkeypa
     assert [queue.units for queue in one.queues] == [40]
     assert told(again) == told(one)
     assert contents(tmp_path / "again") == contents(tmp_path / "one")
+
+
+@pytest.mark.parametrize("drops_from", [None, 0, MAX_OFFSET])
+def test_what_is_recorded_is_what_is_read(unpacked: GoldenStore, tmp_path: Path, drops_from: int | None) -> None:
+    """Which records with wrong bodies are left out is decided afterwards; other rules and another log do not fit."""
+    root = copied(unpacked("5.3.3-clean"), tmp_path / "store")
+    flip_a_body(root / "commitlog" / "00000000000000000000")
+    files = open_store(root).commit_log().files
+    task = RunTask(files, DispatchRules(), drops_bodies_from=drops_from)
+    with TemporaryFile() as file:
+        recording = Recording(replace(task, drops_bodies_from=None, drops_later=True), file.fileno())
+        make = recording.reader(ProvenRecords())
+        for part, (start, stop) in reversed([*enumerate([(0, 9000), (9000, MAX_OFFSET)])]):
+            reader = make()
+            of_part = [reader.add(event) for event in scan_files(files, start, stop)]
+            for derived in filter(None, [*of_part, reader.rest()]):
+                recording.add(part, derived)
+        assert not recording.fits(task)
+        recording.is_whole = True
+        assert recording.fits(task)
+        numbers, expected = PassNumbers(), PassNumbers()
+        found = [*items_of(task, numbers, (), 1, recording)]
+        wanted = [*items_of(task, expected, (), 1)]
+        assert numbers.names == expected.names
+        assert units_in(found) == units_in(wanted)
+        otherwise = replace(task, drops_bodies_from=None if drops_from == 0 else 0)
+        assert units_in(found) != units_in([*items_of(otherwise, PassNumbers(), (), 1)])
+        assert not recording.fits(replace(task, rules=DispatchRules(multi_dispatch=True)))
+        os.utime(files[0].path)
+        assert not recording.fits(task)
+
+
+def test_a_run_of_which_some_bodies_are_dropped_is_read_again() -> None:
+    nothing = RunResult(0, 0, 0, 0, None, None, False, None, None, [], frozenset(), [])
+    dropping = Dropping([100, 200], replace(nothing, size=1), replace(nothing, size=2))
+    run = replace(nothing, dropping=dropping)
+    assert [run.dropping_from(offset).size for offset in (None, 100, 201)] == [0, 2, 1]
+    with pytest.raises(PartsDoNotMeetError):
+        run.dropping_from(150)
+
+
+def units_in(items: Sequence[Item]) -> list[tuple[int, bytes]]:
+    units = [item.units for item in items if isinstance(item, RunResult) and item.units is not None]
+    return [each for run in units for each in zip(run.queues.tolist(), map(bytes, run.units), strict=True)]
 
 
 def test_topics_with_batch_queues_are_learnt(

@@ -146,7 +146,7 @@ main()
 """
 IN_PARTS = """
 import os
-import rmqtool.verify.part_check, rmqtool.rebuild.run_result
+import rmqtool.verify.log_pass, rmqtool.rebuild.log_pass
 ours = os.getpid()
 def fails(*_):
     if {where}:
@@ -155,8 +155,8 @@ def fails(*_):
 {target}, kept = fails, {target}
 """
 TARGETS = {
-    "verify": "rmqtool.verify.part_check.PartCheck.do",
-    "rebuild-cq": "rmqtool.rebuild.run_result.RunReader.items",
+    "verify": "rmqtool.verify.log_pass.PartCheck.do",
+    "rebuild-cq": "rmqtool.rebuild.log_pass.RunReader.items",
 }
 ERRORS = {
     "raise MemoryError": "out of memory",

@@ -184,9 +184,9 @@ def test_parts_of_a_log_of_many_queues_are_larger(store: Path, monkeypatch: pyte
         sizes.append(arguments[2])
         return cut(*arguments, **options)
 
-    monkeypatch.setattr("rmqtool.verify.verification.log_parts", cutting)
-    monkeypatch.setattr("rmqtool.verify.verification._LOG_PER_QUEUE", 4096)
-    monkeypatch.setattr("rmqtool.verify.verification.PART_SIZE", 1024)  # which nobody has asked for
+    monkeypatch.setattr("rmqtool.verify.log_pass.log_parts", cutting)
+    monkeypatch.setattr("rmqtool.verify.log_pass._LOG_PER_QUEUE", 4096)
+    monkeypatch.setattr("rmqtool.verify.log_pass.PART_SIZE", 1024)  # which nobody has asked for
     assert verify(store, part_size=1024).verdict == "clean"
     assert verify(store, part_size=1 << 20).verdict == "clean"
     verify(store, part_size=1024, sample=0.5)

@@ -17,9 +17,9 @@ from rmqtool.formats.message import MAGIC_CODE_V1
 from rmqtool.show.verify import outcome_json
 from rmqtool.store.splits import log_parts
 from rmqtool.store.store import open_store
+from rmqtool.verify.log_pass import WORTH, workers_for
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.part_result import PartBoundary, PartMerger, PartResult
-from rmqtool.verify.part_run import WORTH, workers_for
 from rmqtool.verify.task import LogPart, VerifyRequest
 from rmqtool.verify.verification import Verification
 from tests.building import START_TIME

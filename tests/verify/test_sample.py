@@ -9,7 +9,7 @@ import pytest
 
 from rmqtool.base.errors import Exit
 from rmqtool.store.store import open_store
-from rmqtool.verify import part_run, verification
+from rmqtool.verify import log_pass
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.task import VerifyRequest
 from rmqtool.verify.verification import Verification
@@ -30,7 +30,7 @@ def store(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def _the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twelve halves all have one place, or none has it, once in two thousand runs."""
-    monkeypatch.setattr(part_run, "random", Random(1))
+    monkeypatch.setattr(log_pass, "random", Random(1))
 
 
 def sampled(store: Path, share: float) -> Outcome:
@@ -103,7 +103,7 @@ def test_of_a_store_in_use(store: Path) -> None:
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_of_a_command(jobs: str, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was chosen to be left out changes no exit status; a plug-in says OK, and JUnit that the rest was skipped."""
-    monkeypatch.setattr(verification, "_SMALL_PART", PART_SIZE)
+    monkeypatch.setattr(log_pass, "_SMALL_PART", PART_SIZE)
     command = ("verify", store, "--sample", "5%", "-j", jobs)
     found = rmqtool(*command, "--json")
     assert errors_of("verify", found.document) == []

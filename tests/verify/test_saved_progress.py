@@ -19,9 +19,9 @@ from rmqtool.base.errors import Exit, UsageError
 from rmqtool.formats.file_name import file_name
 from rmqtool.show.verify import outcome_json
 from rmqtool.store.store import open_store
-from rmqtool.verify import part_run, verification
+from rmqtool.verify import log_pass
+from rmqtool.verify.log_pass import PartCheck
 from rmqtool.verify.outcome import Outcome, outcome_of
-from rmqtool.verify.part_check import PartCheck
 from rmqtool.verify.saved_progress import SavedProgress
 from rmqtool.verify.task import VerifyRequest
 from rmqtool.verify.verification import Verification
@@ -57,7 +57,7 @@ def progress(tmp_path: Path) -> Path:
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sample of a small store has many parts."""
-    monkeypatch.setattr(verification, "_SMALL_PART", PART_SIZE)
+    monkeypatch.setattr(log_pass, "_SMALL_PART", PART_SIZE)
 
 
 def run(store: Path, progress: Path | None, step: Callable[[int], None] = lambda size: None, **options: Any) -> Outcome:
@@ -133,8 +133,8 @@ def test_parts_that_were_to_be_checked_again(damaged: Path, progress: Path, monk
 
 def test_a_kill_loses_little(store: Path, progress: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The progress is saved every now and then; after a kill there is what was saved last."""
-    monkeypatch.setattr(part_run, "_SAVED_EVERY", 0)
-    monkeypatch.setattr(part_run, "_SAVING_SHARE", 0)
+    monkeypatch.setattr(log_pass, "_SAVED_EVERY", 0)
+    monkeypatch.setattr(log_pass, "_SAVING_SHARE", 0)
     kept: list[bytes] = []
 
     def step(size: int) -> None:

@@ -14,7 +14,8 @@ import pytest
 from rmqtool.base.errors import Exit
 from rmqtool.base.times import parse_duration
 from rmqtool.store.store import open_store
-from rmqtool.verify import part_run
+from rmqtool.verify import log_pass
+from rmqtool.verify.after_scan import AfterScan
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.task import AnyPart, LogPart, VerifyRequest
 from rmqtool.verify.verification import Verification
@@ -32,7 +33,7 @@ def store(tmp_path: Path) -> Path:
 def limited(store: Path, seconds: float, monkeypatch: pytest.MonkeyPatch) -> Outcome:
     """A verification whose clock goes on by a second whenever it is looked at."""
     clock = itertools.count()
-    monkeypatch.setattr(part_run, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    monkeypatch.setattr(log_pass, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
     run = Verification(open_store(store), VerifyRequest(part_size=350, time_limit=seconds))
     with unchanged(store):
         run.run(lambda size: None)
@@ -68,8 +69,8 @@ def of_parts(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(part_run, "order_of", chosen)
-    monkeypatch.setattr(Verification, "_check_after_scan", interrupt)
+    monkeypatch.setattr(log_pass, "order_of", chosen)
+    monkeypatch.setattr(AfterScan, "check_all", interrupt)
     run = Verification(open_store(store), VerifyRequest(part_size=350))
     with suppress(KeyboardInterrupt):
         run.run(lambda size: None)
