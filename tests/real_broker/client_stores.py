@@ -19,6 +19,8 @@ from tests.real_broker.harness import SETTINGS, SHOP_SETTINGS, Harness, scenario
 from tests.real_broker.healthy import COPIES
 
 VERSIONS = ("4.4.0", "4.7.1", "4.9.7", "5.1.4", "5.3.3", "5.5.0")
+_STORES_OF = {"4.9.3": "4.9.7"}
+"""Of releases without golden stores: another one that writes the same files."""
 _LEVELS = {"messageDelayLevel": "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"}
 _DRIVEN = ("clean", "trimmed", "killed")
 _UNIT = 20
@@ -67,8 +69,9 @@ class Source:
 
 def sources(version: str, scratch: Path) -> list[Source]:
     """The golden stores of a release, those of whole brokers twice as often as driven ones."""
-    found = [Source(f"{version}-{name}", stores.unpack(f"{version}-{name}", scratch), _LEVELS) for name in _DRIVEN]
-    shop = Source(f"{version}-shop", stores.unpack(f"{version}-shop", scratch), {})
+    of = _STORES_OF.get(version, version)
+    found = [Source(f"{of}-{name}", stores.unpack(f"{of}-{name}", scratch), _LEVELS) for name in _DRIVEN]
+    shop = Source(f"{of}-shop", stores.unpack(f"{of}-shop", scratch), {})
     rows = [
         Source(name, stores.unpack(name, scratch), settings)
         for name, settings in ROCKSDB.items()
@@ -117,7 +120,7 @@ class Traces:
     """Of messages at the end of the log that are zeros now: what was never flushed is no message that clients had."""
     units: frozenset[tuple[Entry, int]]
     began_by: int
-    """Of a log that is gone: what units and keys before it lead to may have been deleted in time."""
+    """Where the log begins, or one that is gone began: what units and keys lead to before it may have expired."""
     indexed: bytes
     committed: str
 
@@ -141,7 +144,8 @@ class Traces:
         )
         never_flushed = frozenset(offset for offset in tail if offset > last)
         units = frozenset(_units(damaged))
-        return cls(frozenset(standing), never_flushed, units, 0 if log else _began_by(damaged), indexed, committed)
+        began_by = min(log) if log else _began_by(damaged)
+        return cls(frozenset(standing), never_flushed, units, began_by, indexed, committed)
 
     def count(self, difference: Difference, had: View) -> dict[str, int]:
         """How many of what is gone left a trace, where that can be seen."""
