@@ -265,7 +265,7 @@ def _rebuild_plan(
                              served_until=repairs.served_until)  # fmt: skip
     with byte_progress("comparing with the commit log", given.store.commit_log().size, style=style) as bar:
         source = open_source(given.store, options)
-        source.damages = [*damages] or None
+        source.damages = [*damages]  # the verification has judged all parts
         return make_plan(source, bar.update)
 
 
@@ -289,6 +289,8 @@ def _show_only(style: Style, given: RepairOptions) -> Exit:
 
 def _nothing(found: _Found) -> str:
     """That there is nothing to write; the plan may have steps all the same."""
+    if any("--lose" in (step.command or "") for step in found.plan.steps):
+        return f"{_NOTHING} but what is asked for by name (--lose)"
     return f"{_NOTHING}: the steps above are done by hand" if found.plan.steps else _NOTHING
 
 
