@@ -293,7 +293,7 @@ class _Source:
         else:
             source = open_source(self.given.store, options)
             source = record(source, self.transaction) if self.transaction else source
-        source.damages = [*damages] or None
+        source.damages = [*damages]  # the verification has judged all parts
         return source
 
 
@@ -333,6 +333,8 @@ def _show_only(style: Style, given: RepairOptions) -> Exit:
 
 def _nothing(found: _Found) -> str:
     """That there is nothing to write; the plan may have steps all the same."""
+    if any("--lose" in (step.command or "") for step in found.plan.steps):
+        return f"{_NOTHING} but what is asked for by name (--lose)"
     return f"{_NOTHING}: the steps above are done by hand" if found.plan.steps else _NOTHING
 
 
