@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.timer_start import TIMER_LAG, NextRead, TimerQueue, TimerState, written_units
 from rmqtool.formats import timer_log
-from rmqtool.formats.properties import REAL_QUEUE_ID, TIMER_DUE, TIMER_ROLL_TIMES, UNIQUE_KEY
+from rmqtool.formats.properties import REAL_QUEUE_ID, TIMER_DELETES, TIMER_DUE, TIMER_ROLL_TIMES, UNIQUE_KEY
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import TIMER_BUFFER_HOLDS_PROPERTIES, TIMER_PASSES_OVER, Version
 from rmqtool.scan.single_record import properties_at
@@ -44,12 +44,16 @@ _WITHOUT_DOUBT = 3000  # ms; a broker reads no slot before its time
 
 
 class TimerMessage(NamedTuple):
-    """A message of the timer; `due` is epoch ms, `put_off` how often it was put off before it was stored."""
+    """A message of the timer; `due` is epoch ms, `put_off` how often it was put off before it was stored.
+
+    Of one that takes others back `deletes` has their unique keys.
+    """
 
     queue_offset: int
     due: int
     unique_key: str | None
     put_off: int
+    deletes: str = ""
 
 
 def newest_timers(queue: TimerQueue, rows: NDArray[np.bool_], log: Sequence[MappedFile]) -> list[TimerMessage]:
@@ -134,7 +138,8 @@ def _timer_at(log: Sequence[MappedFile], physical_offset: int, queue_offset: int
         return None
     due = _number(properties.get(TIMER_DUE, ""))
     put_off = _number(properties.get(TIMER_ROLL_TIMES, ""))
-    return None if due is None else TimerMessage(queue_offset, due, properties.get(UNIQUE_KEY), put_off or 0)
+    deletes = properties.get(TIMER_DELETES, "")
+    return None if due is None else TimerMessage(queue_offset, due, properties.get(UNIQUE_KEY), put_off or 0, deletes)
 
 
 def _number(value: str) -> int | None:

@@ -1,11 +1,13 @@
 """Timer messages: what clients had coming, against what comes after a start (`TimerMessageStore`).
 
 A start delivers what it reaches in the wheel, each at the time of its slot, and what it reads from the timer's queue.
+With timers in RocksDB since 5.4.0 it delivers the rows from its timeline on (`TimerMessageRocksDBStore`, `Timeline`).
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.timer_deliveries import (
@@ -31,7 +33,8 @@ from rmqtool.broker.timer_start import (
 from rmqtool.clients.losses import Due
 from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.rules.versions import TIMER_WHEEL, parse_version
-from rmqtool.store.single_messages import SingleMessages
+from rmqtool.store.side_rows import TimerRows, timer_rows
+from rmqtool.store.single_messages import SingleMessages, find_copy
 from rmqtool.store.snapshot import Snapshot
 
 
@@ -39,14 +42,15 @@ def timers_due(snapshot: Snapshot, start: StartPrediction, newest: int, now: int
     """Count timer messages that come early, late, never or again after the predicted `start`, which is at `now`.
 
     `newest` is the newest store timestamp of the log; times are epoch ms. `goes_beyond` says that queues lead past the
-    last file of the log. Timers in RocksDB are not counted. Raises
-    RmqtoolError.
+    last file of the log. Raises RmqtoolError.
     """
     version, files = parse_version(start.version), snapshot.log.files
-    if version < TIMER_WHEEL or is_timer_elsewhere(snapshot.store):
+    if version < TIMER_WHEEL:
         return Due()
     end = start.max_offset_after if start.max_offset_after is not None else snapshot.log_range.max_offset
     state = timer_state(snapshot.store, snapshot.reading, newest, end, snapshot.database)
+    if is_timer_elsewhere(snapshot.store):
+        return _of_rows(snapshot, start, state)
     queue = read_timer_queue(state, files)
     files_end = files[-1].end_offset if files else snapshot.log_began_by
     is_shorter = goes_beyond or start.messages_lost or not newest
@@ -80,6 +84,51 @@ def timers_without_files(snapshot: Snapshot, newest: int) -> Due:
             for each in dues
         )
     )
+
+
+def _of_rows(snapshot: Snapshot, start: StartPrediction, state: TimerState) -> Due:
+    """Timers in RocksDB: of rows before the timeline, and of what the queue was read to, no start delivers any."""
+    store, log = snapshot.store, snapshot.log.files
+    rows = timer_rows(store)
+    if rows is None and not store.conf.is_on("timerRocksDBEnable"):
+        return Due()  # the timer is turned off
+    rows = rows or TimerRows(np.zeros(0, np.int64), np.zeros(0, np.int64), None, 0)
+    queue = read_timer_queue(state, log)
+    timeline = state.latest - _TIMELINE_LAG if rows.timeline is None else rows.timeline
+    targets = rows.physical_offsets[rows.dues >= timeline]
+    log_min = snapshot.log_min_offset if log else snapshot.log_began_by
+    in_queue = np.zeros(0, np.int64) if queue is None else queue.physical_offsets
+    unproven = targets[(targets >= log_min) & ((targets >= state.log_end) | ~np.isin(targets, in_queue))]
+    due = Due(never=sum(each >= state.log_end or due_at(log, each) is None for each in unproven.tolist()))
+    if queue is None:
+        return due
+    scanned = max(rows.indexed_to, state.check.last_timer_queue_offset if state.check else 0)
+    is_read = queue.queue_offsets < scanned
+    without = newest_timers(queue, is_read & ~np.isin(queue.physical_offsets, rows.physical_offsets), log)
+    taken_back = [each.deletes for each in without if each.deletes]
+    due.never += sum(
+        each.due >= timeline and each.due not in rows.dues and not each.deletes
+        and not any((each.unique_key or "") in text for text in taken_back) for each in without
+    )  # fmt: skip
+    ends = [change.served_end for change in start.queues if (change.topic, change.queue_id) == (TIMER_TOPIC, 0)]
+    due.never += int(np.count_nonzero(~is_read & (queue.queue_offsets >= ends[0]))) if ends else 0
+    past = rows.physical_offsets[(rows.dues >= timeline) & (rows.dues <= state.latest)]
+    due.again = _with_copies(snapshot, queue, ~is_read | np.isin(in_queue, past), state.latest)
+    return due
+
+
+_TIMELINE_LAG = 10_000  # ms before its start, from which a broker without a timeline delivers
+
+
+def _with_copies(snapshot: Snapshot, queue: TimerQueue, rows: NDArray[np.bool_], latest: int) -> int:
+    """How many messages of the queue that were due by `latest` were delivered, by the log."""
+    messages, count = SingleMessages(snapshot), 0
+    physical_offsets = dict(zip(queue.queue_offsets.tolist(), queue.physical_offsets.tolist(), strict=True))
+    for each in newest_timers(queue, rows, snapshot.log.files):
+        message = messages.at(physical_offsets[each.queue_offset]) if each.due <= latest else None
+        copy = find_copy(messages, message, each.due) if message and not each.deletes else None
+        count += bool(copy and copy.record)
+    return count
 
 
 def _never(

@@ -11,13 +11,17 @@ import pytest
 
 from rmqtool.clients.losses import Due
 from rmqtool.clients.timers import timers_without_files
+from rmqtool.formats.rocksdb_rows import TIMELINE, TIMERS_INDEXED_TO
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import START_TIME
+from tests.changed_rocksdb import changed
 from tests.clients.due_times import timers_after_start
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.golden import stores
+from tests.golden.rocksdb import ROCKSDB
 from tests.verify.timer_chains import TIMERS, TimerChains, position_of, store_with_chains
 
 LOSSES: dict[str, tuple[Callable[[TimerChains], None], Due]] = {
@@ -125,3 +129,50 @@ def test_it_is_not_written_where_more_is_wrong(tmp_path: Path) -> None:
     rmqtool("repair", chains.store, "--yes", "--broker-version", "5.3.3")
     assert not (chains.store / "config" / "timercheck").exists()
     assert not (chains.store / "timerlog").exists()
+
+
+SIDE = "more/5.5.0-rocksdb-side"
+Rows = dict[bytes, bytes]
+
+
+def row_less(rows: Rows) -> None:
+    """The row of the last message."""
+    keys = {*rows.keys()}
+    del rows[max(keys - {TIMELINE, TIMERS_INDEXED_TO})]
+
+
+def without_timeline(rows: Rows) -> None:
+    del rows[TIMELINE]
+
+
+def set_to(key: bytes, number: int) -> Callable[[Rows], None]:
+    return lambda rows: rows.__setitem__(key, number.to_bytes(8, "big"))
+
+
+IN_ROWS: dict[str, tuple[Callable[[Rows], None] | None, int, Due]] = {
+    "whole": (lambda _: None, 0, Due()),
+    "gone": (None, 0, Due(again=1)),
+    "gone, and the wheel has read the queue": (None, 3, Due(never=2)),
+    "a row less": (row_less, 0, Due(never=1)),
+    "no timeline": (without_timeline, 0, Due()),  # it begins 10 s before the start
+    "an older timeline": (set_to(TIMELINE, 1795397900000), 0, Due(again=1)),
+    "an older progress": (set_to(TIMERS_INDEXED_TO, 0), 0, Due(again=1)),
+    "a later progress": (set_to(TIMERS_INDEXED_TO, 9), 0, Due()),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", IN_ROWS)
+def test_timers_in_rocksdb(name: str, tmp_path: Path) -> None:
+    """Of three messages, one of them delivered, as a 5.5.0 delivers them: those that wait, and that one again."""
+    change, read_to, expected = IN_ROWS[name]
+    store = stores.unpack(SIDE, tmp_path)
+    if change is None:
+        shutil.rmtree(store / "rocksdbstore")
+    else:
+        with changed(store / "rocksdbstore") as families:
+            change(families["timer"])
+    path = store / "config" / "timercheck"
+    data = path.read_bytes()
+    path.write_bytes(data[:16] + 2 * read_to.to_bytes(8, "big") + data[32:])
+    assert timers_after_start(store, "5.5.0", BrokerConf(ROCKSDB[SIDE])) == expected
