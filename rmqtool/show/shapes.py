@@ -13,6 +13,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
+from rmqtool.base.numbers import Long
 from rmqtool.base.times import Moment, rfc3339
 
 Read = Callable[[Any, Any], Any]
@@ -97,3 +98,28 @@ class Recovered(Shape):
     transaction: str | None = at("id")  # Its id; null when it had not begun to write.
     command: str | None  # The command that was interrupted.
     outcome: Literal["finished", "rolled_back", "abandoned"]  # What was done about it.
+
+
+class Error(Shape):
+    """Why there is no result."""
+
+    kind: Literal[
+        "failed",
+        "usage",
+        "unreadable",
+        "unsupported",
+        "wrong-kind",
+        "exhausted",
+        "in-use",
+        "not-a-store",
+        "unwritable",
+        "changed",
+        "java",
+        "spark",
+        "peer",
+        "refused",
+    ]  # What sort of error.
+    message: str  # What went wrong, in one sentence.
+    file: str | None  # The file or directory that it is about; null when it is about none.
+    offset: Long | None  # Position in that file, bytes; null when it is about no position.
+    hint: str | None  # What to do: a sentence or a command to run.

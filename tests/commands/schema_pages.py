@@ -20,7 +20,8 @@ from rmqtool.base.errors import Exit
 from rmqtool.base.times import CertainMoment
 from rmqtool.show.clean_json import CleanResult
 from rmqtool.show.rebuild import RebuildResult
-from rmqtool.show.shapes import Shape, json_name, rule_of
+from rmqtool.show.salvage import ConvertResult, SalvageResult
+from rmqtool.show.shapes import Error, Shape, json_name, rule_of
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schema"
 
@@ -163,6 +164,7 @@ def schema_of(name: str, document: Document) -> dict[str, Any]:
     """The schema of the one document of a command."""
     kept = Kept()
     result = kept.object_of(document.result, "result")
+    kept.object_of(Error)
     texts = {"type": ["string", "null"]}
     numbers = {"anyOf": [kept.ref("int64"), {"type": "null"}]}
     kept.parts |= {
@@ -183,16 +185,6 @@ def schema_of(name: str, document: Document) -> dict[str, Any]:
             "details": {
                 "type": "object",
                 "description": "Its facts as typed fields: sizes, offsets, names, what was expected and found."},
-        }),
-        "error": closed("Why there is no result", {
-            "kind": {"enum": ["failed", "usage", "unreadable", "unsupported", "wrong-kind", "exhausted", "in-use",
-                              "not-a-store", "unwritable", "changed", "java", "spark", "peer", "refused"],
-                     "description": "What sort of error."},
-            "message": {"type": "string", "minLength": 1, "description": "What went wrong, in one sentence."},
-            "file": texts | {"description": "The file or directory that it is about; null when it is about none."},
-            "offset": numbers | {
-                "description": "Position in that file, bytes; null when it is about no position."},
-            "hint": texts | {"description": "What to do: a sentence or a command to run."},
         }),
         "exit": closed("The exit status", {
             "code": {"type": "integer", "minimum": 0, "maximum": 255, "description": "What the program exits with."},
@@ -232,6 +224,20 @@ DOCUMENTS = {
         "rmqtool clean STORE --json",
         "The one document of clean, or about why there is none.",
         frozenset({Exit.OK, Exit.LOSSY}),
+    ),
+    "convert": Document(
+        "convert",
+        ConvertResult,
+        "rmqtool convert --json",
+        "The one document about an ordinary store that is made of one with DLedger, or with several commit log paths.",
+        frozenset({Exit.OK, Exit.FINDINGS, Exit.LOSSY}),
+    ),
+    "salvage": Document(
+        "salvage",
+        SalvageResult,
+        "rmqtool salvage --json",
+        "The one document about a new store that is made of damaged ones.",
+        frozenset({Exit.OK, Exit.FINDINGS, Exit.LOSSY}),
     ),
     "rebuild-cq": Document(
         "rebuild-cq",
