@@ -33,9 +33,9 @@ def by(read: Read, *, optional: bool = False) -> Any:
 
 
 def at(place: str, *, optional: bool = False) -> Any:
-    """A field that stands in an attribute of another name, or of an attribute."""
+    """A field that stands in an attribute of another name, or of an attribute; of a row under this name."""
     found = attrgetter(place)
-    return Rule(lambda shown, _: found(shown), optional)
+    return Rule(lambda shown, _: shown[place] if isinstance(shown, dict) else found(shown), optional)
 
 
 class Shape:
@@ -96,8 +96,9 @@ class Recovered(Shape):
     """A run that had been interrupted."""
 
     transaction: str | None = at("id")  # Its id; null when it had not begun to write.
-    command: str | None  # The command that was interrupted.
-    outcome: Literal["finished", "rolled_back", "abandoned"]  # What was done about it.
+    command: str | None  # The command that was interrupted; null when it had not begun to write.
+    # What was done about it. abandoned: somebody else had written to the store meanwhile, so what was in place stayed.
+    outcome: Literal["finished", "rolled_back", "abandoned"]
 
 
 class Error(Shape):
