@@ -101,7 +101,7 @@ def bundle(style: Style, given: BundleOptions) -> Exit:
 def _members(style: Style, facts: StoreReport, given: BundleOptions, left: list[LeftOut]) -> Iterator[Member]:
     """All files; what is left out is added to `left`."""
     from rmqtool.report.support_files import LeftOut, Member, config_files, damaged_bytes, file_list
-    from rmqtool.show.overview import overview_json
+    from rmqtool.show.overview_json import overview_json
     from rmqtool.show.report_page import ReportRedaction, report_page
     from rmqtool.show.verify import outcome_json
 

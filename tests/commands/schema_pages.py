@@ -24,6 +24,7 @@ from rmqtool.commands.explain import Explained
 from rmqtool.commands.report import Written
 from rmqtool.commands.undo import UndoResult
 from rmqtool.show.clean_json import CleanResult
+from rmqtool.show.overview_json import InspectResult
 from rmqtool.show.pending import PendingResult
 from rmqtool.show.rebuild import RebuildResult
 from rmqtool.show.salvage import ConvertResult, SalvageResult
@@ -169,6 +170,7 @@ def schema_of(name: str, document: Document) -> dict[str, Any]:
     """The schema of the one document of a command."""
     kept = Kept()
     result = kept.object_of(document.result, "result")
+    names = [document.command, *(["rmqtool"] if document.command == "inspect" else [])]
     told, kinds = "The path as it was given; null when the command line was not understood.", ["string", "null"]
     if document.command in ("explain", "version"):
         told, kinds = "No store is read.", ["null"]
@@ -206,8 +208,10 @@ def schema_of(name: str, document: Document) -> dict[str, Any]:
         "description": f"{document.told} {_NAMES_ARE_KEPT}",
         **closed(document.title, {
             "schema": {
-                "const": f"rmqtool.{document.command}/1", "description": "Name and major version of this shape."},
-            "command": {"const": document.command, "description": "The command."},
+                "enum": [f"rmqtool.{each}/1" for each in names],
+                "description": "Name and major version of this shape.",
+            },
+            "command": {"enum": names, "description": "The command; rmqtool when the command line names none."},
             "store": store,
             "result": {"anyOf": [result, {"type": "null"}], "description": "null with an error."},
             "findings": {"type": "array", "items": {"$ref": "#/$defs/finding"}, "description": document.findings},
@@ -249,6 +253,13 @@ DOCUMENTS = {
         "Pages of the catalogue of findings.",
         frozenset({Exit.OK}),
         "Always empty.",
+    ),
+    "inspect-store": Document(
+        "inspect",
+        InspectResult,
+        "rmqtool inspect STORE --json",
+        "The one document about a whole store, or about why there is none.",
+        frozenset({Exit.OK, Exit.LOSSY}),
     ),
     "pending": Document(
         "pending",
