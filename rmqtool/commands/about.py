@@ -14,6 +14,7 @@ from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.lazy import LazyGroup
 from rmqtool.commands.options import global_options
 from rmqtool.show.output import Style, write_document, write_text
+from rmqtool.show.shapes import Shape, by
 
 _NAME = "rmqtool"
 _STATUSES = {Exit.OK: "done", Exit.USAGE: "the command line is wrong"}
@@ -38,13 +39,19 @@ def help_command(context: click.Context, /, command: str | None) -> Exit:
     return Exit.OK
 
 
+class Program(Shape):
+    """This program."""
+
+    version: str = by(lambda *_: __version__)  # The version of rmqtool, such as 1.2.3.
+
+
 @click.command("version", cls=HelpPage, epilog=examples_and_statuses(("rmqtool version",), _STATUSES))
 @global_options
 @click.pass_obj
 def version(style: Style, /) -> Exit:
     """Show the version of rmqtool."""
     if style.json:
-        write_document(style, "version", None, {"version": __version__})
+        write_document(style, "version", None, Program.of(None))
     else:
         write_text(version_line() + "\n")
     return Exit.OK

@@ -17,10 +17,11 @@ from rmqtool import __version__
 from rmqtool.base.errors import Exit
 from rmqtool.base.numbers import byte_size
 from rmqtool.commands.options import command, option, size_of_at_least
-from rmqtool.commands.report import STATUSES, ReportOptions, counts_json, look_at, put, status_of
+from rmqtool.commands.report import STATUSES, ReportOptions, Written, look_at, put, status_of
 from rmqtool.commands.shared_options import output_option
 from rmqtool.findings.finding import Finding
 from rmqtool.show.output import Style, document_text, write_document, write_text
+from rmqtool.show.shapes import Shape, by
 
 if TYPE_CHECKING:
     from rmqtool.report.facts import StoreReport
@@ -37,6 +38,19 @@ _ABOUT = {
     "broker.conf": "the settings as the broker reads them; those that are secrets by their name are ***",
     "damaged/": "the bytes of damaged extents of the log: physical offset and size are the name",
 }
+
+
+class Missing(Shape):
+    """What is not in the bundle."""
+
+    name: str  # Its name in the bundle.
+    why: str  # Why it is not there.
+
+
+class Packed(Written):
+    """The file that was written."""
+
+    left_out: list[Missing] = by(lambda _, made: made[2])  # What is not in the bundle.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +89,7 @@ def bundle(style: Style, given: BundleOptions) -> Exit:
     size = put(given.output, lambda file: _pack(file, members, left))
     status = status_of(facts)
     if style.json:
-        result = {**counts_json(facts, given, size), "left_out": [each._asdict() for each in left]}
+        result = Packed.of(facts, (given.output, size, left))
         write_document(style, "bundle", style.store, result, status=status)
         return status
     write_text(f"{given.output} written ({byte_size(size)}); verdict of the store: {facts.outcome.verdict}\n")
@@ -87,7 +101,7 @@ def bundle(style: Style, given: BundleOptions) -> Exit:
 def _members(style: Style, facts: StoreReport, given: BundleOptions, left: list[LeftOut]) -> Iterator[Member]:
     """All files; what is left out is added to `left`."""
     from rmqtool.report.support_files import LeftOut, Member, config_files, damaged_bytes, file_list
-    from rmqtool.show.overview import overview_json
+    from rmqtool.show.overview_json import overview_json
     from rmqtool.show.report_page import ReportRedaction, report_page
     from rmqtool.show.verify import outcome_json
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rmqtool.rebuild.plan import RebuildPlan
     from rmqtool.salvage.conversion import ConversionPlan
     from rmqtool.salvage.new_store import Carried, NewStore
-    from rmqtool.show.salvage import ConvertState
+    from rmqtool.show.salvage import Converted
     from rmqtool.store.store import Store
 
 _WRONG_BODY = "commitlog.body-crc"
@@ -37,15 +37,6 @@ class ConvertOptions(OnStore):
     uncommitted: bool = flag("Also take entries after the committed index: of the last node that is left.")
     dry_run: bool = dry_run_option()
     jobs: int = jobs_option()
-
-
-@dataclass(frozen=True)
-class _Beside:
-    """What is beside the log: what is carried over, or has a problem, the names of what is left, and older queues."""
-
-    carried: list[Carried]
-    left: list[str]
-    older_queues: int
 
 
 @command(
@@ -76,6 +67,7 @@ def convert(style: Style, given: ConvertOptions) -> Exit:
     from rmqtool.salvage.conversion import carried_with, conversion_of, plan_conversion, require_stopped
     from rmqtool.salvage.new_store import NewStore, require_free_name
     from rmqtool.show.progress import byte_progress
+    from rmqtool.show.salvage import Converted
 
     store = given.store
     require_free_name(given.output, [given.path, *store.log_directories])
@@ -86,12 +78,12 @@ def convert(style: Style, given: ConvertOptions) -> Exit:
     carried, not_carried = carried_with(store)
     older_queues = _older_queues(store, conversion.min_offset)
     if given.dry_run:
-        return _show(style, given, plan, _Beside(carried, not_carried, older_queues), None)
+        return _show(style, given, Converted(plan, carried, not_carried, None, older_queues))
     with NewStore(given.output).making() as new:
         problems, rebuild = _make(style, given, plan, carried, new)
         new.finish(owner_of([store]))
     carried = [*(each for each in carried if not each.problem), *problems]
-    return _show(style, given, plan, _Beside(carried, not_carried, older_queues), rebuild)
+    return _show(style, given, Converted(plan, carried, not_carried, rebuild, older_queues))
 
 
 def _older_queues(store: Store, start: int) -> int:
@@ -147,28 +139,26 @@ def _of_new(finding: Finding, given: ConvertOptions) -> Finding:
     return replace(finding, next_command=command.on_store(given.output)) if command else finding
 
 
-def _show(
-    style: Style, given: ConvertOptions, plan: ConversionPlan, beside: _Beside, rebuild: RebuildPlan | None
-) -> Exit:
+def _show(style: Style, given: ConvertOptions, found: Converted) -> Exit:
     from rmqtool.show.salvage import convert_json, show_conversion, worth_showing
 
+    plan, rebuild = found.plan, found.rebuild
     if rebuild:
-        found = [_of_new(each, given) for each in rebuild.findings]
+        all_found = [_of_new(each, given) for each in rebuild.findings]
         is_told = plan.wrong_bodies > 0
-        rebuild = replace(rebuild, findings=[each for each in found if each.code != _WRONG_BODY or not is_told])
+        rebuild = replace(rebuild, findings=[each for each in all_found if each.code != _WRONG_BODY or not is_told])
+        found = found._replace(rebuild=rebuild)
     findings = worth_showing(rebuild.findings if rebuild else ())
-    is_left = bool(plan.missing or plan.totals or plan.wrong_bodies or beside.older_queues)
+    is_left = bool(plan.missing or plan.totals or plan.wrong_bodies or found.older_queues)
     is_left = is_left or bool(rebuild and rebuild.lost.is_lossy)
     is_left = is_left or any(each.severity == "error" or each.code == _WRONG_BODY for each in findings)
-    is_unread = any(each.problem for each in beside.carried)
+    is_unread = any(each.problem for each in found.carried)
     status = Exit.FINDINGS if is_left else Exit.LOSSY if is_unread else Exit.OK
-    state: ConvertState = "done" if rebuild else "planned"
     if style.json:
-        queues = beside.older_queues
-        result = convert_json(plan, beside.carried, beside.left, rebuild, given.output, state, queues)
+        result = convert_json(found, given.output)
         write_document(style, "convert", style.store, result, findings=findings, status=status)
         return status
-    show_conversion(plan, beside.carried, beside.left, rebuild, style, older_queues=beside.older_queues)
+    show_conversion(found, style)
     if not style.quiet:
         if "uncommitted" in plan.totals:
             note("--uncommitted also takes the entries after the committed index, of the last node that is left")

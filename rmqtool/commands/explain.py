@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Literal
 
 import click
 from click.shell_completion import CompletionItem
@@ -15,6 +15,7 @@ from rmqtool.commands.options import global_options
 from rmqtool.findings.catalogue import CATALOGUE, Entry, close_matches, lookup
 from rmqtool.show.output import Columns, Style, note, show_table, table, write_document, write_text
 from rmqtool.show.pager import begin_paging
+from rmqtool.show.shapes import Shape, at, by
 
 _WIDTH = 80  # columns; a page is prose, and wrapped where no terminal reads too
 _INDENT = "  "
@@ -40,6 +41,36 @@ class _Code(click.types.StringParamType):
         return [CompletionItem(entry.code, help=entry.title) for entry in lookup(incomplete) or CATALOGUE.values()]
 
 
+class Behaviour(Shape):
+    """What some versions do."""
+
+    versions: str = by(lambda pair, _: pair[0])  # Releases.
+    effect: str = by(lambda pair, _: pair[1])  # What they do.
+
+
+class Page(Shape):
+    """A page of the catalogue."""
+
+    code: str  # The code; it never changes.
+    fault: str | None  # Number in the catalogue of faults.
+    severity: Literal["info", "warning", "error"]  # How bad it is in most cases; a finding may differ.
+    title: str  # What is wrong, in a few words.
+    what: str  # What is wrong.
+    how: str  # How it comes about.
+    effect: str  # What the broker does with it, in one sentence.
+    versions: list[Behaviour] = at("all_versions")  # What each broker version does.
+    repair: str  # How to repair it, and what not to do.
+    # The command to run next, with words in capitals to be filled in.
+    remedy: str | None = by(lambda entry, _: None if entry.remedy is None else shown_remedy(entry.remedy))
+    not_detected: str | None  # What rmqtool does not see of it.
+
+
+class Explained(Shape):
+    """The pages."""
+
+    codes: list[Page]  # The pages that were asked for; without CODE all of them.
+
+
 @click.command("explain", cls=HelpPage, epilog=_EPILOG)
 @click.argument("code", type=_Code(), required=False)
 @global_options
@@ -54,7 +85,7 @@ def explain(style: Style, /, *, code: str | None) -> Exit:
     entries = _entries(code)
     begin_paging(style)
     if style.json:
-        write_document(style, "explain", None, {"codes": [_as_json(entry) for entry in entries]})
+        write_document(style, "explain", None, {"codes": [Page.of(entry) for entry in entries]})
     elif code is None or (len(entries) > 1 and entries[0].code.startswith(code.lower())):
         _list(style, entries)
     else:
@@ -122,19 +153,3 @@ def _wrapped(text: str, margin: str = "") -> list[str]:
 def shown_remedy(remedy: str) -> str:
     """A remedy's template for people: its fields as words in capitals."""
     return remedy.format(store="STORE", offset="OFFSET", topic="TOPIC", queue_id="QUEUE")
-
-
-def _as_json(entry: Entry) -> dict[str, Any]:
-    return {
-        "code": entry.code,
-        "fault": entry.fault,
-        "severity": entry.severity,
-        "title": entry.title,
-        "what": entry.what,
-        "how": entry.how,
-        "effect": entry.effect,
-        "versions": [{"versions": versions, "effect": effect} for versions, effect in entry.all_versions],
-        "repair": entry.repair,
-        "remedy": None if entry.remedy is None else shown_remedy(entry.remedy),
-        "not_detected": entry.not_detected,
-    }

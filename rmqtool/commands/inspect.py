@@ -166,7 +166,7 @@ def _show_store(style: Style, overview: Overview, *, scan: bool, jobs: int) -> E
     lossy = overview.unread or (statistics and statistics.is_lossy)
     status = Exit.LOSSY if lossy else Exit.OK
     if style.json:
-        from rmqtool.show.overview import overview_json
+        from rmqtool.show.overview_json import overview_json
 
         write_document(
             style,

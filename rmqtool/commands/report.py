@@ -7,18 +7,19 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Literal
 
 import click
 
 from rmqtool.base.errors import Exit, RmqtoolError
-from rmqtool.base.numbers import byte_size
+from rmqtool.base.numbers import Count, byte_size
 from rmqtool.base.own_files import whole_file
 from rmqtool.commands.options import command, jobs_option, now_option, option
 from rmqtool.commands.shared_options import OnStore, output_option, redact_options
 from rmqtool.commands.verifying import progress_bar, scanned_events
 from rmqtool.commands.writing import check_place, unwritable
 from rmqtool.show.output import Style, note, write_document, write_text
+from rmqtool.show.shapes import Shape, at, by
 from rmqtool.show.times import shown_zone
 
 if TYPE_CHECKING:
@@ -121,16 +122,18 @@ def put(path: Path, write: Callable[[IO[bytes]], object]) -> int:
         raise unwritable(path, OSError(error.errno, error.strerror)) from error
 
 
-def counts_json(facts: StoreReport, given: ReportOptions, size: int) -> dict[str, Any]:
-    """What was written, and what verify says, in short."""
-    severities = [each.severity for each in facts.outcome.findings]
-    return {
-        "output": str(given.output),
-        "bytes": size,
-        "verdict": facts.outcome.verdict,
-        "errors": severities.count("error"),
-        "warnings": severities.count("warning"),
-    }
+class Written(Shape):
+    """The page that was written."""
+
+    output: str = by(lambda _, made: str(made[0]))  # The file, as it was given.
+    bytes: Count = by(lambda _, made: made[1])  # Its size, bytes.
+    verdict: Literal["clean", "dirty", "corrupt", "unproven"] = at("outcome.verdict")  # That of verify on the store.
+    errors: Count = by(lambda facts, _: _with_severity(facts, "error"))  # How many findings are errors.
+    warnings: Count = by(lambda facts, _: _with_severity(facts, "warning"))  # How many are warnings.
+
+
+def _with_severity(facts: StoreReport, severity: str) -> int:
+    return sum(each.severity == severity for each in facts.outcome.findings)
 
 
 @command(
@@ -157,7 +160,7 @@ def report(style: Style, given: ReportOptions) -> Exit:
     size = put(given.output, lambda file: file.write(page))
     status = status_of(facts)
     if style.json:
-        write_document(style, "report", style.store, counts_json(facts, given, size), status=status)
+        write_document(style, "report", style.store, Written.of(facts, (given.output, size)), status=status)
     else:
         write_text(f"{given.output} written ({byte_size(size)}); verdict of the store: {facts.outcome.verdict}\n")
         if not style.quiet:

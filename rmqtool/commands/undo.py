@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rmqtool.base.errors import Exit
-from rmqtool.base.numbers import byte_size
+from rmqtool.base.numbers import Count, byte_size
 from rmqtool.base.visible import join, quote, visible
 from rmqtool.commands.options import command, flag
 from rmqtool.commands.shared_options import OnStore, dry_run_option, yes_option
-from rmqtool.commands.writing import confirm, print_recovered, recovered_json, reporting_state
+from rmqtool.commands.writing import confirm, print_recovered, reporting_state
 from rmqtool.show.output import Style, note, write_document, write_text
+from rmqtool.show.shapes import Recovered as RecoveredRun
+from rmqtool.show.shapes import Shape, at, by
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -141,7 +143,7 @@ def _plan(
     discard: bool,
 ) -> None:
     if style.json:
-        _write(style, path, kept, "planned")
+        _write(style, kept, "planned")
         return
     if unfinished:
         write_text(f"the interrupted run {visible(unfinished)} is ended first\n")
@@ -159,7 +161,7 @@ def _show(
     style: Style, path: Path, kept: Sequence[Kept] | None, state: str, recovered: Sequence[Recovered] = ()
 ) -> None:
     if style.json:
-        _write(style, path, kept or (), state, recovered)
+        _write(style, kept or (), state, recovered)
     elif not kept:
         nothing = "nothing to undo: no repair has kept files here (deletions by clean are final)"
         write_text(f"{nothing if state == 'nothing' else 'done'}\n")
@@ -174,28 +176,46 @@ def _show(
             note(f"next: {join(['rmqtool', 'verify', str(path), *kept[-1].options])}")
 
 
-def _write(style: Style, path: Path, kept: Sequence[Kept], state: str, recovered: Sequence[Recovered] = ()) -> None:
-    last = kept[-1] if kept else None
-    result = {
-        "transaction": last.id if last else next((run.id for run in recovered), None),
-        "state": state,
-        "transactions": [
-            {
-                "transaction": one.id,
-                "command": one.command,
-                "changes": [
-                    {"path": change.path, "action": _action(change.before, change.after)} for change in one.changes
-                ],
-                "backup_bytes": one.backup_bytes,
-            }
-            for one in kept
-        ],
-        "recovered": recovered_json(recovered),
-        "backup_bytes": sum(one.backup_bytes for one in kept),
-    }
-    write_document(style, "undo", style.store, result)
+class Change(Shape):
+    """One path that a repair changed."""
+
+    path: str  # File or directory, relative to the store.
+    # What the repair did with the path; undo does the opposite.
+    action: Literal["create", "replace", "remove"] = by(
+        lambda change, _: "create" if change.before is None else "remove" if change.after is None else "replace"
+    )
 
 
-def _action(before: object, after: object) -> str:
-    """How the repair changed a path."""
-    return "create" if before is None else "remove" if after is None else "replace"
+class Repair(Shape):
+    """A repair whose replaced files are kept."""
+
+    transaction: str = at("id")  # Its name, and that of its directory in STORE/.rmqtool.
+    command: str  # The command that made it, such as rebuild-cq.
+    changes: list[Change]  # What it changed, in its order.
+    backup_bytes: Count  # Sizes of the replaced files together, bytes.
+
+
+class _Undone(NamedTuple):
+    state: str
+    transactions: Sequence[Kept]
+    recovered: Sequence[Recovered]
+
+
+class UndoResult(Shape):
+    """What was undone."""
+
+    # The last repair that this was about; null when there was nothing to do.
+    transaction: str | None = by(
+        lambda undone, _: next((run.id for run in (*undone.transactions[-1:], *undone.recovered)), None)
+    )
+    # planned: --dry-run. rolled_back: the store is as before that repair. done: with --discard, the replaced files are
+    # gone.
+    state: Literal["planned", "nothing", "done", "rolled_back"]
+    transactions: list[Repair]  # The repairs that this was about: the last, or all of them with --discard.
+    recovered: list[RecoveredRun]  # Interrupted runs that were brought to their end first.
+    # Sizes of their replaced files together, bytes.
+    backup_bytes: Count = by(lambda undone, _: sum(one.backup_bytes for one in undone.transactions))
+
+
+def _write(style: Style, kept: Sequence[Kept], state: str, recovered: Sequence[Recovered] = ()) -> None:
+    write_document(style, "undo", style.store, UndoResult.of(_Undone(state, kept, recovered)))

@@ -11,6 +11,7 @@ from typing import Literal
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import UNLIMITED, OpenFiles, RateLimit
+from rmqtool.base.numbers import Count
 from rmqtool.base.paths import is_remote
 from rmqtool.base.tolerant import ReadErrors, ReadScope
 from rmqtool.base.visible import quote
@@ -233,29 +234,29 @@ OutOfRange = Literal["below", "beyond"]
 
 @dataclass(frozen=True)
 class GroupFailures:
-    """Messages that a group failed on, as far as their queues still hold them: to retry are those not yet consumed."""
+    """What a group failed on."""
 
-    group: str
-    retry_messages: int
-    dead_letter_messages: int
+    group: str  # Consumer group.
+    retry_messages: Count  # Messages of its retry topic that it has not consumed yet.
+    dead_letter_messages: Count  # Units in the queues of its dead letter topic.
 
 
 @dataclass(frozen=True)
 class DelayLevel:
-    """A delay level: messages that were not delivered yet by `delayOffset.json`; all of them without that file."""
+    """A delay level."""
 
-    level: int
-    messages: int
+    level: Count  # Number of the level, from 1.
+    messages: Count  # Messages not delivered yet by delayOffset.json; all without that file.
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """Messages that a broker has accepted and consumers do not see yet, counted in units of its queues."""
+    """What a broker has accepted and consumers do not see yet."""
 
-    delayed: tuple[DelayLevel, ...]
-    timer_messages: int
-    half_messages: int
-    op_messages: int
+    delayed: list[DelayLevel]  # Delay levels with a queue.
+    timer_messages: Count  # Units in the timer's topic.
+    half_messages: Count  # Half messages of transactions, ended ones too.
+    op_messages: Count  # Messages that end transactions; since 5.0 one may end several.
 
 
 def messages_in(offsets: QueueRange) -> int:
@@ -292,7 +293,7 @@ def group_failures(overview: Overview) -> list[GroupFailures]:
 def waiting(overview: Overview) -> Waiting:
     """Messages that wait in the schedule topic, in the timer's topic and between the two phases of transactions."""
     totals = {topic: _messages_of(overview, topic) for topic in (TIMER_TOPIC, HALF_TOPIC, OP_TOPIC)}
-    return Waiting(tuple(_delayed(overview)), totals[TIMER_TOPIC], totals[HALF_TOPIC], totals[OP_TOPIC])
+    return Waiting([*_delayed(overview)], totals[TIMER_TOPIC], totals[HALF_TOPIC], totals[OP_TOPIC])
 
 
 def bytes_per_hour(overview: Overview) -> int | None:

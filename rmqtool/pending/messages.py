@@ -108,8 +108,8 @@ def is_true(mask: pa.ChunkedArray | pa.Array) -> NDArray[np.bool_]:
 class Note:
     """What was not looked at, or cannot be known, and why."""
 
-    what: str
-    why: str
+    what: str  # What.
+    why: str  # Why.
 
 
 @dataclass

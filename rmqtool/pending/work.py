@@ -85,6 +85,17 @@ class Receiver:
 
 
 @dataclass(frozen=True)
+class ByReason:
+    """What waits for one reason: the topics and groups that it is for, and how many messages."""
+
+    kind: Kind
+    level: int | None
+    topics: list[str]
+    groups: list[str]
+    count: Count
+
+
+@dataclass(frozen=True)
 class PendingWork:
     """What waits: by receiver, the listed messages (SCHEMA), the most urgent first, and what is not known."""
 
@@ -103,15 +114,16 @@ class PendingWork:
         """All that is still to be delivered."""
         return self.total(*OWED)
 
-    def reasons(self) -> list[tuple[tuple[Kind, int | None], list[str], list[str], Count]]:
-        """By kind and level: topics, groups, and the sum; what has been due longest comes first."""
+    @property
+    def reasons(self) -> list[ByReason]:
+        """What waits by kind and level; what has been due longest comes first."""
         found = []
-        for reason, members in groupby(self.receivers, key=lambda each: (each.kind, each.level)):
+        for (kind, level), members in groupby(self.receivers, key=lambda each: (each.kind, each.level)):
             of_reason = list(members)
             topics = sorted({each.topic for each in of_reason if each.topic is not None})
             groups = sorted({each.group for each in of_reason if each.group is not None})
-            found.append((reason, topics, groups, sum((each.count for each in of_reason), Count())))
-        return sorted(found, key=lambda each: _urgency(each[0][0], each[3]))
+            found.append(ByReason(kind, level, topics, groups, sum((each.count for each in of_reason), Count())))
+        return sorted(found, key=lambda each: _urgency(each.kind, each.count))
 
     @property
     def is_whole(self) -> bool:
@@ -212,7 +224,7 @@ def _steps(snapshot: Snapshot, work: PendingWork, listing: str | None) -> Iterat
         yield f"{counted(lost, 'timer message')} would never be delivered: rmqtool verify {store}{given}"
     unset = work.total("lost-delay").messages
     if unset:
-        levels = [kind[1] for kind, *_ in work.reasons() if kind[0] == "lost-delay" and kind[1] is not None]
+        levels = [each.level for each in work.reasons if each.kind == "lost-delay" and each.level is not None]
         yield f"{counted(unset, 'delayed message')} would never be delivered: in broker.conf, messageDelayLevel must " \
               f"have {counted(max(levels), 'level')}"  # fmt: skip
     skipped = work.total("lost-half").messages

@@ -17,7 +17,7 @@ from rmqtool.diff.records import SIDES, Difference, Name, Node, Place, Side, Tai
 from rmqtool.findings.finding import counted
 from rmqtool.scan.block import REASON_MEANINGS
 from rmqtool.scan.filters import Filters
-from rmqtool.show.filters_json import filters_json
+from rmqtool.show.filters_json import FiltersGiven
 from rmqtool.show.output import Style, error_json, terminal_width, with_its_indent, write_document, write_text
 from rmqtool.show.times import time_text
 from rmqtool.store.queue_units import QueueRange
@@ -217,7 +217,7 @@ def _as_json(comparison: MessageComparison, filters: Filters, only: Name | None)
         "by": "message",
         "verdict": comparison.verdict,
         "engine": comparison.engine,
-        "filters": filters_json(filters),
+        "filters": FiltersGiven.of(filters),
         **{
             name: {
                 "store": str(side.snapshot.store.root),

@@ -194,13 +194,9 @@ def flush() -> None:
 
 def error_json(error: RmqtoolError) -> dict[str, Any]:
     """The `error` object of the contract."""
-    return {
-        "kind": error.kind,
-        "message": error.message,
-        "file": error.file,
-        "offset": error.offset,
-        "hint": error.hint,
-    }
+    from rmqtool.show.shapes import Error
+
+    return Error.of(error)
 
 
 def write_error(style: Style, command: str, error: RmqtoolError) -> None:

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from rmqtool.base.errors import Exit
-from rmqtool.base.times import rfc3339
+from rmqtool.base.numbers import Count as Size
+from rmqtool.base.numbers import Long
+from rmqtool.base.times import Moment
 from rmqtool.base.visible import visible
 from rmqtool.findings.finding import counted
-from rmqtool.pending.messages import OWED, Note
-from rmqtool.pending.work import Count, PendingWork, next_steps
+from rmqtool.pending.messages import OWED, Kind, Note
+from rmqtool.pending.work import ByReason, Count, PendingWork, next_steps
 from rmqtool.show.output import (
     Columns,
     Style,
-    error_json,
     show_table,
     table,
     terminal_width,
     with_its_indent,
     write_document,
 )
+from rmqtool.show.shapes import Error, Shape, at, by
 from rmqtool.show.tables import is_unfolded
 from rmqtool.show.times import sentence, time_text
 from rmqtool.store.snapshot import Snapshot
@@ -40,49 +41,101 @@ def write_pending(snapshot: Snapshot, work: PendingWork, style: Style) -> None:
 
 def pending_json(snapshot: Snapshot, work: PendingWork, listing: str | None = None) -> dict[str, Any]:
     """The `result` of ``pending STORE``."""
-    request = work.request
-    return {
-        **_moment("now", request.now),
-        "broker_version": str(snapshot.release),
-        "running": snapshot.holder is not None,
-        "owed": _count(work.owed),
-        "at_most": work.notes.at_most,
-        "waiting": [
-            {"kind": kind, "level": level, "topics": topics, "groups": groups, **_count(count)}
-            for (kind, level), topics, groups, count in work.reasons()
-        ],
-        "receivers": [
-            {"kind": each.kind, "level": each.level, "topic": each.topic, "group": each.group, **_count(each.count)}
-            for each in work.receivers
-        ],
-        "messages": [_message_json(row, request.now) for row in work.messages.to_pylist()] if request.limit else None,
-        "unread": [error_json(error) for error in work.unread],
-        "not_looked_at": [asdict(note) for note in work.notes.unread],
-        "uncertain": [asdict(note) for note in work.notes.uncertain],
-        "next": next_steps(snapshot, work, listing),
-    }
+    return PendingResult.of(work, _Around(snapshot, work.request.now, next_steps(snapshot, work, listing)))
 
 
-def _count(count: Count) -> dict[str, Any]:
-    return {
-        "messages": count.messages,
-        "overdue": count.overdue,
-        **_moment("first_due", count.first_due),
-        **_moment("next_due", count.next_due),
-        **_moment("last_due", count.last_due),
-    }
+class _Around(NamedTuple):
+    snapshot: Snapshot
+    now: int
+    next: Sequence[str]
 
 
-def _message_json(row: dict[str, Any], now: int) -> dict[str, Any]:
-    due = row.pop("due_timestamp")
-    head = {"kind": row.pop("kind"), "level": row.pop("level"), **_moment("due", due)}
-    head["overdue"] = due is not None and due < now
-    stored = row.pop("store_timestamp")
-    return {**head, **row, **_moment("store", stored)}
+def _count(name: str) -> Any:
+    """A field of a count, or of the count of what waits."""
+    return by(lambda shown, _: getattr(shown if isinstance(shown, Count) else shown.count, name))
 
 
-def _moment(name: str, timestamp: int | None) -> dict[str, Any]:
-    return {f"{name}_timestamp": timestamp, f"{name}_time": rfc3339(timestamp)}
+class Due(Shape):
+    """How many messages wait, and when they are due."""
+
+    messages: Size = _count("messages")  # How many.
+    overdue: Size = _count("overdue")  # How many of them were due at `now`.
+    first_due: Moment = _count("first_due")  # When the first is due; null when none has a time.
+    next_due: Moment = _count("next_due")  # When the first is due that is not overdue; null without one.
+    last_due: Moment = _count("last_due")  # When the last is due; null when none has a time.
+
+
+class _OfReason(Shape):
+    # delay: of a delay level. lost-delay: of a delay level that broker.conf does not have, so that no broker delivers
+    # it. timer: of the timer. lost-timer: of the timer, and no start would deliver it. half: a half message without an
+    # answer. lost-half: one before the committed offset, which no broker asks for. pop: taken by a POP consumer and not
+    # acknowledged. retry: in a retry topic. dead-letter: given up. lost-delay, lost-timer, lost-half and dead-letter
+    # are not owed.
+    kind: Kind
+    level: Size | None  # The delay level; null of other kinds.
+
+
+class _Topics(_OfReason):
+    topics: list[str]  # Where they go, as consumers see it.
+    groups: list[str]  # For which groups, where they are for some only; of half messages the producer groups.
+
+
+class Waiting(Due, _Topics):
+    """Messages that wait for the same reason."""
+
+
+class _Receivers(_OfReason):
+    topic: str | None  # Where they go, as consumers see it; null when the message does not say so.
+    group: str | None  # The consumer group, where they are for one only; of half messages the producer group.
+
+
+class ReceivingGroup(Due, _Receivers):
+    """Messages of one kind for one topic and group."""
+
+
+class WaitingMessage(_OfReason):
+    """A message that waits."""
+
+    # When it is due; of a half message, when its producer is asked first; null when it only waits for its group, or for
+    # nothing.
+    due: Moment = at("due_timestamp")
+    # It was due at `now`.
+    overdue: bool = by(lambda row, around: row["due_timestamp"] is not None and row["due_timestamp"] < around.now)
+    to_topic: str | None  # Where it goes, as consumers see it.
+    to_queue_id: int | None  # The queue it goes to; null where that is not decided.
+    group: str | None  # As in `receivers`.
+    topic: str  # The topic in which it waits.
+    queue_id: int  # The queue in which it waits.
+    queue_offset: Long  # Its queue offset there.
+    physical_offset: Long  # Its position in the commit log, bytes: rmqtool query STORE --offset finds it.
+    unique_key: str | None  # Its unique key.
+    keys: list[str] | None  # Its keys.
+    reconsume_times: int  # How often it was tried.
+    store: Moment = at("store_timestamp")  # When it was stored.
+
+
+class PendingResult(Shape):
+    """What waits."""
+
+    now: Moment = at("request.now")  # The time that counts as now.
+    broker_version: str = by(lambda _, around: str(around.snapshot.release))  # The release whose rules count.
+    running: bool = by(lambda _, around: around.snapshot.holder is not None)  # A broker runs on the store.
+    owed: Due  # All that is still to be delivered: no lost-delay, no lost-timer, no lost-half, no dead-letter.
+    # Whether fewer may be owed, since nobody knows what the groups have consumed: committed offsets are missing or
+    # cannot be read.
+    at_most: bool = at("notes.at_most")
+    # By kind and level, what has been due longest first.
+    waiting: list[Waiting] = at("reasons")
+    receivers: list[ReceivingGroup]  # The same by topic and group.
+    # With --list the most urgent --limit of them, by due time, those without one last; else null.
+    messages: list[WaitingMessage] | None = by(
+        lambda work, _: work.messages.to_pylist() if work.request.limit else None
+    )
+    unread: list[Error]  # Files and directories that could not be read.
+    # What could not be read, or was not checked: there may be more. Any of it, or of `unread`, is exit status 3.
+    not_looked_at: list[Note] = at("notes.unread")
+    uncertain: list[Note] = at("notes.uncertain")  # What the files do not say.
+    next: list[str] = by(lambda _, around: around.next)  # What to do, in order.
 
 
 _REASONS: Columns = [
@@ -114,7 +167,7 @@ def show_pending(snapshot: Snapshot, work: PendingWork, style: Style) -> None:
     """Print what waits."""
     console = style.console()
     _show_lines(console, [_sentence(work)])
-    if rows := [_reason(*each) for each in work.reasons()]:
+    if rows := [_reason(each) for each in work.reasons]:
         console.print()
         show_table(console, _reason_table(rows, terminal_width()))
     if work.messages.num_rows:
@@ -145,11 +198,10 @@ def _sentence(work: PendingWork) -> str:
     return f"{how_exact}{counted(owed.messages, 'message')} awaiting delivery {at}{overdue}{as_read}"
 
 
-def _reason(reason: tuple[str, int | None], topics: Sequence[str], groups: Sequence[str], count: Count) -> list[object]:
-    kind, level = reason
-    name = f"{_NAMES[kind]} {level}" if level is not None else _NAMES[kind]
-    owed = "" if kind in OWED else " (not delivered)"
-    for_whom = _some(topics) + (f" (group {_some(groups)})" if groups else "")
+def _reason(each: ByReason) -> list[object]:
+    name, count = _NAMES[each.kind] if each.level is None else f"{_NAMES[each.kind]} {each.level}", each.count
+    owed = "" if each.kind in OWED else " (not delivered)"
+    for_whom = _some(each.topics) + (f" (group {_some(each.groups)})" if each.groups else "")
     dues = (time_text(due) for due in (count.first_due, count.next_due, count.last_due))
     return [name + owed, count.messages, count.overdue or "-", *dues, for_whom]
 

@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from rich.console import Console
 
 from rmqtool.base.errors import Exit
-from rmqtool.base.numbers import byte_size
+from rmqtool.base.numbers import Count, Long, byte_size
 from rmqtool.base.visible import visible
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.salvage.conversion import ConversionPlan, MovedLog
 from rmqtool.salvage.entry_walk import LEFT_MEANINGS
 from rmqtool.salvage.layout import MEANINGS, Left
+from rmqtool.salvage.layout import Reason as LeftReason
 from rmqtool.salvage.new_store import Carried
 from rmqtool.salvage.plan import MAX_GAPS, SalvagePlan
 from rmqtool.salvage.selection import Chosen, SelectedLog, Selection, needed_bytes
-from rmqtool.show.filters_json import filters_json
-from rmqtool.show.output import Columns, Style, error_json, show_finding, show_table, table
+from rmqtool.show.filters_json import FiltersGiven
+from rmqtool.show.output import Columns, Style, show_finding, show_table, table
+from rmqtool.show.shapes import Error, Shape, at, by
 from rmqtool.transaction.losses import OFFSET_MAP
 
 SalvageState = Literal["planned", "done", "nothing"]
@@ -79,147 +81,207 @@ class Salvaged:
 
 def salvage_json(found: Salvaged, output: Path) -> dict[str, Any]:
     """The `result` of ``salvage SOURCE... --output NEW``."""
-    plan = found.plan
-    gaps = plan.layout.gaps
-    return {
-        "state": found.state,
-        "output": str(output),
-        "sources": [_source(plan, number) for number in range(len(plan.inputs.names))],
-        "commit_log": _log(plan, found.moved) if found.choice is None else _chosen_log(plan, found.choice),
-        "selection": None if found.choice is None else _choice(plan, found.choice, output),
-        "gaps": [
-            {"physical_offset": gap.physical_offset, "size": gap.size, "store_timestamp": gap.timestamp}
-            for gap in gaps[:MAX_GAPS]
-        ],
-        "gap_count": len(gaps),
-        "gap_bytes": plan.lost,
-        "left_behind": [_left(plan, left) for left in plan.left.listed],
-        "left_behind_totals": [
-            {"reason": reason, "ranges": total.ranges, "bytes": total.size, "messages": total.records}
-            for reason, total in sorted(plan.left.totals.items())
-        ],
-        "dledger": _dledger(plan),
-        "not_carried_over": list(found.not_carried),
-        "carried_over": carried_json(found.carried, plan.inputs.names),
-        **derived_json(found.rebuild),
-        "needed_bytes": plan.needed if found.choice is None else found.choice.needed,
-        "unread": [error_json(error) for error in plan.inputs.errors],
-    }
+    return SalvageResult.of(found, _Place(found.rebuild, found.plan.inputs.names, output, found.plan))
 
 
-def carried_json(carried: Sequence[Carried], names: Sequence[str]) -> list[dict[str, Any]]:
-    """What is beside a log, from the sources of these names."""
-    return [
-        {"name": each.name, "source": None if each.source is None else names[each.source], "problem": each.problem}
-        for each in carried
-    ]
+class _Place(NamedTuple):
+    """What was derived from a new log, the names of the sources, where the new store is, and the plan of a salvage."""
+
+    rebuild: RebuildPlan | None
+    names: Sequence[str]
+    output: Path
+    plan: Any = None
+
+    def file(self, left: Left) -> Any:
+        """The file in which bytes are left."""
+        return self.plan.inputs.files[left.input]
 
 
-def derived_json(rebuild: RebuildPlan | None) -> dict[str, Any]:
-    """The queues and the index of a new store, none before it is made."""
-    return {
-        "queues": [
-            {
-                "topic": queue.name.topic,
-                "queue_id": queue.name.queue_id,
-                "kind": queue.kind,
-                "units": queue.units,
-                "min_offset": queue.min_offset,
-                "max_offset": queue.max_offset,
-            }
-            for queue in (rebuild.queues if rebuild else ())
-        ],
-        "index": [file.name for file in (rebuild.index if rebuild else ()) if file.action != "remove"],
-        "index_units": rebuild.index_units if rebuild else 0,
-    }
+class CarriedFile(Shape):
+    """A file or directory beside the log."""
+
+    name: str  # Its path, relative to the store.
+    # The source that it is copied from; null where none has it whole.
+    source: str | None = by(lambda each, place: None if each.source is None else place.names[each.source])
+    problem: str | None  # Why it was left behind; null where it was not.
 
 
-def _source(plan: SalvagePlan, number: int) -> dict[str, Any]:
-    messages, size = plan.of_source(number)
-    files = plan.inputs.of_source(number)
-    return {"path": plan.inputs.names[number], "files": len(files), "messages": messages, "bytes": size}
+class NewQueue(Shape):
+    """A consume queue of the new store."""
+
+    topic: str = at("name.topic")  # Topic.
+    queue_id: Long = at("name.queue_id")  # Queue number.
+    kind: Literal["simple", "batch", "rocksdb"]  # How its units are stored.
+    units: Count  # Units, of a batch queue messages.
+    min_offset: Long  # Minimum.
+    max_offset: Long  # Maximum, exclusive.
 
 
-def _dledger(plan: SalvagePlan) -> dict[str, Any] | None:
-    """What the Raft indices say of messages that move."""
-    if not plan.layout.is_moved:
-        return None
-    return {
-        "committed_index": plan.inputs.committed,
-        "missing_messages": plan.committed_missing,
-        "uncommitted_messages": plan.uncommitted,
-    }
+def _derived(read: Any, default: Any) -> Any:
+    """What `read` finds in what was derived from the new log, nothing before it is made."""
+    return by(lambda _, place: read(place.rebuild) if place.rebuild else default)
 
 
-def _log(plan: SalvagePlan, moved: MovedLog | None) -> dict[str, Any]:
+class Derived(Shape):
+    """What is derived from a new log."""
+
+    # The consume queues; empty before anything is written.
+    queues: list[NewQueue] = _derived(lambda rebuild: rebuild.queues, [])
+    # Names of the index files; empty before anything is written.
+    index: list[str] = _derived(lambda made: [file.name for file in made.index if file.action != "remove"], [])
+    index_units: Count = _derived(lambda rebuild: rebuild.index_units, 0)  # Units in the index.
+
+
+class Source(Shape):
+    """One source, in the order in which they were given."""
+
+    path: str = by(lambda number, place: place.names[number])  # Its path as given.
+    # Files that were read: those of its commit log, or the one file.
+    files: Count = by(lambda number, place: len(place.plan.inputs.of_source(number)))
+    messages: Count = by(lambda number, place: place.plan.of_source(number)[0])  # Messages that were taken from it.
+    bytes: Count = by(lambda number, place: place.plan.of_source(number)[1])  # Their size.
+
+
+@dataclass(frozen=True)
+class NewLog:
+    """The new commit log."""
+
+    file_size: Count  # Size of its files, bytes.
+    file_size_known: bool  # broker.conf or the files of the sources show that size; otherwise it is the default.
+    files: Count  # Its files; of a DLedger log about, until it is written.
+    min_offset: Long  # Where it begins, bytes.
+    max_offset: Long  # After its last message, bytes; of a DLedger log about, until it is written.
+    messages: Count  # Messages in it.
+    bytes: Count  # Their size.
+    first_store_timestamp: Long | None  # Store time of the first message, epoch ms; null without one.
+    last_store_timestamp: Long | None  # Store time of the last message, epoch ms; null without one.
+
+
+def _new_log(plan: SalvagePlan, moved: MovedLog | None) -> NewLog:
     files, copies, file_size = plan.layout.files, plan.layout.copies, plan.layout.file_size
     end, count = int(copies["physical_offset"][-1] + copies["size"][-1]) if len(copies) else 0, len(files)
     if plan.layout.is_moved and files:
         start = files[0].start_offset
         end = moved.end if moved else start + plan.size + plan.lost
         count = (end - start + file_size - 1) // file_size
-    return {
-        "file_size": file_size,
-        "file_size_known": plan.is_size_known,
-        "files": count,
-        "min_offset": files[0].start_offset if files else 0,
-        "max_offset": end,
-        "messages": plan.records,
-        "bytes": plan.size,
-        "first_store_timestamp": int(copies["first_time"][0]) if len(copies) else None,
-        "last_store_timestamp": int(copies["last_time"][-1]) if len(copies) else None,
-    }
+    first, last = (int(copies["first_time"][0]), int(copies["last_time"][-1])) if len(copies) else (None, None)
+    start = files[0].start_offset if files else 0
+    return NewLog(file_size, plan.is_size_known, count, start, end, plan.records, plan.size, first, last)
 
 
-def _chosen_log(plan: SalvagePlan, choice: Choice) -> dict[str, Any]:
-    chosen = choice.chosen
-    return {
-        "file_size": plan.layout.file_size,
-        "file_size_known": plan.is_size_known,
-        "files": chosen.files,
-        "min_offset": chosen.start_offset,
-        "max_offset": chosen.end,
-        "messages": chosen.messages,
-        "bytes": chosen.size,
-        "first_store_timestamp": chosen.first_timestamp,
-        "last_store_timestamp": chosen.last_timestamp,
-    }
+def _chosen_log(plan: SalvagePlan, chosen: Chosen) -> NewLog:
+    return NewLog(plan.layout.file_size, plan.is_size_known, chosen.files, chosen.start_offset, chosen.end,
+                  chosen.messages, chosen.size, chosen.first_timestamp, chosen.last_timestamp)  # fmt: skip
 
 
-def _choice(plan: SalvagePlan, choice: Choice, output: Path) -> dict[str, Any]:
-    chosen, log, selection = choice.chosen, choice.log, choice.selection
-    return {
-        "filters": filters_json(selection.filters),
-        "queue_offsets": selection.queue_offsets,
-        "left_out_messages": plan.records - chosen.messages,
-        "left_out_bytes": plan.size - chosen.size,
-        "not_carried_over": list(choice.not_carried),
-        "offset_map_file": str(output / OFFSET_MAP) if log and log.numbering else None,
-        "offset_map_rows": log.map_rows if log else 0,
-        "offset_map": [
-            {
-                "topic": row.queue.topic,
-                "queue_id": row.queue.queue_id,
-                "old_queue_offset": row.old_offset,
-                "new_queue_offset": row.new_offset,
-                "messages": row.messages,
-            }
-            for row in (log.renumbered if log else ())
-        ],
-    }
+class LostGap(Shape):
+    """Lost bytes of the log, which dummy records fill."""
+
+    physical_offset: Long  # Where it begins, bytes.
+    size: Count  # How long it is, bytes.
+    # Store time of the message before it, or of the first one after it, epoch ms.
+    store_timestamp: Long = at("timestamp")
 
 
-def _left(plan: SalvagePlan, left: Left) -> dict[str, Any]:
-    file = plan.inputs.files[left.input]
-    return {
-        "source": plan.inputs.names[file.source],
-        "file": str(file.path),
-        "position": left.position,
-        "size": left.size,
-        "reason": left.reason,
-        "messages": left.records,
-        "physical_offset": left.physical_offset,
-    }
+class LeftBytes(Shape):
+    """Bytes of a source that are not in the new store."""
+
+    source: str = by(lambda left, place: place.names[place.file(left).source])  # The source.
+    file: str = by(lambda left, place: str(place.file(left).path))  # The file.
+    position: Count  # Where they begin in the file, bytes.
+    size: Count  # How many they are.
+    # Why: bytes of the log that do not prove themselves; that the disk does not give; whole records of another
+    # generation, or that differ from those saved at their offsets; records with a damaged field, of which another
+    # source has the right copy (no loss); whole records beside a gap too small to be filled; whole records of another
+    # log; other bytes of a file that is not named as one of a log.
+    reason: LeftReason
+    messages: Count = at("records")  # Whole messages among them.
+    physical_offset: Long | None  # Where they belong in the log, bytes; null where nothing shows it.
+
+
+class LeftTotal(Shape):
+    """All that was left behind for one reason."""
+
+    reason: LeftReason = by(lambda total, _: total[0])  # The reason.
+    ranges: Count = by(lambda total, _: total[1].ranges)  # Ranges of bytes.
+    bytes: Count = by(lambda total, _: total[1].size)  # Their size.
+    messages: Count = by(lambda total, _: total[1].records)  # Whole messages in them.
+
+
+class Dledger(Shape):
+    """What the Raft indices of entries say."""
+
+    # The greatest that a checkpoint of a node says is committed; null where none says so.
+    committed_index: Long | None = at("inputs.committed")
+    missing_messages: Count = at("committed_missing")  # Committed entries that are in no source.
+    # Saved messages after the committed index: the leader of the group may have others there.
+    uncommitted_messages: Count = at("uncommitted")
+
+
+class RenumberedMessages(Shape):
+    """Messages of a queue whose offsets follow each other."""
+
+    topic: str = at("queue.topic")  # Topic.
+    queue_id: Long = at("queue.queue_id")  # Queue number.
+    old_queue_offset: Long = at("old_offset")  # Queue offset of the first of them in the source.
+    new_queue_offset: Long = at("new_offset")  # Queue offset of the first of them in the new store.
+    messages: Count  # How many.
+
+
+class ChosenMessages(Shape):
+    """What was chosen."""
+
+    filters: FiltersGiven = at("choice.selection.filters")
+    # Whether messages keep their queue offsets, or are counted again.
+    queue_offsets: Literal["keep", "new"] = at("choice.selection.queue_offsets")
+    # Messages that do not pass the filters.
+    left_out_messages: Count = by(lambda found, _: found.plan.records - found.choice.chosen.messages)
+    left_out_bytes: Count = by(lambda found, _: found.plan.size - found.choice.chosen.size)  # Their size.
+    # Files and directories of the sources that name physical offsets, or hold messages of all topics.
+    not_carried_over: list[str] = by(lambda found, _: [*found.choice.not_carried])
+    # The map from old to new queue offsets; null where they are kept, and before anything is written.
+    offset_map_file: str | None = by(
+        lambda found, place: str(place.output / OFFSET_MAP) if found.choice.log and found.choice.log.numbering else None
+    )
+    # All rows of the map.
+    offset_map_rows: Count = by(lambda found, _: found.choice.log.map_rows if found.choice.log else 0)
+    # The first 1000 rows of the map.
+    offset_map: list[RenumberedMessages] = by(lambda found, _: found.choice.log.renumbered if found.choice.log else ())
+
+
+class Saved(Shape):
+    """What was saved, and what was not."""
+
+    state: Literal["planned", "done", "nothing"]  # nothing: no message was found, and nothing is written.
+    output: str = by(lambda _, place: str(place.output))  # The new store, as given.
+    sources: list[Source] = by(lambda found, _: range(len(found.plan.inputs.names)))  # The sources.
+    # The new commit log.
+    commit_log: NewLog = by(lambda found, _: _chosen_log(found.plan, found.choice.chosen) if found.choice
+                            else _new_log(found.plan, found.moved))  # fmt: skip
+    # What was chosen of the messages that were found; null where all are saved in their places.
+    selection: ChosenMessages | None = by(lambda found, _: found if found.choice else None)
+    # What is lost of the log, at most 1000 of them.
+    gaps: list[LostGap] = by(lambda found, _: found.plan.layout.gaps[:MAX_GAPS])
+    gap_count: Count = by(lambda found, _: len(found.plan.layout.gaps))  # All gaps.
+    gap_bytes: Count = at("plan.lost")  # Their size.
+    left_behind: list[LeftBytes] = at("plan.left.listed")  # What is not saved, at most 1000 ranges.
+    # All ranges, by reason.
+    left_behind_totals: list[LeftTotal] = by(lambda found, _: sorted(found.plan.left.totals.items()))
+    # Of a DLedger log, whose messages move; null of others.
+    dledger: Dledger | None = by(lambda found, _: found.plan if found.plan.layout.is_moved else None)
+    # Files and directories beside a DLedger log that hold physical offsets, and are left.
+    not_carried_over: list[str] = by(lambda found, _: [*found.not_carried])
+    carried_over: list[CarriedFile] = at("carried")  # Configuration and other files beside the log.
+
+
+class _Needed(Shape):
+    # About what the new store takes on the disk, without what is carried over.
+    needed_bytes: Count = by(lambda found, _: found.choice.needed if found.choice else found.plan.needed)
+    unread: list[Error] = at("plan.inputs.errors")  # What of the sources cannot be read.
+
+
+class SalvageResult(_Needed, Derived, Saved):
+    """What was saved, and what was not."""
 
 
 _MAX_ROWS = 20
@@ -372,65 +434,99 @@ def _print(console: Console, text: str) -> None:
 ConvertState = Literal["planned", "done"]
 
 
-def convert_json(
-    plan: ConversionPlan,
-    carried: Sequence[Carried],
-    left: Sequence[str],
-    rebuild: RebuildPlan | None,
-    output: Path,
-    state: ConvertState,
-    older_queues: int = 0,
-) -> dict[str, Any]:
+class ConvertedLog(Shape):
+    """The new commit log."""
+
+    file_size: Count = at("conversion.file_size")  # Size of its files, bytes.
+    files: Count  # Its files.
+    # Those that are copied as they are: all of a store with several paths; the ones from before DLedger.
+    plain_files: Count = by(lambda plan, _: len(plan.conversion.plain))
+    min_offset: Long = at("conversion.min_offset")  # Where it begins, bytes.
+    max_offset: Long = at("end")  # After the last message of an entry, bytes; without entries after the last file.
+    messages_of_entries: Count = at("messages")  # Messages taken out of DLedger entries.
+    bytes_of_entries: Count = at("bytes")  # Their size.
+    filled_bytes: Count  # Bytes of dummy records, which take the room of lost entries.
+    # Store time of the first message taken out of an entry, epoch ms; null without one.
+    first_store_timestamp: Long | None = at("first_timestamp")
+    last_store_timestamp: Long | None = at("last_timestamp")  # Store time of the last one, epoch ms; null without one.
+
+
+class NotTaken(Shape):
+    """An extent of the DLedger log that is not taken."""
+
+    # Why: entries after the committed index, which another node may not have; whole entries of an earlier term, or of
+    # an index that was there before; bytes without an entry that holds a whole message.
+    reason: Literal["uncommitted", "stale", "damaged"]
+    physical_offset: Long  # Where its first message or byte is in the DLedger log.
+    size: Count  # How many bytes it is long.
+    messages: Count  # Whole messages in it.
+
+
+class NotTakenTotal(Shape):
+    """All that was left out for one reason."""
+
+    reason: Literal["uncommitted", "stale", "damaged"] = by(lambda total, _: total[0])  # Why.
+    extents: Count = by(lambda total, _: total[1].extents)  # Extents.
+    bytes: Count = by(lambda total, _: total[1].size)  # Their size.
+    messages: Count = by(lambda total, _: total[1].messages)  # Whole messages in them.
+
+
+class Converted(NamedTuple):
+    """A plan, what is carried over and left beside the log, what was derived, and the `older_queues` before the log."""
+
+    plan: ConversionPlan
+    carried: Sequence[Carried]
+    left: Sequence[str]
+    rebuild: RebuildPlan | None
+    older_queues: int = 0
+
+
+class ConvertedStore(Shape):
+    """What was converted, and what was not."""
+
+    state: ConvertState = by(lambda _, place: "done" if place.rebuild else "planned")  # Whether the new store is made.
+    output: str = by(lambda _, place: str(place.output))  # The new store, as given.
+    # What the store is: one of DLedger, also with plain log files from before; one with several commit log paths.
+    layout: Literal["dledger", "multi-path"] = by(
+        lambda found, _: "dledger" if found.plan.conversion.store.dledger_directory else "multi-path"
+    )
+    commit_log: ConvertedLog = at("plan")  # The new commit log.
+    # Raft index up to which entries are taken; null for all, which is without a DLedger checkpoint, too.
+    committed_index: Long | None = at("plan.conversion.committed")
+    # Committed entries that are nowhere, by their Raft indices, from the first entry on.
+    missing_entries: Count = at("plan.missing")
+    # Messages of entries whose body is not what was stored, by its CRC; they are taken as they are.
+    wrong_bodies: Count = at("plan.wrong_bodies")
+    # Queues that still begin with files of messages before the log: its first files are lost, and not deleted by
+    # retention.
+    queues_before_log: Count = at("older_queues")
+    left_out: list[NotTaken] = at("plan.left")  # What of the DLedger log is not taken, at most 1000 extents.
+    # All extents, by reason.
+    left_out_totals: list[NotTakenTotal] = by(lambda found, _: sorted(found.plan.totals.items()))
+    carried_over: list[CarriedFile] = at("carried")  # Configuration and other files beside the log.
+    # Files and directories beside the log that hold physical offsets of the DLedger log.
+    not_carried_over: list[str] = by(lambda found, _: [*found.left])
+
+
+class _NeededOfNew(Shape):
+    needed_bytes: Count = at("plan.needed")  # About what the new store takes on the disk, without what is carried over.
+
+
+class ConvertResult(_NeededOfNew, Derived, ConvertedStore):
+    """What was converted, and what was not."""
+
+
+def convert_json(found: Converted, output: Path) -> dict[str, Any]:
     """The `result` of ``convert STORE --output NEW``."""
-    conversion = plan.conversion
-    return {
-        "state": state,
-        "output": str(output),
-        "layout": "dledger" if conversion.store.dledger_directory else "multi-path",
-        "commit_log": {
-            "file_size": conversion.file_size,
-            "files": plan.files,
-            "plain_files": len(conversion.plain),
-            "min_offset": conversion.min_offset,
-            "max_offset": plan.end,
-            "messages_of_entries": plan.messages,
-            "bytes_of_entries": plan.bytes,
-            "filled_bytes": plan.filled_bytes,
-            "first_store_timestamp": plan.first_timestamp,
-            "last_store_timestamp": plan.last_timestamp,
-        },
-        "committed_index": conversion.committed,
-        "missing_entries": plan.missing,
-        "wrong_bodies": plan.wrong_bodies,
-        "queues_before_log": older_queues,
-        "left_out": [each._asdict() for each in plan.left],
-        "left_out_totals": [
-            {"reason": reason, "extents": total.extents, "bytes": total.size, "messages": total.messages}
-            for reason, total in sorted(plan.totals.items())
-        ],
-        "carried_over": carried_json(carried, [str(conversion.store.root)]),
-        "not_carried_over": list(left),
-        **derived_json(rebuild),
-        "needed_bytes": plan.needed,
-    }
+    return ConvertResult.of(found, _Place(found.rebuild, [str(found.plan.conversion.store.root)], output))
 
 
 _LEFT = "physical offsets of the old log; a broker makes its timers again, and delivers once more what was due"
 
 
-def show_conversion(
-    plan: ConversionPlan,
-    carried: Sequence[Carried],
-    left: Sequence[str],
-    rebuild: RebuildPlan | None,
-    style: Style,
-    *,
-    older_queues: int = 0,
-) -> None:
-    """Show a plan, and what a rebuild has made of it; all extents with -v.
-
-    `older_queues` are those that prove messages before the log.
-    """
+def show_conversion(found: Converted, style: Style) -> None:
+    """Show a plan, and what a rebuild has made of it; all extents with -v."""
+    plan, carried, left, rebuild, older_queues = found
     most = None if style.verbosity > 0 else _MAX_ROWS
     console = style.console()
     lines = _lines(plan)

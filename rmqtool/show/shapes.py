@@ -13,6 +13,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
+from rmqtool.base.numbers import Long
 from rmqtool.base.times import Moment, rfc3339
 
 Read = Callable[[Any, Any], Any]
@@ -32,9 +33,9 @@ def by(read: Read, *, optional: bool = False) -> Any:
 
 
 def at(place: str, *, optional: bool = False) -> Any:
-    """A field that stands in an attribute of another name, or of an attribute."""
+    """A field that stands in an attribute of another name, or of an attribute; of a row under this name."""
     found = attrgetter(place)
-    return Rule(lambda shown, _: found(shown), optional)
+    return Rule(lambda shown, _: shown[place] if isinstance(shown, dict) else found(shown), optional)
 
 
 class Shape:
@@ -95,5 +96,31 @@ class Recovered(Shape):
     """A run that had been interrupted."""
 
     transaction: str | None = at("id")  # Its id; null when it had not begun to write.
-    command: str | None  # The command that was interrupted.
-    outcome: Literal["finished", "rolled_back", "abandoned"]  # What was done about it.
+    command: str | None  # The command that was interrupted; null when it had not begun to write.
+    # What was done about it. abandoned: somebody else had written to the store meanwhile, so what was in place stayed.
+    outcome: Literal["finished", "rolled_back", "abandoned"]
+
+
+class Error(Shape):
+    """Why there is no result."""
+
+    kind: Literal[
+        "failed",
+        "usage",
+        "unreadable",
+        "unsupported",
+        "wrong-kind",
+        "exhausted",
+        "in-use",
+        "not-a-store",
+        "unwritable",
+        "changed",
+        "java",
+        "spark",
+        "peer",
+        "refused",
+    ]  # What sort of error.
+    message: str  # What went wrong, in one sentence.
+    file: str | None  # The file or directory that it is about; null when it is about none.
+    offset: Long | None  # Position in that file, bytes; null when it is about no position.
+    hint: str | None  # What to do: a sentence or a command to run.

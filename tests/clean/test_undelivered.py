@@ -108,7 +108,7 @@ def timed(*hours: float) -> list[dict[str, Any]]:
 def test_timed_messages(tmp_path: Path) -> None:
     """Those that are due later than now, and when."""
     found = found_in(store_of(tmp_path, timed(-1, 5, 2, -0.5), timed(9)))
-    assert found == Undelivered("timer", TIMER, 0, 2, FOUR + 2 * HOUR, FOUR + 5 * HOUR)
+    assert found == Undelivered("timer", TIMER, 0, 2, first_due=FOUR + 2 * HOUR, last_due=FOUR + 5 * HOUR)
 
 
 def test_timed_messages_of_long_ago(tmp_path: Path) -> None:

@@ -18,9 +18,17 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from rmqtool.base.errors import Exit
 from rmqtool.base.times import CertainMoment
+from rmqtool.commands.about import Program
+from rmqtool.commands.bundle import Packed
+from rmqtool.commands.explain import Explained
+from rmqtool.commands.report import Written
+from rmqtool.commands.undo import UndoResult
 from rmqtool.show.clean_json import CleanResult
+from rmqtool.show.overview_json import InspectResult
+from rmqtool.show.pending import PendingResult
 from rmqtool.show.rebuild import RebuildResult
-from rmqtool.show.shapes import Shape, json_name, rule_of
+from rmqtool.show.salvage import ConvertResult, SalvageResult
+from rmqtool.show.shapes import Error, Shape, json_name, rule_of
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schema"
 
@@ -54,7 +62,6 @@ class Document:
     told: str
     statuses: frozenset[int]
     findings: str = "What was noticed."
-    store: str = "The path as it was given; null when the command line was not understood."
 
 
 class Kept:
@@ -163,6 +170,12 @@ def schema_of(name: str, document: Document) -> dict[str, Any]:
     """The schema of the one document of a command."""
     kept = Kept()
     result = kept.object_of(document.result, "result")
+    names = [document.command, *(["rmqtool"] if document.command == "inspect" else [])]
+    told, kinds = "The path as it was given; null when the command line was not understood.", ["string", "null"]
+    if document.command in ("explain", "version"):
+        told, kinds = "No store is read.", ["null"]
+    store = {"type": kinds, "description": told}
+    kept.object_of(Error)
     texts = {"type": ["string", "null"]}
     numbers = {"anyOf": [kept.ref("int64"), {"type": "null"}]}
     kept.parts |= {
@@ -184,16 +197,6 @@ def schema_of(name: str, document: Document) -> dict[str, Any]:
                 "type": "object",
                 "description": "Its facts as typed fields: sizes, offsets, names, what was expected and found."},
         }),
-        "error": closed("Why there is no result", {
-            "kind": {"enum": ["failed", "usage", "unreadable", "unsupported", "wrong-kind", "exhausted", "in-use",
-                              "not-a-store", "unwritable", "changed", "java", "spark", "peer", "refused"],
-                     "description": "What sort of error."},
-            "message": {"type": "string", "minLength": 1, "description": "What went wrong, in one sentence."},
-            "file": texts | {"description": "The file or directory that it is about; null when it is about none."},
-            "offset": numbers | {
-                "description": "Position in that file, bytes; null when it is about no position."},
-            "hint": texts | {"description": "What to do: a sentence or a command to run."},
-        }),
         "exit": closed("The exit status", {
             "code": {"type": "integer", "minimum": 0, "maximum": 255, "description": "What the program exits with."},
             "name": {"enum": [status.label for status in Exit], "description": "Its name."},
@@ -205,9 +208,11 @@ def schema_of(name: str, document: Document) -> dict[str, Any]:
         "description": f"{document.told} {_NAMES_ARE_KEPT}",
         **closed(document.title, {
             "schema": {
-                "const": f"rmqtool.{document.command}/1", "description": "Name and major version of this shape."},
-            "command": {"const": document.command, "description": "The command."},
-            "store": texts | {"description": document.store},
+                "enum": [f"rmqtool.{each}/1" for each in names],
+                "description": "Name and major version of this shape.",
+            },
+            "command": {"enum": names, "description": "The command; rmqtool when the command line names none."},
+            "store": store,
             "result": {"anyOf": [result, {"type": "null"}], "description": "null with an error."},
             "findings": {"type": "array", "items": {"$ref": "#/$defs/finding"}, "description": document.findings},
             "exit": {"$ref": "#/$defs/exit"},
@@ -216,7 +221,7 @@ def schema_of(name: str, document: Document) -> dict[str, Any]:
         "required": ["schema", "command", "store", "result", "findings", "exit"],
         "if": {"required": ["error"]},
         "then": {"properties": {"result": {"type": "null"}, "findings": {"maxItems": 0}, **_ends(_ERRORS)}},
-        "else": {"properties": {"store": {"type": "string"}, "result": {"type": "object"}, **_ends(document.statuses)}},
+        "else": {"properties": {"store": {"type": kinds[0]}, "result": {"type": "object"}, **_ends(document.statuses)}},
         "$defs": kept.parts,
     }  # fmt: skip
 
@@ -232,6 +237,76 @@ DOCUMENTS = {
         "rmqtool clean STORE --json",
         "The one document of clean, or about why there is none.",
         frozenset({Exit.OK, Exit.LOSSY}),
+    ),
+    "bundle": Document(
+        "bundle",
+        Packed,
+        "rmqtool bundle STORE --json",
+        "The one document about a bundle that was written.",
+        frozenset({Exit.OK, Exit.FINDINGS, Exit.LOSSY}),
+        "Empty: they are in the bundle; `rmqtool verify --json` has them.",
+    ),
+    "explain": Document(
+        "explain",
+        Explained,
+        "rmqtool explain CODE --json",
+        "Pages of the catalogue of findings.",
+        frozenset({Exit.OK}),
+        "Always empty.",
+    ),
+    "inspect-store": Document(
+        "inspect",
+        InspectResult,
+        "rmqtool inspect STORE --json",
+        "The one document about a whole store, or about why there is none.",
+        frozenset({Exit.OK, Exit.LOSSY}),
+    ),
+    "pending": Document(
+        "pending",
+        PendingResult,
+        "rmqtool pending STORE --json",
+        "The one document about what a stopped broker has yet to deliver.",
+        frozenset({Exit.OK, Exit.FINDINGS, Exit.LOSSY}),
+        "Empty: what was found is in the result.",
+    ),
+    "report": Document(
+        "report",
+        Written,
+        "rmqtool report STORE --json",
+        "The one document about a report that was written.",
+        frozenset({Exit.OK, Exit.FINDINGS, Exit.LOSSY}),
+        "Empty: they are on the page; `rmqtool verify --json` has them.",
+    ),
+    "undo": Document(
+        "undo",
+        UndoResult,
+        "rmqtool undo STORE --json",
+        "The one document about what was taken back, or about why nothing was.",
+        frozenset({Exit.OK, Exit.LOSSY}),
+    ),
+    "version": Document(
+        "version",
+        Program,
+        "rmqtool version --json",
+        "The version of rmqtool.",
+        frozenset({Exit.OK}),
+        "Always empty.",
+    ),
+    "convert": Document(
+        "convert",
+        ConvertResult,
+        "rmqtool convert --json",
+        "The one document about an ordinary store that is made of one with DLedger, or with several commit log paths.",
+        frozenset({Exit.OK, Exit.FINDINGS, Exit.LOSSY}),
+        "Of the queues and the index that were written: warnings and errors.",
+    ),
+    "salvage": Document(
+        "salvage",
+        SalvageResult,
+        "rmqtool salvage --json",
+        "The one document about a new store that is made of damaged ones.",
+        frozenset({Exit.OK, Exit.FINDINGS, Exit.LOSSY}),
+        "Of the queues and the index that were written: warnings and errors.",
     ),
     "rebuild-cq": Document(
         "rebuild-cq",

@@ -80,7 +80,7 @@ def test_schema_holds() -> None:
     content = json.loads((SCHEMAS / "explain.schema.json").read_text(encoding="utf-8"))
     validator("explain").check_schema(content)
     fields = [
-        value for part in ("result", "code", "versions") for value in content["$defs"][part]["properties"].values()
+        value for part in ("result", "page", "behaviour") for value in content["$defs"][part]["properties"].values()
     ]
     assert all(field["description"] for field in [*fields, *content["properties"].values()] if "$ref" not in field)
     document = rmqtool("explain", "F03", "--json").document
